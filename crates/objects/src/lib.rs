@@ -1,0 +1,12 @@
+//! Kubernetes objects as plain JSON values: what a schema says about them, how patches and
+//! server-side apply change them, which of them a selector picks, how they look in a table, and how
+//! protobuf request bodies become JSON.
+//!
+//! Owns: every rule of the resource model that can be written as a function of values.
+//! Never: reads a clock, a file, a socket or a global; knows about HTTP or storage.
+//! Start reading at [`node`]: one description of a type serves built-in kinds and custom resources.
+
+#![forbid(unsafe_code)]
+
+pub mod cause;
+pub mod node;
