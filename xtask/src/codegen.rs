@@ -212,6 +212,7 @@ impl<'a> Table<'a> {
         }
         for id in &reached {
             self.render_message(id, &mut text)?;
+            self.check_covered(id)?;
         }
         self.check_explicit(&reached)?;
         Ok(text)
@@ -275,14 +276,35 @@ impl<'a> Table<'a> {
         Ok(name.map_or_else(|| camel_case(&field.name), str::to_owned))
     }
 
+    /// Every JSON member of a type must have come from some field: a member without one could be
+    /// neither pruned nor decoded rightly.
+    fn check_covered(&self, id: &str) -> Result<()> {
+        let members = self.members(id)?;
+        let Some(known) = self.names.of_type(id) else { return Ok(()) };
+        for name in known.values() {
+            let in_envelope = name == "apiVersion" || name == "kind";
+            ensure!(in_envelope || members.contains(name), "no field of {id} gives {name}");
+        }
+        Ok(())
+    }
+
+    /// The JSON members of a message, with those of inlined ones.
+    fn members(&self, id: &str) -> Result<BTreeSet<String>> {
+        let mut all = BTreeSet::new();
+        for field in &self.message(id)?.fields {
+            match self.member(id, field)?.as_str() {
+                "-" => all.extend(self.members(&field.of)?),
+                member => all.extend([member.to_owned()]),
+            }
+        }
+        Ok(all)
+    }
+
     /// A misspelt line in the hand-kept list must not be silently without effect.
     fn check_explicit(&self, reached: &BTreeSet<&str>) -> Result<()> {
         for (id, members) in &self.explicit {
             ensure!(reached.contains(id), "explicit.txt names {id}, which no kind uses");
-            let fields = &self.message(id)?.fields;
-            let known: Result<BTreeSet<String>> =
-                fields.iter().map(|field| self.member(id, field)).collect();
-            let known = known?;
+            let known = self.members(id)?;
             for member in members {
                 ensure!(known.contains(*member), "explicit.txt: {id} has no member {member}");
             }
