@@ -8,5 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod builtin;
 pub mod cause;
 pub mod node;
+pub mod proto;
