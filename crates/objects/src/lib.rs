@@ -8,5 +8,16 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod cause;
+pub mod event;
+pub mod fields;
+pub mod jsonpath;
+pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod node;
+#[cfg(test)]
+mod noise;
+pub mod quantity;
+pub mod time;
