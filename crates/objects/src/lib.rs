@@ -9,6 +9,17 @@
 #![forbid(unsafe_code)]
 
 pub mod builtin;
+mod access;
 pub mod cause;
+pub mod event;
+pub mod fields;
+pub mod jsonpath;
+pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod node;
 pub mod proto;
+#[cfg(test)]
+mod noise;
+pub mod quantity;
+pub mod time;
