@@ -9,4 +9,12 @@
 #![forbid(unsafe_code)]
 
 pub mod cause;
+pub mod json;
 pub mod node;
+pub mod page;
+pub mod patch;
+pub mod selector;
+pub mod strategic;
+
+#[cfg(test)]
+mod testing;
