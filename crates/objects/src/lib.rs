@@ -23,3 +23,12 @@ pub mod proto;
 mod noise;
 pub mod quantity;
 pub mod time;
+pub mod json;
+pub mod node;
+pub mod page;
+pub mod patch;
+pub mod selector;
+pub mod strategic;
+
+#[cfg(test)]
+mod testing;
