@@ -248,8 +248,17 @@ impl<'a> Table<'a> {
             };
             let of = form(&field.of).unwrap_or(&field.of);
             write!(text, "{} {member} {shape}{of}", field.tag)?;
-            if self.explicit.get(id).is_some_and(|members| members.contains(member.as_str())) {
+            let explicit = self.explicit.get(id);
+            let explicit = explicit.is_some_and(|members| members.contains(member.as_str()));
+            if explicit {
                 text.push_str(" explicit");
+            }
+            // `ref(…)` names a Go constant; a zero that is not explicit shows in no object.
+            if let Some(value) = field.marker("default")
+                && !value.starts_with("ref(")
+                && (explicit || !["\"\"", "0", "false"].contains(&value))
+            {
+                write!(text, " default={value}")?;
             }
             flags(field, text).with_context(|| format!("field {} of {id}", field.name))?;
             text.push('\n');
@@ -339,12 +348,6 @@ fn flags(field: &Field, text: &mut String) -> Result<()> {
         Some("replace") | None => {}
         Some(other) => bail!("unknown patch strategy {other}"),
     }
-    // `ref(…)` names a Go constant, and an empty default says nothing.
-    if let Some(value) = field.marker("default").filter(|value| !value.starts_with("ref("))
-        && value != "\"\""
-    {
-        write!(text, " default={value}")?;
-    }
     Ok(())
 }
 
@@ -357,4 +360,20 @@ fn camel_case(name: &str) -> String {
         whole.push_str(letters.as_str());
     }
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_built_in_types_is_up_to_date() {
+        run(true).unwrap();
+    }
+
+    #[test]
+    fn names_are_joined_in_camel_case() {
+        assert_eq!(camel_case("volume_source"), "volumeSource");
+        assert_eq!(camel_case("name"), "name");
+    }
 }

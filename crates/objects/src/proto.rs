@@ -13,7 +13,7 @@ mod wire;
 use serde_json::Value;
 
 use crate::builtin::table::Table;
-use message::Decoder;
+use message::{Budget, Decoder};
 use wire::Reader;
 
 /// The four bytes before every protobuf body.
@@ -24,6 +24,9 @@ const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// How deep messages may nest.
 const MAX_DEPTH: u32 = 128;
+
+/// How many values one object may hold; the largest real objects have some ten thousand.
+const MAX_VALUES: u32 = 250_000;
 
 /// An object read from protobuf.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +58,8 @@ pub enum ProtoError {
     Value { message: &'static str, field: u32, reason: String },
     #[error("messages are nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
+    #[error("the object holds more than {MAX_VALUES} values")]
+    TooMany,
 }
 
 /// Whether a body is protobuf in the Kubernetes envelope.
@@ -78,7 +83,8 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, ProtoError> {
     let Some(id) = known else {
         return Err(ProtoError::UnknownKind { api_version, kind });
     };
-    let mut object = Decoder::new(table).object(id, raw)?;
+    let budget = Budget::new();
+    let mut object = Decoder::new(table, &budget).object(id, raw)?;
     object.insert("apiVersion".to_owned(), Value::String(api_version.clone()));
     object.insert("kind".to_owned(), Value::String(kind.clone()));
     Ok(Decoded { api_version, kind, value: Value::Object(object) })

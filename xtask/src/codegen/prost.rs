@@ -176,3 +176,53 @@ fn resolve(kind: &str, module: &[String]) -> Result<String> {
     }
     Ok(identifier(&place, name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: &str = r#"
+/// Words that are not ours.
+/// +structType=atomic
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Sample {
+    /// Something.
+    /// +listType=map
+    /// +listMapKey=name
+    /// +listMapKey=kind
+    #[prost(message, repeated, tag = "7")]
+    pub items: ::prost::alloc::vec::Vec<super::super::super::apimachinery::pkg::util::Other>,
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub limits: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        Quantity,
+    >,
+    #[prost(string, optional, tag = "1")]
+    pub r#type: ::core::option::Option<::prost::alloc::string::String>,
+}
+pub struct Empty {}
+"#;
+
+    #[test]
+    fn messages_are_read_with_their_markers_and_places() {
+        let module = ["api", "core", "v1"].map(str::to_owned);
+        let mut all = BTreeMap::new();
+        parse(SOURCE, &module, &mut all).unwrap();
+        assert!(all["core.v1.Empty"].fields.is_empty());
+        let sample = &all["core.v1.Sample"];
+        assert!(sample.atomic);
+        let [items, limits, kind] = sample.fields.as_slice() else { panic!("{sample:?}") };
+        assert_eq!((items.tag, items.shape, items.of.as_str()), (7, Shape::List, ".Other"));
+        assert_eq!(items.markers("listMapKey").collect::<Vec<_>>(), ["name", "kind"]);
+        assert_eq!((limits.shape, limits.of.as_str()), (Shape::Map, "core.v1.Quantity"));
+        assert_eq!((kind.name.as_str(), kind.of.as_str()), ("type", "string"));
+        assert!(kind.markers.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_type_is_an_error_not_a_gap() {
+        let text =
+            "pub struct A {\n#[prost(sint32, optional, tag = \"1\")]\npub a: Option<i32>,\n}";
+        assert!(parse(text, &[], &mut BTreeMap::new()).is_err());
+    }
+}

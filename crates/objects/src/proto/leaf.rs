@@ -1,4 +1,4 @@
-//! Messages that are one value in JSON: times, quantities, int-or-string, lists of strings, raw JSON.
+//! Messages that are one value in JSON: times, quantities, int-or-string, raw JSON.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -92,16 +92,4 @@ pub(super) fn json(bytes: &[u8], at: Place) -> Result<Value, ProtoError> {
         return Ok(Value::Null);
     }
     serde_json::from_slice(raw).map_err(|error| at.value(error.to_string()))
-}
-
-/// The repeated strings in field `field` of a message.
-pub(super) fn strings(bytes: &[u8], field: u32, at: Place) -> Result<Vec<String>, ProtoError> {
-    let mut all = Vec::new();
-    let mut reader = Reader::new(bytes);
-    while let Some((number, wire)) = reader.next()? {
-        if number == field {
-            all.push(wire.text(at.message, at.field)?.to_owned());
-        }
-    }
-    Ok(all)
 }

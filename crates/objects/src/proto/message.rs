@@ -1,20 +1,39 @@
 //! Messages to JSON values, driven by the table of built-in types.
 
+use std::cell::Cell;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
 use super::wire::{Reader, Wire};
-use super::{MAX_DEPTH, ProtoError, leaf};
+use super::{MAX_DEPTH, MAX_VALUES, ProtoError, leaf};
 use crate::builtin::table::{Field, Message, MessageId, Shape, Table, Type};
 
 type Object = Map<String, Value>;
 
+/// How many values may still be read. A value takes far more room in memory than on the wire, so the
+/// limit of the body's size alone is too generous.
+#[derive(Debug)]
+pub(super) struct Budget(Cell<u32>);
+
+impl Budget {
+    pub(super) const fn new() -> Self {
+        Self(Cell::new(MAX_VALUES))
+    }
+
+    fn spend(&self) -> Result<(), ProtoError> {
+        self.0.set(self.0.get().checked_sub(1).ok_or(ProtoError::TooMany)?);
+        Ok(())
+    }
+}
+
 /// Walks messages; the depth says how many it is inside of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Decoder {
+pub(super) struct Decoder<'a> {
     table: &'static Table,
     depth: u32,
+    budget: &'a Budget,
 }
 
 /// Which field is being read, for errors.
@@ -35,9 +54,9 @@ impl Place {
     }
 }
 
-impl Decoder {
-    pub(super) const fn new(table: &'static Table) -> Self {
-        Self { table, depth: 0 }
+impl<'a> Decoder<'a> {
+    pub(super) const fn new(table: &'static Table, budget: &'a Budget) -> Self {
+        Self { table, depth: 0, budget }
     }
 
     /// A whole message as a new object.
@@ -55,6 +74,7 @@ impl Decoder {
     }
 
     fn read_into(self, object: &mut Object, id: MessageId, bytes: &[u8]) -> Result<(), ProtoError> {
+        self.budget.spend()?;
         let inside = self.deeper()?;
         let message = self.table.message(id);
         let mut reader = Reader::new(bytes);
@@ -171,6 +191,7 @@ impl Decoder {
 
     /// One value. `Null` stands for a time that is not set and for absent JSON.
     fn value(self, of: Type, wire: Wire<'_>, at: Place) -> Result<Value, ProtoError> {
+        self.budget.spend()?;
         let varint = || match wire {
             Wire::Varint(number) => Ok(number),
             Wire::Fixed64(_) | Wire::Bytes(_) | Wire::Fixed32(_) => Err(at.wire_type()),
@@ -191,7 +212,7 @@ impl Decoder {
             Type::Quantity => leaf::quantity(bytes()?, at)?,
             Type::IntOrString => leaf::int_or_string(bytes()?, at)?,
             Type::Json => leaf::json(bytes()?, at)?,
-            Type::Strings => leaf::strings(bytes()?, 1, at)?.into(),
+            Type::Strings => self.strings(bytes()?, 1, at)?.into(),
             Type::SchemaOrBool => self.schema_or_bool(bytes()?, at)?,
             Type::SchemaOrArray => self.schema_or_array(bytes()?, at)?,
             Type::SchemaOrStrings => self.schema_or_strings(bytes()?, at)?,
@@ -231,7 +252,7 @@ impl Decoder {
 
     /// {1 schema, 2 strings}: the strings win if there are any.
     fn schema_or_strings(self, bytes: &[u8], at: Place) -> Result<Value, ProtoError> {
-        let strings = leaf::strings(bytes, 2, at)?;
+        let strings = self.strings(bytes, 2, at)?;
         if !strings.is_empty() {
             return Ok(strings.into());
         }
@@ -243,6 +264,18 @@ impl Decoder {
             }
         }
         Ok(schema)
+    }
+
+    /// The repeated strings in field `field` of a message.
+    fn strings(self, bytes: &[u8], field: u32, at: Place) -> Result<Vec<Value>, ProtoError> {
+        let mut all = Vec::new();
+        let mut reader = Reader::new(bytes);
+        while let Some((number, wire)) = reader.next()? {
+            if number == field {
+                all.push(self.value(Type::String, wire, at)?);
+            }
+        }
+        Ok(all)
     }
 
     fn schema(self, bytes: &[u8], at: Place) -> Result<Value, ProtoError> {

@@ -423,6 +423,21 @@ fn nesting_has_a_limit() {
     assert_eq!(decode(&nested(2000)), Err(ProtoError::TooDeep));
 }
 
+/// Two bytes a value on the wire must not become gigabytes in memory.
+#[test]
+fn the_number_of_values_has_a_limit() {
+    let finalizers = |count: usize| {
+        let meta = Writer([14 << 3 | 2, 0].repeat(count));
+        decode(&envelope("v1", "ConfigMap", new().message(1, meta)))
+    };
+    let decoded = finalizers(200_000).unwrap();
+    assert_eq!(decoded.value["metadata"]["finalizers"].as_array().unwrap().len(), 200_000);
+    assert_eq!(finalizers(250_000), Err(ProtoError::TooMany));
+    let packed = new().message(4, Writer(vec![0; 250_000]));
+    let pod = new().message(2, new().message(14, packed));
+    assert_eq!(decode(&envelope("v1", "Pod", pod)), Err(ProtoError::TooMany));
+}
+
 #[test]
 fn a_body_cut_short_never_panics() {
     for (_, body, _) in RECORDED {
