@@ -50,6 +50,10 @@ impl Faults {
         self.fired
     }
 
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.plan, Plan::Dead)
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }

@@ -55,6 +55,12 @@ impl SimDisk {
         self.lock().faults.fired()
     }
 
+    /// Whether the process died inside a call (see [`SimDisk::die_at_call`]) and nobody has
+    /// cleaned up after it yet.
+    pub fn is_dead(&self) -> bool {
+        self.lock().faults.is_dead()
+    }
+
     /// Calls made so far.
     pub fn calls(&self) -> u64 {
         self.lock().faults.calls()

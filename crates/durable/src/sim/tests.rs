@@ -107,8 +107,9 @@ fn a_dead_process_makes_no_more_calls() {
     assert!(file.write_at(b"x", 0).is_err());
     assert!(file.sync_all().is_err());
     assert!(disk.list(root()).is_err());
-    assert!(disk.fault_fired());
+    assert!(disk.fault_fired() && disk.is_dead());
     disk.crash();
+    assert!(!disk.is_dead());
     disk.list(root()).unwrap();
 }
 
