@@ -1,1 +1,4 @@
-//! stub
+//! The embedded API server: the Kubernetes protocol on one SQLite file.
+
+pub mod auth;
+pub mod pki;
