@@ -20,4 +20,5 @@ pub mod node;
 #[cfg(test)]
 mod noise;
 pub mod quantity;
+pub mod table;
 pub mod time;
