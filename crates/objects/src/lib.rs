@@ -32,3 +32,6 @@ mod noise;
 
 #[cfg(test)]
 mod testing;
+pub mod quantity;
+pub mod table;
+pub mod time;
