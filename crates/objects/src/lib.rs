@@ -8,5 +8,27 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+pub mod builtin;
 pub mod cause;
+pub mod event;
+pub mod fields;
+pub mod json;
+pub mod jsonpath;
+pub mod kinds;
+pub mod meta;
+pub mod names;
 pub mod node;
+pub mod page;
+pub mod patch;
+pub mod proto;
+pub mod quantity;
+pub mod selector;
+pub mod strategic;
+pub mod time;
+
+#[cfg(test)]
+mod noise;
+
+#[cfg(test)]
+mod testing;
