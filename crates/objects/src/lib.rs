@@ -9,4 +9,11 @@
 #![forbid(unsafe_code)]
 
 pub mod cause;
+pub mod cel;
+pub mod crd;
+pub mod defaults;
 pub mod node;
+pub mod path;
+pub mod prune;
+pub mod schema;
+pub mod validate;
