@@ -10,6 +10,7 @@
 
 pub mod cause;
 pub mod json;
+pub mod managed;
 pub mod node;
 pub mod page;
 pub mod patch;
