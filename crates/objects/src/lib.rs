@@ -18,6 +18,7 @@ pub mod jsonpath;
 pub mod kinds;
 pub mod meta;
 pub mod names;
+pub mod managed;
 pub mod node;
 pub mod page;
 pub mod patch;
