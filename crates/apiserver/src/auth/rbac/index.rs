@@ -25,6 +25,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 4] =
+        [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
+
     pub fn parse(kind: &str) -> Option<Self> {
         match kind {
             "Role" => Some(Self::Role),
