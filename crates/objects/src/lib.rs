@@ -20,5 +20,6 @@ pub mod node;
 #[cfg(test)]
 mod noise;
 pub mod quantity;
+pub mod scale;
 pub mod table;
 pub mod time;

@@ -27,7 +27,7 @@ pub(super) fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
         object => own == object,
     };
     if !fits {
-        let detail = "does not match event.namespace";
+        let detail = "must be the namespace of the event";
         causes.push(Cause::invalid(field, &object.into(), detail));
     }
 }

@@ -3,12 +3,12 @@
 //! Owns: the registry and the entry points that dispatch on a kind. Never: the shape of a kind
 //! (which members it has), nor whether a request may be made.
 //!
-//! The order of a write: [`reset_for_main`] (or [`reset_for_status`]), [`default`], then
+//! The order of a write: name and namespace are filled in, then [`reset_for_main`] (or [`reset_for_status`]), [`default`], then
 //! [`decode_errors`] (400), then [`validate`] for a create or [`validate_update`] for an update (422).
 //! Objects come in the form of the kind they are handled as: an Event written through
-//! `events.k8s.io` is checked in that form and converted for the store afterwards.
+//! `events.k8s.io` is checked in that form and converted for the store afterwards. Metadata has its own
+//! rules in [`crate::meta`]; reviews have none to check.
 
-mod autoscale;
 mod config;
 mod event;
 mod normal;
@@ -16,6 +16,7 @@ mod pod;
 mod rbac;
 mod registry;
 mod review;
+mod selector;
 mod separate;
 mod service;
 mod storage;
@@ -31,10 +32,10 @@ use crate::cause::Cause;
 use crate::names::{self, NameRule};
 use crate::quantity::Quantity;
 
-pub use autoscale::{read_scale, write_scale};
 pub use registry::all;
 pub use review::{TOKEN_MIN_SECONDS, validate_token_request};
-pub use separate::{reset_custom, reset_for_status};
+pub(crate) use selector::{labels_text, selector_text};
+pub use separate::{StatusEndpoint, content_changed, reset_custom, reset_for_status};
 
 /// What a PUT does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -140,7 +141,7 @@ pub fn default(kind: &Kind, obj: &mut Value, old: Option<&Value>) {
         ("", "PersistentVolumeClaim") => storage::claim_defaults(obj),
         ("", "PersistentVolume") => storage::volume_defaults(obj),
         ("storage.k8s.io", "StorageClass") => storage::class_defaults(obj),
-        ("", "Service") => service::defaults(obj),
+        ("", "Service") => service::defaults(obj, old),
         ("", "Pod") => pod::defaults(obj),
         ("apps" | "batch", _) => workload::defaults(kind.kind, obj),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check_one_of;
-use crate::access::{at, integer, list, list_mut, set_default, text};
+use crate::access::{at, integer, keep, list, list_mut, set_default, text};
 use crate::cause::Cause;
 use crate::meta::check_labels;
 use crate::names;
@@ -11,7 +11,18 @@ use crate::names;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub(super) fn defaults(obj: &mut Value) {
+pub(super) fn defaults(obj: &mut Value, old: Option<&Value>) {
+    // An address once given is kept by a body that does not name it.
+    if let Some(old) = old
+        && text(obj, "spec.clusterIP").is_empty()
+        && text(obj, "spec.type") != "ExternalName"
+    {
+        for path in ["spec.clusterIP", "spec.clusterIPs"] {
+            if at(old, path).is_some() {
+                keep(old, obj, path);
+            }
+        }
+    }
     set_default(obj, "spec.type", "ClusterIP");
     set_default(obj, "spec.sessionAffinity", "None");
     if text(obj, "spec.sessionAffinity") == "ClientIP" {

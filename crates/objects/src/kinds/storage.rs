@@ -80,7 +80,7 @@ pub(super) fn check_claim_update(old: &Value, new: &Value, causes: &mut Vec<Caus
     }
     keep(old, &mut settled, "spec.volumeAttributesClassName");
     if at(&settled, "spec") != at(old, "spec") {
-        let detail = "spec is immutable after creation, except that resources.requests may grow";
+        let detail = "a claim cannot change, except that resources.requests may grow";
         causes.push(Cause::forbidden("spec", detail));
     }
     let storage = |obj| at(obj, "spec.resources.requests.storage").and_then(quantity);
@@ -109,10 +109,10 @@ pub(super) fn check_volume(obj: &Value, causes: &mut Vec<Cause>) {
     let sources: Vec<&str> =
         SOURCES.iter().copied().filter(|name| at(spec, name).is_some()).collect();
     match sources.as_slice() {
-        [] => causes.push(Cause::required("spec", "must specify a volume type")),
+        [] => causes.push(Cause::required("spec", "one volume source is required")),
         [_] => {}
         [_, rest @ ..] => causes.extend(rest.iter().map(|name| {
-            Cause::forbidden(format!("spec.{name}"), "may not specify more than 1 volume type")
+            Cause::forbidden(format!("spec.{name}"), "only one volume source is possible")
         })),
     }
     if let Some(csi) = at(spec, "csi") {
@@ -130,7 +130,10 @@ pub(super) fn check_volume_update(old: &Value, new: &Value, causes: &mut Vec<Cau
         .map(|name| format!("spec.{name}"))
         .any(|path| at(old, &path) != at(new, &path));
     if moved {
-        causes.push(Cause::forbidden("spec.persistentvolumesource", "is immutable after creation"));
+        causes.push(Cause::forbidden(
+            "spec.persistentvolumesource",
+            "the source of a volume cannot change",
+        ));
     }
     check_immutable(old, new, "spec.volumeMode", causes);
     if at(old, "spec.nodeAffinity").is_some() {
@@ -152,7 +155,7 @@ pub(super) fn check_class_update(old: &Value, new: &Value, causes: &mut Vec<Caus
     }
     // No parameters and an empty map of them say the same.
     if members(old, "parameters").ne(members(new, "parameters")) {
-        causes.push(Cause::forbidden("parameters", "updates to parameters are forbidden."));
+        causes.push(Cause::forbidden("parameters", "the parameters of a class cannot change"));
     }
 }
 
@@ -160,7 +163,7 @@ fn check_access_modes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     let field = format!("{path}.accessModes");
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        causes.push(Cause::required(&*field, "at least 1 access mode is required"));
+        causes.push(Cause::required(&*field, "one access mode or more"));
     }
     for mode in modes {
         if !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode)) {
