@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 
 use crate::access::{at, integer, list, members, object_mut, set, set_default, text};
 use crate::cause::Cause;
+use crate::meta::CAUSES_MAX;
 use crate::names::{self, NameRule};
 use crate::quantity::Quantity;
 
@@ -172,6 +173,7 @@ pub fn validate(kind: &Kind, obj: &Value) -> Vec<Cause> {
     if (kind.group, kind.kind) == ("events.k8s.io", "Event") {
         event::check_new(obj, &mut causes);
     }
+    causes.truncate(CAUSES_MAX);
     causes
 }
 
@@ -194,6 +196,7 @@ pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
         }
         _ => {}
     }
+    causes.truncate(CAUSES_MAX);
     causes
 }
 
@@ -203,7 +206,7 @@ fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
         ("", "Namespace") => check_namespace(obj, causes),
         ("", "ConfigMap") => config::check_config_map(obj, causes),
         ("", "Secret") => config::check_secret(obj, causes),
-        ("", "PersistentVolumeClaim") => storage::check_claim(obj, "spec", causes),
+        ("", "PersistentVolumeClaim") => storage::check_claim(obj, causes),
         ("", "PersistentVolume") => storage::check_volume(obj, causes),
         ("storage.k8s.io", "StorageClass") => storage::check_class(obj, causes),
         ("", "Service") => service::check(obj, causes),

@@ -268,7 +268,8 @@ pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     check_deadline(old, new, causes);
     for (path, may_grow) in [("spec.tolerations", true), ("spec.schedulingGates", false)] {
         let (less, more) = if may_grow { (old, new) } else { (new, old) };
-        if !list(less, path).iter().all(|item| list(more, path).contains(item)) {
+        let more: BTreeSet<String> = list(more, path).iter().map(Value::to_string).collect();
+        if !list(less, path).iter().all(|item| more.contains(&item.to_string())) {
             let detail =
                 if may_grow { "items can only be added" } else { "items can only be removed" };
             causes.push(Cause::forbidden(path, detail));

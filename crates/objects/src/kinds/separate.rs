@@ -45,8 +45,9 @@ pub fn content_changed(old: &Value, new: &Value, status: StatusEndpoint) -> bool
         "status" => status == StatusEndpoint::Absent && !value.is_null(),
         _ => !value.is_null(),
     };
-    let old = old.as_object().into_iter().flatten().filter(counts);
-    let new = new.as_object().into_iter().flatten().filter(counts);
-    // Members come in the order of their names.
-    old.ne(new)
+    let covers = |these: &Value, those: &Value| {
+        let mut these = these.as_object().into_iter().flatten().filter(counts);
+        these.all(|(name, value)| those.get(name) == Some(value))
+    };
+    !(covers(old, new) && covers(new, old))
 }

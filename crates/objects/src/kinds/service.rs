@@ -1,5 +1,7 @@
 //! Rules of `Service`, stored as data: no addresses are handed out.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::check_one_of;
@@ -76,21 +78,19 @@ pub(super) fn check(obj: &Value, causes: &mut Vec<Cause>) {
     } else if ports.is_empty() && !is_headless {
         causes.push(Cause::required("spec.ports", ""));
     }
-    let mut seen: Vec<(&str, i64)> = Vec::new();
-    let mut seen_names: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut seen_names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("spec.ports[{index}]");
         check_port(port, ports.len(), &field, causes);
         let key = (text(port, "protocol"), integer(port, "port").unwrap_or_default());
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             causes.push(Cause::duplicate(&*field, port));
         }
-        seen.push(key);
         let name = text(port, "name");
-        if !name.is_empty() && seen_names.contains(&name) {
+        if !name.is_empty() && !seen_names.insert(name) {
             causes.push(Cause::duplicate(format!("{field}.name"), &name.into()));
         }
-        seen_names.push(name);
     }
 }
 
