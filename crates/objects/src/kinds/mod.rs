@@ -3,8 +3,9 @@
 //! Owns: the registry and the entry points that dispatch on a kind. Never: the shape of a kind
 //! (which members it has), nor whether a request may be made.
 //!
-//! The order of a write: name and namespace are filled in, then [`reset_for_main`] (or [`reset_for_status`]), [`default`], then
-//! [`decode_errors`] (400), then [`validate`] for a create or [`validate_update`] for an update (422).
+//! The order of a write: name and namespace are filled in, then [`reset_for_main`] (or
+//! [`reset_for_status`]) and [`default`], then [`decode_errors`] (400), then [`validate`], and for an
+//! update [`validate_update`] as well (422).
 //! Objects come in the form of the kind they are handled as: an Event written through
 //! `events.k8s.io` is checked in that form and converted for the store afterwards. Metadata has its own
 //! rules in [`crate::meta`]; reviews have none to check.
@@ -119,12 +120,16 @@ pub fn named(api_version: &str, kind: &str) -> Option<&'static Kind> {
 }
 
 /// Takes from a body for the main endpoint what that endpoint cannot change: the status of kinds with
-/// a status endpoint, the finalizers in the spec of a Namespace.
+/// a status endpoint, the finalizers in the spec of a Namespace. A new object begins with the status
+/// its kind begins with, whether or not [`default`] came before.
 pub fn reset_for_main(kind: &Kind, new: &mut Value, old: Option<&Value>) {
     // A node registers itself together with its status.
     let registers = kind.kind == "Node" && old.is_none();
     if kind.status && !registers {
         reset_custom(new, old);
+        if old.is_none() {
+            default(kind, new, None);
+        }
     }
     if let (("", "Namespace"), Some(old)) = ((kind.group, kind.kind), old) {
         crate::access::keep(old, new, "spec.finalizers");
@@ -166,7 +171,7 @@ pub fn decode_errors(kind: &Kind, obj: &Value) -> Option<String> {
     ))
 }
 
-/// Everything wrong with a new object, metadata aside.
+/// Everything wrong with an object by itself, metadata aside.
 pub fn validate(kind: &Kind, obj: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     check(kind, obj, &mut causes);
@@ -177,10 +182,10 @@ pub fn validate(kind: &Kind, obj: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Everything wrong with an update, metadata aside; includes what is wrong with `new` by itself.
+/// What an update changes and may not, metadata aside. What is wrong with `new` by itself is found by
+/// [`validate`].
 pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    check(kind, new, &mut causes);
     match (kind.group, kind.kind) {
         ("", "ConfigMap") => config::check_config_map_update(old, new, &mut causes),
         ("", "Secret") => config::check_secret_update(old, new, &mut causes),

@@ -51,7 +51,9 @@ fn changed(version: &str, name: &str, old: &Value, path: &str, value: Value) -> 
     }
     reset_for_main(kind, &mut new, Some(&old));
     default(kind, &mut new, Some(&old));
-    validate_update(kind, &old, &new)
+    let mut causes = validate(kind, &new);
+    causes.extend(validate_update(kind, &old, &new));
+    causes
 }
 
 #[test]
@@ -558,6 +560,28 @@ fn new_events_say_who_and_why() {
     let causes = changed(v1, "Event", &event(), "note", json!("bye"));
     assert_eq!(fields(&causes), [("note", Reason::Invalid)]);
     assert_eq!(changed(v1, "Event", &event(), "series", json!({"count": 2})), vec![]);
+}
+
+#[test]
+fn events_of_the_old_form_may_be_changed_through_the_new_one() {
+    let old = json!({"metadata": {"namespace": "n"}, "regarding": {"namespace": "n"},
+        "deprecatedCount": 1, "reason": "R"});
+    let labels = json!({"a": "b"});
+    assert_eq!(changed("events.k8s.io/v1", "Event", &old, "metadata.labels", labels), vec![]);
+}
+
+#[test]
+fn a_new_object_begins_with_its_status_in_either_order() {
+    for name in ["Namespace", "PersistentVolumeClaim", "Pod"] {
+        let (kind, body) =
+            (kind("v1", name), json!({"spec": {}, "status": {"phase": "Odd", "x": 1}}));
+        let right = made(kind, body.clone());
+        let mut wrong = body;
+        default(kind, &mut wrong, None);
+        reset_for_main(kind, &mut wrong, None);
+        assert_eq!(wrong, right);
+        assert_ne!(right["status"]["phase"], "Odd");
+    }
 }
 
 #[test]
