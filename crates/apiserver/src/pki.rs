@@ -43,8 +43,10 @@ const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(180 * 24);
 /// Why the keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("cannot {act} {}", path.display())]
-    Io { act: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] durable::Error),
+    #[error("cannot take rights on {} from other users", path.display())]
+    Rights { path: PathBuf, source: std::io::Error },
     #[error(
         "{} is damaged: {problem}. Restore it from a backup; to begin with a new certificate \
          authority, which every client must then be given, move the whole directory away",
@@ -106,7 +108,8 @@ impl fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Opens the directory, and makes what is not there yet. `sans` are names and addresses beyond
+    /// Opens the directory, and makes what is not there yet; the caller holds the lock of the data
+    /// directory, so nobody else does the same meanwhile. `sans` are names and addresses beyond
     /// the usual ones under which clients reach the server.
     pub fn open(dir: &Path, sans: &[String]) -> Result<Self, PkiError> {
         Self::open_at(dir, sans, Timestamp::now())
@@ -267,11 +270,12 @@ fn open_leaf(
 fn open_token_key(folder: &Folder) -> Result<SecretString, PkiError> {
     const NAME: &str = "sa.key";
     if let Some(pem) = folder.read(NAME)? {
-        if crate::auth::service_account::Signer::new(&pem, "").is_err() {
+        let pem = SecretString::from(pem);
+        if crate::auth::service_account::Signer::new(pem.expose_secret(), "").is_err() {
             let problem = "it is not an ECDSA P-256 key in PKCS#8 PEM form".to_owned();
             return Err(PkiError::TokenKey { path: folder.path(NAME), problem });
         }
-        return Ok(pem.into());
+        return Ok(pem);
     }
     let pem = SecretString::from(issue::generate_key("service account tokens")?.serialize_pem());
     folder.write(NAME, pem.expose_secret())?;

@@ -158,7 +158,11 @@ fn bound(reference: &Value) -> Result<(BoundKind, ObjectRef), Causes> {
         return Err(vec![Cause::required(format!("{FIELD}.name"), "")]);
     }
     let kind = BoundKind::parse(&kind).ok_or_else(|| {
-        vec![Cause::not_supported(format!("{FIELD}.kind"), &json!(kind), &["Pod", "Secret"])]
+        vec![Cause::not_supported(
+            format!("{FIELD}.kind"),
+            &json!(kind),
+            &["Pod", "Secret", "Node"],
+        )]
     })?;
     Ok((kind, ObjectRef { name, uid }))
 }

@@ -124,11 +124,12 @@ fn a_first_start_cut_off_anywhere_is_completed() {
         for name in &order[..written] {
             put(dir.path(), name, &read(whole.path(), name));
         }
-        put(dir.path(), "ca.crt.new", "half");
+        put(dir.path(), ".durable-7.tmp", "half");
         Pki::open_at(dir.path(), &[], at(0)).unwrap();
         for name in order.iter().take(written) {
             assert_eq!(read(dir.path(), name), read(whole.path(), name), "{name}");
         }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), order.len());
     }
 }
 

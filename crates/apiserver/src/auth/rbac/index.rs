@@ -25,6 +25,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 4] =
+        [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+
     pub fn parse(kind: &str) -> Option<Self> {
         match kind {
             "Role" => Some(Self::Role),
@@ -219,14 +222,16 @@ impl RbacIndex {
     fn insert(&mut self, kind: Kind, object: &Value) {
         let text = |key| object.pointer(key).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        if name.is_empty() {
+        // What lost its namespace must not count everywhere instead.
+        let is_namespaced = matches!(kind, Kind::Role | Kind::RoleBinding);
+        if name.is_empty() || (is_namespaced && namespace.is_empty()) {
             return;
         }
         match kind {
             Kind::Role => {
                 let rules = PolicyRule::list(object.get("rules")).into();
-                let roles = self.roles.entry(namespace.to_owned()).or_default();
-                roles.insert(name.to_owned(), rules);
+                let own = self.roles.entry(namespace.to_owned()).or_default();
+                own.insert(name.to_owned(), rules);
             }
             Kind::ClusterRole => {
                 self.cluster_roles.insert(name.to_owned(), cluster_role(object));

@@ -196,6 +196,15 @@ fn a_changed_binding_forgets_its_old_subjects() {
     assert!(!ask(&index, &ada(), "get /pods - x"));
 }
 
+#[test]
+fn a_namespaced_object_without_its_namespace_grants_nothing() {
+    let mut index = RbacIndex::default();
+    index.upsert(Kind::ClusterRole, &role("", "r", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("", "b", ("ClusterRole", "r"), to_ada()));
+    assert!(!ask(&index, &ada(), "get /pods - x"));
+    assert!(!ask(&index, &ada(), "get /pods ns x"));
+}
+
 fn labelled(name: &str, labels: Value, rules: &[Value]) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "rules": rules})
 }

@@ -124,7 +124,7 @@ fn a_token_request_has_bounds_and_defaults() {
         (json!({"expirationSeconds": "x"}), "spec.expirationSeconds"),
         (json!({"expirationSeconds": 1_i64 << 40}), "spec.expirationSeconds"),
         (json!({"audiences": [1]}), "spec.audiences"),
-        (json!({"boundObjectRef": {"kind": "Node", "name": "n"}}), "spec.boundObjectRef.kind"),
+        (json!({"boundObjectRef": {"kind": "Robot", "name": "n"}}), "spec.boundObjectRef.kind"),
         (json!({"boundObjectRef": {"kind": "Pod"}}), "spec.boundObjectRef.name"),
     ];
     for (spec, field) in cases {
