@@ -46,6 +46,10 @@ impl Folder {
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
         Ok(durable::replace_private(self.path(name), text.as_bytes())?)
     }
+
+    pub(super) fn remove(&self, name: &str) -> Result<(), PkiError> {
+        Ok(durable::remove(self.path(name))?)
+    }
 }
 
 fn tighten(path: &Path, mode: u32) -> Result<(), PkiError> {

@@ -1,7 +1,7 @@
 //! Roles and bindings, indexed the way requests ask for them.
 //!
 //! Bindings lie by namespace and there by subject, so a request costs one lookup for the user and
-//! one for each group, in two scopes. Aggregated ClusterRoles get their rules here, at the moment a
+//! one for each group, in two scopes. Aggregated `ClusterRoles` get their rules here, at the moment a
 //! role changes; the stored copy that clients read is written by a controller from
 //! [`RbacIndex::stale_aggregations`].
 
@@ -355,7 +355,7 @@ impl RbacIndex {
         })
     }
 
-    /// Aggregated ClusterRoles whose stored rules are not what they should be, with the rules to
+    /// Aggregated `ClusterRoles` whose stored rules are not what they should be, with the rules to
     /// write.
     pub fn stale_aggregations(&self) -> Vec<(String, Vec<PolicyRule>)> {
         let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some());
@@ -412,7 +412,7 @@ fn cluster_role(object: &Value) -> ClusterRole {
 
 /// One binding that reaches a user, with the rules it grants.
 struct Granted<'a> {
-    /// `None`: by a ClusterRoleBinding.
+    /// `None`: by a `ClusterRoleBinding`.
     namespace: Option<&'a str>,
     name: &'a str,
     role: &'a RoleName,

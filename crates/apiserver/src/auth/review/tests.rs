@@ -48,7 +48,7 @@ fn exactly_one_question_is_asked() {
     let ada = User::authenticated("ada", "", []);
     let ask = |spec: Value| self_subject_access(&json!({ "spec": spec }), &ada, &index());
     let wrong = ("spec.resourceAttributes".to_owned(), "FieldValueInvalid");
-    assert_eq!(causes(ask(json!({}))), [wrong.clone()]);
+    assert_eq!(causes(ask(json!({}))), std::slice::from_ref(&wrong));
     assert_eq!(
         causes(ask(json!({"resourceAttributes": {}, "nonResourceAttributes": {}}))),
         [wrong]
