@@ -43,7 +43,7 @@ pub struct Condition {
     pub reason: String,
     /// Why, as a sentence for people.
     #[serde(default)]
-    #[schemars(length(max = 32768))]
+    #[schemars(required, length(max = 32768))]
     pub message: String,
     /// Generation of the object this was concluded from.
     pub observed_generation: Option<i64>,

@@ -190,8 +190,8 @@ mod tests {
     fn durations_are_written_as_go_writes_them() {
         let table = [
             (Duration::ZERO, "0s"),
-            (Duration::from_secs(720 * 3600), "720h0m0s"),
-            (Duration::from_secs(300), "5m0s"),
+            (Duration::from_hours(720), "720h0m0s"),
+            (Duration::from_mins(5), "5m0s"),
             (Duration::from_millis(1500), "1.5s"),
             (Duration::from_micros(1500), "1.5ms"),
             (Duration::from_nanos(1500), "1.5\u{b5}s"),

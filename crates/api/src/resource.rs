@@ -68,7 +68,7 @@ pub trait Kind: kube_core::Resource<DynamicType = ()> {
 
     /// The `CustomResourceDefinition` of this kind.
     fn crd() -> Value {
-        crd(&Self::DEFINITION, Self::schema())
+        crd(&Self::DEFINITION, &Self::schema())
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) const fn date(name: &'static str, path: &'static str) -> Column {
 
 pub(crate) const AGE: Column = date("Age", ".metadata.creationTimestamp");
 
-fn crd(definition: &Definition, schema: Value) -> Value {
+fn crd(definition: &Definition, schema: &Value) -> Value {
     let dialect = definition.dialect;
     let mut names = json!({
         "kind": definition.kind,

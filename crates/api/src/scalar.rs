@@ -147,6 +147,58 @@ impl JsonSchema for TextInt {
     }
 }
 
+/// A point in time that some dialects keep as plain text, empty for "never".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(String);
+
+impl Stamp {
+    /// The stamp that says "never".
+    pub const fn never() -> Self {
+        Self(String::new())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The time, if the text is one.
+    pub fn get(&self) -> Option<Timestamp> {
+        self.0.parse().ok()
+    }
+
+    /// Whether the text says that something happened, readable as a time or not.
+    pub fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl From<Time> for Stamp {
+    fn from(time: Time) -> Self {
+        Self(time.to_string())
+    }
+}
+
+impl From<&str> for Stamp {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl JsonSchema for Stamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Stamp".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
 /// An object of any shape, passed on unread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -32,19 +32,16 @@ pub(crate) fn rewrite(schema: &mut Value) {
         }
     };
     unwrap_option(map);
-    for key in ["$schema", "title"] {
+    // A default here is how serde reads an absent field, not something a server should write into
+    // users' objects.
+    for key in ["$schema", "title", "default"] {
         map.remove(key);
-    }
-    if map.get("default").is_some_and(Value::is_null) {
-        map.remove("default");
     }
     drop_null(map);
     name_format(map);
     fold_lines(map);
-    for key in ["properties"] {
-        if let Some(Value::Object(children)) = map.get_mut(key) {
-            children.values_mut().for_each(rewrite);
-        }
+    if let Some(Value::Object(children)) = map.get_mut("properties") {
+        children.values_mut().for_each(rewrite);
     }
     if let Some(items) = map.get_mut("items") {
         rewrite(items);
@@ -119,7 +116,7 @@ fn open_maps(map: &mut Map<String, Value>) {
 /// checked, nothing is required. For copies of foreign documents.
 pub(crate) fn loosen(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    for key in ["enum", "required", "pattern", "format", "minimum", "maximum", "default"] {
+    for key in ["enum", "required", "pattern", "format", "minimum", "maximum"] {
         map.remove(key);
     }
     if map.contains_key("properties") {

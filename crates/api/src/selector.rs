@@ -27,9 +27,9 @@ pub struct LabelSelector {
 pub struct LabelTerm {
     /// Label key the term is about.
     pub key: String,
-    /// In, NotIn, Exists or DoesNotExist.
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: LabelOperator,
-    /// Values for In and NotIn; empty for the other two.
+    /// Values for `In` and `NotIn`; empty for the other two.
     pub values: Option<Vec<String>>,
 }
 

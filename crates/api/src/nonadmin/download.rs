@@ -25,7 +25,7 @@ resource! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NonAdminDownloadRequestSpec {
-    /// The file; its name is that of a NonAdminBackup or a NonAdminRestore in this namespace.
+    /// The file; its name is that of a `NonAdminBackup` or a `NonAdminRestore` in this namespace.
     #[schemars(required)]
     pub target: Option<velero::DownloadTarget>,
 }

@@ -29,7 +29,7 @@ resource! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NonAdminRestoreSpec {
-    /// Spec of the Velero restore. Its backupName is the name of a NonAdminBackup in this
+    /// Spec of the Velero restore. Its backupName is the name of a `NonAdminBackup` in this
     /// namespace.
     #[schemars(required)]
     pub restore_spec: Option<velero::RestoreSpec>,

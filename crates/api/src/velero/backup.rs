@@ -74,7 +74,7 @@ pub struct BackupSpec {
     pub csi_snapshot_timeout: Option<GoDuration>,
     /// How long work that goes on in the background may take for one item.
     pub item_operation_timeout: Option<GoDuration>,
-    /// ConfigMap in the server's namespace that says how volumes are treated.
+    /// `ConfigMap` in the server's namespace that says how volumes are treated.
     pub resource_policy: Option<LocalReference>,
     /// Whether data of volume snapshots is moved to the backup store.
     pub snapshot_move_data: Option<bool>,

@@ -63,7 +63,7 @@ pub struct RestoreSpec {
     pub existing_resource_policy: Option<String>,
     /// How long work that goes on in the background may take for one item.
     pub item_operation_timeout: Option<GoDuration>,
-    /// ConfigMap in the server's namespace with changes to make to restored objects.
+    /// `ConfigMap` in the server's namespace with changes to make to restored objects.
     pub resource_modifier: Option<LocalReference>,
     /// How files are downloaded.
     pub uploader_config: Option<RestoreUploader>,

@@ -13,6 +13,7 @@ fn crd(kind: &str, group: &str) -> Value {
 
 const OADP: &str = "oadp.openshift.io";
 const VELERO: &str = "velero.io";
+const LONGHORN: &str = "longhorn.io";
 
 #[test]
 fn kinds_have_the_short_names_their_users_type() {
@@ -25,6 +26,24 @@ fn kinds_have_the_short_names_their_users_type() {
         (VELERO, "BackupStorageLocation", "bsl"),
         (VELERO, "VolumeSnapshotLocation", "vsl"),
         (VELERO, "ServerStatusRequest", "ssr"),
+        (LONGHORN, "Volume", "lhv"),
+        (LONGHORN, "Engine", "lhe"),
+        (LONGHORN, "Replica", "lhr"),
+        (LONGHORN, "Snapshot", "lhsnap"),
+        (LONGHORN, "Backup", "lhb"),
+        (LONGHORN, "BackupVolume", "lhbv"),
+        (LONGHORN, "BackupTarget", "lhbt"),
+        (LONGHORN, "RecurringJob", "lhrj"),
+        (LONGHORN, "Node", "lhn"),
+        (LONGHORN, "InstanceManager", "lhim"),
+        (LONGHORN, "Setting", "lhs"),
+        (LONGHORN, "EngineImage", "lhei"),
+        (LONGHORN, "VolumeAttachment", "lhva"),
+        (LONGHORN, "Orphan", "lho"),
+        (LONGHORN, "SystemBackup", "lhsb"),
+        (LONGHORN, "SystemRestore", "lhsr"),
+        (LONGHORN, "ShareManager", "lhsm"),
+        (LONGHORN, "SupportBundle", "lhbundle"),
     ];
     for (group, kind, short) in table {
         assert_eq!(crd(kind, group)["spec"]["names"]["shortNames"], json!([short]), "{kind}");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-fn survives<T: DeserializeOwned + Serialize>(document: &Value) -> T {
+pub(crate) fn survives<T: DeserializeOwned + Serialize>(document: &Value) -> T {
     let typed: T = serde_json::from_value(document.clone()).unwrap();
     assert_eq!(&serde_json::to_value(&typed).unwrap(), document);
     typed
