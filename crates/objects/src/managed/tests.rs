@@ -74,7 +74,7 @@ fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
     Writer { manager, api_version: "x.io/v1", subresource: None, now }
 }
 
-fn full(spec: Value) -> Value {
+fn full(spec: &Value) -> Value {
     json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec})
 }
 

@@ -37,7 +37,7 @@ fn the_fields_of_an_object_follow_its_description() {
         (json!({"tags": [{}]}), vec![".spec.tags"]),
     ];
     for (spec, expected) in cases {
-        assert_eq!(FieldSet::of(&widget(), &full(spec.clone())).paths(), expected, "{spec}");
+        assert_eq!(FieldSet::of(&widget(), &full(&spec)).paths(), expected, "{spec}");
     }
 }
 
@@ -104,7 +104,7 @@ fn ownership_of_the_deepest_object_stays_shallow() {
 }
 
 fn any_set() -> impl Strategy<Value = FieldSet> {
-    any_json().prop_map(|spec| FieldSet::of(&widget(), &full(json!({"blob": spec}))))
+    any_json().prop_map(|spec| FieldSet::of(&widget(), &full(&json!({"blob": spec}))))
 }
 
 proptest! {
