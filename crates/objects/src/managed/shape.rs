@@ -1,10 +1,12 @@
 //! How an object divides into fields: a cursor that walks a value and its description together.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
 use super::set::{FieldSet, key_element, value_element};
+use crate::builtin;
 use crate::node::{ListType, Node};
 
 /// Levels that are told apart; below them a value is one field. Keeps `managedFields` of the deepest
@@ -40,6 +42,12 @@ pub(super) struct At<'n> {
     depth: usize,
 }
 
+/// Metadata is alike in all objects; schemas of custom resources do not describe it.
+fn metadata() -> &'static Node {
+    static METADATA: OnceLock<Arc<Node>> = OnceLock::new();
+    METADATA.get_or_init(builtin::object_meta)
+}
+
 /// How the value at a place divides.
 #[derive(Debug)]
 pub(super) enum Shape<'n, 'v> {
@@ -64,14 +72,13 @@ impl<'n> At<'n> {
     }
 
     pub(super) fn field(self, name: &str) -> Self {
+        if self.place == Place::Root && name == "metadata" {
+            return Self { node: Some(metadata()), place: Place::Metadata, depth: 1 };
+        }
         let node = self.node.and_then(|node| {
             node.properties.get(name).or(node.additional.as_ref()).map(AsRef::as_ref)
         });
-        let place = match self.place {
-            Place::Root if name == "metadata" => Place::Metadata,
-            _ => Place::Inner,
-        };
-        Self { node, place, depth: self.depth + 1 }
+        Self { node, place: Place::Inner, depth: self.depth + 1 }
     }
 
     pub(super) fn item(self) -> Self {

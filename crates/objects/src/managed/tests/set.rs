@@ -56,6 +56,25 @@ fn what_names_an_object_is_not_tracked() {
 }
 
 #[test]
+fn metadata_divides_alike_whatever_the_schema_says() {
+    let object = json!({"metadata": {
+        "labels": {"a": "1"},
+        "finalizers": ["f"],
+        "ownerReferences": [{"uid": "u", "kind": "K", "name": "n"}],
+    }});
+    let expected = [
+        r#".metadata.finalizers[="f"]"#,
+        ".metadata.labels.a",
+        r#".metadata.ownerReferences[uid="u"]"#,
+    ];
+    let restricted =
+        super::object(vec![("metadata", super::object(vec![("name", Node::default())]))]);
+    for node in [Node::default(), widget(), restricted] {
+        assert_eq!(FieldSet::of(&node, &object).paths(), expected);
+    }
+}
+
+#[test]
 fn the_stored_form_is_that_of_kubernetes() {
     let object = json!({
         "metadata": {"labels": {"app": "a"}},
