@@ -102,7 +102,8 @@ impl<'n> At<'n> {
 
     /// Whether the member belongs to the type; others are entries somebody chose to have.
     fn declares(self, name: &str) -> bool {
-        self.node.is_some_and(|node| node.properties.contains_key(name))
+        (self.place == Place::Root && name == "metadata")
+            || self.node.is_some_and(|node| node.properties.contains_key(name))
     }
 
     pub(super) fn shape<'v>(self, value: &'v Value) -> Shape<'n, 'v> {
@@ -193,7 +194,7 @@ pub(super) fn collect(at: At<'_>, value: &Value, containers: Containers) -> Fiel
     match at.shape(value) {
         Shape::Leaf => set.owned = true,
         Shape::Object(members) => {
-            set.owned = members.is_empty();
+            set.owned = members.is_empty() && at.place == Place::Inner;
             for (name, member) in members.iter().filter(|(name, _)| at.tracks(name)) {
                 let mut child = collect(at.field(name), member, containers);
                 child.owned |= !at.declares(name);

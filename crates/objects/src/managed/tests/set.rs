@@ -71,6 +71,7 @@ fn metadata_divides_alike_whatever_the_schema_says() {
         super::object(vec![("metadata", super::object(vec![("name", Node::default())]))]);
     for node in [Node::default(), widget(), restricted] {
         assert_eq!(FieldSet::of(&node, &object).paths(), expected);
+        assert!(FieldSet::of(&node, &json!({"metadata": {}})).is_empty());
     }
 }
 
