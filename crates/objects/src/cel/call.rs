@@ -100,7 +100,7 @@ impl Yields {
             Self::Ints => Type::List(Box::new(Type::Int)),
             Self::Duration => Type::Duration,
             Self::Timestamp => Type::Timestamp,
-            Self::TypeName => Type::TypeName,
+            Self::TypeName => Type::Meta,
             Self::Same => same(),
             Self::Item => item(),
             Self::OptionalItem => item().optional(),

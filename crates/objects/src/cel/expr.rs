@@ -61,7 +61,7 @@ pub(super) enum Op {
 pub(super) struct Loop {
     pub(super) range: Expr,
     pub(super) kind: LoopKind,
-    /// Condition of all, exists, exists_one, filter and of map with three arguments.
+    /// Condition of all, exists, `exists_one`, filter and of map with three arguments.
     pub(super) test: Option<Expr>,
     /// What map makes of each item.
     pub(super) body: Option<Expr>,

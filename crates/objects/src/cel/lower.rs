@@ -107,7 +107,7 @@ impl<'a> Lowering<'a> {
             return Ok((Expr::Var(position), found));
         }
         match type_value(name) {
-            Some(value) => Ok((Expr::Const(value), Type::TypeName)),
+            Some(value) => Ok((Expr::Const(value), Type::Meta)),
             None => Err(format!("undeclared reference to '{name}'")),
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use kube_cel::cel::Value;
-use kube_cel::cel::objects::{Key, KeyRef};
+use kube_cel::cel::objects::{Key, KeyRef, OptionalValue};
 use regex::RegexBuilder;
 
 use super::eval::{Budget, Outcome, Stop, error};
@@ -60,7 +60,7 @@ pub(super) fn field(value: &Value, name: &Arc<String>) -> Outcome {
             .get(&KeyRef::String(name.as_str()))
             .cloned()
             .ok_or_else(|| error(format!("no such key: {name}"))),
-        other => match as_optional(other) {
+        other => match as_optional(other).map(OptionalValue::value) {
             Some(None) => Ok(optional(None)),
             Some(Some(inner)) => Ok(optional(field(inner, name).ok())),
             None => Err(error(format!("cannot select '{name}' of this value"))),
@@ -71,7 +71,7 @@ pub(super) fn field(value: &Value, name: &Arc<String>) -> Outcome {
 pub(super) fn has(value: &Value, name: &Arc<String>) -> Outcome {
     match value {
         Value::Map(map) => Ok(Value::Bool(map.get(&KeyRef::String(name.as_str())).is_some())),
-        other => match as_optional(other) {
+        other => match as_optional(other).map(OptionalValue::value) {
             Some(None) => Ok(Value::Bool(false)),
             Some(Some(inner)) => has(inner, name),
             None => Err(error(format!("cannot select '{name}' of this value"))),
@@ -165,13 +165,13 @@ pub(super) fn compare(a: &Value, b: &Value) -> Result<Ordering, Stop> {
     }
 }
 
-pub(super) fn negate(value: Value) -> Outcome {
+pub(super) fn negate(value: &Value) -> Outcome {
     match value {
         Value::Int(number) => {
             number.checked_neg().map(Value::Int).ok_or_else(|| error("integer overflow"))
         }
-        Value::Float(number) => Ok(Value::Float(-number)),
-        Value::Duration(span) => Ok(Value::Duration(-span)),
+        Value::Float(number) => Ok(Value::Float(-*number)),
+        Value::Duration(span) => Ok(Value::Duration(-*span)),
         _ => Err(error("only numbers can be negated")),
     }
 }
@@ -262,7 +262,7 @@ pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Out
         }
         (_, [value, rest @ ..]) => {
             let inner = as_optional(value).ok_or_else(wrong)?;
-            of_optional(native, value, inner, rest.first())
+            of_optional(native, value, inner.value(), rest.first())
         }
         _ => Err(wrong()),
     }
