@@ -1,1 +1,21 @@
-//! stub
+//! Logs, traces and metrics: the one door to the libraries behind them.
+//!
+//! Owns: where log lines go and how they look ([`init`]), the register of metrics
+//! ([`Registry`]), passing a trace on between processes ([`traceparent`], [`continue_trace`]) and
+//! writing an error with its causes ([`Chain`]). Never: a global metric, a metric of its own, or
+//! anything sent anywhere that was not configured.
+
+#![forbid(unsafe_code)]
+
+mod chain;
+mod metrics;
+mod subscriber;
+mod trace;
+
+pub use chain::Chain;
+pub use metrics::{
+    Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Labels,
+    OPENMETRICS_CONTENT_TYPE, Registry,
+};
+pub use subscriber::{Config, Format, Guard, InitError, init};
+pub use trace::{continue_trace, traceparent};

@@ -1,0 +1,210 @@
+//! Backups, and the volumes in a store they belong to.
+
+use std::collections::BTreeMap;
+
+use super::V1BETA2;
+use crate::resource::{resource, text};
+use crate::scalar::{Stamp, Time};
+use crate::words::words;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+words! {
+    /// How backups are compressed.
+    open Compression {
+        None = "none",
+        Lz4 = "lz4",
+        Gzip = "gzip",
+    }
+}
+
+words! {
+    /// Size of the blocks of a backup, in bytes.
+    open BlockSize {
+        /// The backup does not say, or says something impossible.
+        Unknown = "-1",
+        TwoMib = "2097152",
+        SixteenMib = "16777216",
+    }
+}
+
+words! {
+    /// Whether a backup writes only what changed.
+    open BackupMode {
+        Incremental = "incremental",
+        Full = "full",
+        /// Incremental.
+        Unset = "",
+    }
+}
+
+words! {
+    /// How far a backup is.
+    loose BackupState {
+        New = "",
+        Pending = "Pending",
+        InProgress = "InProgress",
+        Completed = "Completed",
+        Error = "Error",
+        Unknown = "Unknown",
+        /// Its data is being removed; other backups of the volume wait.
+        Deleting = "Deleting",
+    }
+}
+
+impl BackupState {
+    /// Whether no upload can still change it. A deletion starts from a final state, and is one.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Completed | Self::Error | Self::Unknown | Self::Deleting)
+    }
+}
+
+resource! {
+    /// A snapshot of a volume, kept in a backup store.
+    Backup in V1BETA2 {
+        plural: "backups",
+        short: ["lhb"],
+        spec: BackupSpec,
+        status: BackupStatus,
+        columns: [
+            text("SnapshotName", ".status.snapshotName"),
+            text("SnapshotSize", ".status.size"),
+            text("SnapshotCreatedAt", ".status.snapshotCreatedAt"),
+            text("BackupTarget", ".status.backupTargetName"),
+            text("State", ".status.state"),
+            text("LastSyncedAt", ".status.lastSyncedAt"),
+        ],
+    }
+}
+
+/// Which backup is wanted.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupSpec {
+    /// Asks to read it from the store again, if that was last done before this time.
+    pub sync_requested_at: Option<Time>,
+    /// Snapshot to back up. Empty: the backup was found in the store.
+    pub snapshot_name: Option<String>,
+    /// Labels to keep with it, also in the store.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Whether only what changed is written.
+    pub backup_mode: Option<BackupMode>,
+    /// Size of its blocks.
+    pub backup_block_size: Option<BlockSize>,
+}
+
+/// What has become of a backup.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupStatus {
+    /// Node whose manager is responsible for it.
+    #[serde(rename = "ownerID")]
+    pub owner_id: Option<String>,
+    /// How far it is.
+    pub state: Option<BackupState>,
+    /// How much is uploaded, 0 to 100.
+    pub progress: Option<i32>,
+    /// Copy of the volume it is read from.
+    pub replica_address: Option<String>,
+    /// Why it could not be made.
+    pub error: Option<String>,
+    /// Its URL, to restore from.
+    pub url: Option<String>,
+    /// Snapshot it is of.
+    pub snapshot_name: Option<String>,
+    /// When that snapshot was taken.
+    pub snapshot_created_at: Option<Stamp>,
+    /// When the backup was complete.
+    pub backup_created_at: Option<Stamp>,
+    /// Bytes the snapshot takes, as text.
+    pub size: Option<String>,
+    /// Labels kept with it.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// What it waits for (`info`), and why it could not be deleted (`error`).
+    pub messages: Option<BTreeMap<String, String>>,
+    /// Volume it is of.
+    pub volume_name: Option<String>,
+    /// Size of that volume in bytes, as text.
+    pub volume_size: Option<String>,
+    /// When that volume was made.
+    pub volume_created: Option<Stamp>,
+    /// Image that is the bottom layer of that volume.
+    pub volume_backing_image_name: Option<String>,
+    /// When it was last read from the store.
+    pub last_synced_at: Option<Time>,
+    /// How it is compressed.
+    pub compression_method: Option<String>,
+    /// Bytes it added to the store, as text.
+    pub newly_upload_data_size: Option<String>,
+    /// Bytes it wrote again, as text.
+    pub re_uploaded_data_size: Option<String>,
+    /// Backup target it is in.
+    pub backup_target_name: Option<String>,
+}
+
+resource! {
+    /// A volume as a backup store knows it: the backups of one source.
+    BackupVolume in V1BETA2 {
+        plural: "backupvolumes",
+        short: ["lhbv"],
+        spec: BackupVolumeSpec,
+        status: BackupVolumeStatus,
+        columns: [
+            text("BackupTarget", ".spec.backupTargetName"),
+            text("CreatedAt", ".status.createdAt"),
+            text("LastBackupName", ".status.lastBackupName"),
+            text("LastBackupAt", ".status.lastBackupAt"),
+            text("LastSyncedAt", ".status.lastSyncedAt"),
+        ],
+    }
+}
+
+/// Which volume of which store.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupVolumeSpec {
+    /// Backup target it is in. Cannot be changed.
+    pub backup_target_name: Option<String>,
+    /// Name of the source volume. Cannot be changed.
+    pub volume_name: Option<String>,
+    /// Asks to read it from the store again, if that was last done before this time.
+    pub sync_requested_at: Option<Time>,
+}
+
+/// What the store says of a volume.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupVolumeStatus {
+    /// Node whose manager is responsible for it.
+    #[serde(rename = "ownerID")]
+    pub owner_id: Option<String>,
+    /// When the store's record of it last changed.
+    pub last_modification_time: Option<Time>,
+    /// Size of the volume in bytes, as text.
+    pub size: Option<String>,
+    /// Labels kept with it.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// When the volume was made.
+    pub created_at: Option<Stamp>,
+    /// Newest backup.
+    pub last_backup_name: Option<String>,
+    /// When that backup was made.
+    pub last_backup_at: Option<Stamp>,
+    /// Bytes all its backups take together, as text.
+    pub data_stored: Option<String>,
+    /// What went wrong while it was read.
+    pub messages: Option<BTreeMap<String, String>>,
+    /// Image that is the bottom layer of the volume.
+    pub backing_image_name: Option<String>,
+    /// Checksum of that image.
+    pub backing_image_checksum: Option<String>,
+    /// Storage class the volume was made from.
+    pub storage_class_name: Option<String>,
+    /// When it was last read from the store.
+    pub last_synced_at: Option<Time>,
+}

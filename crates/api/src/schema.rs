@@ -1,0 +1,133 @@
+//! From the schemas `schemars` derives to the structural schemas an API server accepts.
+//!
+//! Owns that translation and nothing else. The derived schema says `null` for an absent option;
+//! a structural one leaves it out, because the server drops a null where it is not asked for.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+/// Key that makes a server keep members a schema does not name.
+pub(crate) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// The structural schema of `T`.
+pub(crate) fn structural<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| {
+        s.inline_subschemas = true;
+        s.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    rewrite(&mut schema);
+    schema
+}
+
+/// Types nest as deep as their declarations, so this recursion is bounded by the source code.
+pub(crate) fn rewrite(schema: &mut Value) {
+    let map = match schema {
+        Value::Object(map) => map,
+        // `true`: any value at all.
+        other => {
+            *other = json!({ PRESERVE: true });
+            return;
+        }
+    };
+    unwrap_option(map);
+    // A default here is how serde reads an absent field, not something a server should write into
+    // users' objects.
+    for key in ["$schema", "title", "default"] {
+        map.remove(key);
+    }
+    drop_null(map);
+    name_format(map);
+    fold_lines(map);
+    if let Some(Value::Object(children)) = map.get_mut("properties") {
+        children.values_mut().for_each(rewrite);
+    }
+    if let Some(items) = map.get_mut("items") {
+        rewrite(items);
+    }
+    open_maps(map);
+}
+
+/// `anyOf: [T, null]` is how an optional `T` is derived when `T` is more than one type word.
+fn unwrap_option(map: &mut Map<String, Value>) {
+    let Some(Value::Array(branches)) = map.get("anyOf") else { return };
+    let is_null = |branch: &Value| branch.get("type").is_some_and(|t| t == "null");
+    let [Value::Object(inner), null] = branches.as_slice() else { return };
+    if !is_null(null) {
+        return;
+    }
+    let inner = inner.clone();
+    map.remove("anyOf");
+    for (key, value) in inner {
+        // What is said of the field is nearer than what is said of its type.
+        map.entry(key).or_insert(value);
+    }
+}
+
+fn drop_null(map: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = map.get("type") {
+        let named: Vec<_> = types.iter().filter(|t| *t != "null").cloned().collect();
+        if let [only] = named.as_slice() {
+            map.insert("type".into(), only.clone());
+        }
+    }
+    if let Some(Value::Array(words)) = map.get_mut("enum") {
+        words.retain(|word| !word.is_null());
+    }
+}
+
+/// Integer widths Kubernetes has a name for; the range of unsigned ones is kept by `minimum`.
+fn name_format(map: &mut Map<String, Value>) {
+    let known = match map.get("format").and_then(Value::as_str) {
+        Some("int8" | "int16" | "uint8" | "uint16" | "int32") => "int32",
+        Some("uint32" | "uint64" | "uint" | "int" | "int64") => "int64",
+        _ => return,
+    };
+    map.insert("format".into(), known.into());
+}
+
+/// Doc comments are wrapped for the editor; `kubectl explain` wraps by itself.
+fn fold_lines(map: &mut Map<String, Value>) {
+    if let Some(Value::String(text)) = map.get_mut("description") {
+        let paragraphs: Vec<_> = text
+            .split("\n\n")
+            .map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        *text = paragraphs.join("\n\n");
+    }
+}
+
+fn open_maps(map: &mut Map<String, Value>) {
+    match map.get_mut("additionalProperties") {
+        Some(Value::Bool(true)) => {
+            map.remove("additionalProperties");
+            map.insert(PRESERVE.into(), true.into());
+        }
+        Some(Value::Bool(false)) => {
+            map.remove("additionalProperties");
+        }
+        Some(values) => rewrite(values),
+        None => {}
+    }
+}
+
+/// Lets a schema take whatever a newer peer writes: unknown members are kept, words are not
+/// checked, nothing is required. For copies of foreign documents.
+pub(crate) fn loosen(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    for key in ["enum", "required", "pattern", "format", "minimum", "maximum"] {
+        map.remove(key);
+    }
+    if map.contains_key("properties") {
+        map.insert(PRESERVE.into(), true.into());
+    }
+    if let Some(Value::Object(children)) = map.get_mut("properties") {
+        children.values_mut().for_each(loosen);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(child) = map.get_mut(key) {
+            loosen(child);
+        }
+    }
+}

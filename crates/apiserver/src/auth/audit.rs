@@ -1,0 +1,345 @@
+//! Who changed what: one JSON line for every write.
+//!
+//! Lines hold names, never bodies. Requests do not wait for the disk: they put their entry into a
+//! bounded queue that one thread empties. If the queue is full or the disk refuses, the entry is
+//! dropped and the request goes on, because a backup service that stops when its log disk is slow
+//! does more harm than a gap; the gap is counted, logged, and written into the log itself.
+//!
+//! Lines are handed to the operating system as soon as the queue is empty, and are synced when a
+//! file is full and at the end. The newest file is `PATH`, older ones are `PATH.1`, `PATH.2`, …
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// How much disk and memory the log may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub file_bytes: u64,
+    /// All files together, the newest included.
+    pub files: u32,
+    pub queue_entries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { file_bytes: 64 << 20, files: 4, queue_entries: 4096 }
+    }
+}
+
+/// One write, as it is remembered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    pub time: Timestamp,
+    pub request_id: String,
+    pub user: String,
+    pub groups: Vec<String>,
+    /// The caller behind an impersonated user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonator: Option<String>,
+    pub source: String,
+    pub verb: String,
+    pub group: String,
+    pub resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    pub code: u16,
+    pub latency_us: u64,
+}
+
+/// The line that stands where entries are missing.
+#[derive(Serialize)]
+struct Gap {
+    time: Timestamp,
+    dropped: u64,
+}
+
+/// Why the log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenAuditError {
+    #[error("cannot open the audit log {}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("cannot start the thread of the audit log")]
+    Thread { source: io::Error },
+}
+
+/// The append-only log. Cheap to share behind an `Arc`; closing it writes everything out.
+#[derive(Debug)]
+pub struct AuditLog {
+    queue: Mutex<Option<SyncSender<Entry>>>,
+    dropped: Arc<AtomicU64>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl AuditLog {
+    pub fn open(path: &Path, limits: Limits) -> Result<Self, OpenAuditError> {
+        let files = Files::open(path, limits)
+            .map_err(|source| OpenAuditError::Open { path: path.to_owned(), source })?;
+        let (queue, entries) = sync_channel(limits.queue_entries);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer { entries, files, dropped: Arc::clone(&dropped), reported: 0 };
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| OpenAuditError::Thread { source })?;
+        let queue = Mutex::new(Some(queue));
+        Ok(Self { queue, dropped, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Takes an entry without waiting; drops and counts it if the queue is full.
+    pub fn record(&self, entry: Entry) {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = queue.as_ref().map(|queue| queue.try_send(entry));
+        match sent {
+            Some(Ok(())) => {}
+            None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Entries lost since the start.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes out what is queued and syncs it. Blocks; entries recorded later are dropped.
+    pub fn close(&self) {
+        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the audit thread panicked; its last lines may be missing");
+        }
+    }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The thread's side.
+struct Writer {
+    entries: Receiver<Entry>,
+    files: Files,
+    dropped: Arc<AtomicU64>,
+    /// How many of the dropped entries the log has a gap line for.
+    reported: u64,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Ok(first) = self.entries.recv() {
+            self.write(&first);
+            loop {
+                match self.entries.try_recv() {
+                    Ok(entry) => self.write(&entry),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+            self.mark_gap();
+            self.settle(Files::flush);
+        }
+        self.mark_gap();
+        self.settle(Files::sync);
+    }
+
+    fn write(&mut self, entry: &Entry) {
+        if let Err(error) = self.files.append(entry) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%error, "cannot write to the audit log");
+        }
+    }
+
+    fn mark_gap(&mut self) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let new = dropped.saturating_sub(self.reported);
+        if new == 0 {
+            return;
+        }
+        tracing::warn!(dropped = new, "the audit log lost entries");
+        if self.files.append(&Gap { time: Timestamp::now(), dropped: new }).is_ok() {
+            self.reported = dropped;
+        }
+    }
+
+    fn settle(&mut self, act: fn(&mut Files) -> io::Result<()>) {
+        if let Err(error) = act(&mut self.files) {
+            tracing::warn!(%error, "cannot flush the audit log");
+        }
+    }
+}
+
+/// The current file and the ones before it.
+struct Files {
+    path: PathBuf,
+    limits: Limits,
+    current: BufWriter<File>,
+    bytes: u64,
+}
+
+impl Files {
+    fn open(path: &Path, limits: Limits) -> io::Result<Self> {
+        let (file, bytes) = open_at_line_start(path)?;
+        Ok(Self { path: path.to_owned(), limits, current: BufWriter::new(file), bytes })
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if self.bytes > 0 && self.bytes.saturating_add(len) > self.limits.file_bytes {
+            self.rotate()?;
+        }
+        self.current.write_all(&bytes)?;
+        self.bytes = self.bytes.saturating_add(len);
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.sync()?;
+        for age in (1..self.limits.files).rev() {
+            let younger = if age == 1 { self.path.clone() } else { self.aged(age - 1) };
+            match std::fs::rename(younger, self.aged(age)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        if self.limits.files <= 1 {
+            std::fs::remove_file(&self.path)?;
+        }
+        let (file, bytes) = open_at_line_start(&self.path)?;
+        (self.current, self.bytes) = (BufWriter::new(file), bytes);
+        if let Some(dir) = self.path.parent() {
+            File::open(dir)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn aged(&self, age: u32) -> PathBuf {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(format!(".{age}"));
+        name.into()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.current.flush()
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.current.flush()?;
+        self.current.get_ref().sync_data()
+    }
+}
+
+/// Opens for appending; a line that a crash cut off is ended, so that the next one stands alone.
+fn open_at_line_start(path: &Path) -> io::Result<(File, u64)> {
+    let mut file =
+        OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
+    let mut bytes = file.metadata()?.len();
+    if bytes > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+            bytes += 1;
+        }
+    }
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry { user: "ada".into(), verb: "create".into(), name: name.into(), ..Entry::default() }
+    }
+
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn closing_writes_everything_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(&path, Limits::default()).unwrap();
+        for number in 0..100 {
+            log.record(entry(&format!("n{number}")));
+        }
+        log.close();
+        log.record(entry("late"));
+        assert_eq!(log.dropped(), 1);
+        let lines = lines(&path);
+        assert_eq!(lines.len(), 100);
+        assert!(lines.iter().enumerate().all(|(at, line)| line["name"] == format!("n{at}")));
+    }
+
+    #[test]
+    fn the_disk_it_takes_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let limits = Limits { file_bytes: 1000, files: 3, queue_entries: 10_000 };
+        let log = AuditLog::open(&path, limits).unwrap();
+        for number in 0..500 {
+            log.record(entry(&number.to_string()));
+        }
+        log.close();
+        let mut files: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).collect();
+        files.sort_by_key(std::fs::DirEntry::file_name);
+        assert_eq!(files.len(), 3);
+        assert!(files.iter().all(|file| file.metadata().unwrap().len() <= 1000));
+        assert_eq!(lines(&path).last().unwrap()["name"], "499");
+    }
+
+    #[test]
+    fn a_torn_last_line_does_not_spoil_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        File::create(&path).unwrap().write_all(b"{\"user\":\"a\"}\n{\"us").unwrap();
+        let log = AuditLog::open(&path, Limits::default()).unwrap();
+        log.record(entry("x"));
+        log.close();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let last = text.lines().last().unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(last).unwrap()["name"], "x");
+    }
+
+    #[test]
+    fn a_gap_is_counted_and_written_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let files = Files::open(&path, Limits::default()).unwrap();
+        let (queue, entries) = sync_channel(1);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer { entries, files, dropped: Arc::clone(&dropped), reported: 0 };
+        let log = AuditLog { queue: Mutex::new(Some(queue)), dropped, thread: Mutex::new(None) };
+        // Nobody empties the queue yet: the second and third find it full.
+        for name in ["a", "b", "c"] {
+            log.record(entry(name));
+        }
+        assert_eq!(log.dropped(), 2);
+        log.close();
+        writer.run();
+        let lines = lines(&path);
+        assert_eq!((lines[0]["name"].as_str(), lines[1]["dropped"].as_u64()), (Some("a"), Some(2)));
+    }
+}

@@ -1,0 +1,421 @@
+//! From an HTTP request to the code that answers it: who is asking, may they, what for.
+//!
+//! The order is fixed: authenticate, impersonate, authorise, only then look anything up. So a
+//! stranger learns nothing from the difference between "forbidden" and "not found".
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::Instant;
+
+use crate::auth::audit::Entry;
+use crate::auth::rbac::Attributes;
+use crate::auth::{User, impersonate};
+use crate::failure::Failure;
+use crate::negotiate::{self, DiscoveryForm};
+use crate::registry::{Resource, Subresource};
+use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
+use crate::rest::admit::Endpoint;
+use crate::rest::select::Selection;
+use crate::rest::{Call, create, delete, read, reviews, scale, update, view, watch};
+use crate::server::Server;
+use crate::{MAX_BODY_BYTES, clock, discovery, openapi};
+
+/// A body must arrive within this time: slow senders do not hold a request open.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The verified client certificate of the connection (DER).
+#[derive(Debug, Clone)]
+pub struct PeerCertificate(pub Bytes);
+
+/// Set by code in this process only: requests from within need no credentials.
+#[derive(Debug, Clone)]
+pub struct Insider(pub User);
+
+/// Answers any request. Never fails: errors are answers too.
+pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
+    let began = Instant::now();
+    let (parts, body) = request.into_parts();
+    let mut trail = Trail::new(&parts);
+    server.metrics.in_flight.inc();
+    let result = route(&server, &parts, body, &mut trail).await;
+    server.metrics.in_flight.dec();
+    let response = result.unwrap_or_else(Failure::into_response);
+    let took = began.elapsed();
+    let code = response.status().as_u16();
+    server.metrics.answered(trail.verb, &trail.resource, code, took);
+    tracing::debug!(
+        verb = trail.verb,
+        path = %parts.uri.path(),
+        code,
+        user = trail.entry.user,
+        took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        "request"
+    );
+    trail.write(&server, code, took);
+    let mut response = response;
+    if let Ok(id) = HeaderValue::from_str(&trail.entry.request_id) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    response
+}
+
+/// [`handle`] in the form a tower service wants.
+pub async fn handle_infallible(
+    server: Arc<Server>,
+    request: Request<Body>,
+) -> Result<Response, std::convert::Infallible> {
+    Ok(handle(server, request).await)
+}
+
+/// What the audit log and the metrics will say about a request.
+struct Trail {
+    verb: &'static str,
+    resource: String,
+    is_write: bool,
+    entry: Entry,
+}
+
+impl Trail {
+    fn new(parts: &http::request::Parts) -> Self {
+        let source = parts.extensions.get::<SocketAddr>().map(ToString::to_string);
+        let entry = Entry {
+            time: clock::now(),
+            request_id: uuid::Uuid::new_v4().to_string(),
+            source: source.unwrap_or_else(|| "process".to_owned()),
+            ..Entry::default()
+        };
+        Self { verb: "other", resource: String::new(), is_write: false, entry }
+    }
+
+    fn about(&mut self, verb: Verb, path: &ResourcePath) {
+        self.verb = verb.as_str();
+        self.is_write = verb.is_write();
+        self.entry.verb = verb.as_str().to_owned();
+        self.entry.group.clone_from(&path.group);
+        self.entry.resource.clone_from(&path.resource);
+        self.entry.subresource = path.subresource.clone().unwrap_or_default();
+        self.entry.namespace = path.namespace.clone().unwrap_or_default();
+        self.entry.name = path.name.clone().unwrap_or_default();
+    }
+
+    fn write(&mut self, server: &Server, code: u16, took: Duration) {
+        if let (true, Some(audit)) = (self.is_write, &server.audit) {
+            self.entry.code = code;
+            self.entry.latency_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            audit.record(self.entry.clone());
+        }
+    }
+}
+
+async fn route(
+    server: &Arc<Server>,
+    parts: &http::request::Parts,
+    body: Body,
+    trail: &mut Trail,
+) -> Result<Response, Failure> {
+    let user = identify(server, parts, trail)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let target = parse_path(parts.uri.path());
+    let path = match target {
+        Ok(Target::Resource(path)) => path,
+        Ok(Target::Path(_) | Target::GroupVersion { .. }) | Err(_) => {
+            authorize_path(server, &user, &parts.method, parts.uri.path())?;
+            return path_answer(server, parts, &query, target?);
+        }
+    };
+    let named = path.name.is_some();
+    let verb = Verb::of(&parts.method, named, &query)
+        .ok_or_else(|| Failure::method_not_allowed(parts.method.as_str(), &path.resource))?;
+    trail.about(verb, &path);
+    authorize_resource(server, &user, verb, &path, &query)?;
+    let resource = lookup(server, &path, verb)?;
+    trail.resource.clone_from(&resource.plural);
+    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    let body = if verb.is_write() { read_body(&parts.headers, body).await? } else { Bytes::new() };
+    let call = Call {
+        user,
+        resource,
+        path,
+        query,
+        headers: parts.headers.clone(),
+        body,
+        answer,
+        now: clock::now(),
+    };
+    act(server, verb, &call).await
+}
+
+fn identify(
+    server: &Server,
+    parts: &http::request::Parts,
+    trail: &mut Trail,
+) -> Result<User, Failure> {
+    let caller = match parts.extensions.get::<Insider>() {
+        Some(Insider(user)) => user.clone(),
+        None => {
+            let certificate = parts.extensions.get::<PeerCertificate>();
+            let authorization = match parts.headers.get(header::AUTHORIZATION) {
+                None => None,
+                Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
+            };
+            server
+                .authenticator
+                .authenticate(certificate.map(|one| &one.0[..]), authorization, clock::now())
+                .map_err(|refused| {
+                    tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
+                    Failure::unauthorized()
+                })?
+        }
+    };
+    trail.entry.user.clone_from(&caller.name);
+    trail.entry.groups.clone_from(&caller.groups);
+    let wanted = impersonate::parse(&parts.headers)
+        .map_err(|error| Failure::bad_request(error.to_string()))?;
+    let Some(wanted) = wanted else { return Ok(caller) };
+    for attributes in wanted.required(&caller) {
+        server.authorize(&attributes)?;
+    }
+    let user = wanted.into_user();
+    trail.entry.impersonator = Some(std::mem::take(&mut trail.entry.user));
+    trail.entry.user.clone_from(&user.name);
+    trail.entry.groups.clone_from(&user.groups);
+    Ok(user)
+}
+
+fn authorize_path(
+    server: &Server,
+    user: &User,
+    method: &Method,
+    path: &str,
+) -> Result<(), Failure> {
+    let verb = if method == Method::HEAD {
+        "get".to_owned()
+    } else {
+        method.as_str().to_ascii_lowercase()
+    };
+    server.authorize(&Attributes { verb: &verb, path: Some(path), ..Attributes::of(user) })
+}
+
+fn authorize_resource(
+    server: &Server,
+    user: &User,
+    verb: Verb,
+    path: &ResourcePath,
+    query: &Query,
+) -> Result<(), Failure> {
+    // A list pinned to one name counts as being about that name.
+    let pinned = match (&path.name, verb) {
+        (None, Verb::List | Verb::Watch | Verb::DeleteCollection) => Selection::pinned_name(query),
+        _ => None,
+    };
+    let is_namespace = path.group.is_empty() && path.resource == "namespaces";
+    let name = path.name.as_deref().or(pinned.as_deref()).unwrap_or_default();
+    server.authorize(&Attributes {
+        verb: verb.as_str(),
+        group: &path.group,
+        resource: &path.resource,
+        subresource: path.subresource.as_deref().unwrap_or_default(),
+        // Rights on one namespace object may come from a role inside that namespace.
+        namespace: if is_namespace { name } else { path.namespace.as_deref().unwrap_or_default() },
+        name,
+        ..Attributes::of(user)
+    })
+}
+
+/// The served type of a path, or what is wrong with asking for it there.
+fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resource>, Failure> {
+    let registry = server.registry();
+    let resource = registry
+        .resource(&path.group, &path.version, &path.resource)
+        .ok_or_else(Failure::no_such_path)?;
+    if path.namespace.is_some() && !resource.namespaced {
+        return Err(Failure::no_such_path());
+    }
+    if path.namespace.is_none() && resource.namespaced {
+        let whole_collection = matches!(verb, Verb::List | Verb::Watch) && path.name.is_none();
+        if !whole_collection {
+            return Err(match resource.built_in() {
+                Some(_) => Failure::method_not_allowed(verb.as_str(), &resource.plural),
+                None => Failure::no_such_path(),
+            });
+        }
+    }
+    Ok(resource.clone())
+}
+
+/// Reads the body up to the limit, within the time a body may take.
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        return Err(Failure::too_large(MAX_BODY_BYTES));
+    }
+    let limited = Limited::new(body, MAX_BODY_BYTES);
+    match tokio::time::timeout(BODY_PATIENCE, limited.collect()).await {
+        Err(_) => Err(Failure::bad_request("the request body did not arrive in time")),
+        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            Err(Failure::too_large(MAX_BODY_BYTES))
+        }
+        Ok(Err(error)) => {
+            Err(Failure::bad_request(format!("the request body cannot be read: {error}")))
+        }
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+    }
+}
+
+async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {
+    let resource = &*call.resource;
+    if let (Some(name), Some(sub)) = (&call.path.name, &call.path.subresource) {
+        let sub = resource.subresource(sub).ok_or_else(Failure::no_such_path)?;
+        return act_on_part(server, verb, call, name, sub).await;
+    }
+    if !resource.verbs.contains(&verb.as_str()) {
+        return Err(Failure::method_not_allowed(verb.as_str(), &resource.plural));
+    }
+    match (verb, &call.path.name) {
+        (Verb::Create, _) if !resource.is_stored() => reviews::answer(server, call),
+        (Verb::Create, _) => create::create(server, call).await,
+        (Verb::Watch, _) => watch::watch(server, call),
+        (Verb::List | Verb::Get, None) => read::list(server, call).await,
+        (Verb::List | Verb::Get, Some(name)) => read::get(server, call, name).await,
+        (Verb::Update, Some(name)) => update::put(server, call, name, Endpoint::Main).await,
+        (Verb::Patch, Some(name)) => update::patch(server, call, name, Endpoint::Main).await,
+        (Verb::Delete, Some(name)) => delete::delete(server, call, name).await,
+        (Verb::Delete | Verb::DeleteCollection, _) => {
+            delete::delete_collection(server, call).await
+        }
+        (Verb::Update | Verb::Patch, None) => {
+            Err(Failure::bad_request("name must be provided"))
+        }
+    }
+}
+
+async fn act_on_part(
+    server: &Arc<Server>,
+    verb: Verb,
+    call: &Call,
+    name: &str,
+    part: Subresource,
+) -> Result<Response, Failure> {
+    match (part, verb) {
+        (Subresource::Status, Verb::Get) => read::get(server, call, name).await,
+        (Subresource::Status, Verb::Update) => {
+            update::put(server, call, name, Endpoint::Status).await
+        }
+        (Subresource::Status, Verb::Patch) => {
+            update::patch(server, call, name, Endpoint::Status).await
+        }
+        (Subresource::Scale(paths), Verb::Get) => scale::get(server, call, name, &paths),
+        (Subresource::Scale(paths), Verb::Update) => scale::put(server, call, name, &paths).await,
+        (Subresource::Scale(paths), Verb::Patch) => scale::patch(server, call, name, &paths).await,
+        (Subresource::Finalize, Verb::Update) => {
+            update::put(server, call, name, Endpoint::Finalize).await
+        }
+        (Subresource::Token, Verb::Create) => reviews::token(server, call, name),
+        _ => Err(Failure::method_not_allowed(verb.as_str(), &call.resource.plural)),
+    }
+}
+
+/// Everything that is not about objects.
+fn path_answer(
+    server: &Server,
+    parts: &http::request::Parts,
+    query: &Query,
+    target: Target,
+) -> Result<Response, Failure> {
+    let registry = server.registry();
+    let path = match target {
+        Target::GroupVersion { group, version } => {
+            only_get(&parts.method)?;
+            let list = discovery::resource_list(&registry, &group, &version)
+                .ok_or_else(Failure::no_such_path)?;
+            let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+            return Ok(view::respond(StatusCode::OK, &list, answer));
+        }
+        Target::Path(path) => path,
+        Target::Resource(_) => return Err(Failure::no_such_path()),
+    };
+    only_get(&parts.method)?;
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let value = match segments.as_slice() {
+        ["livez" | "readyz" | "healthz", ..] => return Ok(health(server, query)),
+        ["metrics"] => return Ok(metrics_page(server)),
+        ["version"] => crate::version(),
+        ["api"] | ["apis"] => {
+            let core = segments == ["api"];
+            match negotiate::discovery(&parts.headers)? {
+                DiscoveryForm::Aggregated => {
+                    let document = if core {
+                        discovery::aggregated_core(&registry)
+                    } else {
+                        discovery::aggregated_groups(&registry)
+                    };
+                    return Ok(aggregated(document));
+                }
+                DiscoveryForm::Plain if core => discovery::core_versions(&server.address),
+                DiscoveryForm::Plain => discovery::group_list(&registry),
+            }
+        }
+        ["apis", group] => {
+            discovery::group(&registry, group).ok_or_else(Failure::no_such_path)?
+        }
+        ["openapi", "v3"] => openapi::index(&registry),
+        ["openapi", "v3", "api", version] => return document(&registry, "", version),
+        ["openapi", "v3", "apis", group, version] => return document(&registry, group, version),
+        ["openapi", "v2"] if negotiate::accepts_json(&parts.headers) => {
+            return Ok(view::json_response(StatusCode::OK, openapi::version_2(&registry)));
+        }
+        [] => crate::root_paths(&registry),
+        _ => return Err(Failure::no_such_path()),
+    };
+    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    Ok(view::respond(StatusCode::OK, &value, answer))
+}
+
+fn only_get(method: &Method) -> Result<(), Failure> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    Err(Failure::method_not_allowed(method.as_str(), "path"))
+}
+
+fn document(
+    registry: &crate::registry::Registry,
+    group: &str,
+    version: &str,
+) -> Result<Response, Failure> {
+    let document =
+        openapi::document(registry, group, version).ok_or_else(Failure::no_such_path)?;
+    Ok(view::json_response(StatusCode::OK, document))
+}
+
+fn aggregated(document: Bytes) -> Response {
+    let mut response = view::json_response(StatusCode::OK, document);
+    let form = HeaderValue::from_static(discovery::AGGREGATED_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, form);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn health(server: &Server, query: &Query) -> Response {
+    let text = if query.flag("verbose") {
+        format!("[+]store ok, revision {}\n[+]ready\n", server.store.revision())
+    } else {
+        "ok".to_owned()
+    };
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+fn metrics_page(server: &Server) -> Response {
+    let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, form)], server.metrics.text()).into_response()
+}

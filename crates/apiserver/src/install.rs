@@ -1,0 +1,100 @@
+//! What a server has from its first start: namespaces, default roles, the definitions of every
+//! dialect. Repeated at each start, so that a newer build brings its own versions up to date.
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use crate::auth::bootstrap;
+use crate::auth::rbac::GROUP;
+use crate::failure::Failure;
+use crate::internal::{self, Done};
+use crate::rest::admit::{self, Endpoint};
+use crate::server::Server;
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+/// Default roles whose owner set this to `false` are left alone.
+const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// Enough at once to share commits.
+const PARALLEL: usize = 64;
+const TRIES: usize = 8;
+
+/// One object that must exist, and what of it is ours to keep up to date.
+struct Wanted {
+    group: &'static str,
+    plural: &'static str,
+    object: Value,
+    /// Members that are brought to our state when they differ.
+    ours: &'static [&'static str],
+}
+
+/// Makes sure that everything is there.
+pub async fn install(server: &Server, definitions: Vec<Value>) -> Result<(), Failure> {
+    let namespaces = NAMESPACES.iter().map(|name| Wanted {
+        group: "",
+        plural: "namespaces",
+        object: json!({"metadata": {"name": name}}),
+        ours: &[],
+    });
+    let roles = bootstrap::objects().into_iter().map(|(kind, object)| Wanted {
+        group: GROUP,
+        plural: kind.resource(),
+        ours: if object.get("aggregationRule").is_some() {
+            &["aggregationRule"]
+        } else {
+            &["rules", "roleRef", "subjects"]
+        },
+        object,
+    });
+    let definitions = definitions.into_iter().map(|object| Wanted {
+        group: "apiextensions.k8s.io",
+        plural: "customresourcedefinitions",
+        object,
+        ours: &["spec"],
+    });
+    let results: Vec<Result<(), Failure>> =
+        futures::stream::iter(namespaces.chain(roles).chain(definitions))
+            .map(|wanted| ensure(server, wanted))
+            .buffer_unordered(PARALLEL)
+            .collect()
+            .await;
+    results.into_iter().collect()
+}
+
+async fn ensure(server: &Server, wanted: Wanted) -> Result<(), Failure> {
+    let registry = server.registry();
+    let Some(resource) = registry.resource(wanted.group, "v1", wanted.plural) else {
+        return Err(Failure::internal(format!("{} is not a served type", wanted.plural)));
+    };
+    let name = admit::metadata_text(&wanted.object, "name").to_owned();
+    for _ in 0..TRIES {
+        let done = match server.store.get(&resource.id, "", &name) {
+            None => internal::create(server, resource, None, wanted.object.clone()).await?,
+            Some(stored) if stored.meta.deleting => return Ok(()),
+            Some(stored) => {
+                internal::change(server, resource, Endpoint::Main, &stored, |object| {
+                    update(object, &wanted);
+                })
+                .await?
+            }
+        };
+        if done != Done::Overtaken {
+            return Ok(());
+        }
+    }
+    Err(Failure::internal(format!("{} {name:?} keeps changing", wanted.plural)))
+}
+
+fn update(object: &mut Value, wanted: &Wanted) {
+    let keep = object
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| annotations.get(AUTO_UPDATE))
+        .is_some_and(|value| value == "false");
+    if keep {
+        return;
+    }
+    for member in wanted.ours {
+        if let Some(value) = wanted.object.get(member) {
+            admit::object_mut(object).insert((*member).to_owned(), value.clone());
+        }
+    }
+}

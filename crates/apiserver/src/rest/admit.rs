@@ -1,0 +1,250 @@
+//! What every written object goes through between decoding and the store: defaults, metadata,
+//! status separation, generation, ownership of fields, validation. One function for new objects
+//! and one for changed ones, both free of I/O.
+
+use jiff::Timestamp;
+use objects::managed::{self, Writer};
+use objects::{crd, defaults, kinds, meta, validate};
+use serde_json::{Map, Value, json};
+
+use crate::clock;
+use crate::failure::{Failure, Subject};
+use crate::registry::{Origin, Resource};
+
+/// Which endpoint a change came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    Main,
+    Status,
+    /// `/scale` writes the main object on behalf of a scaler.
+    Scale,
+    Finalize,
+}
+
+impl Endpoint {
+    /// The name field ownership is recorded under.
+    fn subresource(self) -> Option<&'static str> {
+        match self {
+            Self::Main => None,
+            Self::Status => Some("status"),
+            Self::Scale => Some("scale"),
+            Self::Finalize => Some("finalize"),
+        }
+    }
+}
+
+pub fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut().expect("it was just made an object")
+}
+
+pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    let metadata = object_mut(object).entry("metadata").or_insert_with(|| json!({}));
+    object_mut(metadata)
+}
+
+pub fn metadata_text<'a>(object: &'a Value, member: &str) -> &'a str {
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get(member))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+pub fn subject(resource: &Resource, name: &str) -> Subject {
+    Subject::new(&resource.group, &resource.plural, name)
+}
+
+pub fn invalid(resource: &Resource, name: &str, causes: &[objects::cause::Cause]) -> Failure {
+    Failure::invalid(Subject::new(&resource.group, &resource.kind, name), causes)
+}
+
+/// Who writes, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Author<'a> {
+    pub manager: &'a str,
+    pub now: Timestamp,
+}
+
+/// Makes a decoded body the object that will be stored. The name is already final.
+pub fn new_object(
+    resource: &Resource,
+    namespace: Option<&str>,
+    object: &mut Value,
+    author: Author<'_>,
+    track: Track,
+) -> Result<(), Failure> {
+    meta::sanitize_create(object);
+    let metadata = metadata_mut(object);
+    metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".into(), clock::seconds(author.now).into());
+    metadata.remove("resourceVersion");
+    match namespace {
+        Some(namespace) => metadata.insert("namespace".into(), namespace.into()),
+        None => metadata.remove("namespace"),
+    };
+    if counts_generations(resource) {
+        metadata_mut(object).insert("generation".into(), 1.into());
+    }
+    normalise(resource, object, None);
+    if resource.has_status() {
+        kinds::reset_for_main(resource.built_in(), object, None);
+    }
+    match track {
+        Track::Update => {
+            managed::track_update(
+                &resource.node,
+                None,
+                object,
+                &writer(resource, author, Endpoint::Main, &clock::seconds(author.now)),
+            );
+        }
+        Track::Applied => {}
+    }
+    check(resource, object, None)
+}
+
+/// Has field ownership been settled already?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Track {
+    /// An ordinary write: changed fields become the writer's.
+    Update,
+    /// Server-side apply has written `managedFields` itself.
+    Applied,
+}
+
+/// Makes `new` the successor of `old`. Returns whether anything changed.
+pub fn changed_object(
+    resource: &Resource,
+    endpoint: Endpoint,
+    old: &Value,
+    new: &mut Value,
+    author: Author<'_>,
+    track: Track,
+) -> Result<bool, Failure> {
+    meta::carry_over(old, new);
+    match endpoint {
+        Endpoint::Status => kinds::reset_for_status(new, old),
+        Endpoint::Main | Endpoint::Scale if resource.has_status() => {
+            kinds::reset_for_main(resource.built_in(), new, Some(old));
+        }
+        Endpoint::Main | Endpoint::Scale | Endpoint::Finalize => {}
+    }
+    normalise(resource, new, Some(old));
+    if counts_generations(resource) && differs_beyond_metadata(resource, old, new) {
+        let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        metadata_mut(new).insert("generation".into(), (generation + 1).into());
+    }
+    if track == Track::Update {
+        managed::track_update(
+            &resource.node,
+            Some(old),
+            new,
+            &writer(resource, author, endpoint, &clock::seconds(author.now)),
+        );
+    }
+    // The store writes the new one; for comparing, both must have the same.
+    let version = old.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    metadata_mut(new).insert("resourceVersion".into(), version);
+    if old == new {
+        return Ok(false);
+    }
+    check(resource, new, Some(old))?;
+    Ok(true)
+}
+
+pub fn writer<'a>(
+    resource: &'a Resource,
+    author: Author<'a>,
+    endpoint: Endpoint,
+    now: &'a str,
+) -> Writer<'a> {
+    Writer {
+        manager: author.manager,
+        api_version: &resource.api_version,
+        subresource: endpoint.subresource(),
+        now,
+    }
+}
+
+/// Nulls out, defaults in: the same for bodies, patches and objects read under a newer schema.
+pub fn normalise(resource: &Resource, object: &mut Value, old: Option<&Value>) {
+    defaults::drop_nulls(&resource.node, object);
+    match &resource.origin {
+        Origin::BuiltIn(kind) => {
+            kinds::default(kind, object, old);
+            if kind.kind == "CustomResourceDefinition" {
+                crd::default(object);
+            }
+        }
+        Origin::Custom(_) => defaults::apply(&resource.node, object),
+    }
+}
+
+fn counts_generations(resource: &Resource) -> bool {
+    match &resource.origin {
+        Origin::BuiltIn(kind) => kind.generation,
+        Origin::Custom(_) => true,
+    }
+}
+
+/// Does `new` differ in what generations count: everything but metadata, and but status where
+/// status has its own endpoint?
+fn differs_beyond_metadata(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let status_counts = !resource.has_status();
+    let counted = |member: &str| match member {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => status_counts,
+        _ => true,
+    };
+    let members = |value: &'_ Value| -> Vec<(String, Value)> {
+        let members = value.as_object().into_iter().flatten();
+        members.filter(|(name, _)| counted(name)).map(|(n, v)| (n.clone(), v.clone())).collect()
+    };
+    members(old) != members(new)
+}
+
+/// Every rule about the finished object.
+fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    let (name_rule, qualified) = match &resource.origin {
+        Origin::BuiltIn(kind) => (kind.name_rule, true),
+        Origin::Custom(_) => (meta::NameRule::DnsSubdomain, false),
+    };
+    let mut causes = meta::validate(object, name_rule, qualified);
+    if let Some(old) = old {
+        causes.extend(meta::validate_update(old, object));
+    }
+    match &resource.origin {
+        Origin::BuiltIn(kind) if kind.kind == "CustomResourceDefinition" => {
+            causes.extend(crd::validate(object, old));
+        }
+        Origin::BuiltIn(kind) => {
+            causes.extend(kinds::validate(kind, object));
+            if let Some(old) = old {
+                causes.extend(kinds::validate_update(kind, old, object));
+            }
+        }
+        Origin::Custom(_) => causes.extend(validate::validate(&resource.node, object, old)),
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(invalid(resource, metadata_text(object, "name"), &causes))
+}
+
+/// Nothing holds a deleted object any more: no finalizers, no grace period still running.
+pub fn is_released(resource: &Resource, object: &Value) -> bool {
+    let empty = |pointer: &str| {
+        object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty)
+    };
+    let grace = object
+        .pointer("/metadata/deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let namespace_held = resource.kind == "Namespace"
+        && resource.group.is_empty()
+        && !empty("/spec/finalizers");
+    empty("/metadata/finalizers") && grace == 0 && !namespace_held
+}

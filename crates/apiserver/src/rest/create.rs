@@ -1,0 +1,193 @@
+//! Create: a body, a name, a namespace that exists, then the store.
+
+use axum::response::Response;
+use http::StatusCode;
+use objects::names;
+use rand::Rng;
+use serde_json::Value;
+
+use super::admit::{self, Author, Track};
+use super::options::WriteOptions;
+use super::view::{self, RowObject};
+use super::{Call, decode};
+use crate::definitions;
+use crate::failure::Failure;
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::store::{Change, Expected, Require, Write, WriteError};
+
+/// How often a generated name may collide before the caller hears of it.
+const NAME_TRIES: usize = 8;
+/// How often a create may be overtaken by changes of its namespace.
+const RACE_TRIES: usize = 16;
+
+pub async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
+    let resource = &*call.resource;
+    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let mut warnings = Vec::new();
+    let object = decode::object(
+        resource,
+        &call.headers,
+        &call.body,
+        options.validation,
+        &mut warnings,
+    )?;
+    if let Some(name) = &call.path.name {
+        let given = admit::metadata_text(&object, "name");
+        if !given.is_empty() && given != name {
+            return Err(name_mismatch(given, name));
+        }
+    }
+    let made = create_object(server, call, &options, object, Track::Update).await?;
+    let response = view::object_response(
+        resource,
+        StatusCode::CREATED,
+        &made,
+        call.answer,
+        call.now,
+        RowObject::Metadata,
+    )?;
+    Ok(view::with_warnings(response, &warnings))
+}
+
+pub fn name_mismatch(body: &str, path: &str) -> Failure {
+    Failure::bad_request(format!(
+        "the name of the object ({body}) does not match the name on the URL ({path})"
+    ))
+}
+
+pub fn namespace_mismatch(body: &str, path: &str) -> Failure {
+    Failure::bad_request(format!(
+        "the namespace of the provided object does not match the namespace sent on the request \
+         ({body}, {path})"
+    ))
+}
+
+/// Stores a new object and returns it in the version of the call.
+pub async fn create_object(
+    server: &Server,
+    call: &Call,
+    options: &WriteOptions,
+    object: Value,
+    track: Track,
+) -> Result<Value, Failure> {
+    let resource = &*call.resource;
+    check_placement(call, &object)?;
+    let mut name = admit::metadata_text(&object, "name").to_owned();
+    let generated = name.is_empty();
+    let base = admit::metadata_text(&object, "generateName").to_owned();
+    for _ in 0..NAME_TRIES {
+        let mut candidate = object.clone();
+        if generated && !base.is_empty() {
+            name = generate(&base);
+            admit::metadata_mut(&mut candidate).insert("name".into(), name.as_str().into());
+        }
+        let author = Author { manager: &options.manager, now: call.now };
+        let _turn = server.one_definition_at_a_time(resource).await;
+        admit::new_object(resource, call.namespace(), &mut candidate, author, track)?;
+        server.settle(resource, &mut candidate, call.now);
+        server.guard_grants(&call.user, resource, &candidate, None)?;
+        match insert(server, call, options, candidate, &name).await {
+            Err(failure) if generated && failure.is_already_exists() => {}
+            result => return result,
+        }
+    }
+    Err(Failure::already_exists(admit::subject(resource, &name), false))
+}
+
+/// The body may say where it belongs, but not otherwise than the URL.
+fn check_placement(call: &Call, object: &Value) -> Result<(), Failure> {
+    let version = admit::metadata_text(object, "resourceVersion");
+    if !version.is_empty() {
+        return Err(Failure::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let namespace = admit::metadata_text(object, "namespace");
+    match call.namespace() {
+        Some(path) if !namespace.is_empty() && namespace != path => {
+            Err(namespace_mismatch(namespace, path))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn generate(base: &str) -> String {
+    let mut random = rand::rng();
+    let alphabet: Vec<char> = names::SUFFIX_ALPHABET.chars().collect();
+    let suffix: String = (0..5)
+        .filter_map(|_| alphabet.get(random.random_range(0..alphabet.len())))
+        .collect();
+    names::generated(base, &suffix)
+}
+
+async fn insert(
+    server: &Server,
+    call: &Call,
+    options: &WriteOptions,
+    object: Value,
+    name: &str,
+) -> Result<Value, Failure> {
+    let resource = &*call.resource;
+    let key = resource.key(call.namespace(), name);
+    for _ in 0..RACE_TRIES {
+        let require = pins(server, resource, call.namespace(), name)?;
+        if let Some(existing) = server.store.get(&key.resource, &key.namespace, &key.name) {
+            let subject = admit::subject(resource, name);
+            return Err(Failure::already_exists(subject, existing.meta.deleting));
+        }
+        if options.dry_run {
+            return Ok(object);
+        }
+        let write = Write {
+            key: key.clone(),
+            expected: Expected::Absent,
+            require,
+            change: Change::Put(view::to_stored(resource, object.clone())),
+        };
+        match server.commit(resource, write).await {
+            Ok(stored) => return view::value(resource, &stored),
+            Err(WriteError::RequirementChanged) => {}
+            Err(error) => return Err(server.write_failure(resource, name, error)),
+        }
+    }
+    Err(Failure::stale(admit::subject(resource, name)))
+}
+
+/// What must still be as it is at the moment of the commit: the namespace exists and stays, and
+/// so does the definition of the type.
+pub fn pins(
+    server: &Server,
+    resource: &Resource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Vec<Require>, Failure> {
+    let mut pins = Vec::new();
+    if let Some(namespace) = namespace {
+        let subject = crate::failure::Subject::new("", "namespaces", namespace);
+        let found = server
+            .store
+            .get("/namespaces", "", namespace)
+            .ok_or_else(|| Failure::not_found(subject))?;
+        if found.meta.deleting {
+            let subject = admit::subject(resource, name);
+            return Err(Failure::namespace_terminating(subject, namespace));
+        }
+        pins.push(Require { key: found.key.clone(), revision: found.revision });
+    }
+    if resource.custom().is_some() {
+        let definition = format!("{}.{}", resource.plural, resource.group);
+        let found = server
+            .store
+            .get(definitions::ID, "", &definition)
+            .ok_or_else(Failure::no_such_path)?;
+        if found.meta.deleting {
+            return Err(Failure::forbidden(
+                "create not allowed while custom resource definition is terminating",
+            )
+            .about(admit::subject(resource, name)));
+        }
+        pins.push(Require { key: found.key.clone(), revision: found.revision });
+    }
+    Ok(pins)
+}

@@ -1,0 +1,147 @@
+//! The `/scale` endpoint: a small object that reads and writes the replica count of a big one.
+
+use axum::response::Response;
+use http::StatusCode;
+use objects::crd::Scale;
+use objects::{jsonpath, patch};
+use serde_json::{Value, json};
+
+use super::admit::{self, Endpoint};
+use super::options::WriteOptions;
+use super::{Call, decode, read, update, view};
+use crate::failure::Failure;
+use crate::negotiate::{self, PatchForm, Shape};
+use crate::server::Server;
+
+pub fn get(server: &Server, call: &Call, name: &str, paths: &Scale) -> Result<Response, Failure> {
+    let stored = read::find(server, &call.resource, call.namespace(), name)?;
+    let object = view::value(&call.resource, &stored)?;
+    respond(call, &scale_of(&object, paths))
+}
+
+fn respond(call: &Call, scale: &Value) -> Result<Response, Failure> {
+    if call.answer.shape != Shape::Whole && !matches!(call.answer.shape, Shape::Table(_)) {
+        return Err(Failure::not_acceptable("application/json"));
+    }
+    let mut answer = call.answer;
+    answer.shape = Shape::Whole;
+    Ok(view::respond(StatusCode::OK, scale, answer))
+}
+
+/// The `Scale` of an object.
+fn scale_of(object: &Value, paths: &Scale) -> Value {
+    let number = |path: &str| {
+        jsonpath::get(object, path).and_then(Value::as_i64).unwrap_or(0)
+    };
+    let mut metadata = json!({});
+    for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.get("metadata").and_then(|metadata| metadata.get(member)) {
+            metadata[member] = value.clone();
+        }
+    }
+    let mut status = json!({"replicas": number(&paths.status_path)});
+    let selector = match &paths.selector_path {
+        Some(path) => jsonpath::get(object, path).and_then(Value::as_str).map(str::to_owned),
+        None => object.pointer("/spec/selector/matchLabels").and_then(Value::as_object).map(|all| {
+            let pairs: Vec<String> = all
+                .iter()
+                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                .collect();
+            pairs.join(",")
+        }),
+    };
+    if let Some(selector) = selector {
+        status["selector"] = selector.into();
+    }
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": number(&paths.spec_path)},
+        "status": status,
+    })
+}
+
+pub async fn put(
+    server: &Server,
+    call: &Call,
+    name: &str,
+    paths: &Scale,
+) -> Result<Response, Failure> {
+    let body = decode::body(&call.headers, &call.body, true)?.value;
+    write(server, call, name, paths, |_| Ok(body.clone())).await
+}
+
+pub async fn patch(
+    server: &Server,
+    call: &Call,
+    name: &str,
+    paths: &Scale,
+) -> Result<Response, Failure> {
+    let form = negotiate::patch_form(&call.headers, call.resource.built_in().is_some())?;
+    let decoded = objects::json::decode(&call.body)
+        .or_else(|_| objects::json::decode_yaml(&call.body))
+        .map_err(|error| Failure::bad_request(format!("the patch cannot be read: {error}")))?;
+    write(server, call, name, paths, |scale| {
+        let mut scale = scale.clone();
+        match form {
+            PatchForm::Json => patch::json_patch(&mut scale, &decoded.value)
+                .map_err(|error| Failure::unprocessable(error.to_string()))?,
+            PatchForm::Merge | PatchForm::Strategic | PatchForm::Apply => {
+                patch::merge(&mut scale, &decoded.value);
+            }
+        }
+        Ok(scale)
+    })
+    .await
+}
+
+async fn write(
+    server: &Server,
+    call: &Call,
+    name: &str,
+    paths: &Scale,
+    change: impl Fn(&Value) -> Result<Value, Failure>,
+) -> Result<Response, Failure> {
+    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let mut warnings = Vec::new();
+    let edit = |object: &mut Value| {
+        let scale = change(&scale_of(object, paths))?;
+        let replicas = wanted(call, name, &scale)?;
+        let version = admit::metadata_text(&scale, "resourceVersion");
+        if !version.is_empty() {
+            admit::metadata_mut(object).insert("resourceVersion".into(), version.into());
+        }
+        jsonpath::set(object, &paths.spec_path, replicas.into())
+            .map_err(|error| Failure::internal(error.to_string()))
+    };
+    let object = update::patch_object(
+        server,
+        call,
+        name,
+        Endpoint::Scale,
+        &options,
+        edit,
+        &mut warnings,
+    )
+    .await?;
+    respond(call, &scale_of(&object, paths))
+}
+
+fn wanted(call: &Call, name: &str, scale: &Value) -> Result<i64, Failure> {
+    let replicas = match scale.pointer("/spec/replicas") {
+        None | Some(Value::Null) => 0,
+        Some(value) => value.as_i64().ok_or_else(|| {
+            Failure::bad_request("Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is not a whole number")
+        })?,
+    };
+    if replicas < 0 {
+        let cause = objects::cause::Cause::invalid(
+            "spec.replicas",
+            &replicas.into(),
+            "must be greater than or equal to 0",
+        );
+        return Err(admit::invalid(&call.resource, name, &[cause]));
+    }
+    Ok(replicas)
+}

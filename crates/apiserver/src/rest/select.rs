@@ -1,0 +1,115 @@
+//! Label and field selectors of one request, matched against stored objects. Names, namespaces and
+//! labels are matched without parsing the object.
+
+use objects::selector::{FieldOp, FieldSelector, LabelSelector};
+use objects::{fields, prune};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::registry::Resource;
+use crate::request::Query;
+use crate::store::Stored;
+
+#[derive(Debug, Default)]
+pub struct Selection {
+    labels: Option<LabelSelector>,
+    fields: Vec<FieldRule>,
+    name: Option<String>,
+}
+
+#[derive(Debug)]
+struct FieldRule {
+    path: String,
+    equal: bool,
+    value: String,
+}
+
+impl Selection {
+    pub fn parse(resource: &Resource, query: &Query) -> Result<Self, Failure> {
+        let labels = match query.get("labelSelector") {
+            None => None,
+            Some(text) => Some(LabelSelector::parse(text).map_err(|error| {
+                Failure::bad_request(format!("unable to parse labelSelector {text:?}: {error}"))
+            })?),
+        };
+        let Some(text) = query.get("fieldSelector") else {
+            return Ok(Self { labels, ..Self::default() });
+        };
+        let parsed = FieldSelector::parse(text).map_err(|error| {
+            Failure::bad_request(format!("unable to parse fieldSelector {text:?}: {error}"))
+        })?;
+        let name = parsed.name().map(str::to_owned);
+        let mut rules = Vec::new();
+        for (path, op, value) in parsed.requirements() {
+            if !is_selectable(resource, path) {
+                return Err(Failure::bad_request(format!("field label not supported: {path}")));
+            }
+            rules.push(FieldRule {
+                path: path.to_owned(),
+                equal: *op == FieldOp::Equal,
+                value: value.to_owned(),
+            });
+        }
+        Ok(Self { labels, fields: rules, name })
+    }
+
+    /// `metadata.name=X` pins one object; RBAC treats such a list as being about X.
+    pub fn pinned_name(query: &Query) -> Option<String> {
+        let parsed = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
+        parsed.name().map(str::to_owned)
+    }
+
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, resource: &Resource, stored: &Stored) -> bool {
+        let label = |key: &str| {
+            let labels = &stored.meta.labels;
+            labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+        };
+        if let Some(labels) = &self.labels
+            && !labels.matches(label)
+        {
+            return false;
+        }
+        let mut parsed: Option<Value> = None;
+        self.fields.iter().all(|rule| {
+            let equal = match rule.path.as_str() {
+                "metadata.name" => *stored.key.name == *rule.value,
+                "metadata.namespace" => *stored.key.namespace == *rule.value,
+                path => {
+                    let object = parsed.get_or_insert_with(|| readable(resource, stored));
+                    fields::value(object, path) == rule.value
+                }
+            };
+            equal == rule.equal
+        })
+    }
+}
+
+fn is_selectable(resource: &Resource, path: &str) -> bool {
+    if matches!(path, "metadata.name" | "metadata.namespace") {
+        return true;
+    }
+    match resource.custom() {
+        None => fields::selectable(&resource.group, &resource.plural, path),
+        Some(custom) => {
+            let declared = &custom.version.selectable_fields;
+            declared.iter().any(|field| field.trim_start_matches('.') == path)
+        }
+    }
+}
+
+/// The object in the resource's own form; an unreadable one matches nothing.
+fn readable(resource: &Resource, stored: &Stored) -> Value {
+    let mut object = super::view::value(resource, stored).unwrap_or_default();
+    if resource.custom().is_some() {
+        prune::prune(&resource.node, &mut object);
+    }
+    object
+}

@@ -1,0 +1,349 @@
+//! How stored objects leave the server: in the version asked for, whole, as a table or as metadata,
+//! one by one or as a list. Objects whose stored text already is the answer are copied, not parsed.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use objects::table;
+use serde_json::{Value, json};
+
+use super::admit;
+use crate::failure::Failure;
+use crate::negotiate::{Answer, Shape, Syntax};
+use crate::registry::{Origin, Resource};
+use crate::store::Stored;
+
+/// Can the stored text be sent as it is?
+pub fn is_current(resource: &Resource, stored: &Stored) -> bool {
+    resource.api_version == resource.stored_as
+        && match &resource.origin {
+            Origin::BuiltIn(_) => true,
+            Origin::Custom(custom) => stored.revision >= custom.schema_since,
+        }
+}
+
+/// The object as JSON text in the resource's version.
+pub fn text(resource: &Resource, stored: &Stored) -> Result<Bytes, Failure> {
+    if is_current(resource, stored) {
+        return Ok(stored.body.clone());
+    }
+    Ok(Bytes::from(value(resource, stored)?.to_string()))
+}
+
+/// The object as a value in the resource's version.
+pub fn value(resource: &Resource, stored: &Stored) -> Result<Value, Failure> {
+    let mut object = parse(stored)?;
+    if !is_current(resource, stored) {
+        convert(resource, &mut object);
+    }
+    Ok(object)
+}
+
+fn parse(stored: &Stored) -> Result<Value, Failure> {
+    serde_json::from_slice(&stored.body).map_err(|error| {
+        tracing::error!(
+            resource = %stored.key.resource,
+            namespace = %stored.key.namespace,
+            name = %stored.key.name,
+            %error,
+            "stored object is not readable"
+        );
+        Failure::internal(format!("the stored object {:?} is not readable", stored.key.name))
+    })
+}
+
+fn convert(resource: &Resource, object: &mut Value) {
+    if resource.is_events_v1() {
+        *object = objects::event::to_events_v1(object);
+        return;
+    }
+    admit::object_mut(object).insert("apiVersion".into(), resource.api_version.as_str().into());
+    if resource.custom().is_some() {
+        objects::prune::prune(&resource.node, object);
+        admit::normalise(resource, object, None);
+    }
+}
+
+/// From the form of an API version to the form that is stored.
+pub fn to_stored(resource: &Resource, mut object: Value) -> Value {
+    if resource.is_events_v1() {
+        return objects::event::to_core(&object);
+    }
+    admit::object_mut(&mut object).insert("apiVersion".into(), resource.stored_as.as_str().into());
+    object
+}
+
+/// `metadata` of a list answer.
+#[derive(Debug, Clone, Default)]
+pub struct ListMeta {
+    pub revision: u64,
+    pub continue_token: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl ListMeta {
+    fn to_value(&self) -> Value {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string()});
+        if let Some(token) = &self.continue_token {
+            metadata["continue"] = token.as_str().into();
+        }
+        if let Some(remaining) = self.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        metadata
+    }
+}
+
+/// What goes into the `object` member of table rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowObject {
+    Metadata,
+    Whole,
+    Nothing,
+}
+
+impl RowObject {
+    pub fn parse(text: Option<&str>) -> Result<Self, Failure> {
+        match text {
+            None | Some("Metadata") => Ok(Self::Metadata),
+            Some("Object") => Ok(Self::Whole),
+            Some("None") => Ok(Self::Nothing),
+            Some(other) => Err(Failure::bad_request(format!(
+                "includeObject: {other:?} is not one of None, Metadata, Object"
+            ))),
+        }
+    }
+}
+
+/// A finished answer body with its headers.
+pub fn json_response(code: StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Any value in the syntax asked for.
+pub fn respond(code: StatusCode, value: &Value, answer: Answer) -> Response {
+    let text = match (answer.syntax, answer.pretty) {
+        (Syntax::Yaml, _) => objects::json::encode_yaml(value),
+        (Syntax::Json, true) => serde_json::to_string_pretty(value).unwrap_or_default() + "\n",
+        (Syntax::Json, false) => value.to_string(),
+    };
+    let mut response = json_response(code, Bytes::from(text));
+    if answer.syntax == Syntax::Yaml {
+        let yaml = HeaderValue::from_static("application/yaml");
+        response.headers_mut().insert(header::CONTENT_TYPE, yaml);
+    }
+    response
+}
+
+/// One object in the shape asked for.
+pub fn object_response(
+    resource: &Resource,
+    code: StatusCode,
+    object: &Value,
+    answer: Answer,
+    now: Timestamp,
+    row: RowObject,
+) -> Result<Response, Failure> {
+    let shaped: Cow<'_, Value> = match answer.shape {
+        Shape::Whole => Cow::Borrowed(object),
+        Shape::Partial => Cow::Owned(partial(object)),
+        Shape::PartialList => return Err(Failure::not_acceptable("application/json")),
+        Shape::Table(version) => {
+            let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
+            let meta = ListMeta { revision, ..ListMeta::default() };
+            let rows = vec![table_row(resource, object, now, row)];
+            Cow::Owned(table(resource, version, &meta, rows, true))
+        }
+    };
+    Ok(respond(code, &shaped, answer))
+}
+
+/// A stored object; its text is sent untouched where that is the answer.
+pub fn stored_response(
+    resource: &Resource,
+    code: StatusCode,
+    stored: &Stored,
+    answer: Answer,
+    now: Timestamp,
+    row: RowObject,
+) -> Result<Response, Failure> {
+    if answer == (Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false }) {
+        return Ok(json_response(code, text(resource, stored)?));
+    }
+    object_response(resource, code, &value(resource, stored)?, answer, now, row)
+}
+
+/// A list in the shape asked for.
+pub fn list_response(
+    resource: &Resource,
+    items: &[std::sync::Arc<Stored>],
+    meta: &ListMeta,
+    answer: Answer,
+    now: Timestamp,
+    row: RowObject,
+) -> Result<Response, Failure> {
+    if answer == (Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false }) {
+        return Ok(json_response(StatusCode::OK, list_text(resource, items, meta)?));
+    }
+    let mut values = Vec::with_capacity(items.len());
+    for stored in items {
+        values.push(value(resource, stored)?);
+    }
+    let list = match answer.shape {
+        Shape::Whole => json!({
+            "kind": resource.list_kind,
+            "apiVersion": resource.api_version,
+            "metadata": meta.to_value(),
+            "items": values,
+        }),
+        Shape::PartialList => json!({
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta.to_value(),
+            "items": values.iter().map(partial).collect::<Vec<_>>(),
+        }),
+        Shape::Partial => {
+            return Err(Failure::not_acceptable(
+                "application/json, application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            ));
+        }
+        Shape::Table(version) => {
+            let rows = values.iter().map(|one| table_row(resource, one, now, row)).collect();
+            table(resource, version, meta, rows, true)
+        }
+    };
+    Ok(respond(StatusCode::OK, &list, answer))
+}
+
+fn list_text(
+    resource: &Resource,
+    items: &[std::sync::Arc<Stored>],
+    meta: &ListMeta,
+) -> Result<Bytes, Failure> {
+    let head = format!(
+        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
+        Value::from(resource.list_kind.as_str()),
+        Value::from(resource.api_version.as_str()),
+        meta.to_value()
+    );
+    let size: usize = items.iter().map(|stored| stored.body.len() + 1).sum();
+    let mut text = BytesMut::with_capacity(head.len() + size + 2);
+    text.put_slice(head.as_bytes());
+    for (index, stored) in items.iter().enumerate() {
+        if index > 0 {
+            text.put_u8(b',');
+        }
+        text.put_slice(&self::text(resource, stored)?);
+    }
+    text.put_slice(b"]}");
+    Ok(text.freeze())
+}
+
+/// Kind, name, labels, owners: nothing of the contents.
+pub fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+/// A `Table` around rows; watches send the columns only once.
+pub fn table(
+    resource: &Resource,
+    version: &str,
+    meta: &ListMeta,
+    rows: Vec<Value>,
+    with_columns: bool,
+) -> Value {
+    let columns = if with_columns { columns(resource) } else { Vec::new() };
+    json!({
+        "kind": "Table",
+        "apiVersion": version,
+        "metadata": meta.to_value(),
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn columns(resource: &Resource) -> Vec<Value> {
+    let column = |one: &table::Column| {
+        json!({
+            "name": one.name,
+            "type": one.kind,
+            "format": one.format,
+            "description": one.description,
+            "priority": one.priority,
+        })
+    };
+    match &resource.origin {
+        Origin::BuiltIn(kind) => table::columns(kind).iter().map(column).collect(),
+        Origin::Custom(custom) => {
+            let mut all = vec![column(&table::name_column())];
+            if custom.columns.is_empty() {
+                all.push(column(&table::age_column()));
+            }
+            all.extend(custom.columns.iter().map(|one| column(&one.column)));
+            all
+        }
+    }
+}
+
+pub fn table_row(resource: &Resource, object: &Value, now: Timestamp, row: RowObject) -> Value {
+    let cells = match &resource.origin {
+        Origin::BuiltIn(kind) if resource.is_events_v1() => {
+            table::cells(kind, &objects::event::to_core(object), now)
+        }
+        Origin::BuiltIn(kind) => table::cells(kind, object, now),
+        Origin::Custom(custom) => {
+            let columns: Vec<_> =
+                custom.columns.iter().map(|one| (&one.column, &one.path)).collect();
+            table::custom_cells(&columns, object, now)
+        }
+    };
+    match row {
+        RowObject::Nothing => json!({"cells": cells}),
+        RowObject::Whole => json!({"cells": cells, "object": object}),
+        RowObject::Metadata => json!({"cells": cells, "object": partial(object)}),
+    }
+}
+
+/// Adds `Warning` headers; control characters would break the header.
+pub fn with_warnings(mut response: Response, warnings: &[String]) -> Response {
+    for warning in warnings {
+        let clean: String = warning
+            .chars()
+            .filter(|c| !c.is_control() && c.is_ascii())
+            .flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] })
+            .collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// `Status: Success` of a finished deletion.
+pub fn deleted_response(resource: &Resource, name: &str, uid: &str, answer: Answer) -> Response {
+    let mut details = json!({"name": name, "kind": resource.plural, "uid": uid});
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.as_str().into();
+    }
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    });
+    respond(StatusCode::OK, &status, answer).into_response()
+}

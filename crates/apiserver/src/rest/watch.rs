@@ -1,0 +1,410 @@
+//! Watch: a stream of changes as JSON lines, from now, from a revision, or with everything that is
+//! there first.
+//!
+//! A watcher has no buffer of its own: it reads the store's log at its own pace, and is told
+//! `410 Expired` when the log has moved on. Never: skips an event.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use rand::Rng;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::read::Revision;
+use super::select::Selection;
+use super::view::{self, ListMeta, RowObject};
+use super::{Call, admit};
+use crate::clock;
+use crate::failure::Failure;
+use crate::negotiate::{Answer, Shape};
+use crate::registry::Resource;
+use crate::server::Server;
+use crate::store::{Event, EventKind, Stored, Watcher};
+
+/// Quiet watches learn a fresh revision this often.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The last bookmark comes this long before the end.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+const DEFAULT_TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
+const MAX_TIMEOUT_SECONDS: u64 = 24 * 3600;
+/// Objects of an initial list are encoded in chunks of about this size.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// How a watch begins.
+enum Start {
+    /// Changes after this revision.
+    After(u64),
+    /// Changes from this moment on.
+    Now,
+    /// Everything that is there, then changes.
+    Snapshot { end_mark: bool },
+}
+
+pub fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failure> {
+    let resource = &call.resource;
+    let selection = match &call.path.name {
+        None => Selection::parse(resource, &call.query)?,
+        // A watch on a name is a watch on the collection with that name selected.
+        Some(name) => {
+            let text = format!("fieldSelector=metadata.name%3D{name}");
+            Selection::parse(resource, &crate::request::Query::parse(&text))?
+        }
+    };
+    if call.answer.shape == Shape::PartialList {
+        return Err(Failure::not_acceptable("application/json"));
+    }
+    let start = start(call)?;
+    let timeout = timeout(call)?;
+    let mut queue = VecDeque::new();
+    let lines = Lines {
+        resource: resource.clone(),
+        answer: call.answer,
+        row: RowObject::parse(call.query.get("includeObject"))?,
+        columns_sent: false,
+    };
+    let mut stream = Stream {
+        lines,
+        selection,
+        watcher: None,
+        bookmarks: call.query.flag("allowWatchBookmarks"),
+        ends_at: Instant::now() + timeout,
+        next_bookmark: Instant::now() + BOOKMARK_EVERY.min(before_end(timeout)),
+        last_bookmark_done: false,
+        initial: VecDeque::new(),
+        end_mark: None,
+        stop: server.tasks.token(),
+        gone: server.registry_changes(),
+        server: server.clone(),
+    };
+    let from = match start {
+        Start::After(revision) => revision,
+        Start::Now => server.store.revision(),
+        Start::Snapshot { end_mark } => {
+            let snapshot = server.store.list(&resource.id, call.namespace());
+            stream.initial = snapshot
+                .items
+                .into_iter()
+                .filter(|one| stream.selection.matches(resource, one))
+                .collect();
+            stream.end_mark = end_mark.then_some(snapshot.revision);
+            snapshot.revision
+        }
+    };
+    match server.store.watch(&resource.id, call.namespace(), from) {
+        Ok(watcher) => stream.watcher = Some(watcher),
+        // Inside the stream, with code 200: some clients never recover from an HTTP 410 here.
+        Err(too_old) => queue.push_back(expired_line(&too_old.to_string())),
+    }
+    let body = Body::from_stream(futures::stream::unfold(
+        (stream, queue),
+        |(mut stream, mut queue)| async move {
+            if let Some(line) = queue.pop_front() {
+                return Some((Ok::<Bytes, std::io::Error>(line), (stream, queue)));
+            }
+            let chunk = stream.next().await?;
+            Some((Ok(chunk), (stream, queue)))
+        },
+    ));
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(response)
+}
+
+fn start(call: &Call) -> Result<Start, Failure> {
+    let query = &call.query;
+    let revision = Revision::parse(query.get("resourceVersion"))?;
+    let initial = query.get("sendInitialEvents");
+    match (initial, query.get("resourceVersionMatch")) {
+        (None, None) => {}
+        (None, Some(_)) => {
+            return Err(Failure::unprocessable(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        (Some(_), Some("NotOlderThan")) => {}
+        (Some(_), _) => {
+            return Err(Failure::unprocessable(
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+    }
+    Ok(match (initial, revision) {
+        (Some("true" | "1"), _) => {
+            Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") }
+        }
+        (_, Revision::At(revision)) => Start::After(revision),
+        (Some(_), Revision::Newest | Revision::Any) => Start::Now,
+        (None, Revision::Newest | Revision::Any) => Start::Snapshot { end_mark: false },
+    })
+}
+
+fn timeout(call: &Call) -> Result<Duration, Failure> {
+    let asked = call.query.integer("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = match asked {
+        Some(seconds) if seconds > 0 => seconds.min(MAX_TIMEOUT_SECONDS),
+        // Random, so that the watches of one moment do not all come back at one moment.
+        _ => rand::rng().random_range(DEFAULT_TIMEOUT_SECONDS),
+    };
+    Ok(Duration::from_secs(seconds))
+}
+
+fn before_end(timeout: Duration) -> Duration {
+    timeout.saturating_sub(BOOKMARK_BEFORE_END)
+}
+
+fn expired_line(message: &str) -> Bytes {
+    line("ERROR", &Failure::expired(message).to_value())
+}
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"))
+}
+
+/// One open watch.
+struct Stream {
+    lines: Lines,
+    selection: Selection,
+    /// `None` once the stream has said its last word.
+    watcher: Option<Watcher>,
+    bookmarks: bool,
+    ends_at: Instant,
+    next_bookmark: Instant,
+    last_bookmark_done: bool,
+    initial: VecDeque<Arc<Stored>>,
+    /// The snapshot's revision, to be announced after the initial objects.
+    end_mark: Option<u64>,
+    stop: CancellationToken,
+    gone: tokio::sync::watch::Receiver<u64>,
+    server: Arc<Server>,
+}
+
+impl Stream {
+    /// The next piece of the body; `None` ends it. Cancel-safe: state changes only between awaits.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(chunk) = self.initial_chunk() {
+            return Some(chunk);
+        }
+        loop {
+            let watcher = self.watcher.as_mut()?;
+            let wake = self.next_bookmark.min(self.ends_at);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                events = watcher.next() => match events {
+                    Ok(events) => {
+                        let chunk = self.encode(&events);
+                        if !chunk.is_empty() {
+                            return Some(chunk);
+                        }
+                    }
+                    Err(too_old) => {
+                        self.watcher = None;
+                        return Some(expired_line(&too_old.to_string()));
+                    }
+                },
+                // A type that is no longer served has no more events: its last ones were sent.
+                changed = self.gone.changed() => {
+                    if changed.is_err() || !self.is_served() {
+                        return None;
+                    }
+                }
+                () = tokio::time::sleep_until(wake) => {
+                    if Instant::now() >= self.ends_at {
+                        return None;
+                    }
+                    if let Some(chunk) = self.bookmark() {
+                        return Some(chunk);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_served(&self) -> bool {
+        let resource = &self.lines.resource;
+        let registry = self.server.registry();
+        registry.resource(&resource.group, &resource.version, &resource.plural).is_some()
+    }
+
+    fn initial_chunk(&mut self) -> Option<Bytes> {
+        let now = clock::now();
+        let mut chunk = BytesMut::new();
+        while chunk.len() < CHUNK_BYTES
+            && let Some(stored) = self.initial.pop_front()
+        {
+            chunk.put_slice(&self.lines.object("ADDED", &stored, now));
+        }
+        if self.initial.is_empty()
+            && let Some(revision) = self.end_mark.take()
+        {
+            chunk.put_slice(&self.lines.bookmark(revision, true));
+        }
+        (!chunk.is_empty()).then(|| chunk.freeze())
+    }
+
+    fn bookmark(&mut self) -> Option<Bytes> {
+        let now = Instant::now();
+        let last_at = self.ends_at.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.ends_at);
+        if now >= last_at {
+            self.next_bookmark = self.ends_at;
+            if std::mem::replace(&mut self.last_bookmark_done, true) {
+                return None;
+            }
+        } else {
+            self.next_bookmark = (now + BOOKMARK_EVERY).min(last_at);
+        }
+        let revision = self.watcher.as_ref()?.progress();
+        self.bookmarks.then(|| self.lines.bookmark(revision, false))
+    }
+
+    fn encode(&mut self, events: &[Arc<Event>]) -> Bytes {
+        let now = clock::now();
+        let mut chunk = BytesMut::new();
+        for event in events {
+            if let Some(line) = self.event(event, now) {
+                chunk.put_slice(&line);
+            }
+        }
+        chunk.freeze()
+    }
+
+    /// What this watcher sees of a change: an object may come into or go out of its selection.
+    fn event(&mut self, event: &Event, now: Timestamp) -> Option<Bytes> {
+        let resource = self.lines.resource.clone();
+        if self.selection.is_everything() {
+            return Some(self.lines.event(event, now));
+        }
+        let matches = |stored: &Stored| self.selection.matches(&resource, stored);
+        let before = event.previous.as_ref().is_some_and(|previous| matches(previous));
+        let after = event.kind == EventKind::Put && matches(&event.object);
+        match (before, after) {
+            (false, false) => None,
+            (false, true) => Some(self.lines.object("ADDED", &event.object, now)),
+            (true, true) => Some(self.lines.event(event, now)),
+            (true, false) if event.kind == EventKind::Delete => {
+                Some(self.lines.event(event, now))
+            }
+            (true, false) => {
+                let previous = event.previous.as_ref()?;
+                Some(self.lines.left(previous, event.revision, now))
+            }
+        }
+    }
+}
+
+/// Encodes events in the shape this watcher asked for.
+struct Lines {
+    resource: Arc<Resource>,
+    answer: Answer,
+    row: RowObject,
+    columns_sent: bool,
+}
+
+impl Lines {
+    fn event(&mut self, event: &Event, now: Timestamp) -> Bytes {
+        let kind = match (event.kind, event.is_creation()) {
+            (EventKind::Delete, _) => "DELETED",
+            (EventKind::Put, true) => "ADDED",
+            (EventKind::Put, false) => "MODIFIED",
+        };
+        let shared = self.answer.shape == Shape::Whole
+            && view::is_current(&self.resource, &event.object);
+        if shared {
+            // All watchers of the stored form send the same bytes: encode them once.
+            return event.line(|event| raw_line(kind, &event.object.body));
+        }
+        self.object(kind, &event.object, now)
+    }
+
+    fn object(&mut self, kind: &str, stored: &Stored, now: Timestamp) -> Bytes {
+        if self.answer.shape == Shape::Whole {
+            return match view::text(&self.resource, stored) {
+                Ok(text) => raw_line(kind, &text),
+                Err(failure) => line("ERROR", &failure.to_value()),
+            };
+        }
+        match view::value(&self.resource, stored) {
+            Ok(object) => self.shaped(kind, object, now),
+            Err(failure) => line("ERROR", &failure.to_value()),
+        }
+    }
+
+    /// The last matching state of an object that left the selection, at the revision it left.
+    fn left(&mut self, previous: &Stored, revision: u64, now: Timestamp) -> Bytes {
+        match view::value(&self.resource, previous) {
+            Ok(mut object) => {
+                admit::metadata_mut(&mut object)
+                    .insert("resourceVersion".into(), revision.to_string().into());
+                self.shaped("DELETED", object, now)
+            }
+            Err(failure) => line("ERROR", &failure.to_value()),
+        }
+    }
+
+    fn shaped(&mut self, kind: &str, object: Value, now: Timestamp) -> Bytes {
+        match self.answer.shape {
+            Shape::Whole | Shape::PartialList => line(kind, &object),
+            Shape::Partial => line(kind, &view::partial(&object)),
+            Shape::Table(version) => {
+                let revision =
+                    admit::metadata_text(&object, "resourceVersion").parse().unwrap_or(0);
+                let rows = vec![view::table_row(&self.resource, &object, now, self.row)];
+                let meta = ListMeta { revision, ..ListMeta::default() };
+                let first = !std::mem::replace(&mut self.columns_sent, true);
+                line(kind, &view::table(&self.resource, version, &meta, rows, first))
+            }
+        }
+    }
+
+    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.answer.shape {
+            Shape::Partial => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata,
+            }),
+            Shape::Table(version) => json!({
+                "kind": "Table",
+                "apiVersion": version,
+                "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": [],
+                "rows": [{"cells": [], "object": {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": metadata,
+                }}],
+            }),
+            Shape::Whole | Shape::PartialList => json!({
+                "kind": self.resource.kind,
+                "apiVersion": self.resource.api_version,
+                "metadata": metadata,
+            }),
+        };
+        line("BOOKMARK", &object)
+    }
+}
+
+fn raw_line(kind: &str, object: &[u8]) -> Bytes {
+    let mut text = BytesMut::with_capacity(object.len() + kind.len() + 32);
+    text.put_slice(b"{\"type\":\"");
+    text.put_slice(kind.as_bytes());
+    text.put_slice(b"\",\"object\":");
+    text.put_slice(object);
+    text.put_slice(b"}\n");
+    text.freeze()
+}

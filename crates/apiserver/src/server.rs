@@ -1,0 +1,292 @@
+//! The state of a running API server and the one door through which everything is written.
+//!
+//! [`Server::commit`] is the only caller of the store's `write`: what depends on stored objects
+//! (the served types, the access rules) is brought up to date there, before the writer hears that
+//! its write is done.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::auth::rbac::escalation::{self, EscalationError};
+use crate::auth::rbac::{Attributes, Kind as RbacKind, RbacIndex};
+use crate::auth::service_account::{Accounts, BoundKind, ObjectRef};
+use crate::auth::{self, Authenticator, User, audit::AuditLog};
+use crate::definitions;
+use crate::failure::{Failure, Subject};
+use crate::metrics::Metrics;
+use crate::registry::{CustomTypes, Registry, Resource};
+use crate::rest::{Call, admit};
+use crate::store::{Store, Stored, Write, WriteError};
+
+pub struct Server {
+    pub store: Store,
+    pub authenticator: Authenticator,
+    pub tasks: tasks::Tasks,
+    pub metrics: Metrics,
+    pub audit: Option<AuditLog>,
+    /// Shown in discovery documents.
+    pub address: String,
+    registry: RwLock<Arc<Registry>>,
+    customs: Mutex<BTreeMap<String, CustomTypes>>,
+    registry_changed: watch::Sender<u64>,
+    rbac: RwLock<RbacIndex>,
+    /// Writes of definitions go one by one: their names must not collide.
+    pub(crate) definitions: tokio::sync::Mutex<()>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub fn new(
+        store: Store,
+        authenticator: Authenticator,
+        tasks: tasks::Tasks,
+        metrics: Metrics,
+        audit: Option<AuditLog>,
+        address: String,
+    ) -> Self {
+        let server = Self {
+            store,
+            authenticator,
+            tasks,
+            metrics,
+            audit,
+            address,
+            registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),
+            customs: Mutex::new(BTreeMap::new()),
+            registry_changed: watch::Sender::new(0),
+            rbac: RwLock::new(RbacIndex::default()),
+            definitions: tokio::sync::Mutex::new(()),
+        };
+        server.load();
+        server
+    }
+
+    /// Derives everything that is derived, from what is stored.
+    fn load(&self) {
+        for kind in RbacKind::ALL {
+            for stored in self.store.list(&rbac_id(kind), None).items {
+                self.index_rbac(kind, &stored.key);
+            }
+        }
+        let definitions = self.store.list(definitions::ID, None).items;
+        self.update_customs(definitions.iter().map(|stored| &*stored.key.name));
+    }
+
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes whenever the set of served types does.
+    pub fn registry_changes(&self) -> watch::Receiver<u64> {
+        self.registry_changed.subscribe()
+    }
+
+    pub fn rbac(&self) -> RwLockReadGuard<'_, RbacIndex> {
+        self.rbac.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes, then brings up to date what follows from the written object.
+    pub async fn commit(
+        &self,
+        resource: &Resource,
+        write: Write,
+    ) -> Result<Arc<Stored>, WriteError> {
+        let key = write.key.clone();
+        let result = self.store.write(write).await;
+        if result.is_ok() {
+            if let Some(kind) = rbac_kind(resource) {
+                self.index_rbac(kind, &key);
+            } else if *key.resource == *definitions::ID {
+                self.update_customs(std::iter::once(&*key.name));
+            }
+        }
+        result
+    }
+
+    /// Reads the object again under the lock, so that the newest state wins whatever the order.
+    fn index_rbac(&self, kind: RbacKind, key: &crate::store::Key) {
+        let mut index = self.rbac.write().unwrap_or_else(PoisonError::into_inner);
+        let stored = self.store.get(&key.resource, &key.namespace, &key.name);
+        match stored.and_then(|stored| stored.value().ok()) {
+            Some(object) => index.upsert(kind, &object),
+            None => index.remove(kind, &key.namespace, &key.name),
+        }
+    }
+
+    /// Re-reads definitions and serves what they say now.
+    fn update_customs<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let mut customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = false;
+        for name in names {
+            let stored = self.store.get(definitions::ID, "", name);
+            let before = customs.get(name);
+            match stored.and_then(|stored| definitions::types(&stored, before)) {
+                Some(types) => {
+                    let same = before.is_some_and(|before| before.same_as(&types));
+                    changed |= !same;
+                    customs.insert(name.to_owned(), types);
+                }
+                None => changed |= customs.remove(name).is_some(),
+            }
+        }
+        if changed {
+            let next = Arc::new(Registry::new(&customs));
+            *self.registry.write().unwrap_or_else(PoisonError::into_inner) = next;
+            self.registry_changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Writing roles must not hand out rights the writer does not have.
+    pub fn guard_grants(
+        &self,
+        user: &User,
+        resource: &Resource,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Failure> {
+        let Some(kind) = rbac_kind(resource) else { return Ok(()) };
+        let index = self.rbac();
+        let checked = match kind {
+            RbacKind::Role | RbacKind::ClusterRole => {
+                escalation::check_role(&index, user, kind, new, old)
+            }
+            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
+                escalation::check_binding(&index, user, new, old)
+            }
+        };
+        let subject = admit::subject(resource, admit::metadata_text(new, "name"));
+        checked.map_err(|error| match error {
+            EscalationError::NotHeld(text) => {
+                let text =
+                    format!("{} {:?} is forbidden: {text}", subject.qualified(), subject.name);
+                Failure::forbidden(text).about(subject)
+            }
+            EscalationError::NoSuchRole { kind, name } => {
+                Failure::not_found(Subject::new(auth::rbac::GROUP, kind.resource(), &name))
+            }
+        })
+    }
+
+    pub fn authorize(&self, wanted: &Attributes<'_>) -> Result<(), Failure> {
+        if self.rbac().authorize(wanted).allowed {
+            return Ok(());
+        }
+        let mut failure = Failure::forbidden(auth::forbidden_message(wanted));
+        if wanted.path.is_none() {
+            failure = failure.about(Subject::new(wanted.group, wanted.resource, wanted.name));
+        } else {
+            failure = failure.about(Subject::default());
+        }
+        Err(failure)
+    }
+
+    /// Applying what does not exist is creating it.
+    pub fn authorize_create_by_apply(&self, call: &Call, name: &str) -> Result<(), Failure> {
+        self.authorize(&Attributes {
+            verb: "create",
+            group: &call.resource.group,
+            resource: &call.resource.plural,
+            namespace: call.namespace().unwrap_or_default(),
+            name,
+            ..Attributes::of(&call.user)
+        })
+    }
+
+    /// Definitions get their status in the write itself.
+    pub fn settle(&self, resource: &Resource, object: &mut Value, now: Timestamp) {
+        if *resource.id == *definitions::ID {
+            definitions::settle(object, &self.registry(), now);
+        }
+    }
+
+    /// Held while a definition is judged and written, so that two cannot take one name.
+    pub async fn one_definition_at_a_time(
+        &self,
+        resource: &Resource,
+    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if *resource.id == *definitions::ID { Some(self.definitions.lock().await) } else { None }
+    }
+
+    /// A definition that is being deleted says so in its conditions.
+    pub fn mark_definition(&self, resource: &Resource, object: Value, now: Timestamp) -> Value {
+        if *resource.id == *definitions::ID {
+            definitions::terminating(object, now)
+        } else {
+            object
+        }
+    }
+
+    /// A refused write as the client should hear of it.
+    pub fn write_failure(&self, resource: &Resource, name: &str, error: WriteError) -> Failure {
+        let subject = admit::subject(resource, name);
+        match error {
+            WriteError::Exists => Failure::already_exists(subject, false),
+            WriteError::Conflict { current: None } => Failure::not_found(subject),
+            WriteError::Conflict { current: Some(_) } | WriteError::RequirementChanged => {
+                Failure::stale(subject)
+            }
+            WriteError::Full => Failure::storage_full(),
+            WriteError::Stopped => Failure::unavailable("the server is shutting down"),
+            WriteError::TooLarge { limit_bytes, .. } => Failure::too_large(limit_bytes),
+            WriteError::Invalid(text) => {
+                Failure::bad_request(format!("the object cannot be stored: {text}"))
+            }
+            WriteError::Storage(error) => {
+                tracing::error!(
+                    error = %telemetry::Chain(&*error),
+                    resource = %resource.id,
+                    name,
+                    "write to the object store failed"
+                );
+                Failure::internal("the object store could not write; the server log says why")
+            }
+        }
+    }
+}
+
+/// Looks service accounts up for the authenticator.
+#[derive(Debug, Clone)]
+pub struct StoredAccounts(pub Store);
+
+impl Accounts for StoredAccounts {
+    fn account_uid(&self, namespace: &str, name: &str) -> Option<String> {
+        let account = self.0.get("/serviceaccounts", namespace, name)?;
+        Some(account.meta.uid.to_string())
+    }
+
+    fn bound_object_exists(&self, kind: BoundKind, namespace: &str, object: &ObjectRef) -> bool {
+        let (plural, scope) = bound_place(kind, namespace);
+        self.0
+            .get(&format!("/{plural}"), scope, &object.name)
+            .is_some_and(|found| *found.meta.uid == *object.uid && !found.meta.deleting)
+    }
+}
+
+/// Where objects that tokens may be bound to are kept.
+pub fn bound_place(kind: BoundKind, namespace: &str) -> (&'static str, &str) {
+    match kind {
+        BoundKind::Pod => ("pods", namespace),
+        BoundKind::Secret => ("secrets", namespace),
+        BoundKind::Node => ("nodes", ""),
+    }
+}
+
+fn rbac_kind(resource: &Resource) -> Option<RbacKind> {
+    if resource.group != auth::rbac::GROUP {
+        return None;
+    }
+    RbacKind::parse(&resource.kind)
+}
+
+fn rbac_id(kind: RbacKind) -> String {
+    format!("{}/{}", auth::rbac::GROUP, kind.resource())
+}

@@ -1,0 +1,128 @@
+//! The socket: TLS, HTTP/1.1 and HTTP/2, limits against slow and greedy clients, a clean end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::dispatch::{self, PeerCertificate};
+use crate::server::Server;
+
+/// A connection that has not said what it wants by then is closed.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HEADER_PATIENCE: Duration = Duration::from_secs(15);
+const MAX_CONNECTIONS: usize = 4096;
+const MAX_STREAMS: u32 = 1000;
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+/// When accepting fails (no file descriptors left), trying again at once would only burn CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts until the task tree stops; connections then finish what they are at.
+pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {
+    let stop = server.tasks.token();
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let acceptor = TlsAcceptor::from(tls);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Full: the newcomer is turned away, those inside are served.
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            tracing::warn!(%peer, limit = MAX_CONNECTIONS, "too many connections, refused one");
+            continue;
+        };
+        let (server, acceptor) = (server.clone(), acceptor.clone());
+        let name = "connection";
+        server.clone().tasks.spawn_draining(name, move |_stop| async move {
+            connection(server, acceptor, stream, peer).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(
+    server: Arc<Server>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+) {
+    let stop = server.tasks.token();
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
+    }
+    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
+    let tls = tokio::select! {
+        () = stop.cancelled() => return,
+        handshake = handshake => match handshake {
+            Ok(Ok(tls)) => tls,
+            Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
+            Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
+        },
+    };
+    let certificate = tls
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|one| PeerCertificate(Bytes::copy_from_slice(one)));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        let server = server.clone();
+        async move { Ok::<_, std::convert::Infallible>(dispatch::handle(server, request).await) }
+    });
+    let builder = http_builder();
+    let connection = builder.serve_connection(TokioIo::new(tls), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%peer, %error, "connection ended with an error");
+    }
+}
+
+fn http_builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE)
+        .max_buf_size(MAX_HEADER_BYTES.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_pending_accept_reset_streams(Some(64));
+    builder
+}

@@ -1,0 +1,49 @@
+//! Definitions that are being deleted: their objects go first.
+
+use serde_json::Value;
+
+use crate::clock;
+use crate::definitions::ID;
+use crate::failure::Failure;
+use crate::internal::{self, Done};
+use crate::registry::resource_id;
+use crate::rest::admit::{self, Endpoint};
+use crate::rest::delete::{self, DEFINITION_FINALIZER};
+use crate::rest::options::{DeleteOptions, Propagation};
+use crate::server::Server;
+
+/// Deletes the objects of a definition that is going, then lets it go.
+pub async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
+    let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
+    if !definition.meta.deleting {
+        return Ok(Done::Unchanged);
+    }
+    let registry = server.registry();
+    let Some(resource) =
+        registry.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    else {
+        return Ok(Done::Unchanged);
+    };
+    let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+    let id = resource_id(group, plural);
+    // A definition whose names were never accepted has no objects and no type.
+    if let Some(instances) = registry.by_id(&id) {
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        let mut items = server.store.list(&id, None).items;
+        items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
+        delete::delete_all(server, instances, &items, &options, clock::now()).await?;
+    }
+    if server.store.count(&id) > 0 {
+        return Ok(Done::Unchanged);
+    }
+    internal::change(server, resource, Endpoint::Main, &definition, |object| {
+        let list = admit::metadata_mut(object).get_mut("finalizers");
+        if let Some(list) = list.and_then(Value::as_array_mut) {
+            list.retain(|one| one != DEFINITION_FINALIZER);
+        }
+    })
+    .await
+}

@@ -1,0 +1,228 @@
+//! What the server does by itself so that its promises hold: collects garbage, empties namespaces
+//! and definitions that are being deleted, gives every namespace its service account, keeps
+//! aggregated roles together and lets old events go.
+//!
+//! One level-triggered loop. The store's change feed only says where to look; what to do is always
+//! derived from what is stored now, and a full look at everything repairs whatever was missed.
+
+mod definitions;
+mod events;
+mod garbage;
+mod namespaces;
+mod roles;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::internal::Done;
+use crate::server::Server;
+use crate::store::{Event, EventKind, Key};
+
+const PARALLEL: usize = 32;
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+const LOOK_AT_EVERYTHING_EVERY: Duration = Duration::from_secs(300);
+const EXPIRE_EVENTS_EVERY: Duration = Duration::from_secs(60);
+
+/// Something to look at. Looking twice does no harm.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Work {
+    /// Do its owners still exist?
+    Dependent(Key),
+    /// Is it waiting for its dependents?
+    Owner(Key),
+    /// Is the namespace empty, if it is going?
+    Namespace(Arc<str>),
+    /// Has the namespace its service account?
+    Account(Arc<str>),
+    /// Are all objects of the definition gone, if it is going?
+    Definition(Arc<str>),
+    Roles,
+    ExpireEvents,
+}
+
+/// Runs until the server stops.
+pub async fn run(server: Arc<Server>) {
+    let mut queue: HashSet<Work> = everything(&server);
+    let mut later: HashMap<Work, Instant> = HashMap::new();
+    let mut feed = server.store.watch_all(server.store.revision()).ok();
+    let mut next_full = Instant::now() + LOOK_AT_EVERYTHING_EVERY;
+    let mut next_expiry = Instant::now() + EXPIRE_EVENTS_EVERY;
+    let mut types = server.registry_changes();
+    loop {
+        let batch: Vec<Work> = queue.drain().collect();
+        for work in work_all(&server, batch).await {
+            later.insert(work, Instant::now() + RETRY_AFTER);
+        }
+        let wake =
+            later.values().copied().chain([next_full, next_expiry]).min().unwrap_or(next_full);
+        tokio::select! {
+            events = next(&mut feed) => match events {
+                Some(events) => {
+                    for event in &events {
+                        look_at(&server, event, &mut queue);
+                    }
+                }
+                // The feed moved on without us.
+                None => {
+                    feed = server.store.watch_all(server.store.revision()).ok();
+                    queue.extend(everything(&server));
+                }
+            },
+            // Owners whose type was unknown may be known now, or the other way round.
+            changed = types.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                queue.extend(dependents(&server));
+            }
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        let now = Instant::now();
+        if now >= next_full {
+            next_full = now + LOOK_AT_EVERYTHING_EVERY;
+            queue.extend(everything(&server));
+        }
+        if now >= next_expiry {
+            next_expiry = now + EXPIRE_EVENTS_EVERY;
+            queue.insert(Work::ExpireEvents);
+        }
+        later.retain(|work, at| {
+            let due = *at <= now;
+            if due {
+                queue.insert(work.clone());
+            }
+            !due
+        });
+    }
+}
+
+async fn next(feed: &mut Option<crate::store::Watcher>) -> Option<Vec<Arc<Event>>> {
+    feed.as_mut()?.next().await.ok()
+}
+
+/// Does a batch of work side by side; what must be done again is returned.
+async fn work_all(server: &Arc<Server>, batch: Vec<Work>) -> Vec<Work> {
+    futures::stream::iter(batch)
+        .map(|work| async move {
+            match perform(server, &work).await {
+                Ok(Done::Written | Done::Unchanged) => None,
+                Ok(Done::Overtaken) => Some(work),
+                Err(failure) => {
+                    tracing::warn!(?work, error = failure.message(), "upkeep failed, will try again");
+                    Some(work)
+                }
+            }
+        })
+        .buffer_unordered(PARALLEL)
+        .filter_map(|again| async move { again })
+        .collect()
+        .await
+}
+
+async fn perform(server: &Server, work: &Work) -> Result<Done, Failure> {
+    match work {
+        Work::Dependent(key) => garbage::dependent(server, key).await,
+        Work::Owner(key) => garbage::owner(server, key).await,
+        Work::Namespace(name) => namespaces::empty(server, name).await,
+        Work::Account(name) => namespaces::account(server, name).await,
+        Work::Definition(name) => definitions::empty(server, name).await,
+        Work::Roles => roles::aggregate(server).await,
+        Work::ExpireEvents => events::expire(server).await,
+    }
+}
+
+/// Everything worth a look, for the start and for after a gap in the feed.
+fn everything(server: &Server) -> HashSet<Work> {
+    let mut all = dependents(server);
+    for namespace in server.store.list("/namespaces", None).items {
+        let name = namespace.key.name.clone();
+        all.insert(if namespace.meta.deleting {
+            Work::Namespace(name)
+        } else {
+            Work::Account(name)
+        });
+    }
+    for definition in server.store.list(crate::definitions::ID, None).items {
+        if definition.meta.deleting {
+            all.insert(Work::Definition(definition.key.name.clone()));
+        }
+    }
+    all.insert(Work::Roles);
+    all.insert(Work::ExpireEvents);
+    all
+}
+
+fn dependents(server: &Server) -> HashSet<Work> {
+    let mut all = HashSet::new();
+    for resource in server.store.resources() {
+        for stored in server.store.list(&resource, None).items {
+            if !stored.meta.owners.is_empty() {
+                all.insert(Work::Dependent(stored.key.clone()));
+            }
+            if stored.meta.deleting && stored.meta.finalizers {
+                all.insert(Work::Owner(stored.key.clone()));
+            }
+        }
+    }
+    all
+}
+
+/// What a change gives reason to look at.
+fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
+    let object = &event.object;
+    let key = &object.key;
+    match event.kind {
+        EventKind::Put => {
+            let before = event.previous.as_ref().map(|previous| &previous.meta.owners);
+            if !object.meta.owners.is_empty() && before != Some(&object.meta.owners) {
+                queue.insert(Work::Dependent(key.clone()));
+            }
+            if object.meta.deleting && object.meta.finalizers {
+                queue.insert(Work::Owner(key.clone()));
+            }
+        }
+        EventKind::Delete => {
+            let orphans = server.store.dependents(&object.meta.uid);
+            queue.extend(orphans.into_iter().map(|orphan| Work::Dependent(orphan.key.clone())));
+            let owners = object.meta.owners.iter().filter_map(|uid| server.store.by_uid(uid));
+            queue.extend(
+                owners.filter(|owner| owner.meta.deleting).map(|owner| Work::Owner(owner.key.clone())),
+            );
+        }
+    }
+    match (&*key.resource, event.kind) {
+        ("/namespaces", EventKind::Put) if object.meta.deleting => {
+            queue.insert(Work::Namespace(key.name.clone()));
+        }
+        ("/namespaces", EventKind::Put) if event.is_creation() => {
+            queue.insert(Work::Account(key.name.clone()));
+        }
+        ("/serviceaccounts", EventKind::Delete) => {
+            queue.insert(Work::Account(key.namespace.clone()));
+        }
+        (crate::definitions::ID, EventKind::Put) if object.meta.deleting => {
+            queue.insert(Work::Definition(key.name.clone()));
+        }
+        ("rbac.authorization.k8s.io/clusterroles", _) => {
+            queue.insert(Work::Roles);
+        }
+        _ => {}
+    }
+    let going = |resource: &str, name: &str| {
+        server.store.get(resource, "", name).is_some_and(|found| found.meta.deleting)
+    };
+    if !key.namespace.is_empty() && going("/namespaces", &key.namespace) {
+        queue.insert(Work::Namespace(key.namespace.clone()));
+    }
+    if let Some((group, plural)) = key.resource.split_once('/') {
+        let definition = format!("{plural}.{group}");
+        if going(crate::definitions::ID, &definition) {
+            queue.insert(Work::Definition(definition.into()));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Namespaces: emptied before they go, and never without a service account while they stay.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::failure::Failure;
+use crate::internal::{self, Done};
+use crate::rest::admit::{self, Endpoint};
+use crate::rest::delete;
+use crate::rest::options::{DeleteOptions, Propagation};
+use crate::server::Server;
+use crate::store::Stored;
+
+const FINALIZER: &str = "kubernetes";
+
+/// Every namespace has an account for what runs in it.
+pub async fn account(server: &Server, namespace: &str) -> Result<Done, Failure> {
+    let alive = server.store.get("/namespaces", "", namespace).is_some_and(|one| !one.meta.deleting);
+    if !alive || server.store.get("/serviceaccounts", namespace, "default").is_some() {
+        return Ok(Done::Unchanged);
+    }
+    let registry = server.registry();
+    let Some(resource) = registry.resource("", "v1", "serviceaccounts") else {
+        return Ok(Done::Unchanged);
+    };
+    let account = json!({"metadata": {"name": "default"}});
+    match internal::create(server, resource, Some(namespace), account).await {
+        // It went in the meantime.
+        Err(failure) if failure.code().is_client_error() => Ok(Done::Unchanged),
+        other => other,
+    }
+}
+
+/// Deletes what is in a namespace that is going; lets the namespace go when nothing is left.
+pub async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
+    let Some(namespace) = server.store.get("/namespaces", "", name) else {
+        return Ok(Done::Unchanged);
+    };
+    if !namespace.meta.deleting {
+        return Ok(Done::Unchanged);
+    }
+    let registry = server.registry();
+    let Some(resource) = registry.resource("", "v1", "namespaces") else {
+        return Ok(Done::Unchanged);
+    };
+    delete_contents(server, name).await?;
+    let left = contents(server, name);
+    let now = clock::now();
+    if left.is_empty() {
+        return internal::change(server, resource, Endpoint::Finalize, &namespace, |object| {
+            if let Some(list) =
+                object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
+            {
+                list.retain(|one| one != FINALIZER);
+            }
+        })
+        .await;
+    }
+    internal::change(server, resource, Endpoint::Status, &namespace, |object| {
+        report(object, &left, now);
+    })
+    .await
+}
+
+fn contents(server: &Server, namespace: &str) -> Vec<Arc<Stored>> {
+    let resources = server.store.resources();
+    resources
+        .iter()
+        .flat_map(|resource| server.store.list(resource, Some(namespace)).items)
+        .collect()
+}
+
+async fn delete_contents(server: &Server, namespace: &str) -> Result<(), Failure> {
+    let registry = server.registry();
+    // Nothing here runs pods, so nobody would end their grace period.
+    let options = DeleteOptions {
+        propagation: Some(Propagation::Background),
+        grace_period_seconds: Some(0),
+        ..DeleteOptions::default()
+    };
+    for id in server.store.resources() {
+        let Some(resource) = registry.by_id(&id).filter(|resource| resource.namespaced) else {
+            continue;
+        };
+        let mut items = server.store.list(&id, Some(namespace)).items;
+        items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
+        delete::delete_all(server, resource, &items, &options, clock::now()).await?;
+    }
+    Ok(())
+}
+
+/// Says in the namespace's conditions what it is waiting for.
+fn report(object: &mut Value, left: &[Arc<Stored>], now: Timestamp) {
+    let mut kinds: Vec<String> = Vec::new();
+    for one in left {
+        let (group, plural) = one.key.resource.split_once('/').unwrap_or_default();
+        let count = left.iter().filter(|other| other.key.resource == one.key.resource).count();
+        let dot = if group.is_empty() { "" } else { "." };
+        let text = format!("{plural}{dot}{group} has {count} resource instances");
+        if !kinds.contains(&text) {
+            kinds.push(text);
+        }
+    }
+    let message = format!("Some resources are remaining: {}", kinds.join(", "));
+    let held = left.iter().filter(|one| one.meta.finalizers).count();
+    let finalizers = format!("{held} remaining objects have finalizers");
+    set(object, "NamespaceContentRemaining", "True", "SomeResourcesRemain", &message, now);
+    set(object, "NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers, now);
+}
+
+fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: Timestamp) {
+    let body = admit::object_mut(object).entry("status").or_insert_with(|| json!({}));
+    let list = admit::object_mut(body).entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    let old = list.iter().position(|one| one["type"] == kind);
+    let since = old
+        .and_then(|at| list.get(at))
+        .filter(|one| one["status"] == status)
+        .and_then(|one| one["lastTransitionTime"].as_str())
+        .map_or_else(|| clock::seconds(now), str::to_owned);
+    let condition = json!({
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    });
+    match old.and_then(|at| list.get_mut(at)) {
+        Some(one) => *one = condition,
+        None => list.push(condition),
+    }
+}

@@ -1,0 +1,100 @@
+//! The port: what we ask of a file system. Owns the two traits and their plain values.
+//!
+//! Object-safe and synchronous, so that the same code runs on [`crate::RealDisk`] and on the
+//! simulated disk. It never hides a sync: nothing here is durable until one of the sync calls
+//! returned `Ok`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Permission bits of a file or directory to be created, before the process's umask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+impl Mode {
+    pub const PUBLIC: Self = Self(0o644);
+    pub const PRIVATE: Self = Self(0o600);
+    pub const PRIVATE_DIR: Self = Self(0o700);
+}
+
+/// How to open a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// For reading and writing; made empty with this mode if it is not there.
+    Create(Mode),
+    /// For reading and writing; it must not exist.
+    CreateNew(Mode),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    pub len_bytes: u64,
+    pub is_dir: bool,
+    pub mode: Mode,
+}
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: OsString,
+    pub is_dir: bool,
+}
+
+/// A file system. Every change of names is durable only after [`Disk::sync_dir`] of the directory.
+pub trait Disk: Send + Sync + fmt::Debug {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>>;
+    /// Atomic; takes the place of a file at `target`.
+    fn rename(&self, source: &Path, target: &Path) -> io::Result<()>;
+    /// A second name for a file; refuses with `AlreadyExists` where `target` is taken.
+    fn link(&self, source: &Path, target: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn create_dir(&self, path: &Path, mode: Mode) -> io::Result<()>;
+    /// Only an empty one.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Sorted by name.
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    /// Follows links.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+    /// A number no other live process on this disk is likely to draw, for names of files that are
+    /// being written. Collisions cost a retry, never correctness.
+    fn unique(&self) -> u64;
+}
+
+/// An open file. Closing is dropping, and says nothing about durability.
+pub trait File: Send + Sync + fmt::Debug {
+    /// May read less than asked; 0 is the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// May write less than asked.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Contents and length. After an error the file must be given up, not synced again: the
+    /// kernel may have dropped the pages and report success the second time.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Contents, length and attributes; the same warning as [`File::sync_data`].
+    fn sync_all(&self) -> io::Result<()>;
+    fn len_bytes(&self) -> io::Result<u64>;
+    fn truncate(&self, len_bytes: u64) -> io::Result<()>;
+    /// Takes the exclusive lock of this file until it is dropped; `false` if another holds it.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+/// Writes all of `bytes`, however the file cuts them.
+pub(crate) fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = match file.write_at(bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        bytes = bytes.get(written..).unwrap_or_default();
+        offset = offset.saturating_add(written as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! The operations, on any [`Disk`]. Each is a fixed order of calls, and the order is the point:
+//! contents, then the name that makes them findable, each synced before the next.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, File, Mode, Open, write_all_at};
+use crate::error::{Error, Operation, While};
+
+/// Files being written are named `.durable-<number>.tmp`: not after their target, whose name may
+/// already be as long as a name can be.
+const BESIDE_PREFIX: &str = ".durable-";
+const BESIDE_SUFFIX: &str = ".tmp";
+/// Names tried for a file being written before giving up.
+const BESIDE_TRIES: u32 = 16;
+/// Directories created above the one asked for.
+const DEPTH_MAX: usize = 64;
+const READ_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Gives `path` these contents and this mode, atomically: a reader, and whoever comes after a
+/// crash, finds the old file or the new one whole. A link at `path` is replaced, not followed.
+///
+/// On an error the path holds the old or the new contents. Only a failure of the last step, the
+/// sync of the directory, can leave the new ones; calling again is always right.
+pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<(), Error> {
+    let dir = directory_of(path)?;
+    let beside = write_beside(disk, dir, bytes, mode)?;
+    if let Err(error) = disk.rename(&beside, path) {
+        discard(disk, &beside);
+        return Err(error).during(Operation::Rename, path);
+    }
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+}
+
+/// Makes `path` with these contents, whole or not at all.
+///
+/// # Errors
+///
+/// [`Error::Exists`] where the name is taken, whatever takes it.
+pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<(), Error> {
+    let dir = directory_of(path)?;
+    let beside = write_beside(disk, dir, bytes, mode)?;
+    // A link, not a rename: it refuses a taken name, also on network file systems.
+    let linked = match disk.link(&beside, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Error::Exists { path: path.to_owned() })
+        }
+        other => other.during(Operation::Link, path),
+    };
+    discard(disk, &beside);
+    linked?;
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+}
+
+/// Removes a file for good. One that is not there is an error ([`Error::is_not_found`]).
+pub fn remove(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+    let dir = directory_of(path)?;
+    disk.remove(path).during(Operation::Remove, path)?;
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+}
+
+/// Makes a directory, and those above it that are missing, all with `mode`. One that exists is
+/// taken as it is: its mode belongs to whoever made it.
+pub fn create_dir(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<(), Error> {
+    let mut missing = Vec::new();
+    let mut above = Some(path);
+    while let Some(dir) = above.filter(|dir| !dir.as_os_str().is_empty()) {
+        match disk.stat(dir) {
+            Ok(found) if found.is_dir => break,
+            Ok(_) => {
+                return Err(io::ErrorKind::NotADirectory.into()).during(Operation::CreateDir, dir);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(dir),
+            Err(error) => return Err(error).during(Operation::Inspect, dir),
+        }
+        if missing.len() > DEPTH_MAX {
+            return Err(io::ErrorKind::InvalidFilename.into()).during(Operation::CreateDir, path);
+        }
+        above = dir.parent();
+    }
+    for dir in missing.iter().rev() {
+        match disk.create_dir(dir, mode) {
+            // Another process was faster: the sync below makes it ours too.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other.during(Operation::CreateDir, dir)?,
+        }
+        let parent = directory_of(dir)?;
+        disk.sync_dir(parent).during(Operation::SyncDir, parent)?;
+    }
+    Ok(())
+}
+
+/// The whole file, which may be at most `max_bytes` long.
+pub fn read_limited(disk: &dyn Disk, path: &Path, max_bytes: usize) -> Result<Vec<u8>, Error> {
+    let file = disk.open(path, Open::Read).during(Operation::Open, path)?;
+    let mut contents = Vec::new();
+    let mut chunk = vec![0; READ_CHUNK_BYTES];
+    // By reading, not by asking for the length: it may grow, and some files report none.
+    loop {
+        let read = match file.read_at(&mut chunk, contents.len() as u64) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other.during(Operation::Read, path)?,
+        };
+        if read == 0 {
+            return Ok(contents);
+        }
+        if contents.len().saturating_add(read) > max_bytes {
+            return Err(Error::TooLong { path: path.to_owned(), max_bytes });
+        }
+        contents.extend_from_slice(chunk.get(..read).unwrap_or_default());
+    }
+}
+
+/// Removes what a crash left half written in `dir`, and says how many files that was. Only for
+/// the owner of the directory (see [`crate::DirLock`]): it would take a file from under another
+/// process that is writing it.
+pub fn sweep(disk: &dyn Disk, dir: &Path) -> Result<usize, Error> {
+    let mut swept = 0;
+    for entry in disk.list(dir).during(Operation::List, dir)? {
+        if !entry.is_dir && is_beside(&entry.name) {
+            let path = dir.join(&entry.name);
+            disk.remove(&path).during(Operation::Remove, &path)?;
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// Whether this is the name of a file that is being written; listings skip those.
+pub fn is_beside(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| name.starts_with(BESIDE_PREFIX) && name.ends_with(BESIDE_SUFFIX))
+}
+
+/// A new synced file in `dir`. Its own name is not synced, and need not be.
+fn write_beside(disk: &dyn Disk, dir: &Path, bytes: &[u8], mode: Mode) -> Result<PathBuf, Error> {
+    let (path, file) = open_beside(disk, dir, mode)?;
+    let written = write_all_at(file.as_ref(), bytes, 0)
+        .during(Operation::Write, &path)
+        .and_then(|()| file.sync_all().during(Operation::Sync, &path));
+    match written {
+        Ok(()) => Ok(path),
+        Err(error) => {
+            discard(disk, &path);
+            Err(error)
+        }
+    }
+}
+
+fn open_beside(disk: &dyn Disk, dir: &Path, mode: Mode) -> Result<(PathBuf, Box<dyn File>), Error> {
+    let mut tries = 0;
+    loop {
+        let path = dir.join(format!("{BESIDE_PREFIX}{:016x}{BESIDE_SUFFIX}", disk.unique()));
+        tries += 1;
+        match disk.open(&path, Open::CreateNew(mode)) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < BESIDE_TRIES => {}
+            Err(error) => return Err(error).during(Operation::Open, &path),
+        }
+    }
+}
+
+/// Best effort: what stays behind is harmless, and [`sweep`] takes it later.
+fn discard(disk: &dyn Disk, beside: &Path) {
+    let _ = disk.remove(beside);
+}
+
+fn directory_of(path: &Path) -> Result<&Path, Error> {
+    let not_a_name = || Error::NotAFileName { path: path.to_owned() };
+    path.file_name().ok_or_else(not_a_name)?;
+    let parent = path.parent().ok_or_else(not_a_name)?;
+    Ok(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+#[cfg(test)]
+mod tests;

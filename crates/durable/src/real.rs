@@ -1,0 +1,129 @@
+//! The real disk: `std` and `rustix`, nothing in between and nothing remembered.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::FlockOperation;
+
+use crate::disk::{Disk, Entry, File, Mode, Open, Stat};
+
+/// The file system of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match how {
+            Open::Read => {}
+            Open::Write => {
+                options.write(true);
+            }
+            Open::Create(Mode(mode)) => {
+                options.write(true).create(true).truncate(false).mode(mode);
+            }
+            Open::CreateNew(Mode(mode)) => {
+                options.write(true).create_new(true).mode(mode);
+            }
+        }
+        Ok(Box::new(RealFile(options.open(path)?)))
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> io::Result<()> {
+        fs::rename(source, target)
+    }
+
+    fn link(&self, source: &Path, target: &Path) -> io::Result<()> {
+        fs::hard_link(source, target)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path, Mode(mode): Mode) -> io::Result<()> {
+        DirBuilder::new().mode(mode).create(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = fs::read_dir(path)?
+            .map(|entry| {
+                let entry = entry?;
+                Ok(Entry { name: entry.file_name(), is_dir: entry.file_type()?.is_dir() })
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let found = fs::metadata(path)?;
+        Ok(Stat {
+            len_bytes: found.len(),
+            is_dir: found.is_dir(),
+            mode: Mode(found.permissions().mode() & 0o7777),
+        })
+    }
+
+    fn unique(&self) -> u64 {
+        static DRAWN: AtomicU64 = AtomicU64::new(0);
+        let nanos = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::from(since.subsec_nanos()) ^ (since.as_secs() << 30));
+        let process = u64::from(std::process::id());
+        // Spread over all bits, so that two processes counting from near places do not meet.
+        (nanos ^ (process << 32))
+            .wrapping_add(DRAWN.fetch_add(1, Ordering::Relaxed))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn truncate(&self, len_bytes: u64) -> io::Result<()> {
+        self.0.set_len(len_bytes)
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

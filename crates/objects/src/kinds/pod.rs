@@ -1,0 +1,291 @@
+//! Rules of `Pod`, and of the pod inside every template. Pods are data here: nothing runs them.
+//!
+//! Owns: defaults, validation and what may change in a pod. Never: fills in a status that only a node
+//! can know.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{check_one_of, quantity};
+use crate::access::{at, keep, list, list_mut, members, set, set_default, text};
+use crate::cause::Cause;
+use crate::names;
+
+const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
+const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
+const DNS_POLICIES: &[&str] = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+
+pub(super) fn defaults(obj: &mut Value) {
+    spec_defaults(obj, "spec");
+    set_default(obj, "spec.enableServiceLinks", true);
+    set_default(obj, "status.phase", "Pending");
+    let class = qos_class(obj);
+    set_default(obj, "status.qosClass", class);
+}
+
+/// Defaults of the pod spec at `path` of `obj`. Nothing is made where there is no spec.
+pub(super) fn spec_defaults(obj: &mut Value, path: &str) {
+    if !at(obj, path).is_some_and(Value::is_object) {
+        return;
+    }
+    let below = |member: &str| format!("{path}.{member}");
+    set_default(obj, &below("restartPolicy"), "Always");
+    set_default(obj, &below("dnsPolicy"), "ClusterFirst");
+    set_default(obj, &below("terminationGracePeriodSeconds"), 30);
+    set_default(obj, &below("schedulerName"), "default-scheduler");
+    set_default(obj, &below("securityContext"), json!({}));
+    // Two names of one member; the old one is kept in step for old readers.
+    let account = text(obj, &below("serviceAccountName")).to_owned();
+    if !account.is_empty() {
+        set(obj, &below("serviceAccount"), account);
+    }
+    for member in ["initContainers", "containers"] {
+        list_mut(obj, &below(member)).iter_mut().for_each(container_defaults);
+    }
+    list_mut(obj, &below("volumes")).iter_mut().for_each(volume_defaults);
+}
+
+fn container_defaults(container: &mut Value) {
+    if !container.is_object() {
+        return;
+    }
+    let policy = if is_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
+    set_default(container, "imagePullPolicy", policy);
+    set_default(container, "terminationMessagePath", "/dev/termination-log");
+    set_default(container, "terminationMessagePolicy", "File");
+    set_default(container, "resources", json!({}));
+    for port in list_mut(container, "ports") {
+        set_default(port, "protocol", "TCP");
+    }
+    for variable in list_mut(container, "env") {
+        if at(variable, "valueFrom.fieldRef").is_some() {
+            set_default(variable, "valueFrom.fieldRef.apiVersion", "v1");
+        }
+    }
+    for probe in PROBES {
+        if at(container, probe).is_some_and(Value::is_object) {
+            probe_defaults(container, probe);
+        }
+    }
+    // A limit without a request asks for that much.
+    let limits: Vec<(String, Value)> = members(container, "resources.limits")
+        .map(|(name, amount)| (name.clone(), amount.clone()))
+        .collect();
+    if let (false, Some(requests)) =
+        (limits.is_empty(), crate::access::object_mut(container, "resources.requests"))
+    {
+        for (name, amount) in limits {
+            requests.entry(name).or_insert(amount);
+        }
+    }
+}
+
+fn probe_defaults(container: &mut Value, probe: &str) {
+    let numbers = [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ];
+    for (member, number) in numbers {
+        set_default(container, &format!("{probe}.{member}"), number);
+    }
+    if at(container, &format!("{probe}.httpGet")).is_some() {
+        set_default(container, &format!("{probe}.httpGet.scheme"), "HTTP");
+        set_default(container, &format!("{probe}.httpGet.path"), "/");
+    }
+}
+
+fn volume_defaults(volume: &mut Value) {
+    for source in ["configMap", "secret", "projected", "downwardAPI"] {
+        if at(volume, source).is_some_and(Value::is_object) {
+            set_default(volume, &format!("{source}.defaultMode"), 420);
+        }
+    }
+    if at(volume, "hostPath").is_some() {
+        set_default(volume, "hostPath.type", "");
+    }
+}
+
+/// No tag or the tag `latest`; a digest pins the image whatever the tag says.
+fn is_latest(image: &str) -> bool {
+    if image.contains('@') {
+        return false;
+    }
+    // A colon before the last slash belongs to the port of a registry.
+    let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
+    name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
+    list(spec, "initContainers").iter().chain(list(spec, "containers"))
+}
+
+fn qos_class(obj: &Value) -> &'static str {
+    let nothing = Value::Null;
+    let spec = obj.get("spec").unwrap_or(&nothing);
+    let amount = |container: &Value, path: &str| {
+        at(container, path).and_then(quantity).filter(|a| *a > crate::quantity::Quantity::ZERO)
+    };
+    let mut any = false;
+    let mut guaranteed = true;
+    for container in containers(spec) {
+        for resource in ["cpu", "memory"] {
+            let limit = amount(container, &format!("resources.limits.{resource}"));
+            let request = amount(container, &format!("resources.requests.{resource}"));
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && limit == request;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// Checks a pod spec; `path` says where it is.
+pub(super) fn check(spec: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
+    let nothing = Value::Null;
+    let spec = spec.unwrap_or(&nothing);
+    if list(spec, "containers").is_empty() {
+        causes.push(Cause::required(format!("{path}.containers"), ""));
+    }
+    let mut seen = BTreeSet::new();
+    for member in ["initContainers", "containers"] {
+        for (index, container) in list(spec, member).iter().enumerate() {
+            let field = format!("{path}.{member}[{index}]");
+            check_container(container, &field, causes);
+            let name = text(container, "name");
+            if !name.is_empty() && !seen.insert(name) {
+                causes.push(Cause::duplicate(format!("{field}.name"), &name.into()));
+            }
+        }
+    }
+    check_volumes(spec, path, causes);
+    let policy = format!("{path}.restartPolicy");
+    check_one_of(spec, "restartPolicy", &policy, RESTART_POLICIES, causes);
+    check_one_of(spec, "dnsPolicy", &format!("{path}.dnsPolicy"), DNS_POLICIES, causes);
+    let number = |member: &str| crate::access::integer(spec, member);
+    if let Some(seconds) = number("activeDeadlineSeconds").filter(|seconds| *seconds < 1) {
+        let field = format!("{path}.activeDeadlineSeconds");
+        causes.push(Cause::invalid(field, &seconds.into(), "must be greater than 0"));
+    }
+    if let Some(seconds) = number("terminationGracePeriodSeconds").filter(|seconds| *seconds < 0) {
+        let field = format!("{path}.terminationGracePeriodSeconds");
+        let detail = "must be greater than or equal to 0";
+        causes.push(Cause::invalid(field, &seconds.into(), detail));
+    }
+}
+
+fn check_volumes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let mut seen = BTreeSet::new();
+    for (index, volume) in list(spec, "volumes").iter().enumerate() {
+        let field = format!("{path}.volumes[{index}].name");
+        let name = text(volume, "name");
+        check_label(name, &field, causes);
+        if !name.is_empty() && !seen.insert(name) {
+            causes.push(Cause::duplicate(field, &name.into()));
+        }
+    }
+}
+
+fn check_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
+    check_label(text(container, "name"), &format!("{field}.name"), causes);
+    if text(container, "image").trim().is_empty() {
+        causes.push(Cause::required(format!("{field}.image"), ""));
+    }
+    let policy = format!("{field}.imagePullPolicy");
+    check_one_of(container, "imagePullPolicy", &policy, PULL_POLICIES, causes);
+    for (index, port) in list(container, "ports").iter().enumerate() {
+        let field = format!("{field}.ports[{index}]");
+        super::service::check_number(port, "containerPort", &field, causes);
+        check_one_of(port, "protocol", &format!("{field}.protocol"), PROTOCOLS, causes);
+    }
+    for (index, variable) in list(container, "env").iter().enumerate() {
+        if text(variable, "name").is_empty() {
+            causes.push(Cause::required(format!("{field}.env[{index}].name"), ""));
+        }
+    }
+    for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
+        for member in ["name", "mountPath"] {
+            if text(mount, member).is_empty() {
+                let field = format!("{field}.volumeMounts[{index}].{member}");
+                causes.push(Cause::required(field, ""));
+            }
+        }
+    }
+    check_resources(container, field, causes);
+}
+
+fn check_resources(container: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for member in ["requests", "limits"] {
+        for (resource, amount) in members(container, &format!("resources.{member}")) {
+            let field = format!("{field}.resources.{member}[{resource}]");
+            super::check_quantity(amount, &field, causes);
+        }
+    }
+    for (resource, request) in members(container, "resources.requests") {
+        let limit = at(container, "resources.limits").and_then(|limits| limits.get(resource));
+        if let (Some(asked), Some(limit)) = (quantity(request), limit.and_then(quantity))
+            && asked > limit
+        {
+            let field = format!("{field}.resources.requests");
+            let detail = format!("must be less than or equal to {resource} limit");
+            causes.push(Cause::invalid(field, request, &detail));
+        }
+    }
+}
+
+fn check_label(name: &str, field: &str, causes: &mut Vec<Cause>) {
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+    } else if let Err(detail) = names::dns_label(name) {
+        causes.push(Cause::invalid(field, &name.into(), &detail));
+    }
+}
+
+/// A pod is settled when made: images may change, a deadline may be set or shortened, tolerations may
+/// be added and scheduling gates removed.
+pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let mut settled = new.clone();
+    for member in ["spec.initContainers", "spec.containers"] {
+        let before = list(old, member);
+        if before.len() != list(new, member).len() {
+            causes.push(Cause::forbidden(member, "containers can be neither added nor removed"));
+            return;
+        }
+        for (container, before) in list_mut(&mut settled, member).iter_mut().zip(before) {
+            keep(before, container, "image");
+        }
+    }
+    check_deadline(old, new, causes);
+    for (path, may_grow) in [("spec.tolerations", true), ("spec.schedulingGates", false)] {
+        let (less, more) = if may_grow { (old, new) } else { (new, old) };
+        if !list(less, path).iter().all(|item| list(more, path).contains(item)) {
+            let detail =
+                if may_grow { "items can only be added" } else { "items can only be removed" };
+            causes.push(Cause::forbidden(path, detail));
+        }
+        keep(old, &mut settled, path);
+    }
+    keep(old, &mut settled, "spec.activeDeadlineSeconds");
+    if at(&settled, "spec") != at(old, "spec") {
+        let detail = "only the images of containers, activeDeadlineSeconds, tolerations (added) and \
+                      schedulingGates (removed) of a pod may change";
+        causes.push(Cause::forbidden("spec", detail));
+    }
+}
+
+fn check_deadline(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let path = "spec.activeDeadlineSeconds";
+    let (before, after) = (at(old, path), at(new, path));
+    let Some(limit) = before.and_then(Value::as_i64) else { return };
+    if after.and_then(Value::as_i64).is_none_or(|seconds| seconds > limit) {
+        let detail = "once set it can only become shorter";
+        causes.push(Cause::invalid(path, after.unwrap_or(&Value::Null), detail));
+    }
+}

@@ -1,0 +1,287 @@
+//! Real child processes for tests of whole binaries: started with their output in files, waited
+//! for with a deadline, and gone when the test is.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Between two looks at a condition.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Bytes of output quoted in an error.
+const QUOTED_MAX_BYTES: usize = 4096;
+const PORT_TRIES: usize = 100;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WaitError {
+    #[error("{what} did not come within {patience:?}; the process wrote:\n{output}")]
+    Timeout { what: String, patience: Duration, output: String },
+    #[error("the process ended ({status}) before {what}; it wrote:\n{output}")]
+    Ended { what: String, status: ExitStatus, output: String },
+    #[error("cannot watch the process")]
+    Io(#[from] io::Error),
+}
+
+/// A directory for one test: removed at its end, kept and named if it fails.
+#[derive(Debug)]
+pub struct Scratch(Option<tempfile::TempDir>, PathBuf);
+
+impl Scratch {
+    pub fn new() -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("holdfast-test-").tempdir()?;
+        let path = dir.path().to_owned();
+        Ok(Self(Some(dir), path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.1
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0.take().filter(|_| std::thread::panicking()) {
+            eprintln!("the files of the failed test are kept in {}", dir.keep().display());
+        }
+    }
+}
+
+/// A child process. Dropping it kills it, by its own id, and waits for its end.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with its output in `<dir>/<name>.stdout` and `<dir>/<name>.stderr`, added
+    /// to what an earlier run left there.
+    pub fn start(mut command: Command, dir: &Path, name: &str) -> io::Result<Self> {
+        let stdout = dir.join(format!("{name}.stdout"));
+        let stderr = dir.join(format!("{name}.stderr"));
+        let append = |path: &Path| File::options().create(true).append(true).open(path);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(append(&stdout)?)
+            .stderr(append(&stderr)?)
+            .spawn()?;
+        Ok(Self { child, stdout, stderr })
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to standard output so far.
+    pub fn stdout(&self) -> String {
+        read(&self.stdout)
+    }
+
+    pub fn stderr(&self) -> String {
+        read(&self.stderr)
+    }
+
+    /// The first line of either output that holds `part`.
+    pub fn wait_for_line(&mut self, part: &str, patience: Duration) -> Result<String, WaitError> {
+        let outputs = [self.stdout.clone(), self.stderr.clone()];
+        self.wait(&format!("a line with {part:?}"), patience, || {
+            outputs.iter().find_map(|path| {
+                let text = read(path);
+                // A line without its end may still grow.
+                let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                whole.map(str::trim_end).find(|line| line.contains(part)).map(str::to_owned)
+            })
+        })
+    }
+
+    /// Until something accepts connections there.
+    pub fn wait_for_port(&mut self, at: SocketAddr, patience: Duration) -> Result<(), WaitError> {
+        self.wait(&format!("a listener on {at}"), patience, || {
+            TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).ok().map(drop)
+        })
+    }
+
+    pub fn wait_for_exit(&mut self, patience: Duration) -> Result<ExitStatus, WaitError> {
+        let ended = poll_until(patience, || self.child.try_wait().transpose());
+        match ended {
+            Some(status) => Ok(status?),
+            None => Err(self.timeout("its end", patience)),
+        }
+    }
+
+    /// SIGTERM: asks it to end.
+    pub fn terminate(&self) -> io::Result<()> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(kill_process(id, Signal::TERM)?)
+    }
+
+    /// SIGKILL, and its end. Not an error if it has ended already.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    fn wait<T>(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, WaitError> {
+        let mut ended = None;
+        let found = poll_until(patience, || {
+            // Asked before the look: what it wrote just before its end still counts.
+            ended = self.child.try_wait().transpose();
+            look().map(Some).or_else(|| ended.is_some().then_some(None))
+        });
+        match (found, ended) {
+            (Some(Some(found)), _) => Ok(found),
+            (_, Some(status)) => {
+                let (what, output) = (what.to_owned(), self.output());
+                Err(WaitError::Ended { what, status: status?, output })
+            }
+            _ => Err(self.timeout(what, patience)),
+        }
+    }
+
+    fn timeout(&self, what: &str, patience: Duration) -> WaitError {
+        WaitError::Timeout { what: what.to_owned(), patience, output: self.output() }
+    }
+
+    fn output(&self) -> String {
+        let text = format!("{}{}", self.stdout(), self.stderr());
+        let from = text.len().saturating_sub(QUOTED_MAX_BYTES);
+        let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.get(from..).unwrap_or_default().to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended; there is nothing to do about any other error.
+        let _ = self.kill();
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into())
+}
+
+/// Looks until there is something to see, or patience ends.
+pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// A port of 127.0.0.1 that is free now and that this test process was not given before. Another
+/// process may still take it: prefer port 0 and reading what was chosen, where a program offers it.
+pub fn free_port() -> io::Result<u16> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    for _ in 0..PORT_TRIES {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let mut given = GIVEN.lock().map_err(|_| io::Error::other("a test broke down"))?;
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn shell(script: &str, scratch: &Scratch) -> Process {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Process::start(command, scratch.path(), "shell").unwrap()
+    }
+
+    #[test]
+    fn output_is_captured_and_waited_for() {
+        let scratch = Scratch::new().unwrap();
+        let mut process = shell("echo one; echo 'ready on 7' >&2; exec sleep 60", &scratch);
+        assert_eq!(process.wait_for_line("ready", PATIENCE).unwrap(), "ready on 7");
+        assert_eq!(process.stdout(), "one\n");
+        assert_eq!(process.stderr(), "ready on 7\n");
+        process.terminate().unwrap();
+        assert!(!process.wait_for_exit(PATIENCE).unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_ends_early_is_quoted() {
+        let scratch = Scratch::new().unwrap();
+        let mut process = shell("echo no luck; exit 3", &scratch);
+        let error = process.wait_for_line("ready", PATIENCE).unwrap_err();
+        assert!(matches!(&error, WaitError::Ended { status, .. } if status.code() == Some(3)));
+        assert!(error.to_string().contains("no luck"), "{error}");
+    }
+
+    #[test]
+    fn the_last_line_of_an_ended_process_counts() {
+        let scratch = Scratch::new().unwrap();
+        let mut process = shell("echo ready", &scratch);
+        process.wait_for_exit(PATIENCE).unwrap();
+        assert_eq!(process.wait_for_line("ready", PATIENCE).unwrap(), "ready");
+    }
+
+    #[test]
+    fn patience_ends() {
+        let scratch = Scratch::new().unwrap();
+        let mut process = shell("exec sleep 60", &scratch);
+        let at = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+        let error = process.wait_for_port(at, Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, WaitError::Timeout { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_listener_is_found() {
+        let scratch = Scratch::new().unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut process = shell("exec sleep 60", &scratch);
+        process.wait_for_port(listener.local_addr().unwrap(), PATIENCE).unwrap();
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let scratch = Scratch::new().unwrap();
+        let process = shell("exec sleep 60", &scratch);
+        let proc = PathBuf::from(format!("/proc/{}", process.id()));
+        assert!(proc.exists());
+        drop(process);
+        assert!(!proc.exists());
+    }
+
+    #[test]
+    fn ports_are_not_given_twice() {
+        let ports: BTreeSet<u16> = (0..20).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 20);
+    }
+
+    #[test]
+    fn scratch_goes_with_the_test() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.path().to_owned();
+        assert!(path.is_dir());
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
