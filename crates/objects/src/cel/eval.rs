@@ -97,6 +97,10 @@ impl Evaluation<'_> {
             Expr::List(items) => self.list(items),
             Expr::Map(entries) => self.map(entries),
             Expr::Loop(each) => self.each(each),
+            Expr::Bind(value, body) => {
+                let value = self.eval(value)?;
+                self.within(value, body)
+            }
             Expr::OptMap(operand, body, flat) => self.optional_map(operand, body, *flat),
             Expr::Matches(text, regex) => match self.eval(text)? {
                 Value::String(text) => {
@@ -202,16 +206,21 @@ impl Evaluation<'_> {
             return Err(error("expected an optional"));
         };
         let Some(inner) = inner.value() else { return Ok(optional(None)) };
-        self.scope.push(inner.clone());
-        let value = self.eval(body);
-        self.scope.pop();
-        let value = value?;
+        let value = self.within(inner.clone(), body)?;
         if flat {
             return as_optional(&value)
                 .map(|inner| optional(inner.value().cloned()))
                 .ok_or_else(|| error("expected an optional"));
         }
         Ok(optional(Some(value)))
+    }
+
+    /// Evaluates `body` with one more variable.
+    fn within(&mut self, value: Value, body: &Expr) -> Outcome {
+        self.scope.push(value);
+        let value = self.eval(body);
+        self.scope.pop();
+        value
     }
 
     fn each(&mut self, each: &Loop) -> Outcome {

@@ -7,6 +7,7 @@ use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, KeyRef, OptionalValue};
 use regex::RegexBuilder;
 
+use super::delegate;
 use super::eval::{Budget, Outcome, Stop, error};
 use super::expr::{Native, Op};
 use super::lower::MAX_REGEX;
@@ -222,6 +223,13 @@ pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Out
         (Native::Size, [value]) => length(value),
         (Native::TypeOf, [value]) => Ok(type_of(value)),
         (Native::Same, [value]) => Ok(value.clone()),
+        (Native::ToText, [value]) => to_text(value, budget),
+        (Native::ToBool, [Value::Bool(value)]) => Ok(Value::Bool(*value)),
+        (Native::ToBool, [Value::String(text)]) => match text.as_str() {
+            "true" | "True" | "TRUE" | "t" | "1" => Ok(Value::Bool(true)),
+            "false" | "False" | "FALSE" | "f" | "0" => Ok(Value::Bool(false)),
+            _ => Err(error("not true or false")),
+        },
         (
             Native::StartsWith | Native::EndsWith | Native::Contains,
             [Value::String(text), Value::String(part)],
@@ -282,6 +290,21 @@ fn of_optional(
         (Native::OptionalValue, None, _) => Err(error("the optional has no value")),
         _ => Err(error("no such overload")),
     }
+}
+
+/// `string()`: the scalars here, values of the libraries there.
+fn to_text(value: &Value, budget: &mut Budget) -> Outcome {
+    let text = match value {
+        Value::String(_) => return Ok(value.clone()),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::UInt(value) => value.to_string(),
+        other => {
+            budget.spend(size(other).saturating_add(20))?;
+            return delegate::run(&delegate::call("string", false, 1), vec![other.clone()]);
+        }
+    };
+    Ok(Value::String(Arc::new(text)))
 }
 
 /// Text is measured in characters, not bytes.

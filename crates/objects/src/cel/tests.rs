@@ -106,6 +106,10 @@ fn rules_that_hold() {
         "self.spec.name.contains('code') && self.spec.name.endsWith('code')",
         "lists.range(3) == [0, 1, 2]",
         "dyn(1) == 1",
+        "cel.bind(n, self.spec.size, n * n == 9)",
+        "duration(self.spec.wait) == duration('5400s')",
+        "string(self.spec.on) == 'true' && bool('true') && string(1.5) == '1.5'",
+        "string(self.spec.when).startsWith('2024')",
     ] {
         assert_eq!(judge(text, &sample(), None), Verdict::Holds, "{text}");
     }
