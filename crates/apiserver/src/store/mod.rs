@@ -113,12 +113,21 @@ pub struct Write {
 }
 
 /// What readers, watchers and the writer share.
-#[derive(Debug)]
 struct Shared {
     state: RwLock<State>,
     /// The newest revision in `state`.
     revision: tokio::sync::watch::Sender<u64>,
     stats: Stats,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.read();
+        f.debug_struct("Shared")
+            .field("revision", &state.revision())
+            .field("objects", &state.total())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shared {
