@@ -114,6 +114,24 @@ impl Disk {
         revision: u64,
         totals: Totals,
     ) -> Result<(), CommitError> {
+        match self.attempt(rows, revision, totals) {
+            Err(CommitError::Full) if self.shorten_log() => self.attempt(rows, revision, totals),
+            outcome => outcome,
+        }
+    }
+
+    /// The log may hold many versions of a page of which the file needs one, so on a full disk
+    /// there may be room yet.
+    fn shorten_log(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| checkpoint(connection).is_ok())
+    }
+
+    fn attempt(
+        &mut self,
+        rows: &[Row<'_>],
+        revision: u64,
+        totals: Totals,
+    ) -> Result<(), CommitError> {
         let Some(connection) = &self.connection else {
             return Err(CommitError::Unknown(self.gone()));
         };
@@ -295,14 +313,14 @@ fn is_full(error: &StorageError) -> bool {
 
 /// Failures on demand, to walk the paths that a healthy disk never takes.
 #[cfg(test)]
-pub(super) mod faults {
+pub(crate) mod faults {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
     use super::StorageError;
 
     #[derive(Debug, Clone, Default)]
-    pub(in crate::store) struct Faults(Arc<Inner>);
+    pub(crate) struct Faults(Arc<Inner>);
 
     #[derive(Debug, Default)]
     struct Inner {
@@ -317,17 +335,17 @@ pub(super) mod faults {
 
     impl Faults {
         /// The next commit happens, but is reported as failed.
-        pub(in crate::store) fn lose_answer(&self) {
+        pub(crate) fn lose_answer(&self) {
             self.0.commit.store(1, Ordering::SeqCst);
         }
 
         /// The next `count` attempts to open the file again fail.
-        pub(in crate::store) fn refuse_reconnects(&self, count: u32) {
+        pub(crate) fn refuse_reconnects(&self, count: u32) {
             self.0.reconnects.store(count, Ordering::SeqCst);
         }
 
         /// The next commit does not happen, and is reported as an I/O error.
-        pub(in crate::store) fn lose_commit(&self) {
+        pub(crate) fn lose_commit(&self) {
             self.0.commit.store(2, Ordering::SeqCst);
         }
 

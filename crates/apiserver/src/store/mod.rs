@@ -55,7 +55,7 @@ pub struct Options {
     /// The largest file, in pages of 4 KiB; unlimited when unset.
     pub max_pages: Option<u32>,
     #[cfg(test)]
-    faults: disk::faults::Faults,
+    pub(crate) faults: disk::faults::Faults,
 }
 
 impl Default for Options {

@@ -243,7 +243,7 @@ fn a_newer_format_is_refused_by_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     /// A damaged file is refused, or the damage was where nothing is kept.
     #[test]
