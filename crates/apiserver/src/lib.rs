@@ -37,6 +37,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use http::Request;
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -111,8 +112,8 @@ impl ApiServer {
             sans.push(address.ip().to_string());
         }
         let pki = Pki::open(&options.data_dir.join("pki"), &sans)?;
-        let store = Store::open(&options.data_dir.join("objects.db"), store::Options::default())?;
-        let signer = Signer::new(pki.service_account_key(), ISSUER)?;
+        let store = Store::open(&options.data_dir.join("objects.db"), &store::Options::default())?;
+        let signer = Signer::new(pki.service_account_key().expose_secret(), ISSUER)?;
         let authenticator = Authenticator::new(
             options.tokens,
             Arc::new(signer),
@@ -155,17 +156,18 @@ impl ApiServer {
         ClientService { server: self.server.clone(), user }
     }
 
+    /// Shows these metrics at `/metrics`; to be called when everything has been registered.
+    pub fn publish_metrics(&self, registry: telemetry::Registry) {
+        self.server.metrics.publish(registry);
+    }
+
     /// Writes out everything that is still in memory. The task tree must have been stopped.
     pub async fn close(&self, patience: Duration) {
-        let server = self.server.clone();
-        let closing = self.server.tasks.blocking("close the object store", move || {
-            server.store.close();
-            if let Some(audit) = &server.audit {
-                audit.close();
-            }
-        });
-        if tokio::time::timeout(patience, closing).await.is_err() {
+        if tokio::time::timeout(patience, self.server.store.close()).await.is_err() {
             tracing::warn!("the object store did not close in time; nothing acknowledged is lost");
+        }
+        if let Some(audit) = &self.server.audit {
+            audit.close();
         }
     }
 }

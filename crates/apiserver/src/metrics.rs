@@ -1,23 +1,39 @@
 //! What the server counts.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use telemetry::{Buckets, CounterFamily, Gauge, HistogramFamily, Registry};
 
+use crate::store::Store;
+
 /// Handles made once and passed in; nothing here is global.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Metrics {
     requests: CounterFamily<3>,
     latency_seconds: HistogramFamily<1>,
-    pub watches: Gauge,
     pub in_flight: Gauge,
+    store: StoreGauges,
+    /// Given when everything has been registered; what `/metrics` shows.
+    published: OnceLock<Registry>,
 }
 
-const LATENCY: Buckets =
-    Buckets(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
+/// The store counts by itself; these are set when somebody looks.
+#[derive(Debug)]
+struct StoreGauges {
+    store: Store,
+    objects: Gauge,
+    writes: Gauge,
+    commits: Gauge,
+    failed: Gauge,
+    commit_milliseconds: Gauge,
+    history_events: Gauge,
+    history_bytes: Gauge,
+    revision: Gauge,
+}
 
 impl Metrics {
-    pub fn new(registry: &mut Registry) -> Self {
+    pub fn new(registry: &mut Registry, store: Store) -> Self {
         Self {
             requests: registry.counters(
                 "apiserver_requests",
@@ -25,17 +41,67 @@ impl Metrics {
             ),
             latency_seconds: registry.histograms(
                 "apiserver_request_seconds",
-                "Time from the request's last byte to the answer's first",
-                LATENCY,
+                "Time from a request's head to its answer's head",
+                Buckets::LATENCY_SECONDS,
             ),
-            watches: registry.gauge("apiserver_watches", "Watches open now"),
             in_flight: registry.gauge("apiserver_requests_in_flight", "Requests being worked on"),
+            store: StoreGauges::new(registry, store),
+            published: OnceLock::new(),
         }
     }
 
+    /// `resource` must be a served type: labels never come from a stranger's path.
     pub fn answered(&self, verb: &'static str, resource: &str, code: u16, took: Duration) {
-        let code = code.to_string();
-        self.requests.with([("verb", verb), ("resource", resource), ("code", &code)]).inc();
-        self.latency_seconds.with([("verb", verb)]).observe(took.as_secs_f64());
+        let labels = [
+            ("verb", verb.to_owned()),
+            ("resource", resource.to_owned()),
+            ("code", code.to_string()),
+        ];
+        self.requests.get_or_create_owned(&labels).inc();
+        let labels = [("verb", verb.to_owned())];
+        self.latency_seconds.get_or_create_owned(&labels).observe(took.as_secs_f64());
+    }
+
+    pub fn publish(&self, registry: Registry) {
+        // A second registry would hide the first: keep the first.
+        let _ = self.published.set(registry);
+    }
+
+    /// The page for whoever collects metrics.
+    pub fn text(&self) -> String {
+        self.store.refresh();
+        self.published.get().map_or_else(|| "# EOF\n".to_owned(), Registry::encode)
+    }
+}
+
+impl StoreGauges {
+    fn new(registry: &mut Registry, store: Store) -> Self {
+        Self {
+            store,
+            objects: registry.gauge("store_objects", "Objects stored"),
+            writes: registry.gauge("store_writes", "Writes made durable since the start"),
+            commits: registry.gauge("store_commits", "Commits since the start"),
+            failed: registry.gauge("store_failed_writes", "Writes the disk refused"),
+            commit_milliseconds: registry
+                .gauge("store_commit_milliseconds", "Time spent in commits since the start"),
+            history_events: registry
+                .gauge("store_history_events", "Changes kept for watches to resume from"),
+            history_bytes: registry.gauge("store_history_bytes", "Memory those changes take"),
+            revision: registry.gauge("store_revision", "The newest resourceVersion"),
+        }
+    }
+
+    fn refresh(&self) {
+        let figures = self.store.stats().figures();
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.objects.set(number(figures.objects));
+        self.writes.set(number(figures.writes));
+        self.commits.set(number(figures.batches));
+        self.failed.set(number(figures.failed));
+        let milliseconds = u64::try_from(figures.commit_time.as_millis()).unwrap_or(u64::MAX);
+        self.commit_milliseconds.set(number(milliseconds));
+        self.history_events.set(number(figures.log_events));
+        self.history_bytes.set(number(figures.log_bytes));
+        self.revision.set(number(self.store.revision()));
     }
 }

@@ -11,21 +11,30 @@
 mod access;
 pub mod builtin;
 pub mod cause;
+pub mod cel;
+pub mod crd;
+pub mod defaults;
 pub mod event;
 pub mod fields;
 pub mod json;
 pub mod jsonpath;
 pub mod kinds;
+pub mod managed;
 pub mod meta;
 pub mod names;
 pub mod node;
 pub mod page;
 pub mod patch;
+pub mod path;
 pub mod proto;
+pub mod prune;
 pub mod quantity;
+pub mod schema;
 pub mod selector;
 pub mod strategic;
+pub mod table;
 pub mod time;
+pub mod validate;
 
 #[cfg(test)]
 mod noise;

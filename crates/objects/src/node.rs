@@ -5,7 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use regex::Regex;
 use serde_json::Value;
+
+use crate::cel::Compiled;
 
 /// JSON type a node asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub struct Checks {
     pub min_length: Option<u64>,
     pub max_length: Option<u64>,
     pub pattern: Option<String>,
+    /// `pattern`, compiled when the schema was parsed. Without it the pattern is compiled per value.
+    pub regex: Option<Regex>,
     pub min_items: Option<u64>,
     pub max_items: Option<u64>,
     pub min_properties: Option<u64>,
@@ -113,4 +118,8 @@ pub struct Node {
     pub patch: PatchStrategy,
     pub checks: Checks,
     pub rules: Vec<Rule>,
+    /// `rules`, compiled once when the schema was parsed; only these are evaluated.
+    pub compiled: Vec<Arc<Compiled>>,
+    /// This node or one below it has rules; false lets validation skip the whole subtree.
+    pub rules_below: bool,
 }

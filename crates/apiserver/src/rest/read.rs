@@ -12,7 +12,7 @@ use super::{Call, admit};
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::server::Server;
-use crate::store::{Snapshot, Stored, TooOld};
+use crate::store::{Stored, TooOld};
 
 /// How long a reader may wait for a revision that has not come yet.
 const FUTURE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
@@ -160,26 +160,26 @@ fn collect(
         return Ok((items, ListMeta { revision, ..ListMeta::default() }));
     }
     let after = page.after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
-    let Snapshot { revision, items } = match page.at {
-        None => server.store.list(&resource.id, namespace),
+    // Without a selector the store cuts the page; with one, everything behind `after` is looked at.
+    let limit = page.limit.filter(|_| selection.is_everything()).unwrap_or(usize::MAX);
+    let found = match page.at {
+        None => server.store.list_page(&resource.id, namespace, after, limit),
         Some(at) => server
             .store
-            .list_at(&resource.id, namespace, at)
+            .list_page_at(&resource.id, namespace, at, after, limit)
             .map_err(|too_old| expired(&too_old, page))?,
     };
-    let mut rest = items
-        .into_iter()
-        .filter(|one| after.is_none_or(|after| (&*one.key.namespace, &*one.key.name) > after))
-        .filter(|one| selection.matches(resource, one));
-    let Some(limit) = page.limit else {
-        return Ok((rest.collect(), ListMeta { revision, ..ListMeta::default() }));
-    };
-    let items: Vec<_> = rest.by_ref().take(limit).collect();
-    let remaining = rest.count();
-    let mut meta = ListMeta { revision, ..ListMeta::default() };
+    let mut meta = ListMeta { revision: found.revision, ..ListMeta::default() };
+    let (mut items, mut remaining) = (found.items, found.remaining);
+    if !selection.is_everything() {
+        items.retain(|one| selection.matches(resource, one));
+        let limit = page.limit.unwrap_or(usize::MAX);
+        remaining = items.len().saturating_sub(limit);
+        items.truncate(limit);
+    }
     if let (true, Some(last)) = (remaining > 0, items.last()) {
         let start = format!("{}/{}", last.key.namespace, last.key.name);
-        meta.continue_token = Some(Token { revision, start }.encode());
+        meta.continue_token = Some(Token { revision: found.revision, start }.encode());
         meta.remaining = selection.is_everything().then_some(remaining);
     }
     Ok((items, meta))

@@ -1,0 +1,82 @@
+//! What can be typed.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{self, Settings};
+use crate::{completion, controllers, kubeconfig, up, version};
+
+/// Backup and disaster recovery in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start everything on this machine.
+    Up(up::Args),
+    /// Start only the embedded API server.
+    Apiserver(up::Args),
+    /// Run the controllers against any cluster, elected by a Lease.
+    Controllers(controllers::Args),
+    /// Make a kubeconfig for a user, with a role in one namespace.
+    Kubeconfig(kubeconfig::Args),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Print a completion script for a shell.
+    Completion(completion::Args),
+    /// Print the version.
+    Version(version::Args),
+}
+
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Up(args) => up::run(&args.settings, up::Role::Everything),
+        Command::Apiserver(args) => up::run(&args.settings, up::Role::ApiServer),
+        Command::Controllers(args) => controllers::run(&args),
+        Command::Kubeconfig(args) => kubeconfig::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::Completion(args) => completion::run(&args),
+        Command::Version(args) => version::run(&args),
+    }
+}
+
+/// The runtime of the control plane: two workers are enough for it, and leave the rest of the
+/// machine to the data.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("holdfast")
+        .enable_all()
+        .build()?)
+}
+
+/// Logs and traces as configured.
+pub(crate) fn telemetry(settings: &config::Config) -> anyhow::Result<telemetry::Guard> {
+    Ok(telemetry::init(&telemetry::Config {
+        filter: settings.log_filter.clone(),
+        format: settings.log_format,
+        otlp_endpoint: settings.otlp_endpoint.clone(),
+        service_name: "holdfast".to_owned(),
+    })?)
+}
+
+/// Settings from file, environment and flags, checked.
+pub(crate) fn resolve(settings: &Settings) -> anyhow::Result<config::Config> {
+    Ok(config::Resolved::load(settings)?.config()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,361 @@
+//! Configuration: one TOML file, the environment, flags, each stronger than the one before; every
+//! value remembers where it came from, and is checked before anything is opened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use crate::output::{self, Format};
+
+/// Flags every role understands. What is not given comes from the environment, the file, or the
+/// default.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Settings {
+    /// Configuration file [env: HOLDFAST_CONFIG; default: holdfast.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where everything is kept [env: HOLDFAST_DATA_DIR; default: ./holdfast-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Address and port of the API; port 0 picks a free one [env: HOLDFAST_LISTEN; default:
+    /// 127.0.0.1:7443]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// Names and addresses for the server certificate, besides those of this host, separated by
+    /// commas [env: HOLDFAST_TLS_SAN]
+    #[arg(long, value_name = "NAMES")]
+    tls_san: Option<String>,
+    /// Static bearer tokens, a line each: token,user,uid,"group1,group2" [env:
+    /// HOLDFAST_TOKEN_AUTH_FILE]
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<String>,
+    /// Keep an audit log of writes: true or false [env: HOLDFAST_AUDIT; default: true]
+    #[arg(long, value_name = "BOOL")]
+    audit: Option<String>,
+    /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// Form of the log: text or json [env: HOLDFAST_LOG_FORMAT; default: text]
+    #[arg(long, value_name = "FORM")]
+    log_format: Option<String>,
+    /// Where traces are sent, OTLP over gRPC, as in http://127.0.0.1:4317; nowhere by default
+    /// [env: HOLDFAST_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+}
+
+impl Settings {
+    fn flag(&self, key: &str) -> Option<&String> {
+        match key {
+            "data-dir" => self.data_dir.as_ref(),
+            "listen" => self.listen.as_ref(),
+            "tls-san" => self.tls_san.as_ref(),
+            "token-auth-file" => self.token_auth_file.as_ref(),
+            "audit" => self.audit.as_ref(),
+            "log" => self.log.as_ref(),
+            "log-format" => self.log_format.as_ref(),
+            "otlp-endpoint" => self.otlp_endpoint.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// Every key with its default; the order is that of `config show`.
+const KEYS: [(&str, &str); 8] = [
+    ("data-dir", "./holdfast-data"),
+    ("listen", "127.0.0.1:7443"),
+    ("tls-san", ""),
+    ("token-auth-file", ""),
+    ("audit", "true"),
+    ("log", "info"),
+    ("log-format", "text"),
+    ("otlp-endpoint", ""),
+];
+
+const DEFAULT_FILE: &str = "holdfast.toml";
+const MAX_FILE_BYTES: usize = 1024 * 1024;
+
+fn variable(key: &str) -> String {
+    format!("HOLDFAST_{}", key.replace('-', "_").to_uppercase())
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Default,
+    File(PathBuf),
+    Variable(String),
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Variable(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag --{name}"),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read the configuration file")]
+    Read(#[from] durable::Error),
+    #[error("the configuration file {} is not TOML: {text}", path.display())]
+    Syntax { path: PathBuf, text: String },
+    #[error("the configuration file {} has an unknown key {key:?}{}", path.display(), suggest(key))]
+    UnknownKey { path: PathBuf, key: String },
+    #[error("{key} (from {source_of}): {value:?} {problem}")]
+    Value { key: &'static str, value: String, source_of: Source, problem: String },
+}
+
+/// Names the nearest key, if one is near.
+fn suggest(key: &str) -> String {
+    let near = KEYS
+        .iter()
+        .map(|(known, _)| (distance(key, known), known))
+        .min()
+        .filter(|(steps, _)| *steps <= 3);
+    near.map_or_else(String::new, |(_, known)| format!("; did you mean {known:?}?"))
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut next = vec![i + 1];
+        for (y, (above, diagonal)) in b.iter().zip(row.iter().skip(1).zip(&row)) {
+            let left = next.last().copied().unwrap_or_default();
+            next.push((above + 1).min(left + 1).min(diagonal + usize::from(x != *y)));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// The values as text, with their origin; not yet checked.
+#[derive(Debug)]
+pub(crate) struct Resolved(Vec<(&'static str, String, Source)>);
+
+impl Resolved {
+    pub(crate) fn load(settings: &Settings) -> Result<Self, ConfigError> {
+        Self::load_from(settings, |name| std::env::var(name).ok())
+    }
+
+    fn load_from(
+        settings: &Settings,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let named =
+            settings.config.clone().or_else(|| environment("HOLDFAST_CONFIG").map(PathBuf::from));
+        let path = named.or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+        let file = path.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let values = KEYS.iter().map(|(key, default)| {
+            let name = variable(key);
+            let (value, source) = if let Some(value) = settings.flag(key) {
+                (value.clone(), Source::Flag((*key).to_owned()))
+            } else if let Some(value) = environment(&name) {
+                (value, Source::Variable(name))
+            } else if let (Some(value), Some(path)) = (file.get(*key), &path) {
+                (value.clone(), Source::File(path.clone()))
+            } else {
+                ((*default).to_owned(), Source::Default)
+            };
+            (*key, value, source)
+        });
+        Ok(Self(values.collect()))
+    }
+
+    fn parse<T>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let found = self.0.iter().find(|(name, _, _)| *name == key);
+        let (value, source) =
+            found.map_or(("", &Source::Default), |(_, value, source)| (value, source));
+        parse(value).map_err(|problem| ConfigError::Value {
+            key,
+            value: value.to_owned(),
+            source_of: source.clone(),
+            problem,
+        })
+    }
+
+    /// Every value in its type, or what is wrong with one and where it was set.
+    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
+        let optional = |text: &str| Ok(Some(text.to_owned()).filter(|text| !text.is_empty()));
+        Ok(Config {
+            data_dir: self.parse("data-dir", |text| match text {
+                "" => Err("is not a directory name".to_owned()),
+                text => Ok(PathBuf::from(text)),
+            })?,
+            listen: self.parse("listen", |text| {
+                text.parse().map_err(|_| {
+                    "is not an address with a port, such as 127.0.0.1:7443".to_owned()
+                })
+            })?,
+            tls_sans: self.parse("tls-san", |text| {
+                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+                Ok(names.map(str::to_owned).collect())
+            })?,
+            token_auth_file: self.parse("token-auth-file", optional)?.map(PathBuf::from),
+            audit: self.parse("audit", |text| match text {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err("is neither true nor false".to_owned()),
+            })?,
+            log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
+            log_format: self.parse("log-format", |text| match text {
+                "text" => Ok(telemetry::Format::Text),
+                "json" => Ok(telemetry::Format::Json),
+                _ => Err("is neither text nor json".to_owned()),
+            })?,
+            otlp_endpoint: self.parse("otlp-endpoint", optional)?,
+        })
+    }
+}
+
+fn read_file(path: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
+    let bytes = durable::read_limited(path, MAX_FILE_BYTES)?;
+    let syntax = |text: String| ConfigError::Syntax { path: path.to_owned(), text };
+    let text = String::from_utf8(bytes).map_err(|error| syntax(error.to_string()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        syntax(error.message().to_owned())
+    })?;
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        if !KEYS.iter().any(|(known, _)| *known == key) {
+            return Err(ConfigError::UnknownKey { path: path.to_owned(), key });
+        }
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Array(items) => {
+                let texts: Vec<&str> = items.iter().filter_map(toml::Value::as_str).collect();
+                texts.join(",")
+            }
+            other => other.to_string(),
+        };
+        values.insert(key, text);
+    }
+    Ok(values)
+}
+
+/// The configuration of a process.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls_sans: Vec<String>,
+    pub(crate) token_auth_file: Option<PathBuf>,
+    pub(crate) audit: bool,
+    pub(crate) log_filter: String,
+    pub(crate) log_format: telemetry::Format,
+    pub(crate) otlp_endpoint: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print every value and where it came from.
+    Show {
+        #[command(flatten)]
+        settings: Settings,
+        /// Form of the output.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Format,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    key: &'a str,
+    value: &'a str,
+    source: String,
+}
+
+pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let Command::Show { settings, output } = command;
+    let resolved = Resolved::load(settings)?;
+    resolved.config()?;
+    let shown: Vec<Shown<'_>> = resolved
+        .0
+        .iter()
+        .map(|(key, value, source)| Shown { key, value, source: source.to_string() })
+        .collect();
+    let text = match output {
+        Format::Table | Format::Wide => {
+            let rows: Vec<Vec<String>> = shown
+                .iter()
+                .map(|one| vec![one.key.to_owned(), one.value.to_owned(), one.source.clone()])
+                .collect();
+            output::table(&["KEY", "VALUE", "FROM"], &rows)
+        }
+        Format::Json | Format::Yaml => output::machine(&shown, *output)?,
+    };
+    output::say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(resolved: &Resolved, key: &str) -> (String, Source) {
+        let found = resolved.0.iter().find(|(name, _, _)| *name == key).unwrap();
+        (found.1.clone(), found.2.clone())
+    }
+
+    #[test]
+    fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("h.toml");
+        durable::replace(&path, b"listen = \"127.0.0.1:1\"\nlog = \"warn\"\naudit = false\n").unwrap();
+        let settings = Settings {
+            config: Some(path.clone()),
+            listen: Some("127.0.0.1:3".to_owned()),
+            ..Settings::default()
+        };
+        let environment = |name: &str| match name {
+            "HOLDFAST_LISTEN" => Some("127.0.0.1:2".to_owned()),
+            "HOLDFAST_LOG" => Some("debug".to_owned()),
+            _ => None,
+        };
+        let resolved = Resolved::load_from(&settings, environment).unwrap();
+        assert_eq!(
+            value(&resolved, "listen"),
+            ("127.0.0.1:3".to_owned(), Source::Flag("listen".to_owned()))
+        );
+        assert_eq!(
+            value(&resolved, "log"),
+            ("debug".to_owned(), Source::Variable("HOLDFAST_LOG".to_owned()))
+        );
+        assert_eq!(value(&resolved, "audit"), ("false".to_owned(), Source::File(path)));
+        assert_eq!(value(&resolved, "log-format"), ("text".to_owned(), Source::Default));
+    }
+
+    #[test]
+    fn a_mistyped_key_is_refused_with_the_nearest_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("h.toml");
+        durable::replace(&path, b"lisen = \"127.0.0.1:1\"\n").unwrap();
+        let settings = Settings { config: Some(path), ..Settings::default() };
+        let error = Resolved::load_from(&settings, |_| None).unwrap_err().to_string();
+        assert!(error.contains("did you mean \"listen\"?"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_value_names_where_it_was_set() {
+        let settings = Settings { listen: Some("here".to_owned()), ..Settings::default() };
+        let resolved = Resolved::load_from(&settings, |_| None).unwrap();
+        let error = resolved.config().unwrap_err().to_string();
+        assert!(error.contains("flag --listen") && error.contains("127.0.0.1:7443"), "{error}");
+    }
+}

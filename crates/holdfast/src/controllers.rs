@@ -1,0 +1,159 @@
+//! `holdfast controllers`: the controllers as a process of their own, against any cluster, of which
+//! one at a time works. In `holdfast up` the same controllers run beside the API server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli;
+use crate::config::Settings;
+use crate::leader::{Candidate, Terms};
+use crate::output::{self, Hint};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The field manager of what controllers write.
+const MANAGER: &str = "holdfast-controllers";
+/// Definitions somebody else changed are brought back this often.
+const REPAIR_EVERY: Duration = Duration::from_secs(300);
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    /// The cluster to work for; without it, the usual places: $KUBECONFIG, ~/.kube/config, or the
+    /// service account of a pod.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use.
+    #[arg(long)]
+    context: Option<String>,
+    /// Where the Lease of the election lives.
+    #[arg(long, default_value = "kube-system")]
+    lease_namespace: String,
+    /// The name of the Lease.
+    #[arg(long, default_value = "holdfast-controllers")]
+    lease_name: String,
+    /// A leader silent for this many seconds is replaced.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    lease_seconds: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = cli::resolve(&args.settings)?;
+    let runtime = cli::runtime()?;
+    runtime.block_on(async {
+        let _guard = cli::telemetry(&config)?;
+        serve(args).await
+    })
+}
+
+async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let client = connect(args.kubeconfig.as_ref(), args.context.as_deref()).await?;
+    let version = client
+        .apiserver_version()
+        .await
+        .hint("is the cluster up, and is it the one the kubeconfig names?")?;
+    let identity = format!("{}_{}", host_name(), std::process::id());
+    output::say(&format!(
+        "Holdfast controllers for a cluster of version {}, candidate {identity}, lease {}/{}",
+        version.git_version, args.lease_namespace, args.lease_name
+    ))?;
+    let terms = Terms {
+        name: args.lease_name.clone(),
+        identity,
+        lease: Duration::from_secs(args.lease_seconds),
+        renew: Duration::from_secs(args.lease_seconds) / 5,
+    };
+    let api = Api::namespaced(client.clone(), &args.lease_namespace);
+    let mut candidate = Candidate::new(api, terms);
+    tokio::select! {
+        () = campaign(&mut candidate, &client) => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    if tokio::time::timeout(PATIENCE, candidate.release()).await.is_err() {
+        tracing::warn!("the lease was not released in time; it will run out");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Leads, works, and starts over when the lead is lost.
+async fn campaign(candidate: &mut Candidate, client: &Client) {
+    loop {
+        candidate.lead().await;
+        tracing::info!("leading: controllers start");
+        let tasks = tasks::Tasks::new();
+        spawn(&tasks, client.clone());
+        candidate.keep().await;
+        tracing::warn!("the lead was lost: controllers stop");
+        if let Err(late) = tasks.stop(PATIENCE).await {
+            // Two leaders at once would be worse than a restart.
+            tracing::error!(%late, "controllers do not stop; this process ends");
+            return;
+        }
+    }
+}
+
+pub(crate) async fn connect(
+    path: Option<&PathBuf>,
+    context: Option<&str>,
+) -> anyhow::Result<Client> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..Default::default() };
+    let config = match path {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &options).await?
+        }
+        None => Config::infer().await?,
+    };
+    Ok(Client::try_from(config)?)
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Starts every controller.
+pub(crate) fn spawn(tasks: &tasks::Tasks, client: Client) {
+    tasks.spawn("definitions", keep_definitions(client));
+}
+
+/// Keeps the definitions of every dialect in the cluster as this build knows them, so that the
+/// other controllers find their types.
+async fn keep_definitions(client: Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    loop {
+        let pause = match apply_definitions(&api).await {
+            Ok(()) => REPAIR_EVERY,
+            Err(error) => {
+                tracing::warn!(
+                    error = %telemetry::Chain(&error),
+                    "cannot apply the custom resource definitions, will try again"
+                );
+                RETRY_AFTER
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn apply_definitions(api: &Api<CustomResourceDefinition>) -> Result<(), kube::Error> {
+    let params = PatchParams::apply(MANAGER).force();
+    for definition in api::crds() {
+        let name = definition.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        api.patch(name, &params, &Patch::Apply(&definition)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! `holdfast kubeconfig`: a file that lets one user work in one namespace of a running server.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
+use apiserver::pki::Pki;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::config::Settings;
+use crate::output::{self, Hint};
+use crate::{cli, controllers};
+
+const MANAGER: &str = "holdfast-kubeconfig";
+const MAX_LIFETIME_DAYS: u64 = 3650;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+    /// The user the file stands for.
+    #[arg(long)]
+    user: String,
+    /// Groups of the user, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    group: Vec<String>,
+    /// The namespace to work in; made if it is missing.
+    #[arg(long)]
+    namespace: String,
+    /// What the user may do there: a `ClusterRole` such as view, edit or admin.
+    #[arg(long, default_value = "view")]
+    role: String,
+    /// Days until the certificate in the file runs out.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=MAX_LIFETIME_DAYS))]
+    days: u64,
+    /// Write the file here instead of printing it.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    check(args)?;
+    let config = cli::resolve(&args.settings)?;
+    let admin = config.data_dir.join("kubeconfig");
+    if !admin.exists() {
+        return Err(anyhow::anyhow!("there is no {}", admin.display()))
+            .hint("start the server with `holdfast up`, and name its directory with --data-dir");
+    }
+    cli::runtime()?.block_on(make(args, &config.data_dir, &admin))
+}
+
+fn check(args: &Args) -> anyhow::Result<()> {
+    // Names and groups of the system carry rights of their own; a certificate must not claim them.
+    let reserved = |name: &String| name.starts_with("system:");
+    if args.user.is_empty() || reserved(&args.user) {
+        bail!("{:?} cannot be the name of a user", args.user);
+    }
+    if let Some(group) = args.group.iter().find(|group| reserved(group)) {
+        bail!("{group:?} is a group of the system");
+    }
+    Ok(())
+}
+
+async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<ExitCode> {
+    let file = kube::config::Kubeconfig::read_from(admin)?;
+    let server = file
+        .clusters
+        .first()
+        .and_then(|cluster| cluster.cluster.as_ref()?.server.clone())
+        .with_context(|| format!("{} names no server", admin.display()))?;
+    let client = controllers::connect(Some(admin), None).await?;
+    grant(&client, args)
+        .await
+        .hint(format!("is the server at {server} up? Start it with `holdfast up`"))?;
+    let pki = Pki::open(&data_dir.join("pki"), &[])?;
+    let groups: Vec<&str> = args.group.iter().map(String::as_str).collect();
+    let lifetime = Duration::from_secs(args.days * 24 * 3600);
+    let issued = pki.issue_client(&args.user, &groups, lifetime)?;
+    let text = render(&Kubeconfig {
+        server: &server,
+        ca_pem: pki.ca_pem(),
+        user: &args.user,
+        credential: Credential::Certificate {
+            cert_pem: &issued.cert_pem,
+            key_pem: issued.key_pem(),
+        },
+        namespace: &args.namespace,
+    });
+    match &args.file {
+        None => output::say(text.trim_end())?,
+        Some(path) => {
+            durable::replace_private(path, text.as_bytes())?;
+            output::say(&format!(
+                "{} may {} in namespace {}: {}",
+                args.user,
+                args.role,
+                args.namespace,
+                path.display()
+            ))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The namespace and the binding, made or brought up to date.
+async fn grant(client: &Client, args: &Args) -> Result<(), kube::Error> {
+    let params = PatchParams::apply(MANAGER).force();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    if namespaces.get_opt(&args.namespace).await?.is_none() {
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": args.namespace},
+        });
+        namespaces.patch(&args.namespace, &params, &Patch::Apply(&namespace)).await?;
+    }
+    let name = format!("{}-{}", args.user, args.role);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": args.role,
+        },
+        "subjects": [{
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "User",
+            "name": args.user,
+        }],
+    });
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &args.namespace);
+    bindings.patch(&name, &params, &Patch::Apply(&binding)).await?;
+    Ok(())
+}

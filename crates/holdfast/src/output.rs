@@ -1,0 +1,105 @@
+//! How commands speak: results to stdout, errors with their causes and a hint to stderr.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// The form of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For people who want everything.
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// What a user can do about an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct Hinted {
+    hint: String,
+    #[source]
+    error: anyhow::Error,
+}
+
+pub(crate) trait Hint<T> {
+    /// Adds what to do next.
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> Hint<T> for Result<T, E> {
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T> {
+        self.map_err(|error| Hinted { hint: hint.into(), error: error.into() }.into())
+    }
+}
+
+/// Says what went wrong, why, and what to do; a closed pipe is the reader's choice, not a failure.
+pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    let pipe = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    if pipe.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    let mut texts: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Wrappers repeat the text of what they wrap.
+        if texts.last().is_none_or(|last| !last.ends_with(&cause)) {
+            texts.push(cause);
+        }
+    }
+    eprintln!("error: {}", texts.join(": "));
+    for cause in error.chain() {
+        if let Some(hinted) = cause.downcast_ref::<Hinted>() {
+            eprintln!("hint: {}", hinted.hint);
+        }
+    }
+    ExitCode::FAILURE
+}
+
+/// Writes a text and a line end.
+pub(crate) fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// A value for programs.
+pub(crate) fn machine<T: Serialize>(value: &T, format: Format) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Yaml => serde_saphyr::to_string(value)?.trim_end().to_owned(),
+        Format::Json | Format::Table | Format::Wide => serde_json::to_string_pretty(value)?,
+    })
+}
+
+/// Columns padded to their widest cell.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String]| {
+        let padded: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        padded.join("   ").trim_end().to_owned()
+    };
+    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let mut lines = vec![line(&head)];
+    lines.extend(rows.iter().map(|row| line(row)));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = vec![vec!["a".to_owned(), "long value".to_owned(), "x".to_owned()]];
+        assert_eq!(table(&["KEY", "V", "W"], &rows), "KEY   V            W\na     long value   x");
+    }
+}

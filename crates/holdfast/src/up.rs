@@ -1,0 +1,159 @@
+//! `holdfast up`: everything on this machine, on embedded defaults.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use apiserver::auth::User;
+use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
+use apiserver::auth::tokens::StaticTokens;
+use apiserver::{ApiServer, Options};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, Settings};
+use crate::output::{self, Hint};
+use crate::{cli, controllers};
+
+/// How long running work may take to end after a signal.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_TOKEN_FILE_BYTES: usize = 16 * 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// Which parts run in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Everything,
+    ApiServer,
+}
+
+pub(crate) fn run(settings: &Settings, role: Role) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let config = cli::resolve(settings)?;
+    let runtime = cli::runtime()?;
+    let result = runtime.block_on(async {
+        let _guard = cli::telemetry(&config)?;
+        serve(&config, role, began).await
+    });
+    // Nothing acknowledged depends on what is still running here.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    durable::create_dir_private(&config.data_dir)
+        .hint("choose a directory you can write to with --data-dir")?;
+    let _lock = durable::DirLock::acquire(&config.data_dir)
+        .hint("stop the other process, or choose another directory with --data-dir")?;
+    let tasks = tasks::Tasks::new();
+    let mut metrics = telemetry::Registry::new("holdfast");
+    let server = ApiServer::start(options(config)?, tasks.clone(), &mut metrics).await?;
+    write_kubeconfig(config, &server)?;
+    if role == Role::Everything {
+        let service = server.client_service(User::internal("controllers"));
+        let client = kube::Client::new(service, "default");
+        controllers::spawn(&tasks, client);
+    }
+    server.publish_metrics(metrics);
+    output::say(&banner(config, &server, began.elapsed()))?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping");
+    let stop = async {
+        if let Err(late) = tasks.stop(PATIENCE).await {
+            tracing::warn!(%late, "some work did not end in time");
+        }
+        server.close(PATIENCE).await;
+    };
+    tokio::select! {
+        () = stop => Ok(ExitCode::SUCCESS),
+        _ = interrupt.recv() => Ok(ExitCode::FAILURE),
+        _ = terminate.recv() => Ok(ExitCode::FAILURE),
+    }
+}
+
+fn options(config: &Config) -> anyhow::Result<Options> {
+    let tokens = match &config.token_auth_file {
+        None => StaticTokens::default(),
+        Some(path) => read_tokens(path)?,
+    };
+    Ok(Options {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen,
+        tls_sans: config.tls_sans.clone(),
+        tokens,
+        audit: config.audit,
+        definitions: api::crds(),
+    })
+}
+
+fn read_tokens(path: &Path) -> anyhow::Result<StaticTokens> {
+    let bytes = durable::read_limited(path, MAX_TOKEN_FILE_BYTES)?;
+    let text = String::from_utf8(bytes)
+        .with_context(|| format!("the token file {} is not text", path.display()))?;
+    StaticTokens::parse(&text)
+        .with_context(|| format!("the token file {} cannot be used", path.display()))
+        .hint("write a line for each token: token,user,uid,\"group1,group2\"")
+}
+
+/// The address clients on this machine use.
+fn url(server: &ApiServer) -> String {
+    let mut address = server.address();
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("https://{address}")
+}
+
+fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
+    let admin = server.pki().admin();
+    let text = render(&Kubeconfig {
+        server: &url(server),
+        ca_pem: server.pki().ca_pem(),
+        user: "admin",
+        credential: Credential::Certificate {
+            cert_pem: &admin.cert_pem,
+            key_pem: admin.key_pem(),
+        },
+        namespace: "default",
+    });
+    durable::replace_private(config.data_dir.join("kubeconfig"), text.as_bytes())?;
+    Ok(())
+}
+
+fn banner(config: &Config, server: &ApiServer, took: Duration) -> String {
+    let kubeconfig = config.data_dir.join("kubeconfig");
+    format!(
+        "Holdfast {version} is ready after {seconds:.2} s\n\
+         \n\
+         \x20 Kubernetes API   {url}\n\
+         \x20 kubeconfig       {kubeconfig} (administrator)\n\
+         \x20 data directory   {data}\n\
+         \x20 metrics          {url}/metrics\n\
+         \n\
+         Try:\n\
+         \x20 export KUBECONFIG={kubeconfig}\n\
+         \x20 kubectl get namespaces\n\
+         \x20 kubectl explain nab.spec\n\
+         \x20 holdfast kubeconfig --data-dir {data} --user alice --namespace team-a --role edit\n\
+         \n\
+         Stop with Ctrl-C.",
+        version = env!("CARGO_PKG_VERSION"),
+        seconds = took.as_secs_f64(),
+        url = url(server),
+        kubeconfig = kubeconfig.display(),
+        data = config.data_dir.display(),
+    )
+}

@@ -1,0 +1,193 @@
+//! The walk over a value and its schema, in which unchanged values are forgiven.
+
+use serde_json::{Map, Value};
+
+use super::lists::{self, item_key};
+use super::scalars::{self, has_type, shown, type_name};
+use super::{MAX_CAUSES, MAX_DEPTH};
+use crate::cause::{Cause, Reason};
+use crate::node::{JsonType, ListType, Node};
+use crate::path::Path;
+
+/// Checks `value` and everything below it.
+pub(super) fn check(
+    node: &Node,
+    value: &Value,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    depth: usize,
+    causes: &mut Vec<Cause>,
+) {
+    if causes.len() >= MAX_CAUSES {
+        return;
+    }
+    let before = causes.len();
+    if depth >= MAX_DEPTH {
+        causes.push(Cause::invalid(path.to_string(), &shown(value), "is nested too deeply"));
+        return;
+    }
+    check_here(node, value, old, path, depth, causes);
+    // Ratcheting: compared only after a failure, so that valid objects do not pay for it.
+    if causes.len() > before && old == Some(value) {
+        causes.truncate(before);
+    }
+}
+
+fn check_here(
+    node: &Node,
+    value: &Value,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    depth: usize,
+    causes: &mut Vec<Cause>,
+) {
+    if value.is_null() && (node.nullable || (node.kind.is_none() && !node.int_or_string)) {
+        return;
+    }
+    if let Some(wanted) = wrong_type(node, value) {
+        let text = format!("Invalid value: {:?}: must be of type {wanted}", type_name(value));
+        causes.push(Cause::new(Reason::TypeInvalid, path.to_string(), text));
+        return;
+    }
+    scalars::check(&node.checks, value, path, causes);
+    match value {
+        Value::Object(members) => object(node, members, value, old, path, depth, causes),
+        Value::Array(items) => array(node, items, value, old, path, depth, causes),
+        _ => {}
+    }
+    combined(node, value, path, depth, causes);
+}
+
+/// The type `node` asks for, if `value` does not have it.
+fn wrong_type(node: &Node, value: &Value) -> Option<&'static str> {
+    if node.int_or_string {
+        let fits = value.is_string() || has_type(value, JsonType::Integer);
+        return (!fits).then_some("integer or string");
+    }
+    node.kind.filter(|kind| !has_type(value, *kind)).map(JsonType::as_str)
+}
+
+fn object(
+    node: &Node,
+    members: &Map<String, Value>,
+    value: &Value,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    depth: usize,
+    causes: &mut Vec<Cause>,
+) {
+    let checks = &node.checks;
+    let count = members.len() as u64;
+    if let Some(most) = checks.max_properties.filter(|most| count > *most) {
+        let text = format!("Too many: {count}: must have at most {most} members");
+        causes.push(Cause::new(Reason::TooMany, path.to_string(), text));
+    }
+    if let Some(least) = checks.min_properties.filter(|least| count < *least) {
+        let detail = format!("must have at least {least} members");
+        causes.push(Cause::invalid(path.to_string(), &shown(value), &detail));
+    }
+    for name in &checks.required {
+        if !members.contains_key(name) {
+            causes.push(Cause::required(path.field(name).to_string(), ""));
+        }
+    }
+    if node.embedded_resource {
+        embedded(members, path, causes);
+    }
+    let old = old.and_then(Value::as_object);
+    for (name, value) in members {
+        let (child, path) = if let Some(child) = node.properties.get(name) {
+            (child, path.field(name))
+        } else if let Some(child) = &node.additional {
+            (child, path.key(name))
+        } else {
+            continue;
+        };
+        check(child, value, old.and_then(|old| old.get(name)), &path, depth + 1, causes);
+    }
+}
+
+/// An embedded resource says what it is, whatever its schema lists.
+fn embedded(members: &Map<String, Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+    for name in ["apiVersion", "kind"] {
+        match members.get(name) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            Some(Value::String(_)) | None => {
+                causes.push(Cause::required(path.field(name).to_string(), "must not be empty"));
+            }
+            Some(_) => type_cause(&path.field(name), members.get(name), "string", causes),
+        }
+    }
+    if let Some(metadata) = members.get("metadata")
+        && !metadata.is_object()
+    {
+        type_cause(&path.field("metadata"), Some(metadata), "object", causes);
+    }
+}
+
+fn type_cause(path: &Path<'_>, found: Option<&Value>, wanted: &str, causes: &mut Vec<Cause>) {
+    let found = found.map_or("null", type_name);
+    let text = format!("Invalid value: {found:?}: must be of type {wanted}");
+    causes.push(Cause::new(Reason::TypeInvalid, path.to_string(), text));
+}
+
+fn array(
+    node: &Node,
+    items: &[Value],
+    value: &Value,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    depth: usize,
+    causes: &mut Vec<Cause>,
+) {
+    let checks = &node.checks;
+    let count = items.len() as u64;
+    if let Some(most) = checks.max_items.filter(|most| count > *most) {
+        let text = format!("Too many: {count}: must have at most {most} items");
+        causes.push(Cause::new(Reason::TooMany, path.to_string(), text));
+        return;
+    }
+    if let Some(least) = checks.min_items.filter(|least| count < *least) {
+        let detail = format!("must have at least {least} items");
+        causes.push(Cause::invalid(path.to_string(), &shown(value), &detail));
+    }
+    lists::unique(&node.list_type, items, path, causes);
+    let Some(child) = &node.items else { return };
+    let old = old.and_then(Value::as_array);
+    let by_key = match (&node.list_type, old) {
+        (ListType::Map { keys }, Some(old)) => Some((keys, lists::by_key(keys, old))),
+        _ => None,
+    };
+    for (index, item) in items.iter().enumerate() {
+        let old = by_key.as_ref().and_then(|(keys, map)| map.get(&item_key(keys, item)).copied());
+        check(child, item, old, &path.index(index), depth + 1, causes);
+    }
+}
+
+/// allOf, anyOf, oneOf and not. Branches are judged whole: an unchanged part does not forgive them.
+fn combined(node: &Node, value: &Value, path: &Path<'_>, depth: usize, causes: &mut Vec<Cause>) {
+    let checks = &node.checks;
+    for branch in &checks.all_of {
+        check(branch, value, None, path, depth + 1, causes);
+    }
+    let fits = |branch: &Node| {
+        let mut found = Vec::new();
+        check(branch, value, None, path, depth + 1, &mut found);
+        found.is_empty()
+    };
+    let mut refuse = |detail: &str| {
+        causes.push(Cause::invalid(path.to_string(), &shown(value), detail));
+    };
+    if !checks.any_of.is_empty() && !checks.any_of.iter().any(fits) {
+        refuse("must match at least one schema of anyOf");
+    }
+    if !checks.one_of.is_empty() {
+        let count = checks.one_of.iter().filter(|branch| fits(branch)).count();
+        if count != 1 {
+            refuse(&format!("must match exactly one schema of oneOf, but matches {count}"));
+        }
+    }
+    if checks.not.as_deref().is_some_and(fits) {
+        refuse("must not match the schema of not");
+    }
+}
