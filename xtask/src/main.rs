@@ -1,6 +1,7 @@
 //! Chores of the workspace that need logic: `cargo xtask <chore>`.
 
 mod codegen;
+mod crds;
 
 use clap::{Parser, Subcommand};
 
@@ -19,10 +20,17 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Write the definitions of our kinds to `deploy/crds`.
+    Crds {
+        /// Compare instead of writing; fail if a file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().chore {
         Chore::Codegen { check } => codegen::run(check),
+        Chore::Crds { check } => crds::run(check),
     }
 }
