@@ -6,6 +6,7 @@
 //! directory, and all below it, must be writable by nobody but us. A key cannot lie under another
 //! key here, since a file is no folder.
 
+use std::cmp::Reverse;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Read at once, at most, whatever range is asked for.
 const READ_MAX_BYTES: u64 = 1 << 30;
+/// Reads of an object that is replaced while it is read.
+const READ_TRIES: usize = 16;
 
 #[derive(Debug, Clone)]
 pub struct LocalStore {
@@ -134,7 +137,7 @@ impl Inner {
 
     fn get_range(&self, key: &Key, range: &Range<u64>) -> Result<Blob, Error> {
         let path = self.path(key)?;
-        loop {
+        for _ in 0..READ_TRIES {
             let meta = self.head(key)?;
             let bytes = self.read(key, &path, range, meta.len_bytes)?;
             // An object is replaced by another file: what was read belongs to the version seen
@@ -143,6 +146,8 @@ impl Inner {
                 return Ok(Blob { meta, bytes });
             }
         }
+        let source = "it was replaced again and again while it was read".into();
+        Err(Error::Unavailable { what: key.to_string(), source })
     }
 
     fn read(
@@ -152,7 +157,7 @@ impl Inner {
         range: &Range<u64>,
         len_bytes: u64,
     ) -> Result<Bytes, Error> {
-        let failed = |operation, source: io::Error| self.failed(key, operation, path, source);
+        let failed = |operation, source: io::Error| Self::failed(key, operation, path, source);
         let file = self.disk.open(path, Open::Read).map_err(|e| failed(Operation::Open, e))?;
         let start = range.start.min(len_bytes);
         let wanted = range.end.min(len_bytes).saturating_sub(start).min(READ_MAX_BYTES);
@@ -175,7 +180,7 @@ impl Inner {
         match self.disk.stat(&path) {
             Ok(found) if !found.is_dir => meta(key.clone(), &found),
             Ok(_) => Err(Error::NotFound { key: key.clone() }),
-            Err(error) => Err(self.failed(key, Operation::Inspect, &path, error)),
+            Err(error) => Err(Self::failed(key, Operation::Inspect, &path, error)),
         }
     }
 
@@ -198,7 +203,7 @@ impl Inner {
         loop {
             if let Some(folder) = folders.pop() {
                 let mut below = self.below(folder.as_ref(), after)?;
-                below.sort_by(|one, other| other.order().cmp(&one.order()));
+                below.sort_by_cached_key(|found| Reverse(found.order()));
                 waiting.extend(below);
             }
             match waiting.pop() {
@@ -278,7 +283,7 @@ impl Inner {
         Ok(file)
     }
 
-    fn failed(&self, key: &Key, operation: Operation, path: &Path, source: io::Error) -> Error {
+    fn failed(key: &Key, operation: Operation, path: &Path, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 Error::NotFound { key: key.clone() }

@@ -29,7 +29,7 @@ use crate::remote::{RemoteStore, memory};
 use crate::store::{Capabilities, Store};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Who we are to a store.
 #[derive(Debug, Clone, Default)]
@@ -88,9 +88,9 @@ pub fn open(url: &str, credentials: &Credentials) -> Result<Arc<dyn Store>, Open
             let store = LocalStore::open(place.path).map_err(OpenError::Directory)?;
             Ok(Arc::new(store))
         }
-        "s3" => open_s3(place, credentials),
-        "gs" => open_google(place, credentials),
-        _ => open_azure(place, credentials),
+        "s3" => open_s3(&place, credentials),
+        "gs" => open_google(&place, credentials),
+        _ => open_azure(&place, credentials),
     }
 }
 
@@ -211,7 +211,7 @@ fn failed(error: object_store::Error) -> OpenError {
     OpenError::Build { source: error.into() }
 }
 
-fn open_s3(place: Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
     let endpoint = place.endpoint()?;
     let mut builder = match credentials {
         Credentials::Ambient => AmazonS3Builder::from_env(),
@@ -252,7 +252,7 @@ fn open_s3(place: Place, credentials: &Credentials) -> Result<Arc<dyn Store>, Op
     Ok(place.finish(store, Capabilities { conditional_put, durable: true }))
 }
 
-fn open_google(place: Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
     let mut builder = match credentials {
         Credentials::Ambient => GoogleCloudStorageBuilder::from_env(),
         Credentials::Anonymous => GoogleCloudStorageBuilder::new().with_skip_signature(true),
@@ -276,7 +276,7 @@ fn open_google(place: Place, credentials: &Credentials) -> Result<Arc<dyn Store>
     Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
 }
 
-fn open_azure(place: Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
     let account = place.setting("account").ok_or(OpenError::Missing { what: "account" })?;
     let mut builder = match credentials {
         Credentials::Ambient => MicrosoftAzureBuilder::from_env(),

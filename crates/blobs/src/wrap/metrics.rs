@@ -60,7 +60,7 @@ impl Around for Measured {
         call: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
         let (store, method) = (("store", self.name.clone()), ("method", method.to_string()));
-        let running = self.metrics.running.get_or_create_owned(&[store.clone()]);
+        let running = self.metrics.running.get_or_create_owned(std::array::from_ref(&store));
         running.inc();
         let _running = Running(running);
         let started = Instant::now();
