@@ -275,6 +275,7 @@ pub(crate) fn bound_place(kind: BoundKind, namespace: &str) -> (&'static str, &s
     match kind {
         BoundKind::Pod => ("pods", namespace),
         BoundKind::Secret => ("secrets", namespace),
+        BoundKind::Node => ("nodes", ""),
     }
 }
 

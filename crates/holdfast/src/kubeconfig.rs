@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::config::Settings;
@@ -88,7 +89,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         user: &args.user,
         credential: Credential::Certificate {
             cert_pem: &issued.cert_pem,
-            key_pem: issued.key_pem(),
+            key_pem: issued.key_pem.expose_secret(),
         },
         namespace: &args.namespace,
     });

@@ -72,7 +72,7 @@ pub(crate) fn shape(
             validate::types(&resource.node, value)
                 .map_err(|error| cannot_be_handled(resource, &error.to_string()))?;
             if let Some(text) = objects::kinds::decode_errors(kind, value) {
-                return Err(cannot_be_handled(resource, &text));
+                return Err(Failure::bad_request(text));
             }
         }
         None => {
