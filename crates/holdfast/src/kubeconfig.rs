@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use secrecy::ExposeSecret;
 use serde_json::json;
 
 use crate::config::Settings;
@@ -89,7 +88,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         user: &args.user,
         credential: Credential::Certificate {
             cert_pem: &issued.cert_pem,
-            key_pem: issued.key_pem.expose_secret(),
+            key_pem: &issued.key_pem,
         },
         namespace: &args.namespace,
     });

@@ -9,7 +9,6 @@ use apiserver::auth::User;
 use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
 use apiserver::auth::tokens::StaticTokens;
 use apiserver::{ApiServer, Options};
-use secrecy::ExposeSecret;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Settings};
@@ -124,7 +123,7 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
         server: &url(server),
         ca_pem: server.pki().ca_pem(),
         user: "admin",
-        credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: admin.key_pem.expose_secret() },
+        credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: &admin.key_pem },
         namespace: "default",
     });
     durable::replace_private(config.data_dir.join("kubeconfig"), text.as_bytes())?;
