@@ -9,5 +9,6 @@
 mod longhorn;
 mod names;
 mod samples;
+mod server;
 mod structure;
 mod words;
