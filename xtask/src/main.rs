@@ -7,6 +7,7 @@
 
 mod bench;
 mod codegen;
+mod crds;
 mod steps;
 mod suites;
 mod test;
@@ -37,6 +38,12 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Write the definitions of our kinds to `deploy/crds`.
+    Crds {
+        /// Compare instead of writing; fail if a file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
     /// Measure; without a name, list what can be measured.
     Bench(bench::Arguments),
     /// Drive the real binary with real clients.
@@ -59,6 +66,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Test => Ok(test::run()),
         Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Chore::Codegen { check } => codegen::run(check).map(|()| ExitCode::SUCCESS),
+        Chore::Crds { check } => crds::run(check).map(|()| ExitCode::SUCCESS),
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::E2e { filter } => Ok(suites::run(filter.as_deref())),
         Chore::Crash { rounds, seed } => suites::crash(rounds, seed),

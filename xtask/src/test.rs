@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::steps::{Outcome, Report};
-use crate::{codegen, suites, tidy, workspace};
+use crate::{codegen, crds, suites, tidy, workspace};
 
 pub(crate) fn run() -> ExitCode {
     let mut report = Report::default();
     report.step("format", |_| cargo(&["fmt", "--all", "--check"]));
     report.step("tidy", |_| tidy::run().map(|()| Outcome::Passed));
     report.step("generated code", |_| codegen::run(true).map(|()| Outcome::Passed));
+    report.step("resource definitions", |_| crds::run(true).map(|()| Outcome::Passed));
     report.step("clippy", |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });

@@ -3,12 +3,15 @@
 //! Owns that translation and nothing else. The derived schema says `null` for an absent option;
 //! a structural one leaves it out, because the server drops a null where it is not asked for.
 
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 /// Key that makes a server keep members a schema does not name.
 pub(crate) const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// Key of the CEL rules of a value.
+const RULES: &str = "x-kubernetes-validations";
 
 /// The structural schema of `T`.
 pub(crate) fn structural<T: JsonSchema>() -> Value {
@@ -51,14 +54,18 @@ pub(crate) fn rewrite(schema: &mut Value) {
 
 /// `anyOf: [T, null]` is how an optional `T` is derived when `T` is more than one type word.
 fn unwrap_option(map: &mut Map<String, Value>) {
-    let Some(Value::Array(branches)) = map.get("anyOf") else { return };
-    let is_null = |branch: &Value| branch.get("type").is_some_and(|t| t == "null");
-    let [Value::Object(inner), null] = branches.as_slice() else { return };
-    if !is_null(null) {
+    let is_null = |branch: &Value| branch.get("type").is_some_and(|kind| kind == "null");
+    let optional = match map.get("anyOf") {
+        Some(Value::Array(branches)) => {
+            matches!(branches.as_slice(), [Value::Object(_), null] if is_null(null))
+        }
+        _ => false,
+    };
+    if !optional {
         return;
     }
-    let inner = inner.clone();
-    map.remove("anyOf");
+    let Some(Value::Array(branches)) = map.remove("anyOf") else { return };
+    let Some(Value::Object(inner)) = branches.into_iter().next() else { return };
     for (key, value) in inner {
         // What is said of the field is nearer than what is said of its type.
         map.entry(key).or_insert(value);
@@ -112,11 +119,28 @@ fn open_maps(map: &mut Map<String, Value>) {
     }
 }
 
+/// For fields that keep the value they first got. A rule on the old value does not run while there
+/// was none, so a field may still be filled in later.
+pub(crate) fn immutable(schema: &mut Schema) {
+    rule(schema, "self == oldSelf", "field is immutable");
+}
+
+/// As [`immutable`], but an empty text counts as no value yet.
+pub(crate) fn settled(schema: &mut Schema) {
+    rule(schema, "self == oldSelf || oldSelf == ''", "field is immutable once it has a value");
+}
+
+/// Adds a CEL rule to the schema of a field.
+pub(crate) fn rule(schema: &mut Schema, rule: &str, message: &str) {
+    let rules = json!([{ "rule": rule, "message": message }]);
+    schema.insert(RULES.into(), rules);
+}
+
 /// Lets a schema take whatever a newer peer writes: unknown members are kept, words are not
 /// checked, nothing is required. For copies of foreign documents.
 pub(crate) fn loosen(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    for key in ["enum", "required", "pattern", "format", "minimum", "maximum"] {
+    for key in ["enum", "required", "pattern", "format", "minimum", "maximum", RULES] {
         map.remove(key);
     }
     if map.contains_key("properties") {

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-pub fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
 /// RFC 3339 in whole seconds, as `metadata` writes times.
-pub fn seconds(at: Timestamp) -> String {
+pub(crate) fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

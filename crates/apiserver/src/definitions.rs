@@ -15,7 +15,7 @@ use crate::rest::admit;
 use crate::store::Stored;
 
 /// Where the store keeps definitions.
-pub const ID: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub(crate) const ID: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 impl CustomTypes {
     /// Would a registry made of the one serve the same as one made of the other?
@@ -25,7 +25,7 @@ impl CustomTypes {
 }
 
 /// The types a stored definition serves; `None` while it is not established.
-pub fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<CustomTypes> {
+pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<CustomTypes> {
     let object = stored.value().ok()?;
     if !has_condition(&object, "Established", "True") {
         return None;
@@ -68,9 +68,8 @@ fn same_schemas(before: &CustomTypes, now: &Definition) -> bool {
         })
 }
 
-pub fn has_condition(object: &Value, kind: &str, status: &str) -> bool {
-    conditions(object)
-        .any(|condition| condition["type"] == kind && condition["status"] == status)
+pub(crate) fn has_condition(object: &Value, kind: &str, status: &str) -> bool {
+    conditions(object).any(|condition| condition["type"] == kind && condition["status"] == status)
 }
 
 fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
@@ -78,7 +77,14 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Sets a condition; its time moves only when its status does.
-fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: Timestamp) {
+fn set_condition(
+    object: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) {
     let since = conditions(object)
         .find(|condition| condition["type"] == kind && condition["status"] == status)
         .and_then(|condition| condition["lastTransitionTime"].as_str())
@@ -104,7 +110,7 @@ fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str, mes
 }
 
 /// The status of a definition that was just written.
-pub fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
+pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
     let deleting = !admit::metadata_text(object, "deletionTimestamp").is_empty();
     let names = object.pointer("/spec/names").cloned().unwrap_or_default();
     if let Some(storage) = storage_version(object) {
@@ -191,7 +197,7 @@ fn name_conflict(object: &Value, registry: &Registry) -> Option<(&'static str, S
 }
 
 /// A definition whose deletion was asked for.
-pub fn terminating(mut object: Value, now: Timestamp) -> Value {
+pub(crate) fn terminating(mut object: Value, now: Timestamp) -> Value {
     let text = "CustomResource deletion is in progress";
     set_condition(&mut object, "Terminating", "True", "InstanceDeletionInProgress", text, now);
     object

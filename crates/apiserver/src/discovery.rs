@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::registry::{Group, GroupVersion, Registry, Resource};
 
 /// The media type an aggregated answer must carry, parameter for parameter: clients compare it.
-pub const AGGREGATED_TYPE: &str =
+pub(crate) const AGGREGATED_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/api`
-pub fn core_versions(address: &str) -> Value {
+pub(crate) fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -20,14 +20,14 @@ pub fn core_versions(address: &str) -> Value {
 }
 
 /// `/apis`
-pub fn group_list(registry: &Registry) -> Value {
+pub(crate) fn group_list(registry: &Registry) -> Value {
     let groups: Vec<Value> =
         registry.groups().iter().filter(|group| !group.name.is_empty()).map(group_entry).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/G`
-pub fn group(registry: &Registry, name: &str) -> Option<Value> {
+pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
     let mut entry = group_entry(registry.group(name).filter(|group| !group.name.is_empty())?);
     entry["kind"] = "APIGroup".into();
     entry["apiVersion"] = "v1".into();
@@ -48,7 +48,7 @@ fn group_entry(group: &Group) -> Value {
 }
 
 /// `/api/v1`, `/apis/G/V`
-pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+pub(crate) fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let one = registry.group_version(group, version)?;
     let mut entries = Vec::new();
     for resource in &one.resources {
@@ -134,13 +134,13 @@ fn subresources(resource: &Resource) -> Vec<Listed> {
 }
 
 /// `/api` in the aggregated form.
-pub fn aggregated_core(registry: &Registry) -> Bytes {
+pub(crate) fn aggregated_core(registry: &Registry) -> Bytes {
     let make = || aggregated(registry, |group| group.name.is_empty());
     registry.aggregated_core.get_or_init(make).clone()
 }
 
 /// `/apis` in the aggregated form.
-pub fn aggregated_groups(registry: &Registry) -> Bytes {
+pub(crate) fn aggregated_groups(registry: &Registry) -> Bytes {
     let make = || aggregated(registry, |group| !group.name.is_empty());
     registry.aggregated_groups.get_or_init(make).clone()
 }

@@ -290,12 +290,8 @@ async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, 
         (Verb::Update, Some(name)) => update::put(server, call, name, Endpoint::Main).await,
         (Verb::Patch, Some(name)) => update::patch(server, call, name, Endpoint::Main).await,
         (Verb::Delete, Some(name)) => delete::delete(server, call, name).await,
-        (Verb::Delete | Verb::DeleteCollection, _) => {
-            delete::delete_collection(server, call).await
-        }
-        (Verb::Update | Verb::Patch, None) => {
-            Err(Failure::bad_request("name must be provided"))
-        }
+        (Verb::Delete | Verb::DeleteCollection, _) => delete::delete_collection(server, call).await,
+        (Verb::Update | Verb::Patch, None) => Err(Failure::bad_request("name must be provided")),
     }
 }
 
@@ -365,9 +361,7 @@ fn path_answer(
                 DiscoveryForm::Plain => discovery::group_list(&registry),
             }
         }
-        ["apis", group] => {
-            discovery::group(&registry, group).ok_or_else(Failure::no_such_path)?
-        }
+        ["apis", group] => discovery::group(&registry, group).ok_or_else(Failure::no_such_path)?,
         ["openapi", "v3"] => openapi::index(&registry),
         ["openapi", "v3", "api", version] => return document(&registry, "", version),
         ["openapi", "v3", "apis", group, version] => return document(&registry, group, version),
@@ -393,8 +387,7 @@ fn document(
     group: &str,
     version: &str,
 ) -> Result<Response, Failure> {
-    let document =
-        openapi::document(registry, group, version).ok_or_else(Failure::no_such_path)?;
+    let document = openapi::document(registry, group, version).ok_or_else(Failure::no_such_path)?;
     Ok(view::json_response(StatusCode::OK, document))
 }
 

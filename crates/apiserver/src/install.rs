@@ -28,7 +28,7 @@ struct Wanted {
 }
 
 /// Makes sure that everything is there.
-pub async fn install(server: &Server, definitions: Vec<Value>) -> Result<(), Failure> {
+pub(crate) async fn install(server: &Server, definitions: Vec<Value>) -> Result<(), Failure> {
     let namespaces = NAMESPACES.iter().map(|name| Wanted {
         group: "",
         plural: "namespaces",

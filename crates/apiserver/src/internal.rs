@@ -17,7 +17,7 @@ const MANAGER: &str = "holdfast";
 
 /// What became of an internal change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
+pub(crate) enum Done {
     Written,
     /// Nothing to write.
     Unchanged,
@@ -26,7 +26,7 @@ pub enum Done {
 }
 
 /// Creates an object unless it exists.
-pub async fn create(
+pub(crate) async fn create(
     server: &Server,
     resource: &Resource,
     namespace: Option<&str>,
@@ -55,7 +55,7 @@ pub async fn create(
 }
 
 /// Changes an object; one that nothing holds any more after the change is removed.
-pub async fn change(
+pub(crate) async fn change(
     server: &Server,
     resource: &Resource,
     endpoint: Endpoint,

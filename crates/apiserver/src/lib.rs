@@ -222,13 +222,25 @@ fn version() -> Value {
 
 /// `/`
 fn root_paths(registry: &registry::Registry) -> Value {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for group in registry.groups().iter().filter(|group| !group.name.is_empty()) {
         paths.push(format!("/apis/{}", group.name));
-        paths.extend(group.versions.iter().map(|one| format!("/apis/{}/{}", group.name, one.version)));
+        paths.extend(
+            group.versions.iter().map(|one| format!("/apis/{}/{}", group.name, one.version)),
+        );
     }
     paths.sort();
     json!({ "paths": paths })

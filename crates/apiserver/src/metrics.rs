@@ -35,10 +35,8 @@ struct StoreGauges {
 impl Metrics {
     pub fn new(registry: &mut Registry, store: Store) -> Self {
         Self {
-            requests: registry.counters(
-                "apiserver_requests",
-                "Requests answered, by verb, resource and code",
-            ),
+            requests: registry
+                .counters("apiserver_requests", "Requests answered, by verb, resource and code"),
             latency_seconds: registry.histograms(
                 "apiserver_request_seconds",
                 "Time from a request's head to its answer's head",

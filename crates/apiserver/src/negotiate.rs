@@ -30,7 +30,7 @@ pub struct Answer {
 
 /// Which discovery document a client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiscoveryForm {
+pub(crate) enum DiscoveryForm {
     Plain,
     Aggregated,
 }
@@ -66,7 +66,7 @@ fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
 const OFFERED: &str = "application/json, application/yaml";
 
 /// The first clause the server can satisfy wins.
-pub fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failure> {
+pub(crate) fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failure> {
     let clauses = clauses(headers);
     let pretty = pretty || is_browser(headers);
     if clauses.is_empty() {
@@ -94,7 +94,7 @@ pub fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failure> {
 }
 
 /// Aggregated discovery only when a clause asks for exactly the version we speak.
-pub fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
+pub(crate) fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
     let clauses = clauses(headers);
     if clauses.is_empty() {
         return Ok(DiscoveryForm::Plain);
@@ -114,7 +114,7 @@ pub fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
 }
 
 /// Does any clause take plain JSON?
-pub fn accepts_json(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_json(headers: &HeaderMap) -> bool {
     answer(headers, false).is_ok()
 }
 
@@ -128,7 +128,7 @@ fn is_browser(headers: &HeaderMap) -> bool {
 
 /// Form of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyForm {
+pub(crate) enum BodyForm {
     Json,
     Yaml,
     Protobuf,
@@ -136,7 +136,7 @@ pub enum BodyForm {
 
 /// Kind of a PATCH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatchForm {
+pub(crate) enum PatchForm {
     Json,
     Merge,
     Strategic,
@@ -151,7 +151,7 @@ fn media(headers: &HeaderMap) -> &str {
 }
 
 /// A missing Content-Type means JSON: some clients send none.
-pub fn body_form(headers: &HeaderMap, protobuf: bool) -> Result<BodyForm, Failure> {
+pub(crate) fn body_form(headers: &HeaderMap, protobuf: bool) -> Result<BodyForm, Failure> {
     match media(headers) {
         "" | "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
@@ -164,7 +164,7 @@ pub fn body_form(headers: &HeaderMap, protobuf: bool) -> Result<BodyForm, Failur
 }
 
 /// `strategic`: does the type know strategic merge patches (built-in types do)?
-pub fn patch_form(headers: &HeaderMap, strategic: bool) -> Result<PatchForm, Failure> {
+pub(crate) fn patch_form(headers: &HeaderMap, strategic: bool) -> Result<PatchForm, Failure> {
     let accepted = if strategic {
         "application/json-patch+json, application/merge-patch+json, \
          application/strategic-merge-patch+json, application/apply-patch+yaml"
@@ -192,10 +192,8 @@ mod tests {
 
     #[test]
     fn the_first_clause_we_can_serve_wins() {
-        let table = answer(
-            &accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
-            false,
-        );
+        let table =
+            answer(&accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), false);
         assert_eq!(table.unwrap().shape, Shape::Table("meta.k8s.io/v1"));
         let go = answer(&accept("application/vnd.kubernetes.protobuf,application/json"), false);
         assert_eq!(go.unwrap().shape, Shape::Whole);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::registry::{GroupVersion, Registry, Resource};
 
 /// `/openapi/v3`
-pub fn index(registry: &Registry) -> Value {
+pub(crate) fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for group in registry.groups() {
         for one in &group.versions {
@@ -25,7 +25,7 @@ fn document_path(group: &str, version: &str) -> String {
 }
 
 /// `/openapi/v3/api/v1`, `/openapi/v3/apis/G/V`
-pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Bytes> {
+pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Option<Bytes> {
     let one = registry.group_version(group, version)?;
     Some(one.openapi(|| Bytes::from(make_document(one).to_string())))
 }
@@ -73,7 +73,8 @@ fn schema(resource: &Resource, prefix: &str) -> Value {
     schema["x-kubernetes-group-version-kind"] = json!([gvk(resource)]);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let text = |description: &str| json!({"type": "string", "description": description});
-        properties.insert("apiVersion".to_owned(), text("Group and version of this object's form."));
+        properties
+            .insert("apiVersion".to_owned(), text("Group and version of this object's form."));
         properties.insert("kind".to_owned(), text("The type of this object."));
         if properties.contains_key("metadata") {
             properties.insert(
@@ -145,7 +146,7 @@ fn parameter(name: &str) -> Value {
 }
 
 /// `/openapi/v2` as JSON: definitions only, for tools that look types up there.
-pub fn version_2(registry: &Registry) -> Bytes {
+pub(crate) fn version_2(registry: &Registry) -> Bytes {
     let make = || {
         let mut definitions = Map::new();
         for one in registry.groups().iter().flat_map(|group| &group.versions) {

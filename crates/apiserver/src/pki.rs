@@ -43,8 +43,10 @@ const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(180 * 24);
 /// Why the keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("cannot {act} {}", path.display())]
-    Io { act: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    File(#[from] durable::Error),
+    #[error("cannot take rights on {} from other users", path.display())]
+    Rights { path: PathBuf, source: std::io::Error },
     #[error(
         "{} is damaged: {problem}. Restore it from a backup; to begin with a new certificate \
          authority, which every client must then be given, move the whole directory away",
@@ -106,7 +108,8 @@ impl fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Opens the directory, and makes what is not there yet. `sans` are names and addresses beyond
+    /// Opens the directory, and makes what is not there yet; the caller holds the lock of the data
+    /// directory, so nobody else does the same meanwhile. `sans` are names and addresses beyond
     /// the usual ones under which clients reach the server.
     pub fn open(dir: &Path, sans: &[String]) -> Result<Self, PkiError> {
         Self::open_at(dir, sans, Timestamp::now())
@@ -125,7 +128,10 @@ impl Pki {
         Ok(Self {
             server_config: server_config(&authority, &server)?,
             server_expires_at: server.expires_at,
-            admin: ClientCert { cert_pem: server_pem(&admin), key_pem: admin.key.serialize_pem() },
+            admin: ClientCert {
+                cert_pem: der::pem("CERTIFICATE", &admin.cert),
+                key_pem: admin.key.serialize_pem(),
+            },
             authority,
             service_account_key,
         })
@@ -172,18 +178,13 @@ impl Pki {
     }
 }
 
-fn server_pem(leaf: &Leaf) -> String {
-    der::pem("CERTIFICATE", &leaf.cert)
-}
-
 /// Opens the authority; makes one only in a directory that has none of our files.
 fn open_authority(folder: &Folder, now: Timestamp) -> Result<Authority, PkiError> {
     let (cert, key) = (folder.read("ca.crt")?, folder.read("ca.key")?);
     let damaged = |name, problem| PkiError::Authority { path: folder.path(name), problem };
     match (cert, key) {
         (Some(cert), Some(key)) => {
-            let key = KeyPair::from_pem(&key)
-                .map_err(|_| damaged("ca.key", "it is not a private key in PEM form".to_owned()))?;
+            let key = read_key(&key).map_err(|problem| damaged("ca.key", problem))?;
             let authority = Authority::load(&cert, key, now);
             authority.map_err(|problem| damaged("ca.crt", problem))
         }
@@ -201,14 +202,8 @@ fn open_authority(folder: &Folder, now: Timestamp) -> Result<Authority, PkiError
                 }
             }
             let key = match key {
-                Some(key) => KeyPair::from_pem(&key).map_err(|_| {
-                    damaged("ca.key", "it is not a private key in PEM form".to_owned())
-                })?,
-                None => {
-                    let key = issue::generate_key("the certificate authority")?;
-                    folder.write("ca.key", &key.serialize_pem())?;
-                    key
-                }
+                Some(pem) => read_key(&pem).map_err(|problem| damaged("ca.key", problem))?,
+                None => make_key(folder, "ca.key")?,
             };
             let authority = Authority::create(key, now, CA_LIFETIME)?;
             folder.write("ca.crt", authority.pem())?;
@@ -234,26 +229,24 @@ fn open_leaf(
     now: Timestamp,
 ) -> Result<Leaf, PkiError> {
     let (cert_name, key_name) = (format!("{name}.crt"), format!("{name}.key"));
-    let damaged = |name: &str, problem: &str| PkiError::Leaf {
-        path: folder.path(name),
-        problem: problem.to_owned(),
-    };
-    let stored = folder.read(&cert_name)?;
-    let key = match folder.read(&key_name)? {
-        Some(key) => KeyPair::from_pem(&key)
-            .map_err(|_| damaged(&key_name, "it is not a private key in PEM form"))?,
-        None => {
-            let key = issue::generate_key(subject.name)?;
-            folder.write(&key_name, &key.serialize_pem())?;
-            key
+    let damaged = |name: &str, problem| PkiError::Leaf { path: folder.path(name), problem };
+    let mut stored = folder.read(&cert_name)?;
+    let key = if let Some(pem) = folder.read(&key_name)? {
+        read_key(&pem).map_err(|problem| damaged(&key_name, problem))?
+    } else {
+        // Without its key the certificate is of no use, and it must not meet the new one.
+        if stored.take().is_some() {
+            folder.remove(&cert_name)?;
         }
+        make_key(folder, &key_name)?
     };
     if let Some(stored) = stored {
         let cert = CertificateDer::from_pem_slice(stored.as_bytes())
-            .map_err(|_| damaged(&cert_name, "it is not a certificate in PEM form"))?;
+            .map_err(|_| damaged(&cert_name, "it is not a certificate in PEM form".to_owned()))?;
+        let until = now.saturating_add(RENEW_BEFORE).unwrap_or(Timestamp::MAX);
         let state = authority
-            .inspect(&cert, &subject, &key, now + RENEW_BEFORE)
-            .map_err(|problem| damaged(&cert_name, problem))?;
+            .inspect(&cert, &subject, &key, until)
+            .map_err(|problem| damaged(&cert_name, problem.to_owned()))?;
         if let issue::State::Good { expires_at } = state {
             return Ok(Leaf { cert, key, expires_at });
         }
@@ -264,14 +257,25 @@ fn open_leaf(
     Ok(Leaf { cert, key, expires_at })
 }
 
+fn read_key(pem: &str) -> Result<KeyPair, String> {
+    KeyPair::from_pem(pem).map_err(|_| "it is not a private key in PEM form".to_owned())
+}
+
+fn make_key(folder: &Folder, name: &str) -> Result<KeyPair, PkiError> {
+    let key = issue::generate_key(name)?;
+    folder.write(name, &key.serialize_pem())?;
+    Ok(key)
+}
+
 fn open_token_key(folder: &Folder) -> Result<SecretString, PkiError> {
     const NAME: &str = "sa.key";
     if let Some(pem) = folder.read(NAME)? {
-        if crate::auth::service_account::Signer::new(&pem, "").is_err() {
+        let pem = SecretString::from(pem);
+        if crate::auth::service_account::Signer::new(pem.expose_secret(), "").is_err() {
             let problem = "it is not an ECDSA P-256 key in PKCS#8 PEM form".to_owned();
             return Err(PkiError::TokenKey { path: folder.path(NAME), problem });
         }
-        return Ok(pem.into());
+        return Ok(pem);
     }
     let pem = SecretString::from(issue::generate_key("service account tokens")?.serialize_pem());
     folder.write(NAME, pem.expose_secret())?;

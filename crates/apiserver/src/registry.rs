@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use objects::crd::{Definition, Scale, Version};
-use objects::jsonpath;
+use objects::crd::{Definition, Scale, Scope, Version};
 use objects::kinds::{self, Kind};
 use objects::node::{JsonType, Node};
+use objects::table::PrinterColumn;
 
 /// One served version of one type.
 #[derive(Debug)]
@@ -50,12 +50,6 @@ pub struct Custom {
     /// defaulted when read.
     pub schema_since: u64,
     pub terminating: bool,
-}
-
-#[derive(Debug)]
-pub struct PrinterColumn {
-    pub column: objects::table::Column,
-    pub path: jsonpath::Path,
 }
 
 /// A part of an object with an endpoint of its own.
@@ -128,14 +122,14 @@ impl Resource {
 }
 
 /// Where objects of a type are kept.
-pub fn resource_id(group: &str, plural: &str) -> Arc<str> {
+pub(crate) fn resource_id(group: &str, plural: &str) -> Arc<str> {
     match (group, plural) {
         ("events.k8s.io", "events") => "/events".into(),
         _ => format!("{group}/{plural}").into(),
     }
 }
 
-pub fn api_version(group: &str, version: &str) -> String {
+pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
@@ -280,13 +274,9 @@ impl Registry {
     pub fn stored_types(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.groups.iter().flat_map(|group| {
             let mut seen = std::collections::HashSet::new();
-            group
-                .versions
-                .iter()
-                .flat_map(|one| &one.resources)
-                .filter(move |resource| {
-                    resource.is_stored() && !resource.is_events_v1() && seen.insert(&resource.id)
-                })
+            group.versions.iter().flat_map(|one| &one.resources).filter(move |resource| {
+                resource.is_stored() && !resource.is_events_v1() && seen.insert(&resource.id)
+            })
         })
     }
 }
@@ -358,7 +348,7 @@ const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// The served versions of a definition.
-pub fn custom_resources(
+pub(crate) fn custom_resources(
     definition: &Arc<Definition>,
     schema_since: u64,
     terminating: bool,
@@ -381,7 +371,7 @@ pub fn custom_resources(
                 singular: definition.singular.clone(),
                 kind: definition.kind.clone(),
                 list_kind: definition.list_kind.clone(),
-                namespaced: definition.namespaced,
+                namespaced: definition.scope == Scope::Namespaced,
                 short_names: definition.short_names.clone(),
                 categories: definition.categories.clone(),
                 verbs: CUSTOM_VERBS.to_vec(),
@@ -409,22 +399,22 @@ fn with_metadata(schema: &Node) -> Arc<Node> {
 }
 
 fn printer_columns(version: &Version) -> Vec<PrinterColumn> {
-    version
-        .columns
-        .iter()
-        .filter_map(|column| {
-            Some(PrinterColumn {
-                path: jsonpath::Path::parse(&column.json_path).ok()?,
-                column: objects::table::Column {
-                    name: column.name.clone(),
-                    kind: column.kind.clone(),
-                    format: column.format.clone(),
-                    description: column.description.clone(),
-                    priority: column.priority,
-                },
-            })
+    if version.columns.is_empty() {
+        return PrinterColumn::standard();
+    }
+    let parse = |column: &objects::crd::Column| {
+        Some(PrinterColumn {
+            path: objects::jsonpath::Path::parse(&column.json_path).ok()?,
+            column: objects::table::Column {
+                name: column.name.clone(),
+                kind: column.kind.clone(),
+                format: column.format.clone(),
+                description: column.description.clone(),
+                priority: i32::try_from(column.priority).unwrap_or(i32::MAX),
+            },
         })
-        .collect()
+    };
+    version.columns.iter().filter_map(parse).collect()
 }
 
 #[cfg(test)]

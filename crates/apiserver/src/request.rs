@@ -14,11 +14,14 @@ const MAX_SEGMENT_BYTES: usize = 1024;
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// Anything that is not below `/api/v1` or `/apis/G/V`.
     Path(String),
     /// `/api/v1` or `/apis/G/V` themselves.
-    GroupVersion { group: String, version: String },
+    GroupVersion {
+        group: String,
+        version: String,
+    },
     Resource(ResourcePath),
 }
 
@@ -34,7 +37,7 @@ pub struct ResourcePath {
 }
 
 /// Splits a path. `Err` for segments that cannot be a name (path tricks, bad escapes).
-pub fn parse_path(path: &str) -> Result<Target, Failure> {
+pub(crate) fn parse_path(path: &str) -> Result<Target, Failure> {
     let mut segments = Vec::new();
     for raw in path.split('/').filter(|segment| !segment.is_empty()) {
         segments.push(decode_segment(raw)?);
@@ -92,7 +95,7 @@ fn decode_segment(raw: &str) -> Result<String, Failure> {
 
 /// The API verb of a request, as RBAC knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     Get,
     List,
     Watch,
@@ -104,7 +107,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -118,7 +121,7 @@ impl Verb {
     }
 
     /// `None`: a method the API does not know.
-    pub fn of(method: &Method, named: bool, query: &Query) -> Option<Self> {
+    pub(crate) fn of(method: &Method, named: bool, query: &Query) -> Option<Self> {
         Some(match (method.as_str(), named) {
             ("GET" | "HEAD", _) if query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", true) => Self::Get,
@@ -132,7 +135,7 @@ impl Verb {
         })
     }
 
-    pub const fn is_write(self) -> bool {
+    pub(crate) const fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
@@ -175,9 +178,9 @@ impl Query {
 
     /// `true` and `1` are yes; a parameter without a value is yes as well.
     pub fn flag(&self, key: &str) -> bool {
-        self.pairs
-            .iter()
-            .any(|(name, value)| name == key && matches!(value.as_str(), "true" | "1" | "True" | ""))
+        self.pairs.iter().any(|(name, value)| {
+            name == key && matches!(value.as_str(), "true" | "1" | "True" | "")
+        })
     }
 
     /// A whole number, or 400.
@@ -204,7 +207,10 @@ mod tests {
     #[test]
     fn namespaces_are_both_a_scope_and_a_resource() {
         let scope = resource("/api/v1/namespaces/a/configmaps/b");
-        assert_eq!((scope.namespace.as_deref(), scope.resource.as_str()), (Some("a"), "configmaps"));
+        assert_eq!(
+            (scope.namespace.as_deref(), scope.resource.as_str()),
+            (Some("a"), "configmaps")
+        );
         let object = resource("/api/v1/namespaces/a");
         assert_eq!((object.resource.as_str(), object.name.as_deref()), ("namespaces", Some("a")));
         let status = resource("/api/v1/namespaces/a/status");

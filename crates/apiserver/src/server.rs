@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::auth::rbac::escalation::{self, EscalationError};
-use crate::auth::rbac::{Attributes, Kind as RbacKind, RbacIndex};
+use crate::auth::rbac::{
+    Attributes, EscalationError, Kind as RbacKind, RbacIndex, check_binding, check_role,
+};
 use crate::auth::service_account::{Accounts, BoundKind, ObjectRef};
 use crate::auth::{self, Authenticator, User, audit::AuditLog};
 use crate::definitions;
@@ -156,11 +157,9 @@ impl Server {
         let Some(kind) = rbac_kind(resource) else { return Ok(()) };
         let index = self.rbac();
         let checked = match kind {
-            RbacKind::Role | RbacKind::ClusterRole => {
-                escalation::check_role(&index, user, kind, new, old)
-            }
+            RbacKind::Role | RbacKind::ClusterRole => check_role(&index, user, kind, new, old),
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
-                escalation::check_binding(&index, user, new, old)
+                check_binding(&index, user, new, old)
             }
         };
         let subject = admit::subject(resource, admit::metadata_text(new, "name"));
@@ -255,7 +254,7 @@ impl Server {
 
 /// Looks service accounts up for the authenticator.
 #[derive(Debug, Clone)]
-pub struct StoredAccounts(pub Store);
+pub(crate) struct StoredAccounts(pub Store);
 
 impl Accounts for StoredAccounts {
     fn account_uid(&self, namespace: &str, name: &str) -> Option<String> {
@@ -272,7 +271,7 @@ impl Accounts for StoredAccounts {
 }
 
 /// Where objects that tokens may be bound to are kept.
-pub fn bound_place(kind: BoundKind, namespace: &str) -> (&'static str, &str) {
+pub(crate) fn bound_place(kind: BoundKind, namespace: &str) -> (&'static str, &str) {
     match kind {
         BoundKind::Pod => ("pods", namespace),
         BoundKind::Secret => ("secrets", namespace),

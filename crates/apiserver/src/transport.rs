@@ -29,7 +29,11 @@ const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the task tree stops; connections then finish what they are at.
-pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<rustls::ServerConfig>) {
+pub(crate) async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+) {
     let stop = server.tasks.token();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let acceptor = TlsAcceptor::from(tls);

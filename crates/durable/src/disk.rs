@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Permission bits of a file or directory to be created, before the process's umask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,9 @@ pub struct Stat {
     pub len_bytes: u64,
     pub is_dir: bool,
     pub mode: Mode,
+    /// Tells files of one disk apart while they live; a number may come back after its file went.
+    pub inode: u64,
+    pub modified: SystemTime,
 }
 
 /// One name in a directory.
@@ -80,6 +84,9 @@ pub trait File: Send + Sync + fmt::Debug {
     fn sync_all(&self) -> io::Result<()>;
     fn len_bytes(&self) -> io::Result<u64>;
     fn truncate(&self, len_bytes: u64) -> io::Result<()>;
+    /// Sets the modification time to this nanosecond: file systems stamp in steps of some
+    /// milliseconds, and two files that follow each other closely would look the same.
+    fn stamp(&self) -> io::Result<()>;
     /// Takes the exclusive lock of this file until it is dropped; `false` if another holds it.
     fn try_lock(&self) -> io::Result<bool>;
 }

@@ -27,22 +27,22 @@ pub use real::RealDisk;
 
 /// [`on::replace`] with [`Mode::PUBLIC`] on the real disk.
 pub fn replace(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-    on::replace(&RealDisk, path.as_ref(), bytes, Mode::PUBLIC)
+    on::replace(&RealDisk, path.as_ref(), bytes, Mode::PUBLIC).map(drop)
 }
 
 /// [`on::replace`] with [`Mode::PRIVATE`] on the real disk: at no moment can another user read it.
 pub fn replace_private(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-    on::replace(&RealDisk, path.as_ref(), bytes, Mode::PRIVATE)
+    on::replace(&RealDisk, path.as_ref(), bytes, Mode::PRIVATE).map(drop)
 }
 
 /// [`on::create_new`] with [`Mode::PUBLIC`] on the real disk.
 pub fn create_new(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-    on::create_new(&RealDisk, path.as_ref(), bytes, Mode::PUBLIC)
+    on::create_new(&RealDisk, path.as_ref(), bytes, Mode::PUBLIC).map(drop)
 }
 
 /// [`on::create_new`] with [`Mode::PRIVATE`] on the real disk.
 pub fn create_new_private(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-    on::create_new(&RealDisk, path.as_ref(), bytes, Mode::PRIVATE)
+    on::create_new(&RealDisk, path.as_ref(), bytes, Mode::PRIVATE).map(drop)
 }
 
 /// [`on::remove`] on the real disk.

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, File, Mode, Open, write_all_at};
+use crate::disk::{Disk, File, Mode, Open, Stat, write_all_at};
 use crate::error::{Error, Operation, While};
 
 /// Files being written are named `.durable-<number>.tmp`: not after their target, whose name may
@@ -23,24 +23,27 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 ///
 /// On an error the path holds the old or the new contents. Only a failure of the last step, the
 /// sync of the directory, can leave the new ones; calling again is always right.
-pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<(), Error> {
+///
+/// Says what the new file is: its inode and time tell it from any other that takes its place.
+pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<Stat, Error> {
     let dir = directory_of(path)?;
-    let beside = write_beside(disk, dir, bytes, mode)?;
+    let (beside, stat) = write_beside(disk, dir, bytes, mode)?;
     if let Err(error) = disk.rename(&beside, path) {
         discard(disk, &beside);
         return Err(error).during(Operation::Rename, path);
     }
-    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)?;
+    Ok(stat)
 }
 
-/// Makes `path` with these contents, whole or not at all.
+/// Makes `path` with these contents, whole or not at all, and says what the new file is.
 ///
 /// # Errors
 ///
 /// [`Error::Exists`] where the name is taken, whatever takes it.
-pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<(), Error> {
+pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<Stat, Error> {
     let dir = directory_of(path)?;
-    let beside = write_beside(disk, dir, bytes, mode)?;
+    let (beside, stat) = write_beside(disk, dir, bytes, mode)?;
     // A link, not a rename: it refuses a taken name, also on network file systems.
     let linked = match disk.link(&beside, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -50,7 +53,8 @@ pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Res
     };
     discard(disk, &beside);
     linked?;
-    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)?;
+    Ok(stat)
 }
 
 /// Removes a file for good. One that is not there is an error ([`Error::is_not_found`]).
@@ -134,13 +138,20 @@ pub fn is_beside(name: &OsStr) -> bool {
 }
 
 /// A new synced file in `dir`. Its own name is not synced, and need not be.
-fn write_beside(disk: &dyn Disk, dir: &Path, bytes: &[u8], mode: Mode) -> Result<PathBuf, Error> {
+fn write_beside(
+    disk: &dyn Disk,
+    dir: &Path,
+    bytes: &[u8],
+    mode: Mode,
+) -> Result<(PathBuf, Stat), Error> {
     let (path, file) = open_beside(disk, dir, mode)?;
-    let written = write_all_at(file.as_ref(), bytes, 0)
-        .during(Operation::Write, &path)
-        .and_then(|()| file.sync_all().during(Operation::Sync, &path));
-    match written {
-        Ok(()) => Ok(path),
+    let written = write_all_at(file.as_ref(), bytes, 0).during(Operation::Write, &path);
+    // Makes inode and time together name this one replacement. Where a file system refuses, its
+    // own time has to do.
+    let _ = file.stamp();
+    let written = written.and_then(|()| file.sync_all().during(Operation::Sync, &path));
+    match written.and_then(|()| disk.stat(&path).during(Operation::Inspect, &path)) {
+        Ok(stat) => Ok((path, stat)),
         Err(error) => {
             discard(disk, &path);
             Err(error)

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -75,6 +75,8 @@ impl Disk for RealDisk {
             len_bytes: found.len(),
             is_dir: found.is_dir(),
             mode: Mode(found.permissions().mode() & 0o7777),
+            inode: found.ino(),
+            modified: found.modified()?,
         })
     }
 
@@ -117,6 +119,10 @@ impl File for RealFile {
 
     fn truncate(&self, len_bytes: u64) -> io::Result<()> {
         self.0.set_len(len_bytes)
+    }
+
+    fn stamp(&self) -> io::Result<()> {
+        self.0.set_modified(SystemTime::now())
     }
 
     fn try_lock(&self) -> io::Result<bool> {

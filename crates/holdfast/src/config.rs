@@ -199,9 +199,8 @@ impl Resolved {
                 text => Ok(PathBuf::from(text)),
             })?,
             listen: self.parse("listen", |text| {
-                text.parse().map_err(|_| {
-                    "is not an address with a port, such as 127.0.0.1:7443".to_owned()
-                })
+                text.parse()
+                    .map_err(|_| "is not an address with a port, such as 127.0.0.1:7443".to_owned())
             })?,
             tls_sans: self.parse("tls-san", |text| {
                 let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -228,9 +227,8 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
     let bytes = durable::read_limited(path, MAX_FILE_BYTES)?;
     let syntax = |text: String| ConfigError::Syntax { path: path.to_owned(), text };
     let text = String::from_utf8(bytes).map_err(|error| syntax(error.to_string()))?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        syntax(error.message().to_owned())
-    })?;
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| syntax(error.message().to_owned()))?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
         if !KEYS.iter().any(|(known, _)| *known == key) {
@@ -317,7 +315,8 @@ mod tests {
     fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("h.toml");
-        durable::replace(&path, b"listen = \"127.0.0.1:1\"\nlog = \"warn\"\naudit = false\n").unwrap();
+        durable::replace(&path, b"listen = \"127.0.0.1:1\"\nlog = \"warn\"\naudit = false\n")
+            .unwrap();
         let settings = Settings {
             config: Some(path.clone()),
             listen: Some("127.0.0.1:3".to_owned()),

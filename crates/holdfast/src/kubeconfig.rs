@@ -88,7 +88,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         user: &args.user,
         credential: Credential::Certificate {
             cert_pem: &issued.cert_pem,
-            key_pem: issued.key_pem(),
+            key_pem: &issued.key_pem,
         },
         namespace: &args.namespace,
     });

@@ -32,7 +32,9 @@ enum Seen {
     /// Held by nobody: released.
     Free,
     Mine,
-    Theirs { silent_for: Duration },
+    Theirs {
+        silent_for: Duration,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

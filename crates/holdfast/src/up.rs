@@ -123,10 +123,7 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
         server: &url(server),
         ca_pem: server.pki().ca_pem(),
         user: "admin",
-        credential: Credential::Certificate {
-            cert_pem: &admin.cert_pem,
-            key_pem: admin.key_pem(),
-        },
+        credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: &admin.key_pem },
         namespace: "default",
     });
     durable::replace_private(config.data_dir.join("kubeconfig"), text.as_bytes())?;

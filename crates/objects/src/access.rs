@@ -72,9 +72,10 @@ pub(crate) fn set(value: &mut Value, path: &str, new: impl Into<Value>) {
     }
 }
 
-/// Writes `new` at `path` if nothing is there yet.
+/// Writes `new` at `path` if nothing is there yet. An empty string is nothing, too: clients with typed
+/// objects cannot tell one from the other.
 pub(crate) fn set_default(value: &mut Value, path: &str, new: impl Into<Value>) {
-    if at(value, path).is_none() {
+    if at(value, path).is_none_or(|there| there == "") {
         set(value, path, new);
     }
 }

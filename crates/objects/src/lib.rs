@@ -29,6 +29,7 @@ pub mod path;
 pub mod proto;
 pub mod prune;
 pub mod quantity;
+pub mod scale;
 pub mod schema;
 pub mod selector;
 pub mod strategic;

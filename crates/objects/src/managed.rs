@@ -13,6 +13,7 @@ mod conflict;
 mod entry;
 mod set;
 mod shape;
+mod stored;
 mod track;
 
 pub use apply::apply;

@@ -3,6 +3,8 @@
 //! Owns: which members the server alone writes, which survive an update, and what makes metadata
 //! invalid. Never: sets uid, times or versions; that needs a clock, chance and a store.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::access::{at, is_true, keep, list, members, object_mut, text};
@@ -11,6 +13,9 @@ use crate::names::{self, NameRule};
 
 /// Bytes all keys and values of the annotations may have together.
 pub const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+
+/// Causes reported at once: an answer must not outgrow the request it refuses.
+pub const CAUSES_MAX: usize = 100;
 
 /// Finalizers that need no prefix.
 pub const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
@@ -83,6 +88,7 @@ pub fn validate(
     check_annotations(metadata, &format!("{prefix}.annotations"), &mut causes);
     check_finalizers(metadata, finalizers, &format!("{prefix}.finalizers"), &mut causes);
     check_owners(metadata, &format!("{prefix}.ownerReferences"), &mut causes);
+    causes.truncate(CAUSES_MAX);
     causes
 }
 
@@ -95,11 +101,13 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<Cause> {
         }
     }
     if at(old, "metadata.deletionTimestamp").is_some() {
-        let before = list(old, "metadata.finalizers");
+        let before: BTreeSet<&str> =
+            list(old, "metadata.finalizers").iter().filter_map(Value::as_str).collect();
         let added: Vec<String> = list(new, "metadata.finalizers")
             .iter()
-            .filter(|finalizer| !before.contains(finalizer))
+            .filter(|finalizer| !finalizer.as_str().is_some_and(|name| before.contains(name)))
             .map(Value::to_string)
+            .take(CAUSES_MAX)
             .collect();
         if !added.is_empty() {
             let detail = format!(

@@ -1,6 +1,6 @@
 //! The shape of a type: one tree of [`Node`]s for built-in kinds (made from a table) and custom
 //! resources (parsed from a structural schema). Pruning, defaulting, validation, patches, apply and
-//! OpenAPI all read this tree; none of them knows where it came from.
+//! `OpenAPI` all read this tree; none of them knows where it came from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,6 +98,7 @@ pub struct Checks {
 
 /// The description of one value. The default is "anything at all, but unknown members are pruned".
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "schemas have these independent flags")]
 pub struct Node {
     /// `None`: any type (int-or-string, preserve-unknown-fields, or a branch of anyOf).
     pub kind: Option<JsonType>,

@@ -18,14 +18,17 @@ pub enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
+    #[must_use]
     pub const fn field(&'a self, name: &'a str) -> Self {
         Self::Field(self, name)
     }
 
+    #[must_use]
     pub const fn key(&'a self, key: &'a str) -> Self {
         Self::Key(self, key)
     }
 
+    #[must_use]
     pub const fn index(&'a self, index: usize) -> Self {
         Self::Index(self, index)
     }

@@ -5,7 +5,6 @@
 
 mod field;
 mod label;
-mod syntax;
 
 pub use field::{FieldOperator, FieldRequirement, FieldSelector};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector};

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::V1BETA2;
 use crate::resource::{resource, text};
 use crate::scalar::{Stamp, Time};
+use crate::schema::rule;
 use crate::words::words;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -27,6 +28,15 @@ words! {
         TwoMib = "2097152",
         SixteenMib = "16777216",
     }
+}
+
+/// A size that is known stays; one that was not may be corrected.
+pub(super) fn known_block_size(schema: &mut Schema) {
+    rule(
+        schema,
+        "self == oldSelf || oldSelf == '-1'",
+        "block size can only be corrected while it is unknown",
+    );
 }
 
 words! {
@@ -91,7 +101,8 @@ pub struct BackupSpec {
     pub labels: Option<BTreeMap<String, String>>,
     /// Whether only what changed is written.
     pub backup_mode: Option<BackupMode>,
-    /// Size of its blocks.
+    /// Size of its blocks. Cannot be changed, unless it was unknown.
+    #[schemars(transform = known_block_size)]
     pub backup_block_size: Option<BlockSize>,
 }
 
@@ -167,9 +178,11 @@ resource! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupVolumeSpec {
-    /// Backup target it is in. Cannot be changed.
+    /// Backup target it is in.
+    #[schemars(required)]
     pub backup_target_name: Option<String>,
-    /// Name of the source volume. Cannot be changed.
+    /// Name of the source volume.
+    #[schemars(required)]
     pub volume_name: Option<String>,
     /// Asks to read it from the store again, if that was last done before this time.
     pub sync_requested_at: Option<Time>,

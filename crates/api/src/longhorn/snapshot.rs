@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::V1BETA2;
 use crate::resource::{AGE, column, resource, text};
 use crate::scalar::Stamp;
+use crate::schema::immutable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -33,9 +34,7 @@ resource! {
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotSpec {
     /// Volume it is of. Cannot be changed.
-    #[schemars(required, extend("x-kubernetes-validations" = [
-        { "rule": "self == oldSelf", "message": "spec.volume is immutable" }
-    ]))]
+    #[schemars(required, transform = immutable)]
     pub volume: Option<String>,
     /// Whether this asks to take it, rather than telling of one that exists.
     pub create_snapshot: Option<bool>,

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::V1BETA2;
-use super::backup::{BlockSize, Compression};
+use super::backup::{BlockSize, Compression, known_block_size};
 use super::condition::Condition;
 use super::share::ShareManagerState;
 use crate::resource::{AGE, resource, text, wide};
 use crate::scalar::{Stamp, TextInt};
+use crate::schema::{immutable, settled};
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -129,7 +130,9 @@ pub struct VolumeSpec {
     pub standby: Option<bool>,
     /// Whether recurring jobs recorded in the backup come back with it.
     pub restore_volume_recurring_job: Option<Override>,
-    /// Volume or snapshot to clone: `vol://<volume>` or `snap://<volume>/<snapshot>`.
+    /// Volume or snapshot to clone: `vol://<volume>` or `snap://<volume>/<snapshot>`. Cannot be
+    /// changed.
+    #[schemars(transform = settled)]
     pub data_source: Option<String>,
     /// How a clone gets its data.
     pub clone_mode: Option<CloneMode>,
@@ -146,7 +149,8 @@ pub struct VolumeSpec {
     pub migration_node_id: Option<String>,
     /// Engine image that serves the volume.
     pub image: Option<String>,
-    /// Image that is the bottom layer of the volume.
+    /// Image that is the bottom layer of the volume. Cannot be changed.
+    #[schemars(transform = settled)]
     pub backing_image: Option<String>,
     /// Tags of disks that may hold copies.
     pub disk_selector: Option<Vec<String>>,
@@ -175,8 +179,10 @@ pub struct VolumeSpec {
     /// Bytes all snapshots may take together. 0: no limit; otherwise at least twice the size.
     pub snapshot_max_size: Option<TextInt>,
     /// How backups are compressed. Cannot be changed.
+    #[schemars(transform = immutable)]
     pub backup_compression_method: Option<Compression>,
-    /// Size of the blocks of backups. Cannot be changed.
+    /// Size of the blocks of backups. Cannot be changed, unless it was unknown.
+    #[schemars(transform = known_block_size)]
     pub backup_block_size: Option<BlockSize>,
     /// Backup target that receives backups.
     pub backup_target_name: Option<String>,
@@ -193,13 +199,15 @@ pub struct VolumeSpec {
     pub snapshot_data_integrity: Option<DataIntegrity>,
     /// Whether trimming marks the snapshots below as removed.
     pub unmap_mark_snap_chain_removed: Option<Override>,
-    /// Whether the data is encrypted.
+    /// Whether the data is encrypted. Cannot be changed.
+    #[schemars(transform = immutable)]
     pub encrypted: Option<bool>,
     /// Whether the volume can be attached to two nodes while it migrates.
     pub migratable: Option<bool>,
     /// Whether writes are not counted, which is faster.
     pub revision_counter_disabled: Option<bool>,
-    /// Kind of engine that serves the volume.
+    /// Kind of engine that serves the volume. Cannot be changed.
+    #[schemars(transform = immutable)]
     pub data_engine: Option<DataEngine>,
 }
 

@@ -84,7 +84,7 @@ pub struct DataUploadSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiSnapshot {
-    /// Name of the VolumeSnapshot.
+    /// Name of the `VolumeSnapshot`.
     pub volume_snapshot: String,
     /// Storage class of the claim.
     pub storage_class: String,

@@ -202,3 +202,22 @@ fn copies_of_foreign_documents_take_anything() {
         serde_json::json!(["New", "BackingOff", "Created", "Deleting"])
     );
 }
+
+#[test]
+fn fields_that_never_change_say_so_in_a_rule() {
+    let crds = api::crds();
+    let spec = |kind: &str, group: &str| {
+        let crd = crds
+            .iter()
+            .find(|c| c["spec"]["names"]["kind"] == kind && c["spec"]["group"] == group)
+            .unwrap();
+        schema(crd)["properties"]["spec"]["properties"].clone()
+    };
+    let rule = |node: &Value| node["x-kubernetes-validations"][0]["rule"].clone();
+    let volume = spec("Volume", "longhorn.io");
+    assert_eq!(rule(&volume["dataEngine"]), "self == oldSelf");
+    assert_eq!(rule(&volume["encrypted"]), "self == oldSelf");
+    assert_eq!(rule(&volume["backingImage"]), "self == oldSelf || oldSelf == ''");
+    assert_eq!(rule(&volume["backupBlockSize"]), "self == oldSelf || oldSelf == '-1'");
+    assert_eq!(rule(&spec("Snapshot", "longhorn.io")["volume"]), "self == oldSelf");
+}

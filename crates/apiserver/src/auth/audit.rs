@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -102,12 +102,9 @@ impl AuditLog {
     /// Takes an entry without waiting; drops and counts it if the queue is full.
     pub fn record(&self, entry: Entry) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = queue.as_ref().map(|queue| queue.try_send(entry));
-        match sent {
-            Some(Ok(())) => {}
-            None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+        let is_taken = queue.as_ref().is_some_and(|queue| queue.try_send(entry).is_ok());
+        if !is_taken {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -145,11 +142,8 @@ impl Writer {
     fn run(mut self) {
         while let Ok(first) = self.entries.recv() {
             self.write(&first);
-            loop {
-                match self.entries.try_recv() {
-                    Ok(entry) => self.write(&entry),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
+            while let Ok(entry) = self.entries.try_recv() {
+                self.write(&entry);
             }
             self.mark_gap();
             self.settle(Files::flush);

@@ -103,13 +103,12 @@ impl Authenticator {
     ) -> Result<Accepted, Unauthorized> {
         let ours = self.signer.audiences();
         let wanted = if audiences.is_empty() { ours } else { audiences };
-        let (user, holds) = match self.tokens.find(token) {
+        let (user, holds) = if let Some(user) = self.tokens.find(token) {
             // A static token says nothing of audiences: it is for this server alone.
-            Some(user) => (user.clone(), ours.to_vec()),
-            None => {
-                let claims = self.signer.verify(token, wanted, now)?;
-                (claims.user(self.accounts.as_ref())?, claims.aud)
-            }
+            (user.clone(), ours.to_vec())
+        } else {
+            let claims = self.signer.verify(token, wanted, now)?;
+            (claims.user(self.accounts.as_ref())?, claims.aud)
         };
         let audiences: Vec<_> = holds.into_iter().filter(|one| wanted.contains(one)).collect();
         if audiences.is_empty() {

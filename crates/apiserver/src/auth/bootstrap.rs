@@ -1,7 +1,7 @@
 //! The roles and bindings a fresh server starts with.
 //!
-//! Tenants get `admin`, `edit` or `view` by a RoleBinding in their namespace. These three are
-//! aggregated, so a new API group joins them with a labelled ClusterRole. They must never reach the
+//! Tenants get `admin`, `edit` or `view` by a `RoleBinding` in their namespace. These three are
+//! aggregated, so a new API group joins them with a labelled `ClusterRole`. They must never reach the
 //! groups through which Holdfast itself works (`velero.io`, `longhorn.io`): those objects stand for
 //! all tenants at once.
 
@@ -27,7 +27,7 @@ const NON_ADMIN: &[&str] = &[
     "nonadmindownloadrequests",
 ];
 
-/// All default objects with their kinds; ClusterRoles first.
+/// All default objects with their kinds; `ClusterRoles` first.
 pub fn objects() -> Vec<(Kind, Value)> {
     let roles = cluster_roles().into_iter().map(|role| (Kind::ClusterRole, role));
     let bindings = bindings().into_iter().map(|binding| (Kind::ClusterRoleBinding, binding));

@@ -9,24 +9,18 @@ pub fn forbidden_message(wanted: &Attributes<'_>) -> String {
         return format!("forbidden: User {user:?} cannot {} path {path:?}", wanted.verb);
     }
     let Attributes { verb, group, resource, subresource, namespace, name, .. } = wanted;
-    let mut text = (*resource).to_owned();
-    if !group.is_empty() {
-        text.push('.');
-        text.push_str(group);
-    }
-    if !name.is_empty() {
-        text.push_str(&format!(" {name:?}"));
-    }
-    let full = match subresource.is_empty() {
-        true => (*resource).to_owned(),
-        false => format!("{resource}/{subresource}"),
-    };
-    let scope = match namespace.is_empty() {
-        true => "at the cluster scope".to_owned(),
-        false => format!("in the namespace {namespace:?}"),
+    let dot = if group.is_empty() { "" } else { "." };
+    let object = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    let full = format!("{resource}{slash}{subresource}");
+    let scope = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {namespace:?}")
     };
     format!(
-        "{text} is forbidden: User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}"
+        "{resource}{dot}{group}{object} is forbidden: User {user:?} cannot {verb} resource {full:?} \
+         in API group {group:?} {scope}"
     )
 }
 

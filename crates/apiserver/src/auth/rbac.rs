@@ -5,7 +5,7 @@
 //! what one rule matches, `cover` and `escalation` keep callers from granting what they lack.
 
 mod cover;
-mod escalation;
+pub mod escalation;
 mod index;
 mod rule;
 mod selector;

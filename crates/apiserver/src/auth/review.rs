@@ -17,19 +17,19 @@ use super::user::User;
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 const DEFAULT_LIFETIME_S: i64 = 3600;
 const MIN_LIFETIME_S: i64 = 600;
-/// Longest token a TokenReview may ask about.
+/// Longest token a `TokenReview` may ask about.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
 type Causes = Vec<Cause>;
 
-/// SelfSubjectAccessReview: may I?
+/// `SelfSubjectAccessReview`: may I?
 pub fn self_subject_access(body: &Value, user: &User, index: &RbacIndex) -> Result<Value, Causes> {
     let spec = spec(body)?;
     let question = Question::parse(spec)?;
     Ok(access_status(&index.authorize(&question.attributes(user))))
 }
 
-/// SubjectAccessReview: may they?
+/// `SubjectAccessReview`: may they?
 pub fn subject_access(body: &Value, index: &RbacIndex) -> Result<Value, Causes> {
     let spec = spec(body)?;
     let question = Question::parse(spec);
@@ -38,7 +38,7 @@ pub fn subject_access(body: &Value, index: &RbacIndex) -> Result<Value, Causes> 
     Ok(access_status(&index.authorize(&question.attributes(&user))))
 }
 
-/// LocalSubjectAccessReview: may they, in this namespace?
+/// `LocalSubjectAccessReview`: may they, in this namespace?
 pub fn local_subject_access(
     body: &Value,
     namespace: &str,
@@ -65,7 +65,7 @@ pub fn local_subject_access(
     Ok(access_status(&index.authorize(&question.attributes(&user))))
 }
 
-/// SelfSubjectRulesReview: what may I do in this namespace?
+/// `SelfSubjectRulesReview`: what may I do in this namespace?
 pub fn self_subject_rules(body: &Value, user: &User, index: &RbacIndex) -> Result<Value, Causes> {
     let namespace = text(spec(body)?, "spec", "namespace")?;
     if namespace.is_empty() {
@@ -79,12 +79,12 @@ pub fn self_subject_rules(body: &Value, user: &User, index: &RbacIndex) -> Resul
     }))
 }
 
-/// SelfSubjectReview: who am I?
+/// `SelfSubjectReview`: who am I?
 pub fn self_subject(user: &User) -> Value {
     json!({ "userInfo": user.to_json() })
 }
 
-/// TokenReview: whose token is this?
+/// `TokenReview`: whose token is this?
 pub fn token(body: &Value, authenticator: &Authenticator, now: Timestamp) -> Result<Value, Causes> {
     let spec = spec(body)?;
     let token = text(spec, "spec", "token")?;
@@ -109,7 +109,7 @@ pub fn token(body: &Value, authenticator: &Authenticator, now: Timestamp) -> Res
     })
 }
 
-/// What a TokenRequest asks for, checked.
+/// What a `TokenRequest` asks for, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRequest {
     pub audiences: Vec<String>,
@@ -158,7 +158,11 @@ fn bound(reference: &Value) -> Result<(BoundKind, ObjectRef), Causes> {
         return Err(vec![Cause::required(format!("{FIELD}.name"), "")]);
     }
     let kind = BoundKind::parse(&kind).ok_or_else(|| {
-        vec![Cause::not_supported(format!("{FIELD}.kind"), &json!(kind), &["Pod", "Secret"])]
+        vec![Cause::not_supported(
+            format!("{FIELD}.kind"),
+            &json!(kind),
+            &["Pod", "Secret", "Node"],
+        )]
     })?;
     Ok((kind, ObjectRef { name, uid }))
 }

@@ -45,6 +45,7 @@ pub trait Accounts: Send + Sync {
 pub enum BoundKind {
     Pod,
     Secret,
+    Node,
 }
 
 impl BoundKind {
@@ -52,6 +53,7 @@ impl BoundKind {
         match self {
             Self::Pod => "Pod",
             Self::Secret => "Secret",
+            Self::Node => "Node",
         }
     }
 
@@ -59,6 +61,7 @@ impl BoundKind {
         match kind {
             "Pod" => Some(Self::Pod),
             "Secret" => Some(Self::Secret),
+            "Node" => Some(Self::Node),
             _ => None,
         }
     }
@@ -91,6 +94,8 @@ pub struct Claims {
 pub struct KubernetesClaims {
     pub namespace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<ObjectRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<ObjectRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<ObjectRef>,
@@ -99,8 +104,9 @@ pub struct KubernetesClaims {
 
 impl Claims {
     pub fn bound(&self) -> Option<(BoundKind, &ObjectRef)> {
-        let pod = self.kubernetes.pod.as_ref().map(|pod| (BoundKind::Pod, pod));
-        pod.or_else(|| self.kubernetes.secret.as_ref().map(|it| (BoundKind::Secret, it)))
+        let KubernetesClaims { pod, secret, node, .. } = &self.kubernetes;
+        let kinds = [(BoundKind::Pod, pod), (BoundKind::Secret, secret), (BoundKind::Node, node)];
+        kinds.into_iter().find_map(|(kind, object)| Some((kind, object.as_ref()?)))
     }
 
     /// The identity behind the claims, if the account and the bound object still exist.
@@ -247,12 +253,10 @@ impl Signer {
     }
 
     fn claims(&self, spec: &TokenSpec<'_>, now: Timestamp) -> Claims {
-        let (mut pod, mut secret) = (None, None);
-        match &spec.bound {
-            Some((BoundKind::Pod, object)) => pod = Some(object.clone()),
-            Some((BoundKind::Secret, object)) => secret = Some(object.clone()),
-            None => {}
-        }
+        let bound_as = |wanted: BoundKind| match &spec.bound {
+            Some((kind, object)) if *kind == wanted => Some(object.clone()),
+            _ => None,
+        };
         let audiences =
             if spec.audiences.is_empty() { &self.audiences[..] } else { spec.audiences };
         let lifetime = SignedDuration::from_secs(spec.lifetime_s.clamp(1, MAX_LIFETIME_S));
@@ -264,8 +268,9 @@ impl Signer {
             jti: uuid::Uuid::new_v4().to_string(),
             kubernetes: KubernetesClaims {
                 namespace: spec.namespace.to_owned(),
-                pod,
-                secret,
+                node: bound_as(BoundKind::Node),
+                pod: bound_as(BoundKind::Pod),
+                secret: bound_as(BoundKind::Secret),
                 serviceaccount: ObjectRef { name: spec.name.to_owned(), uid: spec.uid.to_owned() },
             },
             nbf: now.as_second(),

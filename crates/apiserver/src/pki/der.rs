@@ -116,17 +116,15 @@ fn elements(mut input: &[u8]) -> Option<Vec<&[u8]>> {
 /// PEM with lines of 64 characters.
 pub(super) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    let mut rest = text.as_str();
+    let (mut lines, mut rest) = (vec![format!("-----BEGIN {label}-----")], text.as_str());
     while !rest.is_empty() {
         // Base64 is ASCII, so every position is a character boundary.
         let (line, more) = rest.split_at(rest.len().min(64));
-        out.push_str(line);
-        out.push('\n');
+        lines.push(line.to_owned());
         rest = more;
     }
-    out.push_str(&format!("-----END {label}-----\n"));
-    out
+    lines.push(format!("-----END {label}-----\n"));
+    lines.join("\n")
 }
 
 #[cfg(test)]

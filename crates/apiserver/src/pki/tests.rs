@@ -124,11 +124,12 @@ fn a_first_start_cut_off_anywhere_is_completed() {
         for name in &order[..written] {
             put(dir.path(), name, &read(whole.path(), name));
         }
-        put(dir.path(), "ca.crt.new", "half");
+        put(dir.path(), ".durable-7.tmp", "half");
         Pki::open_at(dir.path(), &[], at(0)).unwrap();
         for name in order.iter().take(written) {
             assert_eq!(read(dir.path(), name), read(whole.path(), name), "{name}");
         }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), order.len());
     }
 }
 
@@ -139,8 +140,10 @@ fn a_damaged_leaf_says_how_to_get_a_new_one() {
     put(dir.path(), "server.crt", "noise");
     let error = Pki::open_at(dir.path(), &[], at(0)).unwrap_err().to_string();
     assert!(error.contains("server.crt") && error.contains("Remove it"), "{error}");
-    std::fs::remove_file(dir.path().join("server.crt")).unwrap();
-    Pki::open_at(dir.path(), &[], at(0)).unwrap();
+    for lost in ["server.crt", "server.key", "admin.key"] {
+        std::fs::remove_file(dir.path().join(lost)).unwrap();
+        Pki::open_at(dir.path(), &[], at(0)).unwrap();
+    }
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn the_handshake_takes_our_clients_no_certificate_and_nobody_elses() {
         assert_eq!(handshake(&pki, None, host), Ok(None), "{host}");
     }
     assert!(handshake(&pki, None, "elsewhere.example").is_err());
-    let hour = Duration::from_secs(3600);
+    let hour = Duration::from_hours(1);
     let ours = pki.issue_client("ada", &["dev", "ops"], hour).unwrap();
     let seen = handshake(&pki, Some(&ours), "localhost").unwrap().unwrap();
     let user = crate::auth::certificate::user(&seen, Timestamp::now()).unwrap();

@@ -4,6 +4,8 @@
 
 use jiff::Timestamp;
 use objects::managed::{self, Writer};
+use objects::meta::FinalizerRule;
+use objects::names::NameRule;
 use objects::{crd, defaults, kinds, meta, validate};
 use serde_json::{Map, Value, json};
 
@@ -13,7 +15,7 @@ use crate::registry::{Origin, Resource};
 
 /// Which endpoint a change came through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
+pub(crate) enum Endpoint {
     Main,
     Status,
     /// `/scale` writes the main object on behalf of a scaler.
@@ -33,19 +35,19 @@ impl Endpoint {
     }
 }
 
-pub fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
     }
     value.as_object_mut().expect("it was just made an object")
 }
 
-pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     let metadata = object_mut(object).entry("metadata").or_insert_with(|| json!({}));
     object_mut(metadata)
 }
 
-pub fn metadata_text<'a>(object: &'a Value, member: &str) -> &'a str {
+pub(crate) fn metadata_text<'a>(object: &'a Value, member: &str) -> &'a str {
     object
         .get("metadata")
         .and_then(|metadata| metadata.get(member))
@@ -53,23 +55,27 @@ pub fn metadata_text<'a>(object: &'a Value, member: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-pub fn subject(resource: &Resource, name: &str) -> Subject {
+pub(crate) fn subject(resource: &Resource, name: &str) -> Subject {
     Subject::new(&resource.group, &resource.plural, name)
 }
 
-pub fn invalid(resource: &Resource, name: &str, causes: &[objects::cause::Cause]) -> Failure {
+pub(crate) fn invalid(
+    resource: &Resource,
+    name: &str,
+    causes: &[objects::cause::Cause],
+) -> Failure {
     Failure::invalid(Subject::new(&resource.group, &resource.kind, name), causes)
 }
 
 /// Who writes, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Author<'a> {
+pub(crate) struct Author<'a> {
     pub manager: &'a str,
     pub now: Timestamp,
 }
 
 /// Makes a decoded body the object that will be stored. The name is already final.
-pub fn new_object(
+pub(crate) fn new_object(
     resource: &Resource,
     namespace: Option<&str>,
     object: &mut Value,
@@ -89,9 +95,7 @@ pub fn new_object(
         metadata_mut(object).insert("generation".into(), 1.into());
     }
     normalise(resource, object, None);
-    if resource.has_status() {
-        kinds::reset_for_main(resource.built_in(), object, None);
-    }
+    reset_for_main(resource, object, None);
     match track {
         Track::Update => {
             managed::track_update(
@@ -108,7 +112,7 @@ pub fn new_object(
 
 /// Has field ownership been settled already?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Track {
+pub(crate) enum Track {
     /// An ordinary write: changed fields become the writer's.
     Update,
     /// Server-side apply has written `managedFields` itself.
@@ -116,7 +120,7 @@ pub enum Track {
 }
 
 /// Makes `new` the successor of `old`. Returns whether anything changed.
-pub fn changed_object(
+pub(crate) fn changed_object(
     resource: &Resource,
     endpoint: Endpoint,
     old: &Value,
@@ -127,10 +131,8 @@ pub fn changed_object(
     meta::carry_over(old, new);
     match endpoint {
         Endpoint::Status => kinds::reset_for_status(new, old),
-        Endpoint::Main | Endpoint::Scale if resource.has_status() => {
-            kinds::reset_for_main(resource.built_in(), new, Some(old));
-        }
-        Endpoint::Main | Endpoint::Scale | Endpoint::Finalize => {}
+        Endpoint::Main | Endpoint::Scale => reset_for_main(resource, new, Some(old)),
+        Endpoint::Finalize => {}
     }
     normalise(resource, new, Some(old));
     if counts_generations(resource) && differs_beyond_metadata(resource, old, new) {
@@ -155,7 +157,16 @@ pub fn changed_object(
     Ok(true)
 }
 
-pub fn writer<'a>(
+/// The main endpoint does not write what the status endpoint writes.
+fn reset_for_main(resource: &Resource, new: &mut Value, old: Option<&Value>) {
+    match &resource.origin {
+        Origin::BuiltIn(kind) => kinds::reset_for_main(kind, new, old),
+        Origin::Custom(custom) if custom.version.status => kinds::reset_custom(new, old),
+        Origin::Custom(_) => {}
+    }
+}
+
+pub(crate) fn writer<'a>(
     resource: &'a Resource,
     author: Author<'a>,
     endpoint: Endpoint,
@@ -170,7 +181,7 @@ pub fn writer<'a>(
 }
 
 /// Nulls out, defaults in: the same for bodies, patches and objects read under a newer schema.
-pub fn normalise(resource: &Resource, object: &mut Value, old: Option<&Value>) {
+pub(crate) fn normalise(resource: &Resource, object: &mut Value, old: Option<&Value>) {
     defaults::drop_nulls(&resource.node, object);
     match &resource.origin {
         Origin::BuiltIn(kind) => {
@@ -208,11 +219,11 @@ fn differs_beyond_metadata(resource: &Resource, old: &Value, new: &Value) -> boo
 
 /// Every rule about the finished object.
 fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
-    let (name_rule, qualified) = match &resource.origin {
-        Origin::BuiltIn(kind) => (kind.name_rule, true),
-        Origin::Custom(_) => (meta::NameRule::DnsSubdomain, false),
+    let (name_rule, finalizers) = match &resource.origin {
+        Origin::BuiltIn(kind) => (kind.name_rule, FinalizerRule::Qualified),
+        Origin::Custom(_) => (NameRule::Subdomain, FinalizerRule::Any),
     };
-    let mut causes = meta::validate(object, name_rule, qualified);
+    let mut causes = meta::validate(object, name_rule, finalizers, "metadata");
     if let Some(old) = old {
         causes.extend(meta::validate_update(old, object));
     }
@@ -235,16 +246,12 @@ fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(),
 }
 
 /// Nothing holds a deleted object any more: no finalizers, no grace period still running.
-pub fn is_released(resource: &Resource, object: &Value) -> bool {
-    let empty = |pointer: &str| {
-        object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty)
-    };
-    let grace = object
-        .pointer("/metadata/deletionGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    let namespace_held = resource.kind == "Namespace"
-        && resource.group.is_empty()
-        && !empty("/spec/finalizers");
+pub(crate) fn is_released(resource: &Resource, object: &Value) -> bool {
+    let empty =
+        |pointer: &str| object.pointer(pointer).and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let grace =
+        object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let namespace_held =
+        resource.kind == "Namespace" && resource.group.is_empty() && !empty("/spec/finalizers");
     empty("/metadata/finalizers") && grace == 0 && !namespace_held
 }

@@ -21,17 +21,12 @@ const NAME_TRIES: usize = 8;
 /// How often a create may be overtaken by changes of its namespace.
 const RACE_TRIES: usize = 16;
 
-pub async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
+pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let options = WriteOptions::parse(&call.query, &call.headers)?;
     let mut warnings = Vec::new();
-    let object = decode::object(
-        resource,
-        &call.headers,
-        &call.body,
-        options.validation,
-        &mut warnings,
-    )?;
+    let object =
+        decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
     if let Some(name) = &call.path.name {
         let given = admit::metadata_text(&object, "name");
         if !given.is_empty() && given != name {
@@ -50,13 +45,13 @@ pub async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
     Ok(view::with_warnings(response, &warnings))
 }
 
-pub fn name_mismatch(body: &str, path: &str) -> Failure {
+pub(crate) fn name_mismatch(body: &str, path: &str) -> Failure {
     Failure::bad_request(format!(
         "the name of the object ({body}) does not match the name on the URL ({path})"
     ))
 }
 
-pub fn namespace_mismatch(body: &str, path: &str) -> Failure {
+pub(crate) fn namespace_mismatch(body: &str, path: &str) -> Failure {
     Failure::bad_request(format!(
         "the namespace of the provided object does not match the namespace sent on the request \
          ({body}, {path})"
@@ -64,7 +59,7 @@ pub fn namespace_mismatch(body: &str, path: &str) -> Failure {
 }
 
 /// Stores a new object and returns it in the version of the call.
-pub async fn create_object(
+pub(crate) async fn create_object(
     server: &Server,
     call: &Call,
     options: &WriteOptions,
@@ -114,10 +109,9 @@ fn check_placement(call: &Call, object: &Value) -> Result<(), Failure> {
 
 fn generate(base: &str) -> String {
     let mut random = rand::rng();
-    let alphabet: Vec<char> = names::SUFFIX_ALPHABET.chars().collect();
-    let suffix: String = (0..5)
-        .filter_map(|_| alphabet.get(random.random_range(0..alphabet.len())))
-        .collect();
+    let alphabet = names::SUFFIX_ALPHABET;
+    let letter = |_| alphabet.get(random.random_range(0..alphabet.len())).copied().map(char::from);
+    let suffix: String = (0..names::SUFFIX_LEN).filter_map(letter).collect();
     names::generated(base, &suffix)
 }
 
@@ -156,7 +150,7 @@ async fn insert(
 
 /// What must still be as it is at the moment of the commit: the namespace exists and stays, and
 /// so does the definition of the type.
-pub fn pins(
+pub(crate) fn pins(
     server: &Server,
     resource: &Resource,
     namespace: Option<&str>,
@@ -177,10 +171,8 @@ pub fn pins(
     }
     if resource.custom().is_some() {
         let definition = format!("{}.{}", resource.plural, resource.group);
-        let found = server
-            .store
-            .get(definitions::ID, "", &definition)
-            .ok_or_else(Failure::no_such_path)?;
+        let found =
+            server.store.get(definitions::ID, "", &definition).ok_or_else(Failure::no_such_path)?;
         if found.meta.deleting {
             return Err(Failure::forbidden(
                 "create not allowed while custom resource definition is terminating",

@@ -12,14 +12,14 @@ use crate::registry::Resource;
 
 /// A decoded body and what is doubtful about it.
 #[derive(Debug)]
-pub struct Decoded {
+pub(crate) struct Decoded {
     pub value: Value,
     /// Members given twice, as paths.
     pub duplicates: Vec<String>,
 }
 
 /// Any JSON, YAML or protobuf body.
-pub fn body(headers: &HeaderMap, bytes: &[u8], protobuf: bool) -> Result<Decoded, Failure> {
+pub(crate) fn body(headers: &HeaderMap, bytes: &[u8], protobuf: bool) -> Result<Decoded, Failure> {
     let form = negotiate::body_form(headers, protobuf)?;
     if bytes.is_empty() {
         return Err(Failure::bad_request("the request has no body"));
@@ -45,7 +45,7 @@ pub fn body(headers: &HeaderMap, bytes: &[u8], protobuf: bool) -> Result<Decoded
 }
 
 /// A body that is one object of `resource`. Warnings for doubtful members are added.
-pub fn object(
+pub(crate) fn object(
     resource: &Resource,
     headers: &HeaderMap,
     bytes: &[u8],
@@ -60,7 +60,7 @@ pub fn object(
 }
 
 /// Checks JSON types and removes what the type does not know.
-pub fn shape(
+pub(crate) fn shape(
     resource: &Resource,
     value: &mut Value,
     duplicates: Vec<String>,
@@ -72,15 +72,14 @@ pub fn shape(
             validate::types(&resource.node, value)
                 .map_err(|error| cannot_be_handled(resource, &error.to_string()))?;
             if let Some(text) = objects::kinds::decode_errors(kind, value) {
-                return Err(cannot_be_handled(resource, &text));
+                return Err(Failure::bad_request(text));
             }
         }
         None => {
             let nothing = Value::Object(serde_json::Map::new());
             let metadata = value.get("metadata").filter(|m| !m.is_null()).unwrap_or(&nothing);
-            validate::types(&objects::builtin::object_meta(), metadata).map_err(|error| {
-                cannot_be_handled(resource, &format!("metadata: {error}"))
-            })?;
+            validate::types(&objects::builtin::object_meta(), metadata)
+                .map_err(|error| cannot_be_handled(resource, &format!("metadata: {error}")))?;
         }
     }
     let unknown = prune::prune(&resource.node, value);
@@ -123,7 +122,7 @@ fn cannot_be_handled(resource: &Resource, why: &str) -> Failure {
 }
 
 /// Built-in bodies may leave out kind and apiVersion, custom resources may not.
-pub fn check_kind(resource: &Resource, value: &mut Value) -> Result<(), Failure> {
+pub(crate) fn check_kind(resource: &Resource, value: &mut Value) -> Result<(), Failure> {
     let Some(members) = value.as_object_mut() else {
         return Err(Failure::bad_request("the body is not a JSON object"));
     };

@@ -25,13 +25,13 @@ const PARALLEL_DELETES: usize = 64;
 /// How long a scheduled pod may take to stop.
 const POD_GRACE_SECONDS: i64 = 30;
 /// Keeps a definition until its objects are gone.
-pub const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-pub const ORPHAN: &str = "orphan";
-pub const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// What a delete request does to an object.
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It goes now.
     Remove,
     /// It stays, marked; this is its new state.
@@ -42,7 +42,7 @@ pub enum Outcome {
 
 /// What of a type matters for its deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Habit {
+pub(crate) enum Habit {
     Plain,
     Namespace,
     Pod,
@@ -50,7 +50,7 @@ pub enum Habit {
 }
 
 impl Habit {
-    pub fn of(resource: &Resource) -> Self {
+    pub(crate) fn of(resource: &Resource) -> Self {
         match (resource.group.as_str(), resource.kind.as_str()) {
             ("", "Namespace") => Self::Namespace,
             ("", "Pod") => Self::Pod,
@@ -61,7 +61,7 @@ impl Habit {
 }
 
 /// The deletion policy.
-pub fn decide(
+pub(crate) fn decide(
     habit: Habit,
     counts_generations: bool,
     object: &Value,
@@ -166,12 +166,12 @@ fn mark(
 }
 
 /// What became of an object.
-pub enum Deleted {
+pub(crate) enum Deleted {
     Gone(std::sync::Arc<Stored>),
     Marked(Value),
 }
 
-pub async fn delete(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
+pub(crate) async fn delete(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let options = delete_options(call)?;
     let key = resource.key(call.namespace(), name);
@@ -213,7 +213,7 @@ fn delete_options(call: &Call) -> Result<DeleteOptions, Failure> {
 }
 
 /// Deletes one object, whoever asks: a client, the garbage collector, a namespace that goes.
-pub async fn delete_object(
+pub(crate) async fn delete_object(
     server: &Server,
     resource: &Resource,
     key: &Key,
@@ -226,18 +226,17 @@ pub async fn delete_object(
         check_protected(resource, &key.name)?;
         let object = view::value(resource, &stored)?;
         let counts = stored.meta.generation.is_some();
-        let (change, marked) =
-            match decide(Habit::of(resource), counts, &object, options, now) {
-                Outcome::Keep => return Ok(Deleted::Marked(object)),
-                Outcome::Remove => (Change::Delete(view::to_stored(resource, object)), false),
-                Outcome::Mark(object) => {
-                    let object = server.mark_definition(resource, *object, now);
-                    if options.dry_run {
-                        return Ok(Deleted::Marked(object));
-                    }
-                    (Change::Put(view::to_stored(resource, object)), true)
+        let (change, marked) = match decide(Habit::of(resource), counts, &object, options, now) {
+            Outcome::Keep => return Ok(Deleted::Marked(object)),
+            Outcome::Remove => (Change::Delete(view::to_stored(resource, object)), false),
+            Outcome::Mark(object) => {
+                let object = server.mark_definition(resource, *object, now);
+                if options.dry_run {
+                    return Ok(Deleted::Marked(object));
                 }
-            };
+                (Change::Put(view::to_stored(resource, object)), true)
+            }
+        };
         if options.dry_run {
             return Ok(Deleted::Gone(stored));
         }
@@ -293,7 +292,7 @@ fn check_protected(resource: &Resource, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-pub async fn delete_collection(server: &Server, call: &Call) -> Result<Response, Failure> {
+pub(crate) async fn delete_collection(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let options = delete_options(call)?;
     let selection = Selection::parse(resource, &call.query)?;
@@ -306,15 +305,16 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Response,
 }
 
 /// Deletes many objects side by side. The first real failure is returned, after all were tried.
-pub async fn delete_all(
+pub(crate) async fn delete_all(
     server: &Server,
     resource: &Resource,
     items: &[std::sync::Arc<Stored>],
     options: &DeleteOptions,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let results: Vec<Result<Deleted, Failure>> = futures::stream::iter(items)
-        .map(|one| delete_object(server, resource, &one.key, options, now))
+    let keys: Vec<Key> = items.iter().map(|one| one.key.clone()).collect();
+    let results: Vec<Result<Deleted, Failure>> = futures::stream::iter(keys)
+        .map(|key| async move { delete_object(server, resource, &key, options, now).await })
         .buffer_unordered(PARALLEL_DELETES)
         .collect()
         .await;
@@ -365,8 +365,7 @@ mod tests {
         for (policy, finalizer) in
             [(Propagation::Orphan, ORPHAN), (Propagation::Foreground, FOREGROUND)]
         {
-            let options =
-                DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() };
+            let options = DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() };
             let object = marked(plain(&object, &options));
             assert_eq!(object["metadata"]["finalizers"], json!([finalizer]));
         }
@@ -387,8 +386,7 @@ mod tests {
     #[test]
     fn a_namespace_waits_for_its_contents() {
         let namespace = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}});
-        let outcome =
-            decide(Habit::Namespace, false, &namespace, &DeleteOptions::default(), now());
+        let outcome = decide(Habit::Namespace, false, &namespace, &DeleteOptions::default(), now());
         let namespace = marked(outcome);
         assert_eq!(namespace["status"]["phase"], "Terminating");
     }

@@ -1,18 +1,18 @@
 //! The verbs of the resource API. Each file is one verb; all of them work on a [`Call`] and the
 //! [`Server`](crate::server::Server), and none of them knows about sockets or credentials.
 
-pub mod admit;
-pub mod create;
-pub mod decode;
-pub mod delete;
-pub mod options;
-pub mod read;
-pub mod reviews;
-pub mod scale;
-pub mod select;
-pub mod update;
-pub mod view;
-pub mod watch;
+pub(crate) mod admit;
+pub(crate) mod create;
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod options;
+pub(crate) mod read;
+pub(crate) mod reviews;
+pub(crate) mod scale;
+pub(crate) mod select;
+pub(crate) mod update;
+pub(crate) mod view;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 

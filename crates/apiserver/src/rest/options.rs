@@ -9,7 +9,7 @@ use crate::request::Query;
 
 /// What to do with members a type does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldValidation {
+pub(crate) enum FieldValidation {
     Strict,
     Warn,
     Ignore,
@@ -17,7 +17,7 @@ pub enum FieldValidation {
 
 /// Options of create, update and patch.
 #[derive(Debug, Clone)]
-pub struct WriteOptions {
+pub(crate) struct WriteOptions {
     pub dry_run: bool,
     pub validation: FieldValidation,
     /// Who owns the fields this write sets.
@@ -30,7 +30,7 @@ pub struct WriteOptions {
 const MAX_MANAGER_BYTES: usize = 128;
 
 impl WriteOptions {
-    pub fn parse(query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
+    pub(crate) fn parse(query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
         let validation = match query.get("fieldValidation") {
             Some("Strict") => FieldValidation::Strict,
             None | Some("Warn") => FieldValidation::Warn,
@@ -91,20 +91,20 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
     Ok(dry)
 }
 
-pub fn invalid_options(kind: &str, causes: &[Cause]) -> Failure {
+pub(crate) fn invalid_options(kind: &str, causes: &[Cause]) -> Failure {
     Failure::invalid(Subject::new("meta.k8s.io", kind, ""), causes)
 }
 
 /// What happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
+pub(crate) enum Propagation {
     Orphan,
     Background,
     Foreground,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct DeleteOptions {
+pub(crate) struct DeleteOptions {
     pub dry_run: bool,
     pub propagation: Option<Propagation>,
     pub grace_period_seconds: Option<i64>,
@@ -114,7 +114,7 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// The body wins over the query where both speak.
-    pub fn parse(query: &Query, body: Option<&Value>) -> Result<Self, Failure> {
+    pub(crate) fn parse(query: &Query, body: Option<&Value>) -> Result<Self, Failure> {
         let empty = Value::Null;
         let body = body.unwrap_or(&empty);
         if !body.is_null() && !body.is_object() {
@@ -128,9 +128,10 @@ impl DeleteOptions {
         };
         let in_body = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
         let dry = dry_run(in_body.filter_map(Value::as_str).chain(query.all("dryRun")))?;
-        let orphan = body.get("orphanDependents").and_then(Value::as_bool).or_else(|| {
-            query.get("orphanDependents").map(|text| matches!(text, "true" | "1"))
-        });
+        let orphan = body
+            .get("orphanDependents")
+            .and_then(Value::as_bool)
+            .or_else(|| query.get("orphanDependents").map(|text| matches!(text, "true" | "1")));
         let grace = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
             Some(grace) => Some(grace),
             None => query.integer("gracePeriodSeconds")?,

@@ -19,14 +19,14 @@ const FUTURE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// A `resourceVersion` query parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revision {
+pub(crate) enum Revision {
     Newest,
     Any,
     At(u64),
 }
 
 impl Revision {
-    pub fn parse(text: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Failure> {
         match text {
             None => Ok(Self::Newest),
             Some("0") => Ok(Self::Any),
@@ -39,7 +39,7 @@ impl Revision {
     }
 }
 
-pub async fn get(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
+pub(crate) async fn get(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let row = RowObject::parse(call.query.get("includeObject"))?;
     if let Revision::At(revision) = Revision::parse(call.query.get("resourceVersion"))? {
@@ -50,7 +50,7 @@ pub async fn get(server: &Server, call: &Call, name: &str) -> Result<Response, F
 }
 
 /// The stored object or 404.
-pub fn find(
+pub(crate) fn find(
     server: &Server,
     resource: &Resource,
     namespace: Option<&str>,
@@ -63,7 +63,7 @@ pub fn find(
 }
 
 /// Waits a little for a revision this server has not reached.
-pub async fn reach(server: &Server, revision: u64) -> Result<(), Failure> {
+pub(crate) async fn reach(server: &Server, revision: u64) -> Result<(), Failure> {
     if server.store.wait_for(revision, FUTURE_PATIENCE).await {
         return Ok(());
     }
@@ -78,7 +78,7 @@ struct Page {
     limit: Option<usize>,
 }
 
-pub async fn list(server: &Server, call: &Call) -> Result<Response, Failure> {
+pub(crate) async fn list(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let selection = Selection::parse(resource, &call.query)?;
     let row = RowObject::parse(call.query.get("includeObject"))?;

@@ -13,7 +13,7 @@ use crate::negotiate::{Answer, Shape};
 use crate::server::Server;
 
 /// `POST` of one of the review kinds: the body comes back with a status.
-pub fn answer(server: &Server, call: &Call) -> Result<Response, Failure> {
+pub(crate) fn answer(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let mut body = if call.body.is_empty() {
         json!({})
@@ -48,7 +48,7 @@ fn respond(call: &Call, body: &Value) -> Result<Response, Failure> {
 }
 
 /// `POST …/serviceaccounts/NAME/token`
-pub fn token(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
+pub(crate) fn token(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let account = read::find(server, resource, call.namespace(), name)?;
     let mut body = if call.body.is_empty() {

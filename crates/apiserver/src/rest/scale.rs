@@ -3,7 +3,8 @@
 use axum::response::Response;
 use http::StatusCode;
 use objects::crd::Scale;
-use objects::{jsonpath, patch};
+use objects::jsonpath::Path;
+use objects::patch;
 use serde_json::{Value, json};
 
 use super::admit::{self, Endpoint};
@@ -13,7 +14,12 @@ use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm, Shape};
 use crate::server::Server;
 
-pub fn get(server: &Server, call: &Call, name: &str, paths: &Scale) -> Result<Response, Failure> {
+pub(crate) fn get(
+    server: &Server,
+    call: &Call,
+    name: &str,
+    paths: &Scale,
+) -> Result<Response, Failure> {
     let stored = read::find(server, &call.resource, call.namespace(), name)?;
     let object = view::value(&call.resource, &stored)?;
     respond(call, &scale_of(&object, paths))
@@ -30,9 +36,8 @@ fn respond(call: &Call, scale: &Value) -> Result<Response, Failure> {
 
 /// The `Scale` of an object.
 fn scale_of(object: &Value, paths: &Scale) -> Value {
-    let number = |path: &str| {
-        jsonpath::get(object, path).and_then(Value::as_i64).unwrap_or(0)
-    };
+    let at = |path: &str| Path::parse(path).ok().and_then(|path| path.get(object).cloned());
+    let number = |path: &str| at(path).and_then(|value| value.as_i64()).unwrap_or(0);
     let mut metadata = json!({});
     for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.get("metadata").and_then(|metadata| metadata.get(member)) {
@@ -41,14 +46,16 @@ fn scale_of(object: &Value, paths: &Scale) -> Value {
     }
     let mut status = json!({"replicas": number(&paths.status_path)});
     let selector = match &paths.selector_path {
-        Some(path) => jsonpath::get(object, path).and_then(Value::as_str).map(str::to_owned),
-        None => object.pointer("/spec/selector/matchLabels").and_then(Value::as_object).map(|all| {
-            let pairs: Vec<String> = all
-                .iter()
-                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-                .collect();
-            pairs.join(",")
-        }),
+        Some(path) => at(path).and_then(|value| value.as_str().map(str::to_owned)),
+        None => {
+            object.pointer("/spec/selector/matchLabels").and_then(Value::as_object).map(|all| {
+                let pairs: Vec<String> = all
+                    .iter()
+                    .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+                    .collect();
+                pairs.join(",")
+            })
+        }
     };
     if let Some(selector) = selector {
         status["selector"] = selector.into();
@@ -62,7 +69,7 @@ fn scale_of(object: &Value, paths: &Scale) -> Value {
     })
 }
 
-pub async fn put(
+pub(crate) async fn put(
     server: &Server,
     call: &Call,
     name: &str,
@@ -72,7 +79,7 @@ pub async fn put(
     write(server, call, name, paths, |_| Ok(body.clone())).await
 }
 
-pub async fn patch(
+pub(crate) async fn patch(
     server: &Server,
     call: &Call,
     name: &str,
@@ -112,19 +119,15 @@ async fn write(
         if !version.is_empty() {
             admit::metadata_mut(object).insert("resourceVersion".into(), version.into());
         }
-        jsonpath::set(object, &paths.spec_path, replicas.into())
-            .map_err(|error| Failure::internal(error.to_string()))
+        let path = Path::parse(&paths.spec_path).map_err(Failure::internal)?;
+        if path.set(object, replicas.into()) {
+            return Ok(());
+        }
+        Err(Failure::internal(format!("{} cannot be set", paths.spec_path)))
     };
-    let object = update::patch_object(
-        server,
-        call,
-        name,
-        Endpoint::Scale,
-        &options,
-        edit,
-        &mut warnings,
-    )
-    .await?;
+    let object =
+        update::patch_object(server, call, name, Endpoint::Scale, &options, edit, &mut warnings)
+            .await?;
     respond(call, &scale_of(&object, paths))
 }
 

@@ -1,7 +1,7 @@
 //! Label and field selectors of one request, matched against stored objects. Names, namespaces and
 //! labels are matched without parsing the object.
 
-use objects::selector::{FieldOp, FieldSelector, LabelSelector};
+use objects::selector::{FieldOperator, FieldSelector, LabelSelector};
 use objects::{fields, prune};
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::request::Query;
 use crate::store::Stored;
 
 #[derive(Debug, Default)]
-pub struct Selection {
+pub(crate) struct Selection {
     labels: Option<LabelSelector>,
     fields: Vec<FieldRule>,
     name: Option<String>,
@@ -25,7 +25,7 @@ struct FieldRule {
 }
 
 impl Selection {
-    pub fn parse(resource: &Resource, query: &Query) -> Result<Self, Failure> {
+    pub(crate) fn parse(resource: &Resource, query: &Query) -> Result<Self, Failure> {
         let labels = match query.get("labelSelector") {
             None => None,
             Some(text) => Some(LabelSelector::parse(text).map_err(|error| {
@@ -40,34 +40,35 @@ impl Selection {
         })?;
         let name = parsed.name().map(str::to_owned);
         let mut rules = Vec::new();
-        for (path, op, value) in parsed.requirements() {
-            if !is_selectable(resource, path) {
-                return Err(Failure::bad_request(format!("field label not supported: {path}")));
+        for one in parsed.requirements() {
+            if !is_selectable(resource, &one.path) {
+                let text = format!("field label not supported: {}", one.path);
+                return Err(Failure::bad_request(text));
             }
             rules.push(FieldRule {
-                path: path.to_owned(),
-                equal: *op == FieldOp::Equal,
-                value: value.to_owned(),
+                path: one.path.clone(),
+                equal: one.operator == FieldOperator::Equal,
+                value: one.value.clone(),
             });
         }
         Ok(Self { labels, fields: rules, name })
     }
 
     /// `metadata.name=X` pins one object; RBAC treats such a list as being about X.
-    pub fn pinned_name(query: &Query) -> Option<String> {
+    pub(crate) fn pinned_name(query: &Query) -> Option<String> {
         let parsed = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
         parsed.name().map(str::to_owned)
     }
 
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_none() && self.fields.is_empty()
     }
 
-    pub fn matches(&self, resource: &Resource, stored: &Stored) -> bool {
+    pub(crate) fn matches(&self, resource: &Resource, stored: &Stored) -> bool {
         let label = |key: &str| {
             let labels = &stored.meta.labels;
             labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)

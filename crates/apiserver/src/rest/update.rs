@@ -25,12 +25,12 @@ use crate::store::{Change, Expected, Stored, Write, WriteError};
 const RACE_TRIES: usize = 32;
 
 /// The result of a change.
-pub struct Changed {
+pub(crate) struct Changed {
     pub object: Value,
     pub created: bool,
 }
 
-pub async fn put(
+pub(crate) async fn put(
     server: &Server,
     call: &Call,
     name: &str,
@@ -39,13 +39,8 @@ pub async fn put(
     let resource = &*call.resource;
     let options = WriteOptions::parse(&call.query, &call.headers)?;
     let mut warnings = Vec::new();
-    let body = decode::object(
-        resource,
-        &call.headers,
-        &call.body,
-        options.validation,
-        &mut warnings,
-    )?;
+    let body =
+        decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
     check_identity(call, name, &body)?;
     let changed = put_object(server, call, name, endpoint, &options, body).await?;
     respond(call, &changed, &warnings)
@@ -104,8 +99,7 @@ async fn put_object(
             }
             let mut body = body.clone();
             admit::metadata_mut(&mut body).remove("resourceVersion");
-            let object =
-                create::create_object(server, call, options, body, Track::Update).await?;
+            let object = create::create_object(server, call, options, body, Track::Update).await?;
             return Ok(Changed { object, created: true });
         };
         let version = admit::metadata_text(&body, "resourceVersion");
@@ -146,7 +140,7 @@ fn check_uid(
     Err(Failure::conflict(admit::subject(resource, name), &why))
 }
 
-pub async fn patch(
+pub(crate) async fn patch(
     server: &Server,
     call: &Call,
     name: &str,
@@ -224,16 +218,15 @@ fn edit(
     };
     result.map_err(|error| match error {
         patch::PatchError::NotAnArray => Failure::bad_request(error.to_string()),
-        patch::PatchError::TooManyOperations { .. } => Failure::too_large(crate::MAX_BODY_BYTES),
+        patch::PatchError::TooManyOperations(_) => Failure::too_large(crate::MAX_BODY_BYTES),
         patch::PatchError::Failed(text) => Failure::unprocessable(format!(
             "the server rejected our request due to an error in our request: {text}"
         )),
-        other => Failure::bad_request(other.to_string()),
     })
 }
 
 /// Changes an object with `edit`, again and again until nobody was faster.
-pub async fn patch_object(
+pub(crate) async fn patch_object(
     server: &Server,
     call: &Call,
     name: &str,
@@ -403,7 +396,7 @@ fn apply_failure(error: &managed::ApplyError) -> Failure {
     match error {
         managed::ApplyError::Conflicts(conflicts) => {
             let causes: Vec<(String, String)> =
-                conflicts.iter().map(|one| (one.field.clone(), one.to_string())).collect();
+                conflicts.iter().map(|one| (one.field.clone(), one.message())).collect();
             Failure::apply_conflict(error.to_string(), &causes)
         }
         managed::ApplyError::Invalid(text) => Failure::bad_request(text.clone()),
@@ -411,7 +404,7 @@ fn apply_failure(error: &managed::ApplyError) -> Failure {
 }
 
 /// One try to write a changed object.
-pub struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     pub server: &'a Server,
     pub call: &'a Call,
     pub name: &'a str,
@@ -422,7 +415,11 @@ pub struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// `Ok(None)`: somebody else was faster.
-    pub async fn write(&self, stored: &Arc<Stored>, mut new: Value) -> Result<Option<Value>, Failure> {
+    pub(crate) async fn write(
+        &self,
+        stored: &Arc<Stored>,
+        mut new: Value,
+    ) -> Result<Option<Value>, Failure> {
         let resource = &*self.call.resource;
         let old = view::value(resource, stored)?;
         let version = admit::metadata_text(&new, "resourceVersion");

@@ -18,7 +18,7 @@ use crate::registry::{Origin, Resource};
 use crate::store::Stored;
 
 /// Can the stored text be sent as it is?
-pub fn is_current(resource: &Resource, stored: &Stored) -> bool {
+pub(crate) fn is_current(resource: &Resource, stored: &Stored) -> bool {
     resource.api_version == resource.stored_as
         && match &resource.origin {
             Origin::BuiltIn(_) => true,
@@ -27,7 +27,7 @@ pub fn is_current(resource: &Resource, stored: &Stored) -> bool {
 }
 
 /// The object as JSON text in the resource's version.
-pub fn text(resource: &Resource, stored: &Stored) -> Result<Bytes, Failure> {
+pub(crate) fn text(resource: &Resource, stored: &Stored) -> Result<Bytes, Failure> {
     if is_current(resource, stored) {
         return Ok(stored.body.clone());
     }
@@ -35,7 +35,7 @@ pub fn text(resource: &Resource, stored: &Stored) -> Result<Bytes, Failure> {
 }
 
 /// The object as a value in the resource's version.
-pub fn value(resource: &Resource, stored: &Stored) -> Result<Value, Failure> {
+pub(crate) fn value(resource: &Resource, stored: &Stored) -> Result<Value, Failure> {
     let mut object = parse(stored)?;
     if !is_current(resource, stored) {
         convert(resource, &mut object);
@@ -69,7 +69,7 @@ fn convert(resource: &Resource, object: &mut Value) {
 }
 
 /// From the form of an API version to the form that is stored.
-pub fn to_stored(resource: &Resource, mut object: Value) -> Value {
+pub(crate) fn to_stored(resource: &Resource, mut object: Value) -> Value {
     if resource.is_events_v1() {
         return objects::event::to_core(&object);
     }
@@ -79,7 +79,7 @@ pub fn to_stored(resource: &Resource, mut object: Value) -> Value {
 
 /// `metadata` of a list answer.
 #[derive(Debug, Clone, Default)]
-pub struct ListMeta {
+pub(crate) struct ListMeta {
     pub revision: u64,
     pub continue_token: Option<String>,
     pub remaining: Option<usize>,
@@ -100,14 +100,14 @@ impl ListMeta {
 
 /// What goes into the `object` member of table rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowObject {
+pub(crate) enum RowObject {
     Metadata,
     Whole,
     Nothing,
 }
 
 impl RowObject {
-    pub fn parse(text: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Failure> {
         match text {
             None | Some("Metadata") => Ok(Self::Metadata),
             Some("Object") => Ok(Self::Whole),
@@ -120,7 +120,7 @@ impl RowObject {
 }
 
 /// A finished answer body with its headers.
-pub fn json_response(code: StatusCode, body: Bytes) -> Response {
+pub(crate) fn json_response(code: StatusCode, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -130,7 +130,7 @@ pub fn json_response(code: StatusCode, body: Bytes) -> Response {
 }
 
 /// Any value in the syntax asked for.
-pub fn respond(code: StatusCode, value: &Value, answer: Answer) -> Response {
+pub(crate) fn respond(code: StatusCode, value: &Value, answer: Answer) -> Response {
     let text = match (answer.syntax, answer.pretty) {
         (Syntax::Yaml, _) => objects::json::encode_yaml(value),
         (Syntax::Json, true) => serde_json::to_string_pretty(value).unwrap_or_default() + "\n",
@@ -145,7 +145,7 @@ pub fn respond(code: StatusCode, value: &Value, answer: Answer) -> Response {
 }
 
 /// One object in the shape asked for.
-pub fn object_response(
+pub(crate) fn object_response(
     resource: &Resource,
     code: StatusCode,
     object: &Value,
@@ -168,7 +168,7 @@ pub fn object_response(
 }
 
 /// A stored object; its text is sent untouched where that is the answer.
-pub fn stored_response(
+pub(crate) fn stored_response(
     resource: &Resource,
     code: StatusCode,
     stored: &Stored,
@@ -183,7 +183,7 @@ pub fn stored_response(
 }
 
 /// A list in the shape asked for.
-pub fn list_response(
+pub(crate) fn list_response(
     resource: &Resource,
     items: &[std::sync::Arc<Stored>],
     meta: &ListMeta,
@@ -249,7 +249,7 @@ fn list_text(
 }
 
 /// Kind, name, labels, owners: nothing of the contents.
-pub fn partial(object: &Value) -> Value {
+pub(crate) fn partial(object: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -258,7 +258,7 @@ pub fn partial(object: &Value) -> Value {
 }
 
 /// A `Table` around rows; watches send the columns only once.
-pub fn table(
+pub(crate) fn table(
     resource: &Resource,
     version: &str,
     meta: &ListMeta,
@@ -276,39 +276,25 @@ pub fn table(
 }
 
 fn columns(resource: &Resource) -> Vec<Value> {
-    let column = |one: &table::Column| {
-        json!({
-            "name": one.name,
-            "type": one.kind,
-            "format": one.format,
-            "description": one.description,
-            "priority": one.priority,
-        })
+    let columns = match &resource.origin {
+        Origin::BuiltIn(kind) => table::columns(kind),
+        Origin::Custom(custom) => table::custom_columns(&custom.columns),
     };
-    match &resource.origin {
-        Origin::BuiltIn(kind) => table::columns(kind).iter().map(column).collect(),
-        Origin::Custom(custom) => {
-            let mut all = vec![column(&table::name_column())];
-            if custom.columns.is_empty() {
-                all.push(column(&table::age_column()));
-            }
-            all.extend(custom.columns.iter().map(|one| column(&one.column)));
-            all
-        }
-    }
+    columns.iter().map(|column| json!(column)).collect()
 }
 
-pub fn table_row(resource: &Resource, object: &Value, now: Timestamp, row: RowObject) -> Value {
+pub(crate) fn table_row(
+    resource: &Resource,
+    object: &Value,
+    now: Timestamp,
+    row: RowObject,
+) -> Value {
     let cells = match &resource.origin {
         Origin::BuiltIn(kind) if resource.is_events_v1() => {
             table::cells(kind, &objects::event::to_core(object), now)
         }
         Origin::BuiltIn(kind) => table::cells(kind, object, now),
-        Origin::Custom(custom) => {
-            let columns: Vec<_> =
-                custom.columns.iter().map(|one| (&one.column, &one.path)).collect();
-            table::custom_cells(&columns, object, now)
-        }
+        Origin::Custom(custom) => table::custom_cells(&custom.columns, object, now),
     };
     match row {
         RowObject::Nothing => json!({"cells": cells}),
@@ -318,7 +304,7 @@ pub fn table_row(resource: &Resource, object: &Value, now: Timestamp, row: RowOb
 }
 
 /// Adds `Warning` headers; control characters would break the header.
-pub fn with_warnings(mut response: Response, warnings: &[String]) -> Response {
+pub(crate) fn with_warnings(mut response: Response, warnings: &[String]) -> Response {
     for warning in warnings {
         let clean: String = warning
             .chars()
@@ -333,7 +319,12 @@ pub fn with_warnings(mut response: Response, warnings: &[String]) -> Response {
 }
 
 /// `Status: Success` of a finished deletion.
-pub fn deleted_response(resource: &Resource, name: &str, uid: &str, answer: Answer) -> Response {
+pub(crate) fn deleted_response(
+    resource: &Resource,
+    name: &str,
+    uid: &str,
+    answer: Answer,
+) -> Response {
     let mut details = json!({"name": name, "kind": resource.plural, "uid": uid});
     if !resource.group.is_empty() {
         details["group"] = resource.group.as_str().into();

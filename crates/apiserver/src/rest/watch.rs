@@ -48,7 +48,7 @@ enum Start {
     Snapshot { end_mark: bool },
 }
 
-pub fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failure> {
+pub(crate) fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failure> {
     let resource = &call.resource;
     let selection = match &call.path.name {
         None => Selection::parse(resource, &call.query)?,
@@ -140,9 +140,7 @@ fn start(call: &Call) -> Result<Start, Failure> {
         }
     }
     Ok(match (initial, revision) {
-        (Some("true" | "1"), _) => {
-            Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") }
-        }
+        (Some("true" | "1"), _) => Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") },
         (_, Revision::At(revision)) => Start::After(revision),
         (Some(_), Revision::Newest | Revision::Any) => Start::Now,
         (None, Revision::Newest | Revision::Any) => Start::Snapshot { end_mark: false },
@@ -150,7 +148,8 @@ fn start(call: &Call) -> Result<Start, Failure> {
 }
 
 fn timeout(call: &Call) -> Result<Duration, Failure> {
-    let asked = call.query.integer("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+    let asked =
+        call.query.integer("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
     let seconds = match asked {
         Some(seconds) if seconds > 0 => seconds.min(MAX_TIMEOUT_SECONDS),
         // Random, so that the watches of one moment do not all come back at one moment.
@@ -292,9 +291,7 @@ impl Stream {
             (false, false) => None,
             (false, true) => Some(self.lines.object("ADDED", &event.object, now)),
             (true, true) => Some(self.lines.event(event, now)),
-            (true, false) if event.kind == EventKind::Delete => {
-                Some(self.lines.event(event, now))
-            }
+            (true, false) if event.kind == EventKind::Delete => Some(self.lines.event(event, now)),
             (true, false) => {
                 let previous = event.previous.as_ref()?;
                 Some(self.lines.left(previous, event.revision, now))
@@ -318,8 +315,8 @@ impl Lines {
             (EventKind::Put, true) => "ADDED",
             (EventKind::Put, false) => "MODIFIED",
         };
-        let shared = self.answer.shape == Shape::Whole
-            && view::is_current(&self.resource, &event.object);
+        let shared =
+            self.answer.shape == Shape::Whole && view::is_current(&self.resource, &event.object);
         if shared {
             // All watchers of the stored form send the same bytes: encode them once.
             return event.line(|event| raw_line(kind, &event.object.body));

@@ -26,11 +26,12 @@ pub(super) const META_DIGEST: &str = "digest";
 /// the limit when it was longer.
 const CHECKPOINT_PAGES: u32 = 1000;
 const WAL_LIMIT_BYTES: u32 = 8 << 20;
-/// Free pages are given back once there are this many, a few with each look.
+/// Free pages are given back once there are this many, some with each look: half a mebibyte is
+/// moved in about a millisecond.
 const FREE_PAGES: i64 = 512;
-const VACUUM_PAGES: u32 = 64;
-/// One in this many commits looks for free pages.
-const VACUUM_EVERY: u32 = 16;
+const VACUUM_PAGES: u32 = 128;
+/// How many commits lie between two looks.
+const VACUUM_EVERY: u32 = 8;
 
 /// What all rows together must add up to: a row that is missing, or is there in an older version,
 /// does not go unnoticed.
@@ -113,13 +114,29 @@ impl Disk {
         revision: u64,
         totals: Totals,
     ) -> Result<(), CommitError> {
+        match self.attempt(rows, revision, totals) {
+            Err(CommitError::Full) if self.shorten_log() => self.attempt(rows, revision, totals),
+            outcome => outcome,
+        }
+    }
+
+    /// The log may hold many versions of a page of which the file needs one, so on a full disk
+    /// there may be room yet.
+    fn shorten_log(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| checkpoint(connection).is_ok())
+    }
+
+    fn attempt(
+        &mut self,
+        rows: &[Row<'_>],
+        revision: u64,
+        totals: Totals,
+    ) -> Result<(), CommitError> {
         let Some(connection) = &self.connection else {
             return Err(CommitError::Unknown(self.gone()));
         };
         self.commits = self.commits.wrapping_add(1);
-        let with_vacuum = self.commits.is_multiple_of(VACUUM_EVERY);
-        let staged = stage(connection, rows, revision, totals)
-            .and_then(|()| if with_vacuum { vacuum_a_little(connection) } else { Ok(()) });
+        let staged = stage(connection, rows, revision, totals);
         #[cfg(test)]
         let staged = staged.and_then(|()| self.options.faults.before_commit());
         let result = staged.and_then(|()| seal(connection));
@@ -133,6 +150,25 @@ impl Disk {
         }
         self.connection = None;
         Err(CommitError::Unknown(error))
+    }
+
+    /// Now and then gives some free pages back to the file system. Apart from the commits, so that
+    /// no write fails because of it.
+    pub(super) fn tidy(&mut self) {
+        if !self.commits.is_multiple_of(VACUUM_EVERY) {
+            return;
+        }
+        let Some(connection) = &self.connection else { return };
+        if let Err(error) = vacuum_a_little(connection) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                path = %self.path.display(),
+                "object store cannot give free space back"
+            );
+            if !is_full(&error) || !connection.is_autocommit() {
+                self.connection = None;
+            }
+        }
     }
 
     fn gone(&self) -> StorageError {
@@ -257,11 +293,15 @@ fn seal(connection: &Connection) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Gives some free pages back inside a transaction that is paid for anyway.
 fn vacuum_a_little(connection: &Connection) -> Result<(), StorageError> {
-    let free: i64 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
+    let free: i64 =
+        connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))?;
     if free > FREE_PAGES {
-        connection.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+        let mut vacuum =
+            connection.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
+        // Each step gives back one page.
+        let mut steps = vacuum.query([])?;
+        while steps.next()?.is_some() {}
     }
     Ok(())
 }
@@ -273,14 +313,14 @@ fn is_full(error: &StorageError) -> bool {
 
 /// Failures on demand, to walk the paths that a healthy disk never takes.
 #[cfg(test)]
-pub(super) mod faults {
+pub(crate) mod faults {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
     use super::StorageError;
 
     #[derive(Debug, Clone, Default)]
-    pub(in crate::store) struct Faults(Arc<Inner>);
+    pub(crate) struct Faults(Arc<Inner>);
 
     #[derive(Debug, Default)]
     struct Inner {
@@ -295,17 +335,17 @@ pub(super) mod faults {
 
     impl Faults {
         /// The next commit happens, but is reported as failed.
-        pub(in crate::store) fn lose_answer(&self) {
+        pub(crate) fn lose_answer(&self) {
             self.0.commit.store(1, Ordering::SeqCst);
         }
 
         /// The next `count` attempts to open the file again fail.
-        pub(in crate::store) fn refuse_reconnects(&self, count: u32) {
+        pub(crate) fn refuse_reconnects(&self, count: u32) {
             self.0.reconnects.store(count, Ordering::SeqCst);
         }
 
         /// The next commit does not happen, and is reported as an I/O error.
-        pub(in crate::store) fn lose_commit(&self) {
+        pub(crate) fn lose_commit(&self) {
             self.0.commit.store(2, Ordering::SeqCst);
         }
 

@@ -55,7 +55,7 @@ pub struct Options {
     /// The largest file, in pages of 4 KiB; unlimited when unset.
     pub max_pages: Option<u32>,
     #[cfg(test)]
-    faults: disk::faults::Faults,
+    pub(crate) faults: disk::faults::Faults,
 }
 
 impl Default for Options {
@@ -113,12 +113,21 @@ pub struct Write {
 }
 
 /// What readers, watchers and the writer share.
-#[derive(Debug)]
 struct Shared {
     state: RwLock<State>,
     /// The newest revision in `state`.
     revision: tokio::sync::watch::Sender<u64>,
     stats: Stats,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.read();
+        f.debug_struct("Shared")
+            .field("revision", &state.revision())
+            .field("objects", &state.total())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Shared {

@@ -1,7 +1,7 @@
 //! From a path to a verified file: lock, create where there is none, check, load.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,14 +35,15 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Disk, Loaded), Ope
     let lock = lock(path)?;
     ensure_file(path)?;
     restrict(path)?;
+    check_header(path)?;
     let sql = |error| explain(path, error);
     let connection = connect(path).map_err(sql)?;
-    // First a look that changes nothing: switching another program's database to our settings
-    // would be a change.
+    // SQLite takes a file that is too short for a new database, and would make it one.
     let id: i64 =
         connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(sql)?;
     if id != APPLICATION_ID {
-        return Err(OpenError::Foreign { path: path.to_owned() });
+        let detail = "the file is cut short".to_owned();
+        return Err(OpenError::Damaged { path: path.to_owned(), detail });
     }
     configure(&connection, options).map_err(sql)?;
     let loaded = Check { path, connection: &connection }.load()?;
@@ -169,6 +170,27 @@ fn restrict(path: &Path) -> Result<(), OpenError> {
             .map_err(io("restrict"))?;
     }
     Ok(())
+}
+
+/// A look that changes nothing, before the database library may: even the switch to our settings
+/// would change another program's database.
+fn check_header(path: &Path) -> Result<(), OpenError> {
+    const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+    const APPLICATION_ID_AT: usize = 68;
+    let mut header = [0; 100];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut header)) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            return Err(OpenError::Io { action: "read", path: path.to_owned(), source: error });
+        }
+        Ok(()) if header.starts_with(MAGIC) => {}
+        _ => {
+            let detail = "it is not a database".to_owned();
+            return Err(OpenError::Damaged { path: path.to_owned(), detail });
+        }
+    }
+    let id = header.iter().skip(APPLICATION_ID_AT).take(4);
+    let id = id.fold(0_i64, |id, byte| (id << 8) | i64::from(*byte));
+    if id == APPLICATION_ID { Ok(()) } else { Err(OpenError::Foreign { path: path.to_owned() }) }
 }
 
 /// What an error while opening means. Anything but trouble around the file is trouble in it.

@@ -99,6 +99,8 @@ impl Writer {
                 next = queue.try_recv().ok();
             }
             self.process(batch);
+            // Everyone has been answered.
+            self.disk.tidy();
         }
         if let Err(error) = self.disk.close() {
             // Everything acknowledged is in the log, which the next start reads.

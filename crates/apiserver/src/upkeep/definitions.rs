@@ -13,7 +13,7 @@ use crate::rest::options::{DeleteOptions, Propagation};
 use crate::server::Server;
 
 /// Deletes the objects of a definition that is going, then lets it go.
-pub async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
+pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
     let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
     if !definition.meta.deleting {
         return Ok(Done::Unchanged);

@@ -15,7 +15,7 @@ use crate::store::Stored;
 
 const KEEP: SignedDuration = SignedDuration::from_hours(1);
 
-pub async fn expire(server: &Server) -> Result<Done, Failure> {
+pub(super) async fn expire(server: &Server) -> Result<Done, Failure> {
     let registry = server.registry();
     let Some(resource) = registry.resource("", "v1", "events") else { return Ok(Done::Unchanged) };
     let now = clock::now();

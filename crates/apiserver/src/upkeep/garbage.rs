@@ -52,11 +52,12 @@ fn judge(owners: &[Owner]) -> Verdict {
 }
 
 /// Looks at an object that names owners.
-pub async fn dependent(server: &Server, key: &Key) -> Result<Done, Failure> {
+pub(super) async fn dependent(server: &Server, key: &Key) -> Result<Done, Failure> {
     let Some((resource, stored, object)) = read(server, key)? else { return Ok(Done::Unchanged) };
     let registry = server.registry();
-    let owners: Vec<Owner> =
-        references(&object).map(|reference| owner_state(server, &registry, &stored, reference)).collect();
+    let owners: Vec<Owner> = references(&object)
+        .map(|reference| owner_state(server, &registry, &stored, reference))
+        .collect();
     let propagation = match judge(&owners) {
         Verdict::Keep => return Ok(Done::Unchanged),
         Verdict::DropDangling => {
@@ -101,7 +102,10 @@ fn own_policy(object: &Value) -> Propagation {
     }
 }
 
-fn read(server: &Server, key: &Key) -> Result<Option<(Arc<Resource>, Arc<Stored>, Value)>, Failure> {
+fn read(
+    server: &Server,
+    key: &Key,
+) -> Result<Option<(Arc<Resource>, Arc<Stored>, Value)>, Failure> {
     let registry = server.registry();
     let Some(resource) = registry.by_id(&key.resource).cloned() else { return Ok(None) };
     let Some(stored) = server.store.get(&key.resource, &key.namespace, &key.name) else {
@@ -152,7 +156,7 @@ fn owner_state(
 }
 
 /// Looks at an object that is being deleted and may wait for its dependents.
-pub async fn owner(server: &Server, key: &Key) -> Result<Done, Failure> {
+pub(super) async fn owner(server: &Server, key: &Key) -> Result<Done, Failure> {
     let Some((resource, stored, object)) = read(server, key)? else { return Ok(Done::Unchanged) };
     if !stored.meta.deleting {
         return Ok(Done::Unchanged);

@@ -46,7 +46,7 @@ enum Work {
 }
 
 /// Runs until the server stops.
-pub async fn run(server: Arc<Server>) {
+pub(crate) async fn run(server: Arc<Server>) {
     let mut queue: HashSet<Work> = everything(&server);
     let mut later: HashMap<Work, Instant> = HashMap::new();
     let mut feed = server.store.watch_all(server.store.revision()).ok();
@@ -108,12 +108,17 @@ async fn next(feed: &mut Option<crate::store::Watcher>) -> Option<Vec<Arc<Event>
 /// Does a batch of work side by side; what must be done again is returned.
 async fn work_all(server: &Arc<Server>, batch: Vec<Work>) -> Vec<Work> {
     futures::stream::iter(batch)
-        .map(|work| async move {
-            match perform(server, &work).await {
+        .map(|work| (server.clone(), work))
+        .map(|(server, work)| async move {
+            match perform(&server, &work).await {
                 Ok(Done::Written | Done::Unchanged) => None,
                 Ok(Done::Overtaken) => Some(work),
                 Err(failure) => {
-                    tracing::warn!(?work, error = failure.message(), "upkeep failed, will try again");
+                    tracing::warn!(
+                        ?work,
+                        error = failure.message(),
+                        "upkeep failed, will try again"
+                    );
                     Some(work)
                 }
             }
@@ -191,7 +196,9 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
             queue.extend(orphans.into_iter().map(|orphan| Work::Dependent(orphan.key.clone())));
             let owners = object.meta.owners.iter().filter_map(|uid| server.store.by_uid(uid));
             queue.extend(
-                owners.filter(|owner| owner.meta.deleting).map(|owner| Work::Owner(owner.key.clone())),
+                owners
+                    .filter(|owner| owner.meta.deleting)
+                    .map(|owner| Work::Owner(owner.key.clone())),
             );
         }
     }

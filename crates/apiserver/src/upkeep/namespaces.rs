@@ -17,8 +17,9 @@ use crate::store::Stored;
 const FINALIZER: &str = "kubernetes";
 
 /// Every namespace has an account for what runs in it.
-pub async fn account(server: &Server, namespace: &str) -> Result<Done, Failure> {
-    let alive = server.store.get("/namespaces", "", namespace).is_some_and(|one| !one.meta.deleting);
+pub(super) async fn account(server: &Server, namespace: &str) -> Result<Done, Failure> {
+    let alive =
+        server.store.get("/namespaces", "", namespace).is_some_and(|one| !one.meta.deleting);
     if !alive || server.store.get("/serviceaccounts", namespace, "default").is_some() {
         return Ok(Done::Unchanged);
     }
@@ -35,7 +36,7 @@ pub async fn account(server: &Server, namespace: &str) -> Result<Done, Failure> 
 }
 
 /// Deletes what is in a namespace that is going; lets the namespace go when nothing is left.
-pub async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
+pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
     let Some(namespace) = server.store.get("/namespaces", "", name) else {
         return Ok(Done::Unchanged);
     };
@@ -51,8 +52,7 @@ pub async fn empty(server: &Server, name: &str) -> Result<Done, Failure> {
     let now = clock::now();
     if left.is_empty() {
         return internal::change(server, resource, Endpoint::Finalize, &namespace, |object| {
-            if let Some(list) =
-                object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
+            if let Some(list) = object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
             {
                 list.retain(|one| one != FINALIZER);
             }

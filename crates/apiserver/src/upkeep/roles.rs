@@ -8,7 +8,7 @@ use crate::internal::{self, Done};
 use crate::rest::admit::{self, Endpoint};
 use crate::server::Server;
 
-pub async fn aggregate(server: &Server) -> Result<Done, Failure> {
+pub(super) async fn aggregate(server: &Server) -> Result<Done, Failure> {
     let stale = server.rbac().stale_aggregations();
     let registry = server.registry();
     let Some(resource) = registry.resource(GROUP, "v1", "clusterroles") else {

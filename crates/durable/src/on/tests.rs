@@ -67,7 +67,7 @@ fn for_every_call(
         check(&disk, old, new, result.is_ok());
         // Restart is the normal path: the same call again must now succeed, and stick.
         match replace(&disk, file(), new, Mode::PUBLIC) {
-            Ok(()) => disk.crash(),
+            Ok(_) => disk.crash(),
             Err(error) => panic!("{error:?}"),
         }
         check(&disk, old, new, true);
@@ -88,7 +88,7 @@ fn replace_leaves_old_or_new_whichever_call_fails() {
                 Some(&old),
                 &new,
                 |disk, nth| disk.fail_call(nth, kind),
-                |disk| replace(disk, file(), &new, Mode::PUBLIC),
+                |disk| replace(disk, file(), &new, Mode::PUBLIC).map(drop),
             );
         }
     }
@@ -100,7 +100,7 @@ fn replace_leaves_old_or_new_wherever_it_dies() {
     for seed in 0..SEEDS {
         for before in [None, Some(old.as_slice())] {
             for_every_call(seed, before, &new, SimDisk::die_at_call, |disk| {
-                replace(disk, file(), &new, Mode::PRIVATE)
+                replace(disk, file(), &new, Mode::PRIVATE).map(drop)
             });
         }
     }
@@ -111,14 +111,14 @@ fn create_new_leaves_nothing_or_all_wherever_it_dies() {
     let new = long(b'n');
     for seed in 0..SEEDS {
         for_every_call(seed, None, &new, SimDisk::die_at_call, |disk| {
-            create_new(disk, file(), &new, Mode::PUBLIC)
+            create_new(disk, file(), &new, Mode::PUBLIC).map(drop)
         });
         for_every_call(
             seed,
             None,
             &new,
             |disk, nth| disk.fail_call(nth, ErrorKind::StorageFull),
-            |disk| create_new(disk, file(), &new, Mode::PUBLIC),
+            |disk| create_new(disk, file(), &new, Mode::PUBLIC).map(drop),
         );
     }
 }
@@ -143,7 +143,7 @@ fn writing_in_place_is_caught() {
 fn leaving_out_the_sync_of_the_directory_is_caught() {
     let lost = (0..SEEDS).any(|seed| {
         let disk = disk_with(seed, Some(b"old"));
-        let beside = write_beside(&disk, Path::new("/data"), b"new", Mode::PUBLIC).unwrap();
+        let (beside, _) = write_beside(&disk, Path::new("/data"), b"new", Mode::PUBLIC).unwrap();
         disk.rename(&beside, file()).unwrap();
         disk.crash();
         contents(&disk).as_deref() == Some(b"old".as_slice())
@@ -227,6 +227,24 @@ fn a_path_without_a_name_is_refused() {
     for path in ["/", "", "..", "a/.."] {
         let error = replace(&disk, Path::new(path), b"", Mode::PUBLIC).unwrap_err();
         assert!(matches!(error, Error::NotAFileName { .. }), "{path}: {error}");
+    }
+}
+
+#[test]
+fn every_replacement_is_another_file_by_inode_and_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let disks: [(&dyn Disk, PathBuf); 2] =
+        [(&SimDisk::new(1), PathBuf::from("/f")), (&RealDisk, temp.path().join("f"))];
+    for (disk, path) in disks {
+        let mut seen = vec![create_new(disk, &path, b"x", Mode::PUBLIC).unwrap()];
+        for _ in 0..50 {
+            let made = replace(disk, &path, b"x", Mode::PUBLIC).unwrap();
+            assert_eq!(disk.stat(&path).unwrap(), made);
+            assert!(
+                seen.iter().all(|one| (one.inode, one.modified) != (made.inode, made.modified))
+            );
+            seen.push(made);
+        }
     }
 }
 

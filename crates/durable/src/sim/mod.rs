@@ -244,6 +244,11 @@ impl File for SimFile {
         self.enter()?.truncate(self.inode, len_bytes)
     }
 
+    fn stamp(&self) -> io::Result<()> {
+        self.writable()?;
+        self.enter()?.stamp(self.inode)
+    }
+
     fn try_lock(&self) -> io::Result<bool> {
         Ok(self.enter()?.try_lock(self.inode, self.handle))
     }

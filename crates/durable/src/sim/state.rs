@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path};
+use std::time::{Duration, SystemTime};
 
 use super::faults::Faults;
 use crate::disk::{Entry, Mode, Stat};
@@ -38,6 +39,7 @@ pub(super) enum Inode {
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     mode: Mode,
+    modified_ns: u64,
     now: Vec<u8>,
     on_medium: Vec<u8>,
     unsynced: Vec<Change>,
@@ -71,7 +73,13 @@ struct NameChange {
 
 impl Inode {
     pub(super) fn file(mode: Mode) -> Self {
-        Self::File(Content { mode, now: vec![], on_medium: vec![], unsynced: vec![] })
+        Self::File(Content {
+            mode,
+            modified_ns: 0,
+            now: vec![],
+            on_medium: vec![],
+            unsynced: vec![],
+        })
     }
 
     pub(super) fn dir(mode: Mode) -> Self {
@@ -242,12 +250,12 @@ impl State {
     }
 
     pub(super) fn stat(&self, inode: u64) -> io::Result<Stat> {
-        Ok(match self.inode(inode)? {
-            Inode::File(file) => {
-                Stat { len_bytes: file.now.len() as u64, is_dir: false, mode: file.mode }
-            }
-            Inode::Dir(dir) => Stat { len_bytes: 0, is_dir: true, mode: dir.mode },
-        })
+        let (len_bytes, is_dir, mode, modified_ns) = match self.inode(inode)? {
+            Inode::File(file) => (file.now.len() as u64, false, file.mode, file.modified_ns),
+            Inode::Dir(dir) => (0, true, dir.mode, 0),
+        };
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(modified_ns);
+        Ok(Stat { len_bytes, is_dir, mode, inode, modified })
     }
 
     // Contents.
@@ -273,6 +281,13 @@ impl State {
         let change = Change::Truncate { len };
         change.apply(&mut file.now);
         file.unsynced.push(change);
+        Ok(())
+    }
+
+    /// Time on this disk is the count of what was made on it: it only has to grow.
+    pub(super) fn stamp(&mut self, inode: u64) -> io::Result<()> {
+        let now = self.unique();
+        self.file_mut(inode)?.modified_ns = now;
         Ok(())
     }
 

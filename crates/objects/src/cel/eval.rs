@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube_cel::cel::Value;
-use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
 
 use super::delegate;
 use super::expr::{Cost, Expr, Loop, LoopKind, Native, Op};
@@ -85,7 +85,7 @@ impl Evaluation<'_> {
             Expr::And(a, b) => self.logical(a, b, false),
             Expr::Or(a, b) => self.logical(a, b, true),
             Expr::Not(operand) => Ok(Value::Bool(!self.boolean(operand)?)),
-            Expr::Negate(operand) => ops::negate(self.eval(operand)?),
+            Expr::Negate(operand) => ops::negate(&self.eval(operand)?),
             Expr::Choose(parts) => {
                 let (test, yes, no) = parts.as_ref();
                 if self.boolean(test)? { self.eval(yes) } else { self.eval(no) }
@@ -97,6 +97,10 @@ impl Evaluation<'_> {
             Expr::List(items) => self.list(items),
             Expr::Map(entries) => self.map(entries),
             Expr::Loop(each) => self.each(each),
+            Expr::Bind(value, body) => {
+                let value = self.eval(value)?;
+                self.within(value, body)
+            }
             Expr::OptMap(operand, body, flat) => self.optional_map(operand, body, *flat),
             Expr::Matches(text, regex) => match self.eval(text)? {
                 Value::String(text) => {
@@ -181,12 +185,13 @@ impl Evaluation<'_> {
         if !is_optional {
             return Ok(Some(value));
         }
-        as_optional(&value).map(|inner| inner.cloned()).ok_or_else(|| error("expected an optional"))
+        let inner = as_optional(&value).ok_or_else(|| error("expected an optional"))?;
+        Ok(inner.value().cloned())
     }
 
     fn optional_index(&mut self, operand: &Expr, key: &Expr) -> Outcome {
         let operand = self.eval(operand)?;
-        let operand = match as_optional(&operand) {
+        let operand = match as_optional(&operand).map(OptionalValue::value) {
             Some(None) => return Ok(optional(None)),
             Some(Some(inner)) => inner.clone(),
             None => operand,
@@ -200,17 +205,22 @@ impl Evaluation<'_> {
         let Some(inner) = as_optional(&operand) else {
             return Err(error("expected an optional"));
         };
-        let Some(inner) = inner else { return Ok(optional(None)) };
-        self.scope.push(inner.clone());
-        let value = self.eval(body);
-        self.scope.pop();
-        let value = value?;
+        let Some(inner) = inner.value() else { return Ok(optional(None)) };
+        let value = self.within(inner.clone(), body)?;
         if flat {
             return as_optional(&value)
-                .map(|inner| optional(inner.cloned()))
+                .map(|inner| optional(inner.value().cloned()))
                 .ok_or_else(|| error("expected an optional"));
         }
         Ok(optional(Some(value)))
+    }
+
+    /// Evaluates `body` with one more variable.
+    fn within(&mut self, value: Value, body: &Expr) -> Outcome {
+        self.scope.push(value);
+        let value = self.eval(body);
+        self.scope.pop();
+        value
     }
 
     fn each(&mut self, each: &Loop) -> Outcome {

@@ -33,6 +33,8 @@ pub(super) enum Expr {
     List(Vec<(Expr, bool)>),
     Map(Vec<(Expr, Expr, bool)>),
     Loop(Box<Loop>),
+    /// `cel.bind`: the body sees the value as the next variable.
+    Bind(Box<Expr>, Box<Expr>),
     /// `optMap` and `optFlatMap` (the flag): the body sees the value as the next variable.
     OptMap(Box<Expr>, Box<Expr>, bool),
     Matches(Box<Expr>, Regex),
@@ -61,7 +63,7 @@ pub(super) enum Op {
 pub(super) struct Loop {
     pub(super) range: Expr,
     pub(super) kind: LoopKind,
-    /// Condition of all, exists, exists_one, filter and of map with three arguments.
+    /// Condition of all, exists, `exists_one`, filter and of map with three arguments.
     pub(super) test: Option<Expr>,
     /// What map makes of each item.
     pub(super) body: Option<Expr>,
@@ -83,6 +85,8 @@ pub(super) enum Native {
     Size,
     TypeOf,
     Same,
+    ToText,
+    ToBool,
     StartsWith,
     EndsWith,
     Contains,

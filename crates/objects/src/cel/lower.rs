@@ -107,7 +107,7 @@ impl<'a> Lowering<'a> {
             return Ok((Expr::Var(position), found));
         }
         match type_value(name) {
-            Some(value) => Ok((Expr::Const(value), Type::TypeName)),
+            Some(value) => Ok((Expr::Const(value), Type::Meta)),
             None => Err(format!("undeclared reference to '{name}'")),
         }
     }
@@ -134,6 +134,11 @@ impl<'a> Lowering<'a> {
         let Some(target) = call.target.as_deref() else {
             return self.function(&call.func_name, None, &call.args, depth);
         };
+        if let (Ast::Ident(space), "bind") = (&target.expr, call.func_name.as_str())
+            && space == "cel"
+        {
+            return self.bind(call, depth);
+        }
         if let Ast::Ident(space) = &target.expr
             && !self.scope.iter().any(|(known, _)| known == space)
         {
@@ -258,6 +263,22 @@ impl<'a> Lowering<'a> {
         Ok((Expr::Binary(op, Box::new(left), Box::new(right)), found))
     }
 
+    /// `cel.bind(name, value, body)`
+    fn bind(&mut self, call: &CallExpr, depth: usize) -> Lowered<'a> {
+        let [name, value, body] = call.args.as_slice() else {
+            return Err("'cel.bind' takes a name, a value and an expression".to_owned());
+        };
+        let Ast::Ident(name) = &name.expr else {
+            return Err("the first argument of 'cel.bind' must be a name".to_owned());
+        };
+        let (value, found) = self.expr(value, depth)?;
+        self.scope.push((name.clone(), found));
+        let body = self.expr(body, depth);
+        self.scope.pop();
+        let (body, found) = body?;
+        Ok((Expr::Bind(Box::new(value), Box::new(body)), found))
+    }
+
     fn opt_map(&mut self, call: &CallExpr, target: &IdedExpr, depth: usize) -> Lowered<'a> {
         let [name, body] = call.args.as_slice() else {
             return Err(format!("'{}' takes a name and an expression", call.func_name));
@@ -307,6 +328,10 @@ impl<'a> Lowering<'a> {
         }
         let found = function.result.apply(first.as_ref());
         let expr = match function.how {
+            // A conversion to the type a value already has; the library knows text only.
+            How::Library(_) if is_conversion(name) && same_type(first.as_ref(), &found) => {
+                Expr::Native(Native::Same, lowered)
+            }
             How::Native(Native::Matches) => matcher(lowered)?,
             How::Native(native) => Expr::Native(native, lowered),
             How::Library(cost) => {
@@ -346,6 +371,14 @@ impl<'a> Lowering<'a> {
         let body = body.map(|(body, _)| body);
         Ok((Expr::Loop(Box::new(Loop { range, kind, test, body })), found))
     }
+}
+
+fn is_conversion(name: &str) -> bool {
+    matches!(name, "duration" | "timestamp" | "int" | "uint" | "double" | "bytes")
+}
+
+fn same_type(found: Option<&Type<'_>>, wanted: &Type<'_>) -> bool {
+    found.is_some_and(|found| std::mem::discriminant(found) == std::mem::discriminant(wanted))
 }
 
 /// A pattern that is known now is compiled now.

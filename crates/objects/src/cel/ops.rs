@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use kube_cel::cel::Value;
-use kube_cel::cel::objects::{Key, KeyRef};
+use kube_cel::cel::objects::{Key, KeyRef, OptionalValue};
 use regex::RegexBuilder;
 
+use super::delegate;
 use super::eval::{Budget, Outcome, Stop, error};
 use super::expr::{Native, Op};
 use super::lower::MAX_REGEX;
@@ -60,7 +61,7 @@ pub(super) fn field(value: &Value, name: &Arc<String>) -> Outcome {
             .get(&KeyRef::String(name.as_str()))
             .cloned()
             .ok_or_else(|| error(format!("no such key: {name}"))),
-        other => match as_optional(other) {
+        other => match as_optional(other).map(OptionalValue::value) {
             Some(None) => Ok(optional(None)),
             Some(Some(inner)) => Ok(optional(field(inner, name).ok())),
             None => Err(error(format!("cannot select '{name}' of this value"))),
@@ -71,7 +72,7 @@ pub(super) fn field(value: &Value, name: &Arc<String>) -> Outcome {
 pub(super) fn has(value: &Value, name: &Arc<String>) -> Outcome {
     match value {
         Value::Map(map) => Ok(Value::Bool(map.get(&KeyRef::String(name.as_str())).is_some())),
-        other => match as_optional(other) {
+        other => match as_optional(other).map(OptionalValue::value) {
             Some(None) => Ok(Value::Bool(false)),
             Some(Some(inner)) => has(inner, name),
             None => Err(error(format!("cannot select '{name}' of this value"))),
@@ -165,13 +166,13 @@ pub(super) fn compare(a: &Value, b: &Value) -> Result<Ordering, Stop> {
     }
 }
 
-pub(super) fn negate(value: Value) -> Outcome {
+pub(super) fn negate(value: &Value) -> Outcome {
     match value {
         Value::Int(number) => {
             number.checked_neg().map(Value::Int).ok_or_else(|| error("integer overflow"))
         }
-        Value::Float(number) => Ok(Value::Float(-number)),
-        Value::Duration(span) => Ok(Value::Duration(-span)),
+        Value::Float(number) => Ok(Value::Float(-*number)),
+        Value::Duration(span) => Ok(Value::Duration(-*span)),
         _ => Err(error("only numbers can be negated")),
     }
 }
@@ -222,6 +223,13 @@ pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Out
         (Native::Size, [value]) => length(value),
         (Native::TypeOf, [value]) => Ok(type_of(value)),
         (Native::Same, [value]) => Ok(value.clone()),
+        (Native::ToText, [value]) => to_text(value, budget),
+        (Native::ToBool, [Value::Bool(value)]) => Ok(Value::Bool(*value)),
+        (Native::ToBool, [Value::String(text)]) => match text.as_str() {
+            "true" | "True" | "TRUE" | "t" | "1" => Ok(Value::Bool(true)),
+            "false" | "False" | "FALSE" | "f" | "0" => Ok(Value::Bool(false)),
+            _ => Err(error("not true or false")),
+        },
         (
             Native::StartsWith | Native::EndsWith | Native::Contains,
             [Value::String(text), Value::String(part)],
@@ -262,7 +270,7 @@ pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Out
         }
         (_, [value, rest @ ..]) => {
             let inner = as_optional(value).ok_or_else(wrong)?;
-            of_optional(native, value, inner, rest.first())
+            of_optional(native, value, inner.value(), rest.first())
         }
         _ => Err(wrong()),
     }
@@ -282,6 +290,21 @@ fn of_optional(
         (Native::OptionalValue, None, _) => Err(error("the optional has no value")),
         _ => Err(error("no such overload")),
     }
+}
+
+/// `string()`: the scalars here, values of the libraries there.
+fn to_text(value: &Value, budget: &mut Budget) -> Outcome {
+    let text = match value {
+        Value::String(_) => return Ok(value.clone()),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::UInt(value) => value.to_string(),
+        other => {
+            budget.spend(size(other).saturating_add(20))?;
+            return delegate::run(&delegate::call("string", false, 1), vec![other.clone()]);
+        }
+    };
+    Ok(Value::String(Arc::new(text)))
 }
 
 /// Text is measured in characters, not bytes.

@@ -20,7 +20,8 @@ pub(super) enum Type<'a> {
     Null,
     Duration,
     Timestamp,
-    TypeName,
+    /// A type itself, as `type()` yields it.
+    Meta,
     List(Box<Type<'a>>),
     Map(Box<Type<'a>>),
     /// Fields of a schema; `true`: with the identity every resource has.
@@ -167,7 +168,7 @@ impl fmt::Display for Type<'_> {
             Self::Null => "null_type",
             Self::Duration => "duration",
             Self::Timestamp => "timestamp",
-            Self::TypeName => "type",
+            Self::Meta => "type",
             Self::List(item) => return write!(f, "list({item})"),
             Self::Map(value) => return write!(f, "map(string, {value})"),
             Self::Object(..) | Self::Metadata => "object",

@@ -118,10 +118,10 @@ pub(super) fn optional(value: Option<Cel>) -> Cel {
     Cel::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
-/// The content of an optional; `None` if the value is not an optional at all.
-pub(super) fn as_optional(value: &Cel) -> Option<Option<&Cel>> {
+/// The optional a value is, if it is one.
+pub(super) fn as_optional(value: &Cel) -> Option<&OptionalValue> {
     match value {
-        Cel::Opaque(opaque) => opaque.downcast_ref::<OptionalValue>().map(OptionalValue::value),
+        Cel::Opaque(opaque) => opaque.downcast_ref::<OptionalValue>(),
         _ => None,
     }
 }

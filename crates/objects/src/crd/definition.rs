@@ -32,6 +32,7 @@ pub struct Definition {
 
 /// One version of the resource.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "the definition has these independent flags")]
 pub struct Version {
     pub name: String,
     pub served: bool,

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: their defaults, their validation, and a typed view of them.
+//! `CustomResourceDefinition`s: their defaults, their validation, and a typed view of them.
 //!
 //! Owns: which definitions may be installed and what may change afterwards.
 //! Never: decides about conflicts between definitions, or writes their conditions.
@@ -60,9 +60,8 @@ fn fill(members: &mut Map<String, Value>, name: &str, value: impl FnOnce() -> St
 /// Everything wrong with a definition (after [`default`]). `old` is the stored one on update.
 pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let spec = match crd.get("spec") {
-        Some(Value::Object(spec)) => spec,
-        _ => return vec![Cause::required("spec", "")],
+    let Some(Value::Object(spec)) = crd.get("spec") else {
+        return vec![Cause::required("spec", "")];
     };
     let spec_path = Path::Root("spec");
     names::check(crd, spec, &mut causes);

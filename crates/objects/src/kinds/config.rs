@@ -50,7 +50,7 @@ pub(super) fn bad_base64(obj: &Value, member: &str) -> Option<String> {
     members(obj, member).find_map(|(key, value)| match value {
         Value::Null => None,
         _ if value.as_str().is_some_and(|value| decode(value).is_some()) => None,
-        _ => Some(format!("{member}[{key:?}]: illegal base64 data")),
+        _ => Some(format!("{member}[{key:?}]: not base64")),
     })
 }
 
@@ -141,7 +141,7 @@ fn check_frozen(old: &Value, new: &Value, content: &[&str], causes: &mut Vec<Cau
     if !is_true(old, "immutable") {
         return;
     }
-    let detail = "field is immutable when `immutable` is set";
+    let detail = "the object is marked immutable";
     if !is_true(new, "immutable") {
         causes.push(Cause::forbidden("immutable", detail));
     }

@@ -3,12 +3,13 @@
 //! Owns: the registry and the entry points that dispatch on a kind. Never: the shape of a kind
 //! (which members it has), nor whether a request may be made.
 //!
-//! The order of a write: [`reset_for_main`] (or [`reset_for_status`]), [`default`], then
-//! [`decode_errors`] (400), then [`validate`] for a create or [`validate_update`] for an update (422).
+//! The order of a write: name and namespace are filled in, then [`reset_for_main`] (or
+//! [`reset_for_status`]) and [`default`], then [`decode_errors`] (400), then [`validate`], and for an
+//! update [`validate_update`] as well (422).
 //! Objects come in the form of the kind they are handled as: an Event written through
-//! `events.k8s.io` is checked in that form and converted for the store afterwards.
+//! `events.k8s.io` is checked in that form and converted for the store afterwards. Metadata has its own
+//! rules in [`crate::meta`]; reviews have none to check.
 
-mod autoscale;
 mod config;
 mod event;
 mod normal;
@@ -16,6 +17,7 @@ mod pod;
 mod rbac;
 mod registry;
 mod review;
+mod selector;
 mod separate;
 mod service;
 mod storage;
@@ -28,13 +30,14 @@ use serde_json::{Value, json};
 
 use crate::access::{at, integer, list, members, object_mut, set, set_default, text};
 use crate::cause::Cause;
+use crate::meta::CAUSES_MAX;
 use crate::names::{self, NameRule};
 use crate::quantity::Quantity;
 
-pub use autoscale::{read_scale, write_scale};
 pub use registry::all;
 pub use review::{TOKEN_MIN_SECONDS, validate_token_request};
-pub use separate::{reset_custom, reset_for_status};
+pub(crate) use selector::{labels_text, selector_text};
+pub use separate::{StatusEndpoint, content_changed, reset_custom, reset_for_status};
 
 /// What a PUT does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,12 +120,16 @@ pub fn named(api_version: &str, kind: &str) -> Option<&'static Kind> {
 }
 
 /// Takes from a body for the main endpoint what that endpoint cannot change: the status of kinds with
-/// a status endpoint, the finalizers in the spec of a Namespace.
+/// a status endpoint, the finalizers in the spec of a Namespace. A new object begins with the status
+/// its kind begins with, whether or not [`default`] came before.
 pub fn reset_for_main(kind: &Kind, new: &mut Value, old: Option<&Value>) {
     // A node registers itself together with its status.
     let registers = kind.kind == "Node" && old.is_none();
     if kind.status && !registers {
         reset_custom(new, old);
+        if old.is_none() {
+            default(kind, new, None);
+        }
     }
     if let (("", "Namespace"), Some(old)) = ((kind.group, kind.kind), old) {
         crate::access::keep(old, new, "spec.finalizers");
@@ -140,7 +147,7 @@ pub fn default(kind: &Kind, obj: &mut Value, old: Option<&Value>) {
         ("", "PersistentVolumeClaim") => storage::claim_defaults(obj),
         ("", "PersistentVolume") => storage::volume_defaults(obj),
         ("storage.k8s.io", "StorageClass") => storage::class_defaults(obj),
-        ("", "Service") => service::defaults(obj),
+        ("", "Service") => service::defaults(obj, old),
         ("", "Pod") => pod::defaults(obj),
         ("apps" | "batch", _) => workload::defaults(kind.kind, obj),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
@@ -164,20 +171,21 @@ pub fn decode_errors(kind: &Kind, obj: &Value) -> Option<String> {
     ))
 }
 
-/// Everything wrong with a new object, metadata aside.
+/// Everything wrong with an object by itself, metadata aside.
 pub fn validate(kind: &Kind, obj: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     check(kind, obj, &mut causes);
     if (kind.group, kind.kind) == ("events.k8s.io", "Event") {
         event::check_new(obj, &mut causes);
     }
+    causes.truncate(CAUSES_MAX);
     causes
 }
 
-/// Everything wrong with an update, metadata aside; includes what is wrong with `new` by itself.
+/// What an update changes and may not, metadata aside. What is wrong with `new` by itself is found by
+/// [`validate`].
 pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    check(kind, new, &mut causes);
     match (kind.group, kind.kind) {
         ("", "ConfigMap") => config::check_config_map_update(old, new, &mut causes),
         ("", "Secret") => config::check_secret_update(old, new, &mut causes),
@@ -193,6 +201,7 @@ pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
         }
         _ => {}
     }
+    causes.truncate(CAUSES_MAX);
     causes
 }
 
@@ -202,7 +211,7 @@ fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
         ("", "Namespace") => check_namespace(obj, causes),
         ("", "ConfigMap") => config::check_config_map(obj, causes),
         ("", "Secret") => config::check_secret(obj, causes),
-        ("", "PersistentVolumeClaim") => storage::check_claim(obj, "spec", causes),
+        ("", "PersistentVolumeClaim") => storage::check_claim(obj, causes),
         ("", "PersistentVolume") => storage::check_volume(obj, causes),
         ("storage.k8s.io", "StorageClass") => storage::check_class(obj, causes),
         ("", "Service") => service::check(obj, causes),

@@ -30,6 +30,9 @@ const EVENT: &[Place] = &[
     ("series.lastObservedTime", Micros),
 ];
 const CONDITIONS: &[Place] = &[
+    ("spec.template.metadata.creationTimestamp", Seconds),
+    ("spec.jobTemplate.metadata.creationTimestamp", Seconds),
+    ("spec.jobTemplate.spec.template.metadata.creationTimestamp", Seconds),
     ("status.conditions.*.lastTransitionTime", Seconds),
     ("status.conditions.*.lastUpdateTime", Seconds),
     ("status.conditions.*.lastProbeTime", Seconds),
@@ -41,11 +44,26 @@ const CONDITIONS: &[Place] = &[
     ("status.lastPhaseTransitionTime", Seconds),
 ];
 
+const POD: &[Place] = &[
+    ("status.startTime", Seconds),
+    ("status.conditions.*.lastTransitionTime", Seconds),
+    ("status.conditions.*.lastProbeTime", Seconds),
+    ("status.containerStatuses.*.state.running.startedAt", Seconds),
+    ("status.containerStatuses.*.state.terminated.startedAt", Seconds),
+    ("status.containerStatuses.*.state.terminated.finishedAt", Seconds),
+    ("status.containerStatuses.*.lastState.terminated.startedAt", Seconds),
+    ("status.containerStatuses.*.lastState.terminated.finishedAt", Seconds),
+    ("status.initContainerStatuses.*.state.running.startedAt", Seconds),
+    ("status.initContainerStatuses.*.state.terminated.startedAt", Seconds),
+    ("status.initContainerStatuses.*.state.terminated.finishedAt", Seconds),
+];
+
 fn places(kind: &Kind) -> &'static [Place] {
     match (kind.group, kind.kind) {
         ("coordination.k8s.io", "Lease") => LEASE,
         ("", "Event") => CORE_EVENT,
         ("events.k8s.io", "Event") => EVENT,
+        ("", "Pod") => POD,
         _ if kind.status => CONDITIONS,
         _ => &[],
     }

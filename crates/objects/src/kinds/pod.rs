@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{check_one_of, quantity};
-use crate::access::{at, keep, list, list_mut, members, set, set_default, text};
+use crate::access::{at, keep, list, list_mut, members, object_mut, set, set_default, text};
 use crate::cause::Cause;
 use crate::names;
 
@@ -20,7 +20,9 @@ const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 pub(super) fn defaults(obj: &mut Value) {
     spec_defaults(obj, "spec");
-    set_default(obj, "spec.enableServiceLinks", true);
+    if at(obj, "spec").is_some() {
+        set_default(obj, "spec.enableServiceLinks", true);
+    }
     set_default(obj, "status.phase", "Pending");
     let class = qos_class(obj);
     set_default(obj, "status.qosClass", class);
@@ -74,9 +76,10 @@ fn container_defaults(container: &mut Value) {
     let limits: Vec<(String, Value)> = members(container, "resources.limits")
         .map(|(name, amount)| (name.clone(), amount.clone()))
         .collect();
-    if let (false, Some(requests)) =
-        (limits.is_empty(), crate::access::object_mut(container, "resources.requests"))
-    {
+    if limits.is_empty() {
+        return;
+    }
+    if let Some(requests) = object_mut(container, "resources.requests") {
         for (name, amount) in limits {
             requests.entry(name).or_insert(amount);
         }
@@ -265,7 +268,8 @@ pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     check_deadline(old, new, causes);
     for (path, may_grow) in [("spec.tolerations", true), ("spec.schedulingGates", false)] {
         let (less, more) = if may_grow { (old, new) } else { (new, old) };
-        if !list(less, path).iter().all(|item| list(more, path).contains(item)) {
+        let more: BTreeSet<String> = list(more, path).iter().map(Value::to_string).collect();
+        if !list(less, path).iter().all(|item| more.contains(&item.to_string())) {
             let detail =
                 if may_grow { "items can only be added" } else { "items can only be removed" };
             causes.push(Cause::forbidden(path, detail));

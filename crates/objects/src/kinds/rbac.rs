@@ -39,7 +39,7 @@ pub(super) fn check(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
 
 fn check_rule(kind: &str, rule: &Value, field: &str, causes: &mut Vec<Cause>) {
     if list(rule, "verbs").is_empty() {
-        let detail = "verbs must contain at least one value";
+        let detail = "a rule without verbs gives nothing";
         causes.push(Cause::required(format!("{field}.verbs"), detail));
     }
     let urls = list(rule, "nonResourceURLs");
@@ -58,8 +58,8 @@ fn check_rule(kind: &str, rule: &Value, field: &str, causes: &mut Vec<Cause>) {
         return;
     }
     for (member, detail) in [
-        ("apiGroups", "resource rules must supply at least one api group"),
-        ("resources", "resource rules must supply at least one resource"),
+        ("apiGroups", "a rule for resources names their API groups"),
+        ("resources", "a rule names resources or non-resource URLs"),
     ] {
         if list(rule, member).is_empty() {
             causes.push(Cause::required(format!("{field}.{member}"), detail));
@@ -134,6 +134,6 @@ fn check_subject(binding: &str, subject: &Value, field: &str, causes: &mut Vec<C
 pub(super) fn check_binding_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     if at(old, "roleRef") != at(new, "roleRef") {
         let value = at(new, "roleRef").unwrap_or(&Value::Null);
-        causes.push(Cause::invalid("roleRef", value, "cannot change roleRef"));
+        causes.push(Cause::invalid("roleRef", value, "a binding cannot change its role"));
     }
 }

@@ -35,11 +35,11 @@ pub fn validate_token_request(obj: &Value) -> Vec<Cause> {
     let field = "spec.expirationSeconds";
     if let Some(seconds) = integer(obj, field) {
         if seconds < TOKEN_MIN_SECONDS {
-            let detail = "may not specify a duration less than 10 minutes";
+            let detail = "must be 600 or more";
             causes.push(Cause::invalid(field, &seconds.into(), detail));
         }
         if seconds > TOKEN_MAX_SECONDS {
-            let detail = "may not specify a duration larger than 2^32 seconds";
+            let detail = "must be 4294967296 or less";
             causes.push(Cause::invalid(field, &seconds.into(), detail));
         }
     }
@@ -51,11 +51,11 @@ fn check_attributes(obj: &Value, causes: &mut Vec<Cause>) {
     let path = at(obj, "spec.nonResourceAttributes");
     match (resource, path) {
         (Some(_), Some(given)) => {
-            let detail = "cannot be specified in combination with resourceAttributes";
+            let detail = "excludes resourceAttributes";
             causes.push(Cause::invalid("spec.nonResourceAttributes", given, detail));
         }
         (None, None) => {
-            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be given";
+            let detail = "either this or nonResourceAttributes must be given";
             let nothing = Value::Null;
             causes.push(Cause::invalid("spec.resourceAttributes", &nothing, detail));
         }
@@ -65,7 +65,7 @@ fn check_attributes(obj: &Value, causes: &mut Vec<Cause>) {
 
 fn check_subject(obj: &Value, causes: &mut Vec<Cause>) {
     if text(obj, "spec.user").is_empty() && list(obj, "spec.groups").is_empty() {
-        let detail = "at least one of user or groups must be given";
+        let detail = "user or groups must be given";
         causes.push(Cause::invalid("spec.user", &"".into(), detail));
     }
 }
@@ -80,7 +80,7 @@ fn check_local(obj: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(field, &asked.into(), &detail));
     }
     if at(obj, "spec.nonResourceAttributes").is_some() {
-        let detail = "disallowed on this kind of request";
+        let detail = "a local review asks about resources";
         causes.push(Cause::forbidden("spec.nonResourceAttributes", detail));
     }
 }

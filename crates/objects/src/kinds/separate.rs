@@ -6,6 +6,13 @@ use serde_json::Value;
 
 use crate::access::keep;
 
+/// Whether a kind has a status endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusEndpoint {
+    Present,
+    Absent,
+}
+
 /// For the main endpoint of an object with a status endpoint: the status stays as it was stored, and
 /// a new object has none.
 pub fn reset_custom(new: &mut Value, old: Option<&Value>) {
@@ -28,4 +35,19 @@ pub fn reset_for_status(new: &mut Value, old: &Value) {
         keep(new, &mut result, path);
     }
     *new = result;
+}
+
+/// Whether `metadata.generation` moves: something outside metadata changed, where the status counts
+/// only if no endpoint of its own keeps it apart. Absent and null are the same.
+pub fn content_changed(old: &Value, new: &Value, status: StatusEndpoint) -> bool {
+    let counts = |(name, value): &(&String, &Value)| match name.as_str() {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => status == StatusEndpoint::Absent && !value.is_null(),
+        _ => !value.is_null(),
+    };
+    let covers = |these: &Value, those: &Value| {
+        let mut these = these.as_object().into_iter().flatten().filter(counts);
+        these.all(|(name, value)| those.get(name) == Some(value))
+    };
+    !(covers(old, new) && covers(new, old))
 }

@@ -1,9 +1,11 @@
 //! Rules of `Service`, stored as data: no addresses are handed out.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::check_one_of;
-use crate::access::{at, integer, list, list_mut, set_default, text};
+use crate::access::{at, integer, keep, list, list_mut, set_default, text};
 use crate::cause::Cause;
 use crate::meta::check_labels;
 use crate::names;
@@ -11,7 +13,18 @@ use crate::names;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub(super) fn defaults(obj: &mut Value) {
+pub(super) fn defaults(obj: &mut Value, old: Option<&Value>) {
+    // An address once given is kept by a body that does not name it.
+    if let Some(old) = old
+        && text(obj, "spec.clusterIP").is_empty()
+        && text(obj, "spec.type") != "ExternalName"
+    {
+        for path in ["spec.clusterIP", "spec.clusterIPs"] {
+            if at(old, path).is_some() {
+                keep(old, obj, path);
+            }
+        }
+    }
     set_default(obj, "spec.type", "ClusterIP");
     set_default(obj, "spec.sessionAffinity", "None");
     if text(obj, "spec.sessionAffinity") == "ClientIP" {
@@ -65,21 +78,19 @@ pub(super) fn check(obj: &Value, causes: &mut Vec<Cause>) {
     } else if ports.is_empty() && !is_headless {
         causes.push(Cause::required("spec.ports", ""));
     }
-    let mut seen: Vec<(&str, i64)> = Vec::new();
-    let mut seen_names: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut seen_names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let field = format!("spec.ports[{index}]");
         check_port(port, ports.len(), &field, causes);
         let key = (text(port, "protocol"), integer(port, "port").unwrap_or_default());
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             causes.push(Cause::duplicate(&*field, port));
         }
-        seen.push(key);
         let name = text(port, "name");
-        if !name.is_empty() && seen_names.contains(&name) {
+        if !name.is_empty() && !seen_names.insert(name) {
             causes.push(Cause::duplicate(format!("{field}.name"), &name.into()));
         }
-        seen_names.push(name);
     }
 }
 

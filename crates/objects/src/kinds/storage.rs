@@ -2,6 +2,8 @@
 //!
 //! Owns: what a claim and a volume must say, and what stays once said. Never: binds one to the other.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{check_immutable, check_one_of, check_quantity, quantity};
@@ -56,16 +58,15 @@ pub(super) fn class_defaults(obj: &mut Value) {
     set_default(obj, "volumeBindingMode", "Immediate");
 }
 
-/// `path` is where the spec of the claim is: templates of a `StatefulSet` have one too.
-pub(super) fn check_claim(obj: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub(super) fn check_claim(obj: &Value, causes: &mut Vec<Cause>) {
     let nothing = Value::Null;
     let spec = obj.get("spec").unwrap_or(&nothing);
-    check_access_modes(spec, path, causes);
-    check_one_of(spec, "volumeMode", &format!("{path}.volumeMode"), VOLUME_MODES, causes);
-    let field = format!("{path}.resources[storage]");
+    check_access_modes(spec, causes);
+    check_one_of(spec, "volumeMode", "spec.volumeMode", VOLUME_MODES, causes);
+    let field = "spec.resources[storage]";
     match at(spec, "resources.requests.storage") {
         None => causes.push(Cause::required(field, "")),
-        Some(amount) => check_positive(amount, &field, causes),
+        Some(amount) => check_positive(amount, field, causes),
     }
 }
 
@@ -80,7 +81,7 @@ pub(super) fn check_claim_update(old: &Value, new: &Value, causes: &mut Vec<Caus
     }
     keep(old, &mut settled, "spec.volumeAttributesClassName");
     if at(&settled, "spec") != at(old, "spec") {
-        let detail = "spec is immutable after creation, except that resources.requests may grow";
+        let detail = "a claim cannot change, except that resources.requests may grow";
         causes.push(Cause::forbidden("spec", detail));
     }
     let storage = |obj| at(obj, "spec.resources.requests.storage").and_then(quantity);
@@ -95,7 +96,7 @@ pub(super) fn check_claim_update(old: &Value, new: &Value, causes: &mut Vec<Caus
 pub(super) fn check_volume(obj: &Value, causes: &mut Vec<Cause>) {
     let nothing = Value::Null;
     let spec = obj.get("spec").unwrap_or(&nothing);
-    check_access_modes(spec, "spec", causes);
+    check_access_modes(spec, causes);
     match at(spec, "capacity.storage") {
         None => causes.push(Cause::required("spec.capacity", "storage is required")),
         Some(amount) => check_positive(amount, "spec.capacity[storage]", causes),
@@ -109,10 +110,10 @@ pub(super) fn check_volume(obj: &Value, causes: &mut Vec<Cause>) {
     let sources: Vec<&str> =
         SOURCES.iter().copied().filter(|name| at(spec, name).is_some()).collect();
     match sources.as_slice() {
-        [] => causes.push(Cause::required("spec", "must specify a volume type")),
+        [] => causes.push(Cause::required("spec", "one volume source is required")),
         [_] => {}
         [_, rest @ ..] => causes.extend(rest.iter().map(|name| {
-            Cause::forbidden(format!("spec.{name}"), "may not specify more than 1 volume type")
+            Cause::forbidden(format!("spec.{name}"), "only one volume source is possible")
         })),
     }
     if let Some(csi) = at(spec, "csi") {
@@ -130,7 +131,10 @@ pub(super) fn check_volume_update(old: &Value, new: &Value, causes: &mut Vec<Cau
         .map(|name| format!("spec.{name}"))
         .any(|path| at(old, &path) != at(new, &path));
     if moved {
-        causes.push(Cause::forbidden("spec.persistentvolumesource", "is immutable after creation"));
+        causes.push(Cause::forbidden(
+            "spec.persistentvolumesource",
+            "the source of a volume cannot change",
+        ));
     }
     check_immutable(old, new, "spec.volumeMode", causes);
     if at(old, "spec.nodeAffinity").is_some() {
@@ -151,20 +155,23 @@ pub(super) fn check_class_update(old: &Value, new: &Value, causes: &mut Vec<Caus
         check_immutable(old, new, path, causes);
     }
     // No parameters and an empty map of them say the same.
-    if members(old, "parameters").ne(members(new, "parameters")) {
-        causes.push(Cause::forbidden("parameters", "updates to parameters are forbidden."));
+    let parameters = |obj: &Value| -> BTreeMap<String, Value> {
+        members(obj, "parameters").map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    if parameters(old) != parameters(new) {
+        causes.push(Cause::forbidden("parameters", "the parameters of a class cannot change"));
     }
 }
 
-fn check_access_modes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let field = format!("{path}.accessModes");
+fn check_access_modes(spec: &Value, causes: &mut Vec<Cause>) {
+    let field = "spec.accessModes";
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
-        causes.push(Cause::required(&*field, "at least 1 access mode is required"));
+        causes.push(Cause::required(field, "one access mode or more"));
     }
     for mode in modes {
         if !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode)) {
-            causes.push(Cause::not_supported(&*field, mode, ACCESS_MODES));
+            causes.push(Cause::not_supported(field, mode, ACCESS_MODES));
         }
     }
     let alone = modes.iter().any(|mode| mode == "ReadWriteOncePod") && modes.len() > 1;

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::selector::selects;
 use super::{check_immutable, check_one_of, pod, storage};
 use crate::access::{at, integer, list, list_mut, members, set_default, text};
 use crate::cause::Cause;
@@ -127,7 +128,7 @@ fn check_selected(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
     check_one_of(obj, field, field, types, causes);
     let recreate = text(obj, "spec.strategy.type") == "Recreate";
     if recreate && at(obj, "spec.strategy.rollingUpdate").is_some() {
-        let detail = "may not be specified when strategy `type` is 'Recreate'";
+        let detail = "has no meaning for a strategy of type Recreate";
         causes.push(Cause::forbidden("spec.strategy.rollingUpdate", detail));
     }
 }
@@ -154,32 +155,16 @@ fn check_selector(obj: &Value, causes: &mut Vec<Cause>) {
     let nothing = json!({});
     let labels = at(obj, "spec.template.metadata.labels").unwrap_or(&nothing);
     if !selects(selector, labels) {
-        let detail = "`selector` does not match template `labels`";
+        let detail = "`spec.selector` does not take these labels";
         causes.push(Cause::invalid("spec.template.metadata.labels", labels, detail));
     }
-}
-
-/// Whether a selector object (`matchLabels`, `matchExpressions`) takes these labels.
-pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
-    members(selector, "matchLabels").all(|(key, value)| labels.get(key) == Some(value))
-        && list(selector, "matchExpressions").iter().all(|expression| {
-            let label = labels.get(text(expression, "key"));
-            let listed = label.is_some_and(|label| list(expression, "values").contains(label));
-            match text(expression, "operator") {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => label.is_some(),
-                "DoesNotExist" => label.is_none(),
-                _ => false,
-            }
-        })
 }
 
 fn check_job_policy(obj: &Value, template: &str, causes: &mut Vec<Cause>) {
     let field = format!("{template}.spec.restartPolicy");
     let policy = text(obj, &field);
     if policy == "Always" {
-        let detail = "Required value: valid values: \"OnFailure\", \"Never\"";
+        let detail = "Required value: a job ends, so it is \"OnFailure\" or \"Never\"";
         causes.push(Cause::new(crate::cause::Reason::Required, field, detail));
     }
 }

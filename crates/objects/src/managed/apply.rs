@@ -44,8 +44,8 @@ pub fn apply(
 
     let mut owners = owners(root, live, writer);
     let mut object = live.clone();
-    take(&mut object);
     let changed = merge(root, &mut object, config);
+    take(&mut object);
     let previous = owners
         .entries
         .iter()

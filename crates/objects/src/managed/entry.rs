@@ -6,7 +6,7 @@ use super::Writer;
 use super::set::FieldSet;
 
 /// Update entries an object keeps; older ones are folded together.
-const MAX_UPDATE_ENTRIES: usize = 10;
+pub(super) const MAX_UPDATE_ENTRIES: usize = 10;
 /// Owner of what the folded entries owned.
 const ANCIENT: &str = "ancient-changes";
 
@@ -73,7 +73,7 @@ impl Entry {
         })
     }
 
-    fn encode(&self) -> Value {
+    pub(super) fn encode(&self) -> Value {
         let mut value = json!({
             "manager": self.manager,
             "operation": match self.operation {

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::json::MAX_DEPTH;
 
-const FIELD: &str = "f:";
+pub(super) const FIELD: &str = "f:";
 const KEY: &str = "k:";
 const VALUE: &str = "v:";
 const INDEX: &str = "i:";
-const SELF: &str = ".";
+pub(super) const SELF: &str = ".";
 
 /// A set of paths into an object. Each node says whether its own path is a member and which paths
 /// below it are.

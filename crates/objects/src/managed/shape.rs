@@ -1,10 +1,12 @@
 //! How an object divides into fields: a cursor that walks a value and its description together.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
 use super::set::{FieldSet, key_element, value_element};
+use crate::builtin;
 use crate::node::{ListType, Node};
 
 /// Levels that are told apart; below them a value is one field. Keeps `managedFields` of the deepest
@@ -40,6 +42,12 @@ pub(super) struct At<'n> {
     depth: usize,
 }
 
+/// Metadata is alike in all objects; schemas of custom resources do not describe it.
+fn metadata() -> &'static Node {
+    static METADATA: OnceLock<Arc<Node>> = OnceLock::new();
+    METADATA.get_or_init(builtin::object_meta)
+}
+
 /// How the value at a place divides.
 #[derive(Debug)]
 pub(super) enum Shape<'n, 'v> {
@@ -64,14 +72,13 @@ impl<'n> At<'n> {
     }
 
     pub(super) fn field(self, name: &str) -> Self {
+        if self.place == Place::Root && name == "metadata" {
+            return Self { node: Some(metadata()), place: Place::Metadata, depth: 1 };
+        }
         let node = self.node.and_then(|node| {
             node.properties.get(name).or(node.additional.as_ref()).map(AsRef::as_ref)
         });
-        let place = match self.place {
-            Place::Root if name == "metadata" => Place::Metadata,
-            _ => Place::Inner,
-        };
-        Self { node, place, depth: self.depth + 1 }
+        Self { node, place: Place::Inner, depth: self.depth + 1 }
     }
 
     pub(super) fn item(self) -> Self {
@@ -95,7 +102,8 @@ impl<'n> At<'n> {
 
     /// Whether the member belongs to the type; others are entries somebody chose to have.
     fn declares(self, name: &str) -> bool {
-        self.node.is_some_and(|node| node.properties.contains_key(name))
+        (self.place == Place::Root && name == "metadata")
+            || self.node.is_some_and(|node| node.properties.contains_key(name))
     }
 
     pub(super) fn shape<'v>(self, value: &'v Value) -> Shape<'n, 'v> {
@@ -186,7 +194,7 @@ pub(super) fn collect(at: At<'_>, value: &Value, containers: Containers) -> Fiel
     match at.shape(value) {
         Shape::Leaf => set.owned = true,
         Shape::Object(members) => {
-            set.owned = members.is_empty();
+            set.owned = members.is_empty() && at.place == Place::Inner;
             for (name, member) in members.iter().filter(|(name, _)| at.tracks(name)) {
                 let mut child = collect(at.field(name), member, containers);
                 child.owned |= !at.declares(name);

@@ -36,20 +36,13 @@ fn defaulting(value: Value) -> Node {
     Node { default: Some(value), ..Node::default() }
 }
 
-/// A type with every kind of field.
+/// A custom resource with every kind of field.
 fn widget() -> Node {
     let port = object(vec![("name", Node::default()), ("port", defaulting(json!(80)))]);
     let socket = object(vec![
         ("port", Node::default()),
         ("protocol", defaulting(json!("TCP"))),
         ("note", Node::default()),
-    ]);
-    let metadata = object(vec![
-        ("name", Node::default()),
-        ("labels", map()),
-        ("annotations", map()),
-        ("finalizers", list(ListType::Set, Node::default())),
-        ("ownerReferences", keyed(&["uid"], map())),
     ]);
     let spec = object(vec![
         ("size", Node::default()),
@@ -67,14 +60,14 @@ fn widget() -> Node {
         ("replicas", Node::default()),
         ("conditions", keyed(&["type"], object(vec![("type", Node::default())]))),
     ]);
-    object(vec![("metadata", metadata), ("spec", spec), ("status", status)])
+    object(vec![("spec", spec), ("status", status)])
 }
 
 fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
     Writer { manager, api_version: "x.io/v1", subresource: None, now }
 }
 
-fn full(spec: Value) -> Value {
+fn full(spec: &Value) -> Value {
     json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec})
 }
 

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::Writer;
-use super::change::{Change, diff};
+use super::change::diff;
 use super::entry::{self, Entry, Operation};
 use super::shape::{At, Containers, collect};
+use super::stored::updated;
 use crate::node::Node;
 
 /// Sets `metadata.managedFields` of `new`, the object as it will be stored: what the write changed
@@ -22,18 +23,18 @@ pub fn track_update(node: &Node, old: Option<&Value>, new: &mut Value, writer: &
             fields.owned = false;
             Some(entry::encode(vec![Entry::new(writer, Operation::Update, fields)]))
         }
-        Some(old) => match base(old, sent, writer) {
-            Base::Cleared => None,
-            Base::Kept(list) => {
+        Some(old) => {
+            let list = match base(old, sent, writer) {
+                Base::Cleared => None,
+                Base::Kept(list) => Some(list),
+                Base::Sent(entries) => Some(List::Owned(entry::encode(entries))),
+            };
+            list.map(|list| {
                 let change = diff(At::root(node), old, new);
-                if change.is_empty() {
-                    Some(list.into_value())
-                } else {
-                    entry::decode(list.as_value()).map(|entries| updated(entries, change, writer))
-                }
-            }
-            Base::Sent(entries) => Some(updated(entries, diff(At::root(node), old, new), writer)),
-        },
+                let list = list.into_value();
+                if change.is_empty() { list } else { updated(list, change, writer) }
+            })
+        }
     };
     put(new, managed);
 }
@@ -48,21 +49,14 @@ enum Base<'a> {
 /// A list of entries that may not need copying.
 enum List<'a> {
     Stored(&'a Value),
-    Equal(Value),
+    Owned(Value),
 }
 
 impl List<'_> {
-    fn as_value(&self) -> &Value {
-        match self {
-            Self::Stored(value) => value,
-            Self::Equal(value) => value,
-        }
-    }
-
     fn into_value(self) -> Value {
         match self {
             Self::Stored(value) => value.clone(),
-            Self::Equal(value) => value,
+            Self::Owned(value) => value,
         }
     }
 }
@@ -79,7 +73,7 @@ fn base<'a>(old: &'a Value, sent: Option<Value>, writer: &Writer<'_>) -> Base<'a
             return Base::Cleared;
         }
         if stored == Some(&sent) {
-            return Base::Kept(List::Equal(sent));
+            return Base::Kept(List::Owned(sent));
         }
         if let Some(entries) = entry::decode(&sent) {
             return Base::Sent(entries);
@@ -90,24 +84,6 @@ fn base<'a>(old: &'a Value, sent: Option<Value>, writer: &Writer<'_>) -> Base<'a
 
 fn is_reset(entries: &[Value]) -> bool {
     matches!(entries, [Value::Object(only)] if only.is_empty())
-}
-
-fn updated(mut entries: Vec<Entry>, change: Change, writer: &Writer<'_>) -> Value {
-    let own = entries.iter().position(|entry| entry.is_of(writer, Operation::Update));
-    for entry in &mut entries {
-        entry.fields.take(&change.gone);
-        entry.fields.take(&change.set);
-    }
-    if !change.set.is_empty() {
-        match own.and_then(|own| entries.get_mut(own)) {
-            Some(entry) => {
-                entry.fields.absorb(change.set);
-                entry.time = Some(writer.now.to_owned());
-            }
-            None => entries.push(Entry::new(writer, Operation::Update, change.set)),
-        }
-    }
-    entry::encode(entries)
 }
 
 /// The entries of an object, if it has any.

@@ -103,7 +103,7 @@ impl Parser {
             if !schema.contains_key(name) {
                 continue;
             }
-            if name == "type" && self.is_int_or_string(schema, shape) {
+            if name == "type" && Self::is_int_or_string(schema, shape) {
                 node.kind = self.kind(schema, path);
                 continue;
             }
@@ -115,7 +115,7 @@ impl Parser {
     }
 
     /// The two types an int-or-string has may be written out.
-    fn is_int_or_string(&mut self, schema: &Map<String, Value>, shape: Option<&Arc<Node>>) -> bool {
+    fn is_int_or_string(schema: &Map<String, Value>, shape: Option<&Arc<Node>>) -> bool {
         shape.is_some_and(|shape| shape.int_or_string)
             && matches!(schema.get("type").and_then(Value::as_str), Some("integer" | "string"))
     }

@@ -1,5 +1,5 @@
 //! Structural schemas: from the `openAPIV3Schema` of a definition to [`Node`]s, and back to the
-//! OpenAPI that clients read.
+//! `OpenAPI` that clients read.
 //!
 //! Owns: which schemas may be installed.
 //! Never: accepts a schema whose objects could not be pruned, defaulted or merged; compiles

@@ -1,4 +1,4 @@
-//! A [`Node`] as the OpenAPI schema that clients read.
+//! A [`Node`] as the `OpenAPI` schema that clients read.
 
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{SelectorError, syntax};
+use super::SelectorError;
+use crate::names;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelOperator {
@@ -115,9 +116,14 @@ impl LabelOperator {
 
 /// The one place that makes requirements, so that none has an invalid key or value.
 fn requirement(key: &str, operator: LabelOperator) -> Result<LabelRequirement, SelectorError> {
-    syntax::key(key).map_err(SelectorError::new)?;
+    names::qualified_name(key)
+        .map_err(|why| SelectorError::new(format!("label key {key:?} is invalid: {why}")))?;
     if let LabelOperator::In(values) | LabelOperator::NotIn(values) = &operator {
-        values.iter().try_for_each(|value| syntax::value(value)).map_err(SelectorError::new)?;
+        for value in values {
+            names::label_value(value).map_err(|why| {
+                SelectorError::new(format!("label value {value:?} is invalid: {why}"))
+            })?;
+        }
     }
     Ok(LabelRequirement { key: key.to_owned(), operator })
 }

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::access::{list, members, text};
+use crate::access::text;
 use crate::kinds::Kind;
 
 pub use age::age;
@@ -97,31 +97,4 @@ fn joined(items: &[Value], member: &str, separator: &str) -> String {
 fn listed(items: &[Value], separator: &str) -> String {
     let all: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
     all.join(separator)
-}
-
-/// `k=v,k2=v2`.
-fn labels(obj: &Value, path: &str) -> String {
-    let pair =
-        |(key, value): (&String, &Value)| format!("{key}={}", value.as_str().unwrap_or_default());
-    members(obj, path).map(pair).collect::<Vec<_>>().join(",")
-}
-
-/// A selector object as it is written in queries.
-fn selector(obj: &Value, path: &str) -> String {
-    let mut terms: Vec<String> = Vec::new();
-    let equal = labels(obj, &format!("{path}.matchLabels"));
-    if !equal.is_empty() {
-        terms.push(equal);
-    }
-    for expression in list(obj, &format!("{path}.matchExpressions")) {
-        let key = text(expression, "key");
-        let values = listed(list(expression, "values"), ",");
-        terms.push(match text(expression, "operator") {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    terms.join(",")
 }

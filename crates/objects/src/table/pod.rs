@@ -1,5 +1,7 @@
 //! Cells of Pods: the state of many containers in one word.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -33,14 +35,21 @@ fn gates(obj: &Value) -> String {
     if gates.is_empty() {
         return "<none>".to_owned();
     }
-    let open = gates.iter().filter(|gate| holds(obj, text(gate, "conditionType"))).count();
+    let held: BTreeSet<&str> = conditions(obj).collect();
+    let open = gates.iter().filter(|gate| held.contains(text(gate, "conditionType"))).count();
     format!("{open}/{}", gates.len())
 }
 
-fn holds(obj: &Value, condition: &str) -> bool {
+/// Types of the conditions that hold.
+fn conditions(obj: &Value) -> impl Iterator<Item = &str> {
     list(obj, "status.conditions")
         .iter()
-        .any(|have| text(have, "type") == condition && text(have, "status") == "True")
+        .filter(|have| text(have, "status") == "True")
+        .map(|have| text(have, "type"))
+}
+
+fn holds(obj: &Value, condition: &str) -> bool {
+    conditions(obj).any(|have| have == condition)
 }
 
 struct Summary {
@@ -78,13 +87,14 @@ impl Summary {
     /// Reads up to the first init container that is not done. Says whether there is one.
     fn read_init_containers(&mut self, obj: &Value) -> bool {
         let total = list(obj, "spec.initContainers").len();
+        let sidecars: BTreeSet<&str> = sidecars(obj).collect();
         for (index, status) in list(obj, "status.initContainerStatuses").iter().enumerate() {
             self.count_restarts(status);
             let terminated = at(status, "state.terminated");
             if terminated.is_some_and(|state| integer(state, "exitCode") == Some(0)) {
                 continue;
             }
-            let is_sidecar = sidecars(obj).any(|name| name == text(status, "name"));
+            let is_sidecar = sidecars.contains(text(status, "name"));
             if is_sidecar && is_true(status, "started") {
                 self.ready += usize::from(is_true(status, "ready"));
                 continue;
@@ -105,8 +115,9 @@ impl Summary {
         // Init containers that are done count no more; sidecars go on.
         self.restarts = 0;
         self.last_restart = None;
+        let sidecars: BTreeSet<&str> = sidecars(obj).collect();
         for status in list(obj, "status.initContainerStatuses") {
-            if sidecars(obj).any(|name| name == text(status, "name")) {
+            if sidecars.contains(text(status, "name")) {
                 self.count_restarts(status);
             }
         }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{created, joined, labels, listed, name, or, or_none};
+use super::{created, joined, listed, name, or, or_none};
 use crate::access::{at, integer, is_true, list, members, text};
-use crate::kinds::Kind;
+use crate::kinds::{Kind, labels_text};
 
 pub(super) fn cells(kind: &Kind, obj: &Value, now: Timestamp) -> Vec<Value> {
     match kind.kind {
@@ -52,7 +52,7 @@ fn service(obj: &Value, now: Timestamp) -> Vec<Value> {
         external_address(obj),
         or_none(&ports.join(",")),
         created(obj, now),
-        or_none(&labels(obj, "spec.selector")),
+        or_none(&labels_text(obj, "spec.selector")),
     ]
 }
 

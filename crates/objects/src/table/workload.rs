@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::age::{duration, seconds_between};
-use super::{age, created, joined, labels, name, or_none, selector};
+use super::{age, created, joined, name, or_none};
 use crate::access::{at, integer, is_true, list, text};
+use crate::kinds::{labels_text, selector_text};
 use crate::time::parse;
 
 pub(super) fn cells(kind: &str, obj: &Value, now: Timestamp) -> Vec<Value> {
@@ -35,7 +36,7 @@ fn containers(obj: &Value, path: &str) -> [Value; 2] {
 }
 
 fn selected(obj: &Value) -> Value {
-    or_none(&selector(obj, "spec.selector"))
+    or_none(&selector_text(obj, "spec.selector"))
 }
 
 fn deployment(obj: &Value, now: Timestamp) -> Vec<Value> {
@@ -80,7 +81,7 @@ fn daemon_set(obj: &Value, now: Timestamp) -> Vec<Value> {
         number(obj, "status.numberReady"),
         number(obj, "status.updatedNumberScheduled"),
         number(obj, "status.numberAvailable"),
-        or_none(&labels(obj, "spec.template.spec.nodeSelector")),
+        or_none(&labels_text(obj, "spec.template.spec.nodeSelector")),
         created(obj, now),
         names,
         images,
@@ -150,6 +151,6 @@ fn cron_job(obj: &Value, now: Timestamp) -> Vec<Value> {
         created(obj, now),
         names,
         images,
-        or_none(&selector(obj, &format!("{template}.selector"))),
+        or_none(&selector_text(obj, &format!("{template}.selector"))),
     ]
 }

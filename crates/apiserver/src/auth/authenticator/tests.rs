@@ -18,7 +18,7 @@ fn authenticator() -> Authenticator {
 fn certificate(name: &str, groups: &[&str]) -> (CertificateDer<'static>, Timestamp) {
     let dir = tempfile::tempdir().unwrap();
     let pki = Pki::open(dir.path(), &[]).unwrap();
-    let issued = pki.issue_client(name, groups, Duration::from_secs(3600)).unwrap();
+    let issued = pki.issue_client(name, groups, Duration::from_hours(1)).unwrap();
     (CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap(), Timestamp::now())
 }
 

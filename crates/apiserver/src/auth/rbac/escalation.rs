@@ -25,7 +25,7 @@ pub enum EscalationError {
     NoSuchRole { kind: Kind, name: String },
 }
 
-/// May `user` write this Role or ClusterRole?
+/// May `user` write this Role or `ClusterRole`?
 pub fn check_role(
     index: &RbacIndex,
     user: &User,
@@ -48,7 +48,7 @@ pub fn check_role(
     holds(index, user, namespace, &rules)
 }
 
-/// May `user` write this RoleBinding or ClusterRoleBinding?
+/// May `user` write this `RoleBinding` or `ClusterRoleBinding`?
 pub fn check_binding(
     index: &RbacIndex,
     user: &User,
@@ -98,17 +98,14 @@ fn holds(
         return Ok(());
     }
     let groups: Vec<_> = user.groups.iter().map(|group| format!("{group:?}")).collect();
-    let mut text = format!(
+    let mut lines = vec![format!(
         "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:",
         user.name,
         groups.join(" ")
-    );
-    for rule in missing.iter().take(MAX_LISTED) {
-        text.push('\n');
-        text.push_str(&rule.to_string());
+    )];
+    lines.extend(missing.iter().take(MAX_LISTED).map(PolicyRule::to_string));
+    if missing.len() > MAX_LISTED {
+        lines.push(format!("and {} more", missing.len() - MAX_LISTED));
     }
-    if let Some(more) = missing.len().checked_sub(MAX_LISTED).filter(|more| *more > 0) {
-        text.push_str(&format!("\nand {more} more"));
-    }
-    Err(EscalationError::NotHeld(text))
+    Err(EscalationError::NotHeld(lines.join("\n")))
 }

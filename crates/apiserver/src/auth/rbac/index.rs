@@ -1,7 +1,7 @@
 //! Roles and bindings, indexed the way requests ask for them.
 //!
 //! Bindings lie by namespace and there by subject, so a request costs one lookup for the user and
-//! one for each group, in two scopes. Aggregated ClusterRoles get their rules here, at the moment a
+//! one for each group, in two scopes. Aggregated `ClusterRoles` get their rules here, at the moment a
 //! role changes; the stored copy that clients read is written by a controller from
 //! [`RbacIndex::stale_aggregations`].
 
@@ -25,6 +25,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 4] =
+        [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+
     pub fn parse(kind: &str) -> Option<Self> {
         match kind {
             "Role" => Some(Self::Role),
@@ -219,14 +222,16 @@ impl RbacIndex {
     fn insert(&mut self, kind: Kind, object: &Value) {
         let text = |key| object.pointer(key).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        if name.is_empty() {
+        // What lost its namespace must not count everywhere instead.
+        let is_namespaced = matches!(kind, Kind::Role | Kind::RoleBinding);
+        if name.is_empty() || (is_namespaced && namespace.is_empty()) {
             return;
         }
         match kind {
             Kind::Role => {
                 let rules = PolicyRule::list(object.get("rules")).into();
-                let roles = self.roles.entry(namespace.to_owned()).or_default();
-                roles.insert(name.to_owned(), rules);
+                let own = self.roles.entry(namespace.to_owned()).or_default();
+                own.insert(name.to_owned(), rules);
             }
             Kind::ClusterRole => {
                 self.cluster_roles.insert(name.to_owned(), cluster_role(object));
@@ -350,7 +355,7 @@ impl RbacIndex {
         })
     }
 
-    /// Aggregated ClusterRoles whose stored rules are not what they should be, with the rules to
+    /// Aggregated `ClusterRoles` whose stored rules are not what they should be, with the rules to
     /// write.
     pub fn stale_aggregations(&self) -> Vec<(String, Vec<PolicyRule>)> {
         let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some());
@@ -407,7 +412,7 @@ fn cluster_role(object: &Value) -> ClusterRole {
 
 /// One binding that reaches a user, with the rules it grants.
 struct Granted<'a> {
-    /// `None`: by a ClusterRoleBinding.
+    /// `None`: by a `ClusterRoleBinding`.
     namespace: Option<&'a str>,
     name: &'a str,
     role: &'a RoleName,

@@ -12,7 +12,7 @@ fn role(namespace: &str, name: &str, rules: &[Value]) -> Value {
     json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules})
 }
 
-fn binding(namespace: &str, name: &str, role: (&str, &str), subjects: Value) -> Value {
+fn binding(namespace: &str, name: &str, role: (&str, &str), subjects: &Value) -> Value {
     json!({
         "metadata": {"namespace": namespace, "name": name},
         "roleRef": {"kind": role.0, "name": role.1},
@@ -48,7 +48,7 @@ fn ask(index: &RbacIndex, user: &User, question: &str) -> bool {
 fn everywhere(rules: &[Value]) -> RbacIndex {
     let mut index = RbacIndex::default();
     index.upsert(Kind::ClusterRole, &role("", "r", rules));
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), to_ada()));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), &to_ada()));
     index
 }
 
@@ -95,7 +95,7 @@ fn paths_match_exactly_or_by_prefix_and_only_through_cluster_bindings() {
         let wanted = Attributes { verb: "get", path: Some(path), ..Attributes::of(&user) };
         index.authorize(&wanted).allowed
     };
-    let index = everywhere(&[urls.clone()]);
+    let index = everywhere(std::slice::from_ref(&urls));
     for (path, wanted) in
         [("/a", true), ("/a/", false), ("/b/", true), ("/b/c/d", true), ("/b", false), ("", false)]
     {
@@ -106,7 +106,7 @@ fn paths_match_exactly_or_by_prefix_and_only_through_cluster_bindings() {
 
     let mut index = RbacIndex::default();
     index.upsert(Kind::ClusterRole, &role("", "r", &[urls]));
-    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("ClusterRole", "r"), to_ada()));
+    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("ClusterRole", "r"), &to_ada()));
     let wanted =
         Attributes { verb: "get", namespace: "ns", path: Some("/a"), ..Attributes::of(&user) };
     assert!(!index.authorize(&wanted).allowed);
@@ -118,11 +118,11 @@ fn a_role_binding_counts_only_in_its_namespace() {
     let read = [rule(&[""], &["secrets"], &["list"])];
     let mut index = RbacIndex::default();
     index.upsert(Kind::ClusterRole, &role("", "r", &read));
-    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("ClusterRole", "r"), to_ada()));
+    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("ClusterRole", "r"), &to_ada()));
     assert!(ask(&index, &ada(), "list /secrets ns -"));
     assert!(!ask(&index, &ada(), "list /secrets other -"));
     assert!(!ask(&index, &ada(), "list /secrets - -"));
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), to_ada()));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), &to_ada()));
     assert!(ask(&index, &ada(), "list /secrets - -"));
     index.remove(Kind::ClusterRoleBinding, "", "b");
     assert!(!ask(&index, &ada(), "list /secrets - -"));
@@ -135,12 +135,12 @@ fn a_role_is_found_only_from_its_own_namespace() {
     let read = [rule(&[""], &["secrets"], &["list"])];
     let mut index = RbacIndex::default();
     index.upsert(Kind::Role, &role("a", "r", &read));
-    index.upsert(Kind::RoleBinding, &binding("b", "b", ("Role", "r"), to_ada()));
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("Role", "r"), to_ada()));
+    index.upsert(Kind::RoleBinding, &binding("b", "b", ("Role", "r"), &to_ada()));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("Role", "r"), &to_ada()));
     for question in ["list /secrets a -", "list /secrets b -", "list /secrets - -"] {
         assert!(!ask(&index, &ada(), question), "{question}");
     }
-    index.upsert(Kind::RoleBinding, &binding("a", "b", ("Role", "r"), to_ada()));
+    index.upsert(Kind::RoleBinding, &binding("a", "b", ("Role", "r"), &to_ada()));
     assert!(ask(&index, &ada(), "list /secrets a -"));
     index.remove(Kind::Role, "a", "r");
     assert!(!ask(&index, &ada(), "list /secrets a -"));
@@ -166,7 +166,7 @@ fn subjects_are_users_groups_and_service_accounts() {
     for (subjects, for_ada, for_bot) in cases {
         let mut index = RbacIndex::default();
         index.upsert(Kind::Role, &role("ns", "r", &[rule(&[""], &["pods"], &["get"])]));
-        index.upsert(Kind::RoleBinding, &binding("ns", "b", ("Role", "r"), subjects.clone()));
+        index.upsert(Kind::RoleBinding, &binding("ns", "b", ("Role", "r"), &subjects));
         assert_eq!(ask(&index, &ada(), "get /pods ns x"), for_ada, "{subjects}");
         assert_eq!(ask(&index, &bot, "get /pods ns x"), for_bot, "{subjects}");
     }
@@ -189,18 +189,27 @@ fn masters_need_no_role_and_reasons_name_the_binding() {
 fn a_changed_binding_forgets_its_old_subjects() {
     let mut index = everywhere(&[rule(&[""], &["pods"], &["get"])]);
     let other = json!([{"kind": "User", "name": "bob"}]);
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), other));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), &other));
     assert!(!ask(&index, &ada(), "get /pods - x"));
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), to_ada()));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "r"), &to_ada()));
     index.upsert(Kind::ClusterRoleBinding, &json!({"metadata": {"name": "b"}}));
     assert!(!ask(&index, &ada(), "get /pods - x"));
 }
 
-fn labelled(name: &str, labels: Value, rules: &[Value]) -> Value {
+#[test]
+fn a_namespaced_object_without_its_namespace_grants_nothing() {
+    let mut index = RbacIndex::default();
+    index.upsert(Kind::ClusterRole, &role("", "r", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("", "b", ("ClusterRole", "r"), &to_ada()));
+    assert!(!ask(&index, &ada(), "get /pods - x"));
+    assert!(!ask(&index, &ada(), "get /pods ns x"));
+}
+
+fn labelled(name: &str, labels: &Value, rules: &[Value]) -> Value {
     json!({"metadata": {"name": name, "labels": labels}, "rules": rules})
 }
 
-fn aggregated(name: &str, labels: Value, wanted: Value) -> Value {
+fn aggregated(name: &str, labels: &Value, wanted: &Value) -> Value {
     json!({
         "metadata": {"name": name, "labels": labels},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": wanted}]},
@@ -211,16 +220,21 @@ fn aggregated(name: &str, labels: Value, wanted: Value) -> Value {
 #[test]
 fn an_aggregated_role_has_the_rules_of_what_it_selects_and_never_its_own() {
     let mut index = RbacIndex::default();
-    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "top"), to_ada()));
-    index.upsert(Kind::ClusterRole, &aggregated("top", json!({}), json!({"to": "top"})));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "b", ("ClusterRole", "top"), &to_ada()));
+    index.upsert(Kind::ClusterRole, &aggregated("top", &json!({}), &json!({"to": "top"})));
     assert!(!ask(&index, &ada(), "get /pods - x"));
-    let pods = labelled("pods", json!({"to": "mid"}), &[rule(&[""], &["pods"], &["get"])]);
+    let pods = labelled("pods", &json!({"to": "mid"}), &[rule(&[""], &["pods"], &["get"])]);
     index.upsert(Kind::ClusterRole, &pods);
     assert!(!ask(&index, &ada(), "get /pods - x"));
     // Through another aggregated role, in a circle.
-    index.upsert(Kind::ClusterRole, &aggregated("mid", json!({"to": "top"}), json!({"to": "mid"})));
-    index
-        .upsert(Kind::ClusterRole, &aggregated("back", json!({"to": "mid"}), json!({"to": "top"})));
+    index.upsert(
+        Kind::ClusterRole,
+        &aggregated("mid", &json!({"to": "top"}), &json!({"to": "mid"})),
+    );
+    index.upsert(
+        Kind::ClusterRole,
+        &aggregated("back", &json!({"to": "mid"}), &json!({"to": "top"})),
+    );
     assert!(ask(&index, &ada(), "get /pods - x"));
     let stale = index.stale_aggregations();
     assert_eq!(
@@ -235,7 +249,7 @@ fn an_aggregated_role_has_the_rules_of_what_it_selects_and_never_its_own() {
             "mid" => (json!({"to": "top"}), json!({"to": "mid"})),
             _ => (json!({"to": "mid"}), json!({"to": "top"})),
         };
-        let mut object = aggregated(&name, labels, wanted);
+        let mut object = aggregated(&name, &labels, &wanted);
         object["rules"] = json!(rules);
         index.upsert(Kind::ClusterRole, &object);
     }
@@ -320,7 +334,7 @@ fn nobody_writes_a_role_beyond_their_own_rights() {
     let mut relabelled = beyond.clone();
     relabelled["metadata"]["labels"] = json!({"aggregate": "yes"});
     assert!(check(&relabelled, Some(&beyond)).is_err());
-    let aggregating = aggregated("x", json!({}), json!({"a": "b"}));
+    let aggregating = aggregated("x", &json!({}), &json!({"a": "b"}));
     assert!(check_role(&index, &ada(), Kind::ClusterRole, &aggregating, None).is_err());
     let root = User::internal("root");
     assert_eq!(check_role(&index, &root, Kind::ClusterRole, &aggregating, None), Ok(()));
@@ -334,7 +348,7 @@ fn nobody_binds_a_role_beyond_their_own_rights() {
     index.upsert(Kind::ClusterRole, &role("", "small", &[rule(&[""], &["pods"], &["get"])]));
     index.upsert(Kind::ClusterRole, &role("", "big", &[rule(&[""], &["secrets"], &["get"])]));
     let bind = |index: &RbacIndex, name| {
-        let object = binding("ns", "x", ("ClusterRole", name), to_ada());
+        let object = binding("ns", "x", ("ClusterRole", name), &to_ada());
         check_binding(index, &ada(), &object, None)
     };
     assert_eq!(bind(&index, "small"), Ok(()));
@@ -380,7 +394,7 @@ proptest! {
         let mut index = everywhere(&first);
         let before = ask(&index, &ada(), &question);
         index.upsert(Kind::Role, &role("ns", "more", &second));
-        index.upsert(Kind::RoleBinding, &binding("ns", "more", ("Role", "more"), to_ada()));
+        index.upsert(Kind::RoleBinding, &binding("ns", "more", ("Role", "more"), &to_ada()));
         let after = ask(&index, &ada(), &question);
         prop_assert!(!before || after);
         // And what came is gone again with the binding.
@@ -424,7 +438,7 @@ proptest! {
     ) {
         let mut index = everywhere(&cluster);
         index.upsert(Kind::Role, &role("ns", "own", &own));
-        index.upsert(Kind::RoleBinding, &binding("ns", "own", ("Role", "own"), to_ada()));
+        index.upsert(Kind::RoleBinding, &binding("ns", "own", ("Role", "own"), &to_ada()));
         let namespace = question.split(' ').nth(2).unwrap().replace('-', "");
         let listed = index.rules_for(&ada(), &namespace);
         let listed: Vec<_> = listed.iter().map(|rule| json!(rule)).collect();

@@ -48,7 +48,7 @@ fn exactly_one_question_is_asked() {
     let ada = User::authenticated("ada", "", []);
     let ask = |spec: Value| self_subject_access(&json!({ "spec": spec }), &ada, &index());
     let wrong = ("spec.resourceAttributes".to_owned(), "FieldValueInvalid");
-    assert_eq!(causes(ask(json!({}))), [wrong.clone()]);
+    assert_eq!(causes(ask(json!({}))), std::slice::from_ref(&wrong));
     assert_eq!(
         causes(ask(json!({"resourceAttributes": {}, "nonResourceAttributes": {}}))),
         [wrong]
@@ -124,7 +124,7 @@ fn a_token_request_has_bounds_and_defaults() {
         (json!({"expirationSeconds": "x"}), "spec.expirationSeconds"),
         (json!({"expirationSeconds": 1_i64 << 40}), "spec.expirationSeconds"),
         (json!({"audiences": [1]}), "spec.audiences"),
-        (json!({"boundObjectRef": {"kind": "Node", "name": "n"}}), "spec.boundObjectRef.kind"),
+        (json!({"boundObjectRef": {"kind": "Robot", "name": "n"}}), "spec.boundObjectRef.kind"),
         (json!({"boundObjectRef": {"kind": "Pod"}}), "spec.boundObjectRef.name"),
     ];
     for (spec, field) in cases {

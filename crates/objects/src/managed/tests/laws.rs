@@ -3,6 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::managed::change::diff;
+use crate::managed::entry::{self, Entry};
+use crate::managed::shape::At;
+use crate::managed::track::stored;
 use crate::testing::any_json;
 
 /// Specs of widgets, with few distinct values so that appliers meet.
@@ -46,7 +50,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
 }
 
 fn forced(live: Option<&Value>, manager: &str, now: &str, spec: &Value) -> Value {
-    super::apply(&widget(), live, &full(spec.clone()), &writer(manager, now), true).unwrap()
+    super::apply(&widget(), live, &full(spec), &writer(manager, now), true).unwrap()
 }
 
 fn owned(object: &Value, manager: &str) -> FieldSet {
@@ -65,7 +69,7 @@ proptest! {
         let live = forced(None, "a", "t1", &a);
         prop_assert_eq!(&forced(Some(&live), "a", "t2", &a), &live);
         let live = forced(Some(&live), "b", "t3", &b);
-        let again = super::apply(&widget(), Some(&live), &full(b), &writer("b", "t4"), false);
+        let again = super::apply(&widget(), Some(&live), &full(&b), &writer("b", "t4"), false);
         prop_assert_eq!(again, Ok(live));
     }
 
@@ -73,16 +77,16 @@ proptest! {
     fn an_applier_owns_its_configuration_whatever_was_there(a in any_spec(), b in any_spec()) {
         let live = forced(None, "a", "t1", &a);
         let live = forced(Some(&live), "b", "t2", &b);
-        prop_assert_eq!(owned(&live, "b"), FieldSet::of(&widget(), &full(b)));
+        prop_assert_eq!(owned(&live, "b"), FieldSet::of(&widget(), &full(&b)));
     }
 
     #[test]
     fn without_conflict_force_makes_no_difference(a in any_spec(), b in any_spec()) {
         let live = forced(None, "a", "t1", &a);
-        match super::apply(&widget(), Some(&live), &full(b.clone()), &writer("b", "t2"), false) {
+        match super::apply(&widget(), Some(&live), &full(&b), &writer("b", "t2"), false) {
             Ok(object) => {
                 prop_assert_eq!(&object, &forced(Some(&live), "b", "t2", &b));
-                prop_assert_eq!(owned(&object, "a"), FieldSet::of(&widget(), &full(a)));
+                prop_assert_eq!(owned(&object, "a"), FieldSet::of(&widget(), &full(&a)));
             }
             Err(ApplyError::Conflicts(conflicts)) => prop_assert!(!conflicts.is_empty()),
             Err(other) => prop_assert!(false, "{}", other),
@@ -97,7 +101,7 @@ proptest! {
         let live = forced(Some(&live), "a", "t1", &a);
         let nothing = json!({"apiVersion": "x.io/v1", "kind": "Widget"});
         let live = super::apply(&widget(), Some(&live), &nothing, &writer("b", "t2"), false).unwrap();
-        prop_assert_eq!(owned(&live, "a"), FieldSet::of(&widget(), &full(a.clone())));
+        prop_assert_eq!(owned(&live, "a"), FieldSet::of(&widget(), &full(&a)));
         prop_assert!(owned(&live, "b").is_empty());
         // Set items keep the order of their arrival; otherwise the objects are alike.
         let sets = |object: &Value| FieldSet::of(&widget(), object);
@@ -117,17 +121,47 @@ proptest! {
     /// After any update nobody owns what is not there, and nothing changed is left to others.
     #[test]
     fn owners_follow_the_object(a in any_spec(), b in any_spec()) {
-        let mut live = full(a);
+        let mut live = full(&a);
         track_update(&widget(), None, &mut live, &writer("a", "t1"));
-        let mut new = full(b);
+        let mut new = full(&b);
         track_update(&widget(), Some(&live), &mut new, &writer("b", "t2"));
-        let mut all = full(json!({}));
+        let mut all = full(&json!({}));
         all["spec"] = new["spec"].clone();
         track_update(&widget(), None, &mut all, &writer("x", "t3"));
         let everything = owned(&all, "x");
         let owners = owned(&new, "a").union(&owned(&new, "b"));
         prop_assert_eq!(owners.difference(&everything).paths(), Vec::<String>::new());
         prop_assert!(owned(&new, "a").intersection(&owned(&new, "b")).is_empty());
+    }
+
+    /// Editing the stored form is the same as editing the sets it stands for.
+    #[test]
+    fn stored_entries_are_edited_like_sets(a in any_spec(), b in any_spec(), c in any_spec(), editor in "[a-c]") {
+        let live = forced(None, "a", "t1", &a);
+        let mut old = full(&b);
+        old["metadata"]["managedFields"] = live["metadata"]["managedFields"].clone();
+        track_update(&widget(), Some(&live), &mut old, &writer("b", "t2"));
+        let mut new = full(&c);
+        track_update(&widget(), Some(&old), &mut new, &writer(&editor, "t3"));
+        let mut entries = stored(&old).and_then(entry::decode).unwrap_or_default();
+        let change = diff(At::root(&widget()), &old, &new);
+        for entry in &mut entries {
+            entry.fields.take(&change.gone);
+            entry.fields.take(&change.set);
+        }
+        let writer = writer(&editor, "t3");
+        if !change.set.is_empty() {
+            if let Some(own) = entries.iter_mut().find(|entry| entry.is_of(&writer, Operation::Update)) {
+                own.fields.absorb(change.set);
+                own.time = Some("t3".to_owned());
+            } else {
+                entries.push(Entry::new(&writer, Operation::Update, change.set));
+            }
+        }
+        if stored(&old).is_some() {
+            let expected = entry::encode(entries);
+            prop_assert_eq!(stored(&new).cloned().unwrap_or_else(|| json!([])), expected);
+        }
     }
 
     #[test]

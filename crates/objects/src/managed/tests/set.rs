@@ -37,7 +37,7 @@ fn the_fields_of_an_object_follow_its_description() {
         (json!({"tags": [{}]}), vec![".spec.tags"]),
     ];
     for (spec, expected) in cases {
-        assert_eq!(FieldSet::of(&widget(), &full(spec.clone())).paths(), expected, "{spec}");
+        assert_eq!(FieldSet::of(&widget(), &full(&spec)).paths(), expected, "{spec}");
     }
 }
 
@@ -53,6 +53,26 @@ fn what_names_an_object_is_not_tracked() {
     });
     let paths = FieldSet::of(&widget(), &object).paths();
     assert_eq!(paths, [r#".metadata.finalizers[="f"]"#, ".metadata.labels.name"]);
+}
+
+#[test]
+fn metadata_divides_alike_whatever_the_schema_says() {
+    let object = json!({"metadata": {
+        "labels": {"a": "1"},
+        "finalizers": ["f"],
+        "ownerReferences": [{"uid": "u", "kind": "K", "name": "n"}],
+    }});
+    let expected = [
+        r#".metadata.finalizers[="f"]"#,
+        ".metadata.labels.a",
+        r#".metadata.ownerReferences[uid="u"]"#,
+    ];
+    let restricted =
+        super::object(vec![("metadata", super::object(vec![("name", Node::default())]))]);
+    for node in [Node::default(), widget(), restricted] {
+        assert_eq!(FieldSet::of(&node, &object).paths(), expected);
+        assert!(FieldSet::of(&node, &json!({"metadata": {}})).is_empty());
+    }
 }
 
 #[test]
@@ -104,7 +124,7 @@ fn ownership_of_the_deepest_object_stays_shallow() {
 }
 
 fn any_set() -> impl Strategy<Value = FieldSet> {
-    any_json().prop_map(|spec| FieldSet::of(&widget(), &full(json!({"blob": spec}))))
+    any_json().prop_map(|spec| FieldSet::of(&widget(), &full(&json!({"blob": spec}))))
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 use super::*;
 
-fn created(spec: Value) -> Value {
+fn created(spec: &Value) -> Value {
     let mut object = full(spec);
     track_update(&widget(), None, &mut object, &writer("creator", "t1"));
     object
@@ -16,7 +16,7 @@ fn updated(old: &Value, manager: &str, now: &str, change: impl FnOnce(&mut Value
 
 #[test]
 fn a_creator_owns_everything() {
-    let object = created(json!({"size": "s", "tags": ["a"]}));
+    let object = created(&json!({"size": "s", "tags": ["a"]}));
     assert_eq!(
         owners(&object),
         [r#"creator/Update: .spec .spec.size .spec.tags .spec.tags[="a"]"#]
@@ -34,7 +34,7 @@ fn a_creator_owns_everything() {
 
 #[test]
 fn a_changed_field_moves_to_the_writer_and_others_keep_theirs() {
-    let old = created(json!({"size": "s", "nick": "n"}));
+    let old = created(&json!({"size": "s", "nick": "n"}));
     let new = updated(&old, "editor", "t2", |new| new["spec"]["size"] = json!("l"));
     assert_eq!(owners(&new), ["creator/Update: .spec .spec.nick", "editor/Update: .spec.size"]);
     assert_eq!(times(&new), ["t1", "t2"]);
@@ -43,7 +43,7 @@ fn a_changed_field_moves_to_the_writer_and_others_keep_theirs() {
 #[test]
 fn a_removed_field_leaves_every_set() {
     let old =
-        created(json!({"size": "s", "nick": "n", "tags": ["a", "b"], "ports": [{"name": "a"}]}));
+        created(&json!({"size": "s", "nick": "n", "tags": ["a", "b"], "ports": [{"name": "a"}]}));
     let new = updated(&old, "editor", "t2", |new| {
         new["spec"] = json!({"size": "s", "tags": ["b"]});
     });
@@ -53,7 +53,7 @@ fn a_removed_field_leaves_every_set() {
 
 #[test]
 fn a_write_that_changes_nothing_keeps_entries_and_times() {
-    let old = created(json!({"size": "s", "ports": [{"name": "a"}]}));
+    let old = created(&json!({"size": "s", "ports": [{"name": "a"}]}));
     let same = updated(&old, "editor", "t2", |_| {});
     assert_eq!(same, old);
     // Clients that do not know the field, and status writes that bump versions.
@@ -67,7 +67,7 @@ fn a_write_that_changes_nothing_keeps_entries_and_times() {
 
 #[test]
 fn the_same_writer_keeps_one_entry_and_renews_its_time() {
-    let old = created(json!({"size": "s"}));
+    let old = created(&json!({"size": "s"}));
     let new = updated(&old, "creator", "t2", |new| new["spec"]["nick"] = json!("n"));
     assert_eq!(owners(&new), ["creator/Update: .spec .spec.nick .spec.size"]);
     assert_eq!(times(&new), ["t2"]);
@@ -75,7 +75,7 @@ fn the_same_writer_keeps_one_entry_and_renews_its_time() {
 
 #[test]
 fn status_writes_have_their_own_entry() {
-    let old = created(json!({"size": "s"}));
+    let old = created(&json!({"size": "s"}));
     let mut new = old.clone();
     new["status"] = json!({"conditions": [{"type": "Ready"}]});
     let status = Writer { subresource: Some("status"), ..writer("creator", "t2") };
@@ -92,7 +92,7 @@ fn status_writes_have_their_own_entry() {
 #[test]
 fn items_of_lists_have_their_own_owners() {
     let old = created(
-        json!({"ports": [{"name": "a", "port": 1}], "args": ["x"], "sockets": [{"port": 1, "protocol": "TCP"}]}),
+        &json!({"ports": [{"name": "a", "port": 1}], "args": ["x"], "sockets": [{"port": 1, "protocol": "TCP"}]}),
     );
     let new = updated(&old, "editor", "t2", |new| {
         new["spec"]["ports"] = json!([{"name": "b"}, {"name": "a", "port": 2}]);
@@ -111,14 +111,14 @@ fn items_of_lists_have_their_own_owners() {
 
 #[test]
 fn a_field_that_changes_its_form_is_taken_with_all_that_was_in_it() {
-    let old = created(json!({"blob": {"a": {"b": 1, "c": 2}}}));
+    let old = created(&json!({"blob": {"a": {"b": 1, "c": 2}}}));
     let new = updated(&old, "editor", "t2", |new| new["spec"]["blob"]["a"] = json!("text"));
     assert_eq!(owners(&new), ["creator/Update: .spec .spec.blob", "editor/Update: .spec.blob.a"]);
 }
 
 #[test]
 fn lists_with_items_that_cannot_be_told_apart_are_one_field() {
-    let old = created(json!({"tags": ["a", "a"]}));
+    let old = created(&json!({"tags": ["a", "a"]}));
     let new = updated(&old, "editor", "t2", |new| new["spec"]["tags"] = json!(["a"]));
     assert!(owners(&new)[1].starts_with("editor/Update: .spec.tags"));
 }
@@ -126,7 +126,7 @@ fn lists_with_items_that_cannot_be_told_apart_are_one_field() {
 #[test]
 fn a_client_may_replace_the_list() {
     // kubectl moves ownership from client-side to server-side apply by patching the list.
-    let old = created(json!({"size": "s"}));
+    let old = created(&json!({"size": "s"}));
     let new = updated(&old, "kubectl", "t2", |new| {
         new["metadata"]["managedFields"][0]["manager"] = json!("kubectl");
         new["metadata"]["managedFields"][0]["operation"] = json!("Apply");
@@ -137,7 +137,7 @@ fn a_client_may_replace_the_list() {
 
 #[test]
 fn a_client_may_clear_the_list_but_not_by_accident() {
-    let old = created(json!({"size": "s"}));
+    let old = created(&json!({"size": "s"}));
     let send =
         |list: Value| updated(&old, "m", "t2", |new| new["metadata"]["managedFields"] = list);
     assert!(send(json!([{}]))["metadata"].get("managedFields").is_none());
@@ -159,11 +159,11 @@ fn a_client_may_clear_the_list_but_not_by_accident() {
 
 #[test]
 fn an_object_without_entries_is_not_tracked_until_it_is_applied() {
-    let old = full(json!({"size": "s"}));
+    let old = full(&json!({"size": "s"}));
     let new = updated(&old, "editor", "t2", |new| new["spec"]["size"] = json!("l"));
     assert!(new["metadata"].get("managedFields").is_none());
     let applied =
-        apply(&widget(), Some(&new), &full(json!({"nick": "n"})), &writer("m", "t3"), false);
+        apply(&widget(), Some(&new), &full(&json!({"nick": "n"})), &writer("m", "t3"), false);
     assert_eq!(
         owners(&applied.unwrap()),
         ["m/Apply: .spec.nick", "before-first-apply/Update: .spec .spec.size"]
@@ -172,7 +172,7 @@ fn an_object_without_entries_is_not_tracked_until_it_is_applied() {
 
 #[test]
 fn more_than_ten_updates_fold_into_ancient_changes() {
-    let mut object = created(json!({"attrs": {}}));
+    let mut object = created(&json!({"attrs": {}}));
     for number in 0..12 {
         let (manager, now) = (format!("m{number:02}"), format!("t2{number:02}"));
         object = updated(&object, &manager, &now, |new| {
@@ -190,7 +190,7 @@ fn more_than_ten_updates_fold_into_ancient_changes() {
 
 #[test]
 fn appliers_lose_what_others_update() {
-    let config = full(json!({"size": "s", "nick": "n"}));
+    let config = full(&json!({"size": "s", "nick": "n"}));
     let old = apply(&widget(), None, &config, &writer("a", "t1"), false).unwrap();
     let new = updated(&old, "a", "t2", |new| new["spec"]["size"] = json!("l"));
     assert_eq!(owners(&new), ["a/Apply: .spec.nick", "a/Update: .spec.size"]);
@@ -207,7 +207,7 @@ fn tracking_an_ordinary_object_is_cheap() {
             .unwrap()
             .push(json!({"name": format!("p{number}"), "port": number}));
     }
-    let old = created(spec);
+    let old = created(&spec);
     let mut changed = old.clone();
     changed["spec"]["size"] = json!("l");
     let rounds = 200;

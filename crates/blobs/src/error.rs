@@ -1,0 +1,54 @@
+//! What a store can answer instead of doing what it was asked.
+
+use durable::Retry;
+
+use crate::key::{Key, KeyError};
+
+/// The words of the library or the service underneath.
+pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no object {key}")]
+    NotFound { key: Key },
+    #[error("the object {key} exists already")]
+    Exists { key: Key },
+    #[error("the object {key} was changed or removed by another")]
+    Changed { key: Key },
+    #[error("the object {key} has {len_bytes} bytes; {max_bytes} are allowed here")]
+    TooLong { key: Key, len_bytes: u64, max_bytes: u64 },
+    #[error("the store refuses access to {what}; check the credentials and their rights")]
+    Denied { what: String, source: Cause },
+    #[error("this store cannot {what}")]
+    Unsupported { what: &'static str, source: Cause },
+    #[error("the store holds an object whose name cannot be used here")]
+    ForeignName { source: KeyError },
+    #[error("this store cannot hold an object named {key}: {why}")]
+    Unusable { key: Key, why: &'static str },
+    /// It may or may not have been done.
+    #[error("the store did not answer for {what}")]
+    Unavailable { what: String, source: Cause },
+    #[error("the directory of the store cannot be used")]
+    Disk(#[from] durable::Error),
+}
+
+impl Error {
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unavailable { .. } => Retry::Later,
+            Self::Disk(error) => error.retry(),
+            Self::NotFound { .. }
+            | Self::Exists { .. }
+            | Self::Changed { .. }
+            | Self::TooLong { .. }
+            | Self::Denied { .. }
+            | Self::Unsupported { .. }
+            | Self::ForeignName { .. }
+            | Self::Unusable { .. } => Retry::Never,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+}

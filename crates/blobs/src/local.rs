@@ -1,0 +1,331 @@
+//! A store in a directory: an object is a file, its key is its path below the root.
+//!
+//! Owns: creating once (a link that refuses a taken name), compare-and-swap (under the lock of the
+//! root, by inode, time and length, see `durable::File::stamp`), and syncing all of it. It works on
+//! network file systems that have links and locks. Links inside the directory are followed: the
+//! directory, and all below it, must be writable by nobody but us. A key cannot lie under another
+//! key here, since a file is no folder.
+
+use std::cmp::Reverse;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use durable::{Disk, File, Mode, Open, Operation, RealDisk, Stat, on};
+use jiff::Timestamp;
+
+use crate::error::Error;
+use crate::key::{Key, Prefix};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version};
+
+/// Taken while a version is compared and swapped.
+const LOCK: &str = ".durable-lock";
+/// Names that begin so are ours.
+const RESERVED: &str = ".durable-";
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Read at once, at most, whatever range is asked for.
+const READ_MAX_BYTES: u64 = 1 << 30;
+/// Reads of an object that is replaced while it is read.
+const READ_TRIES: usize = 16;
+
+#[derive(Debug, Clone)]
+pub struct LocalStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    disk: Box<dyn Disk>,
+    root: PathBuf,
+}
+
+impl LocalStore {
+    /// Makes the directory where it is missing.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
+        Self::open_on(Box::new(RealDisk), root)
+    }
+
+    pub fn open_on(disk: Box<dyn Disk>, root: impl Into<PathBuf>) -> Result<Self, Error> {
+        let root = root.into();
+        on::create_dir(disk.as_ref(), &root, Mode::PRIVATE_DIR)?;
+        Ok(Self { inner: Arc::new(Inner { disk, root }) })
+    }
+
+    /// On a thread that may block.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = Arc::clone(&self.inner);
+        let joined = tokio::task::spawn_blocking(move || work(&inner)).await;
+        joined.unwrap_or_else(|error| {
+            Err(Error::Unavailable { what: "a file".to_owned(), source: error.into() })
+        })
+    }
+}
+
+#[async_trait]
+impl Store for LocalStore {
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.put_new(&key, &bytes)).await
+    }
+
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error> {
+        let (key, version) = (key.clone(), version.clone());
+        self.run(move |inner| inner.put_if_match(&key, &bytes, &version)).await
+    }
+
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.get_range(&key, &range)).await
+    }
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.head(&key)).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let (prefix, after) = (prefix.clone(), after.cloned());
+        self.run(move |inner| inner.list(&prefix, after.as_ref())).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.delete(&key)).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { conditional_put: true, durable: true }
+    }
+}
+
+impl Inner {
+    fn put_new(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
+        let path = self.path(key)?;
+        self.make_folder(key, &path)?;
+        match on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE) {
+            Ok(made) => Ok(meta(key.clone(), &made)?.version),
+            Err(durable::Error::Exists { .. }) => Err(Error::Exists { key: key.clone() }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
+        let path = self.path(key)?;
+        let changed = || Error::Changed { key: key.clone() };
+        let _lock = self.lock()?;
+        match self.head(key) {
+            Ok(meta) if meta.version == *version => {}
+            Ok(_) | Err(Error::NotFound { .. }) => return Err(changed()),
+            Err(error) => return Err(error),
+        }
+        let made = on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE)?;
+        Ok(meta(key.clone(), &made)?.version)
+    }
+
+    fn get_range(&self, key: &Key, range: &Range<u64>) -> Result<Blob, Error> {
+        let path = self.path(key)?;
+        for _ in 0..READ_TRIES {
+            let meta = self.head(key)?;
+            let bytes = self.read(key, &path, range, meta.len_bytes)?;
+            // An object is replaced by another file: what was read belongs to the version seen
+            // before only if it is also the one seen after.
+            if self.head(key)?.version == meta.version {
+                return Ok(Blob { meta, bytes });
+            }
+        }
+        let source = "it was replaced again and again while it was read".into();
+        Err(Error::Unavailable { what: key.to_string(), source })
+    }
+
+    fn read(
+        &self,
+        key: &Key,
+        path: &Path,
+        range: &Range<u64>,
+        len_bytes: u64,
+    ) -> Result<Bytes, Error> {
+        let failed = |operation, source: io::Error| Self::failed(key, operation, path, source);
+        let file = self.disk.open(path, Open::Read).map_err(|e| failed(Operation::Open, e))?;
+        let start = range.start.min(len_bytes);
+        let wanted = range.end.min(len_bytes).saturating_sub(start).min(READ_MAX_BYTES);
+        let mut bytes = vec![0; usize::try_from(wanted).unwrap_or(usize::MAX)];
+        let mut done = 0;
+        while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, start.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(Operation::Read, error)),
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes.into())
+    }
+
+    fn head(&self, key: &Key) -> Result<Meta, Error> {
+        let path = self.path(key)?;
+        match self.disk.stat(&path) {
+            Ok(found) if !found.is_dir => meta(key.clone(), &found),
+            Ok(_) => Err(Error::NotFound { key: key.clone() }),
+            Err(error) => Err(Self::failed(key, Operation::Inspect, &path, error)),
+        }
+    }
+
+    fn delete(&self, key: &Key) -> Result<(), Error> {
+        let path = self.path(key)?;
+        let _lock = self.lock()?;
+        match self.head(key) {
+            Ok(_) => {}
+            Err(Error::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        Ok(on::remove(self.disk.as_ref(), &path)?)
+    }
+
+    /// Walks the folders in the order of keys, and leaves out those that end before `after`.
+    fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let mut objects = Vec::new();
+        let mut folders = vec![prefix.folder().cloned()];
+        let mut waiting: Vec<Found> = Vec::new();
+        loop {
+            if let Some(folder) = folders.pop() {
+                let mut below = self.below(folder.as_ref(), after)?;
+                below.sort_by_cached_key(|found| Reverse(found.order()));
+                waiting.extend(below);
+            }
+            match waiting.pop() {
+                None => return Ok(Page { objects, is_last: true }),
+                Some(Found::Folder(key)) => folders.push(Some(key)),
+                Some(Found::Object(_)) if objects.len() == LIST_PAGE_MAX => {
+                    return Ok(Page { objects, is_last: false });
+                }
+                Some(Found::Object(key)) => match self.head(&key) {
+                    Ok(meta) => objects.push(meta),
+                    // Removed since the folder was read.
+                    Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// What lies in one folder and does not come before `after`.
+    fn below(&self, folder: Option<&Key>, after: Option<&Key>) -> Result<Vec<Found>, Error> {
+        let path = folder.map_or_else(|| Ok(self.root.clone()), |folder| self.path(folder))?;
+        let entries = match self.disk.list(&path) {
+            Ok(entries) => entries,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(vec![]);
+            }
+            Err(source) => {
+                return Err(durable::Error::Io { operation: Operation::List, path, source }.into());
+            }
+        };
+        let names = entries.iter().filter_map(|entry| Some((entry.name.to_str()?, entry.is_dir)));
+        let found =
+            names.filter(|(name, _)| !name.starts_with(RESERVED)).filter_map(|(name, is_dir)| {
+                let key =
+                    folder.map_or_else(|| name.to_owned(), |folder| format!("{folder}/{name}"));
+                // A file with a name that is no key was not put here by us.
+                let key = Key::parse(&key).ok()?;
+                Some(if is_dir { Found::Folder(key) } else { Found::Object(key) })
+            });
+        Ok(found.filter(|found| found.is_after(after)).collect())
+    }
+
+    fn path(&self, key: &Key) -> Result<PathBuf, Error> {
+        if key.parts().any(|part| part.starts_with(RESERVED)) {
+            return Err(Error::Unusable { key: key.clone(), why: "a part of it is reserved" });
+        }
+        Ok(self.root.join(key.as_str()))
+    }
+
+    fn make_folder(&self, key: &Key, path: &Path) -> Result<(), Error> {
+        let Some(folder) = path.parent() else { return Ok(()) };
+        match on::create_dir(self.disk.as_ref(), folder, Mode::PRIVATE_DIR) {
+            Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => {
+                Err(Error::Unusable { key: key.clone(), why: "a part of it is an object" })
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn lock(&self) -> Result<Box<dyn File>, Error> {
+        let path = self.root.join(LOCK);
+        let failed =
+            |source| durable::Error::Io { operation: Operation::Open, path: path.clone(), source };
+        let file = self.disk.open(&path, Open::Create(Mode::PRIVATE)).map_err(failed)?;
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while !file.try_lock().map_err(failed)? {
+            if Instant::now() >= deadline {
+                return Err(failed(io::ErrorKind::TimedOut.into()).into());
+            }
+            std::thread::park_timeout(LOCK_LOOK_EVERY);
+        }
+        Ok(file)
+    }
+
+    fn failed(key: &Key, operation: Operation, path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                Error::NotFound { key: key.clone() }
+            }
+            _ => durable::Error::Io { operation, path: path.to_owned(), source }.into(),
+        }
+    }
+}
+
+enum Found {
+    Folder(Key),
+    Object(Key),
+}
+
+impl Found {
+    /// A folder sorts as all that is in it, whose keys go on with a slash.
+    fn order(&self) -> String {
+        match self {
+            Self::Folder(key) => format!("{key}/"),
+            Self::Object(key) => key.to_string(),
+        }
+    }
+
+    fn is_after(&self, after: Option<&Key>) -> bool {
+        let Some(after) = after else { return true };
+        match self {
+            Self::Object(key) => key > after,
+            Self::Folder(_) => {
+                let own = self.order();
+                own.as_str() > after.as_str() || after.as_str().starts_with(&own)
+            }
+        }
+    }
+}
+
+fn meta(key: Key, found: &Stat) -> Result<Meta, Error> {
+    let modified = Timestamp::try_from(found.modified)
+        .map_err(|error| Error::Unavailable { what: key.to_string(), source: error.into() })?;
+    let (inode, nanos) = (found.inode, modified.as_nanosecond());
+    let e_tag = Some(format!("{inode:x}-{nanos:x}-{:x}", found.len_bytes));
+    Ok(Meta { key, len_bytes: found.len_bytes, version: Version { e_tag, number: None }, modified })
+}
+
+#[cfg(test)]
+mod tests;

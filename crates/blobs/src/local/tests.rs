@@ -1,0 +1,133 @@
+use durable::sim::SimDisk;
+use proptest::prelude::*;
+
+use super::*;
+use crate::conformance;
+use crate::store::{get_limited, list_all};
+
+fn key(name: &str) -> Key {
+    Key::parse(name).unwrap()
+}
+
+fn real() -> (tempfile::TempDir, LocalStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::open(dir.path().join("store")).unwrap();
+    (dir, store)
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+}
+
+#[tokio::test]
+async fn a_directory_passes_the_suite() {
+    let (_dir, store) = real();
+    conformance::run(&store, &Prefix::ROOT).await;
+    conformance::run(&store, &Prefix::parse("some/folder").unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_simulated_directory_passes_the_suite() {
+    let store = LocalStore::open_on(Box::new(SimDisk::new(1)), "/store").unwrap();
+    conformance::run(&store, &Prefix::ROOT).await;
+    conformance::run_pages(Arc::new(store), &key("pages")).await;
+}
+
+#[tokio::test]
+async fn two_processes_on_one_directory_lose_no_swap() {
+    let (dir, one) = real();
+    let two = LocalStore::open(dir.path().join("store")).unwrap();
+    let a = key("a");
+    let first = one.put_new(&a, "0".into()).await.unwrap();
+    let (left, right) = tokio::join!(
+        one.put_if_match(&a, "1".into(), &first),
+        two.put_if_match(&a, "2".into(), &first),
+    );
+    assert!(left.is_ok() != right.is_ok(), "{left:?} {right:?}");
+}
+
+#[tokio::test]
+async fn our_own_files_are_not_objects() {
+    let (dir, store) = real();
+    let version = store.put_new(&key("a/b"), "x".into()).await.unwrap();
+    store.put_if_match(&key("a/b"), "y".into(), &version).await.unwrap();
+    let root = dir.path().join("store");
+    durable::replace(root.join("a/.durable-0123.tmp"), b"half").unwrap();
+    assert!(root.join(LOCK).exists());
+    let all = list_all(&store, &Prefix::ROOT).await.unwrap();
+    assert_eq!(all.len(), 1);
+    for name in [LOCK, "a/.durable-0123.tmp"] {
+        let refused = store.put_new(&key(name), Bytes::new()).await;
+        assert!(matches!(refused, Err(Error::Unusable { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_is_no_object_and_an_object_no_folder() {
+    let (_dir, store) = real();
+    store.put_new(&key("a/b"), "x".into()).await.unwrap();
+    assert!(store.head(&key("a")).await.unwrap_err().is_not_found());
+    assert!(store.head(&key("a/b/c")).await.unwrap_err().is_not_found());
+    store.delete(&key("a")).await.unwrap();
+    store.delete(&key("a/b/c")).await.unwrap();
+    assert!(matches!(store.put_new(&key("a"), Bytes::new()).await, Err(Error::Exists { .. })));
+    let under = store.put_new(&key("a/b/c"), Bytes::new()).await;
+    assert!(matches!(under, Err(Error::Unusable { .. })), "{under:?}");
+    assert_eq!(get_limited(&store, &key("a/b"), 9).await.unwrap().bytes, "x");
+}
+
+/// Dies at every call of a create and a swap, loses power, and opens again: an acknowledged write
+/// is there, and any other is there whole or not at all.
+#[test]
+fn an_acknowledged_object_survives_a_crash_at_any_call() {
+    for seed in 0..6 {
+        for nth in 1.. {
+            let disk = SimDisk::new(seed);
+            let store = LocalStore::open_on(Box::new(disk.clone()), "/store").unwrap();
+            disk.die_at_call(nth);
+            let (created, swapped) = block_on(async {
+                let created = store.put_new(&key("a/b"), "one".into()).await;
+                let Ok(version) = created else { return (false, false) };
+                (true, store.put_if_match(&key("a/b"), "two".into(), &version).await.is_ok())
+            });
+            let fired = disk.fault_fired();
+            disk.crash();
+            let store = LocalStore::open_on(Box::new(disk), "/store").unwrap();
+            let found = block_on(get_limited(&store, &key("a/b"), 9));
+            match found {
+                Ok(blob) if blob.bytes == "one" => assert!(!swapped),
+                Ok(blob) => assert_eq!(blob.bytes, "two"),
+                Err(error) => assert!(error.is_not_found() && !created, "{error:?}"),
+            }
+            if !fired {
+                assert!(swapped && nth > 10);
+                break;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Any keys, listed from any of them on, come in the order of their bytes.
+    #[test]
+    fn listings_are_sorted_and_go_on_where_they_stopped(
+        names in prop::collection::btree_set("[a-b.-]{1,2}(/[a-b.-]{1,2}){0,2}", 1..12),
+    ) {
+        let store = LocalStore::open_on(Box::new(SimDisk::new(1)), "/store").unwrap();
+        let mut kept = vec![];
+        for name in &names {
+            let Ok(key) = Key::parse(name) else { continue };
+            if block_on(store.put_new(&key, Bytes::new())).is_ok() {
+                kept.push(key);
+            }
+        }
+        kept.sort();
+        for from in 0..=kept.len() {
+            let after = from.checked_sub(1).map(|index| &kept[index]);
+            let page = block_on(store.list(&Prefix::ROOT, after)).unwrap();
+            let found: Vec<Key> = page.objects.into_iter().map(|meta| meta.key).collect();
+            prop_assert_eq!(&found, &kept[from..]);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Opening a store by its URL.
+//!
+//! - `file:///var/backups`: a directory
+//! - `memory:`: gone with the process
+//! - `s3://bucket/prefix?region=eu-central-1&endpoint=http://minio:9000`
+//! - `gs://bucket/prefix`
+//! - `azure://container/prefix?account=name`
+//!
+//! Secrets are never in the URL, which is logged and shown.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use crate::error::{Cause, Error};
+use crate::key::{KeyError, Prefix};
+use crate::local::LocalStore;
+use crate::remote::{RemoteStore, memory};
+use crate::store::{Capabilities, Store};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Who we are to a store.
+#[derive(Debug, Clone, Default)]
+pub enum Credentials {
+    /// What the machine offers: environment, instance or workload identity.
+    #[default]
+    Ambient,
+    /// Nobody.
+    Anonymous,
+    S3 {
+        access_key_id: String,
+        secret_access_key: SecretString,
+        session_token: Option<SecretString>,
+    },
+    /// The JSON text of a service account's key.
+    Google {
+        service_account_key: SecretString,
+    },
+    Azure {
+        access_key: SecretString,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "{url:?} is not the URL of a store; write it as in s3://bucket/prefix or file:///directory"
+    )]
+    Url { url: String },
+    #[error("{scheme}: is not a kind of store; use file, memory, s3, gs or azure")]
+    Scheme { scheme: String },
+    #[error("the URL of the store names no {what}")]
+    Missing { what: &'static str },
+    #[error("the URL of the store holds a password; give it as a credential")]
+    Secret,
+    #[error("a {scheme} store has no setting {name:?}; it has: {}", known.join(", "))]
+    Setting { scheme: String, name: String, known: &'static [&'static str] },
+    #[error("the setting {name} of the store cannot be {value:?}; use {allowed}")]
+    Value { name: &'static str, value: String, allowed: &'static str },
+    #[error("the prefix of the store cannot be used")]
+    Prefix(#[source] KeyError),
+    #[error("these credentials are not for a {scheme} store")]
+    Credentials { scheme: String },
+    #[error("the store cannot be set up")]
+    Build { source: Cause },
+    #[error("the directory of the store cannot be used")]
+    Directory(#[source] Error),
+}
+
+/// Opens a store. It asks nothing of it: wrong credentials show at the first call.
+pub fn open(url: &str, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+    let place = Place::parse(url)?;
+    match place.scheme.as_str() {
+        "memory" => Ok(memory()),
+        "file" => {
+            let store = LocalStore::open(place.path).map_err(OpenError::Directory)?;
+            Ok(Arc::new(store))
+        }
+        "s3" => open_s3(&place, credentials),
+        "gs" => open_google(&place, credentials),
+        _ => open_azure(&place, credentials),
+    }
+}
+
+/// A URL taken apart and checked.
+#[derive(Debug)]
+struct Place {
+    scheme: String,
+    bucket: String,
+    /// Of a `file:` store.
+    path: PathBuf,
+    prefix: Prefix,
+    settings: BTreeMap<String, String>,
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Self, OpenError> {
+        let url = Url::parse(text).map_err(|_| OpenError::Url { url: text.to_owned() })?;
+        if url.password().is_some() || !url.username().is_empty() {
+            return Err(OpenError::Secret);
+        }
+        let scheme = url.scheme().to_owned();
+        let known = known_settings(&scheme)?;
+        let settings: BTreeMap<String, String> = url.query_pairs().into_owned().collect();
+        if let Some(name) = settings.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(OpenError::Setting { scheme, name: name.clone(), known });
+        }
+        let mut place = Self {
+            scheme,
+            bucket: url.host_str().unwrap_or_default().to_owned(),
+            path: PathBuf::new(),
+            prefix: Prefix::ROOT,
+            settings,
+        };
+        match place.scheme.as_str() {
+            "memory" => {}
+            "file" => {
+                place.path =
+                    url.to_file_path().map_err(|()| OpenError::Url { url: text.to_owned() })?;
+            }
+            _ if place.bucket.is_empty() => return Err(OpenError::Missing { what: "bucket" }),
+            _ => place.prefix = decode_prefix(&url)?,
+        }
+        Ok(place)
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    fn switch(&self, name: &'static str, otherwise: bool) -> Result<bool, OpenError> {
+        match self.setting(name) {
+            None => Ok(otherwise),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(value) => {
+                Err(OpenError::Value { name, value: value.to_owned(), allowed: "true or false" })
+            }
+        }
+    }
+
+    /// An endpoint without TLS is used only where the URL says so itself.
+    fn endpoint(&self) -> Result<Option<(String, bool)>, OpenError> {
+        let Some(value) = self.setting("endpoint") else { return Ok(None) };
+        match Url::parse(value) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => {
+                Ok(Some((value.trim_end_matches('/').to_owned(), url.scheme() == "http")))
+            }
+            _ => Err(OpenError::Value {
+                name: "endpoint",
+                value: value.to_owned(),
+                allowed: "a URL that begins with https:// or http://",
+            }),
+        }
+    }
+
+    fn finish<S: ObjectStore>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store> {
+        let inner: Arc<dyn ObjectStore> = match self.prefix.folder() {
+            Some(folder) => Arc::new(PrefixStore::new(store, Path::from(folder.as_str()))),
+            None => Arc::new(store),
+        };
+        Arc::new(RemoteStore::new(inner, capabilities))
+    }
+
+    fn wrong_credentials(&self) -> OpenError {
+        OpenError::Credentials { scheme: self.scheme.clone() }
+    }
+}
+
+fn known_settings(scheme: &str) -> Result<&'static [&'static str], OpenError> {
+    Ok(match scheme {
+        "memory" | "file" => &[],
+        "gs" => &["endpoint"],
+        "s3" => &["region", "endpoint", "path_style", "conditional_put"],
+        "azure" => &["account", "endpoint"],
+        other => return Err(OpenError::Scheme { scheme: other.to_owned() }),
+    })
+}
+
+fn decode_prefix(url: &Url) -> Result<Prefix, OpenError> {
+    let path = Path::from_url_path(url.path().trim_matches('/'))
+        .map_err(|error| OpenError::Build { source: error.into() })?;
+    Prefix::parse(path.as_ref()).map_err(OpenError::Prefix)
+}
+
+/// Only the outermost loop retries.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, retry_timeout: REQUEST_TIMEOUT, ..RetryConfig::default() }
+}
+
+fn client(allow_http: bool) -> ClientOptions {
+    ClientOptions::new()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout(REQUEST_TIMEOUT)
+        .with_allow_http(allow_http)
+}
+
+fn failed(error: object_store::Error) -> OpenError {
+    OpenError::Build { source: error.into() }
+}
+
+fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+    let endpoint = place.endpoint()?;
+    let mut builder = match credentials {
+        Credentials::Ambient => AmazonS3Builder::from_env(),
+        Credentials::Anonymous => AmazonS3Builder::new().with_skip_signature(true),
+        Credentials::S3 { access_key_id, secret_access_key, session_token } => {
+            let builder = AmazonS3Builder::new()
+                .with_access_key_id(access_key_id)
+                .with_secret_access_key(secret_access_key.expose_secret());
+            match session_token {
+                Some(token) => builder.with_token(token.expose_secret()),
+                None => builder,
+            }
+        }
+        Credentials::Google { .. } | Credentials::Azure { .. } => {
+            return Err(place.wrong_credentials());
+        }
+    };
+    let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
+    // Stores other than Amazon's rarely have a name a bucket.
+    let path_style = place.switch("path_style", endpoint.is_some())?;
+    let conditional_put = place.switch("conditional_put", true)?;
+    if let Some((endpoint, _)) = endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    if let Some(region) = place.setting("region") {
+        builder = builder.with_region(region);
+    }
+    let conditions =
+        if conditional_put { S3ConditionalPut::ETagMatch } else { S3ConditionalPut::Disabled };
+    let store = builder
+        .with_bucket_name(&place.bucket)
+        .with_virtual_hosted_style_request(!path_style)
+        .with_conditional_put(conditions)
+        .with_retry(no_retries())
+        .with_client_options(client(allow_http))
+        .build()
+        .map_err(failed)?;
+    Ok(place.finish(store, Capabilities { conditional_put, durable: true }))
+}
+
+fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+    let mut builder = match credentials {
+        Credentials::Ambient => GoogleCloudStorageBuilder::from_env(),
+        Credentials::Anonymous => GoogleCloudStorageBuilder::new().with_skip_signature(true),
+        Credentials::Google { service_account_key } => GoogleCloudStorageBuilder::new()
+            .with_service_account_key(service_account_key.expose_secret()),
+        Credentials::S3 { .. } | Credentials::Azure { .. } => {
+            return Err(place.wrong_credentials());
+        }
+    };
+    let endpoint = place.endpoint()?;
+    let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
+    if let Some((endpoint, _)) = endpoint {
+        builder = builder.with_base_url(&endpoint);
+    }
+    let store = builder
+        .with_bucket_name(&place.bucket)
+        .with_retry(no_retries())
+        .with_client_options(client(allow_http))
+        .build()
+        .map_err(failed)?;
+    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+}
+
+fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+    let account = place.setting("account").ok_or(OpenError::Missing { what: "account" })?;
+    let mut builder = match credentials {
+        Credentials::Ambient => MicrosoftAzureBuilder::from_env(),
+        Credentials::Anonymous => MicrosoftAzureBuilder::new().with_skip_signature(true),
+        Credentials::Azure { access_key } => {
+            MicrosoftAzureBuilder::new().with_access_key(access_key.expose_secret())
+        }
+        Credentials::S3 { .. } | Credentials::Google { .. } => {
+            return Err(place.wrong_credentials());
+        }
+    };
+    let endpoint = place.endpoint()?;
+    let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
+    if let Some((endpoint, _)) = endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let store = builder
+        .with_account(account)
+        .with_container_name(&place.bucket)
+        .with_retry(no_retries())
+        .with_client_options(client(allow_http))
+        .build()
+        .map_err(failed)?;
+    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn s3_key() -> Credentials {
+        Credentials::S3 {
+            access_key_id: "id".to_owned(),
+            secret_access_key: "hidden".into(),
+            session_token: None,
+        }
+    }
+
+    fn refusal(url: &str) -> String {
+        open(url, &Credentials::Anonymous).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_used_says_what_to_do() {
+        for (url, part) in [
+            ("backups", "write it as in s3://bucket/prefix"),
+            ("ftp://host/dir", "use file, memory, s3, gs or azure"),
+            ("s3:///prefix", "names no bucket"),
+            ("azure://container/x", "names no account"),
+            ("s3://id:secret@bucket", "give it as a credential"),
+            ("s3://bucket?reigon=x", "it has: region, endpoint"),
+            ("s3://bucket?path_style=yes", "use true or false"),
+            ("s3://bucket?endpoint=minio:9000", "begins with https://"),
+            ("s3://bucket/a//b", "the store cannot be set up"),
+            ("file:///tmp?fsync=off", "has no setting \"fsync\""),
+        ] {
+            assert!(refusal(url).contains(part), "{url}: {}", refusal(url));
+        }
+    }
+
+    #[test]
+    fn every_kind_of_store_is_built_from_its_url() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = format!("file://{}/new", dir.path().display());
+        let azure = Credentials::Azure { access_key: "aGlkZGVu".into() };
+        for (url, credentials) in [
+            (file.as_str(), Credentials::Ambient),
+            ("memory:", Credentials::Ambient),
+            ("s3://bucket/a/b?region=eu-central-1", s3_key()),
+            ("s3://bucket?endpoint=http://127.0.0.1:9000/&path_style=true", s3_key()),
+            ("gs://bucket/a?endpoint=http://127.0.0.1:9000", Credentials::Anonymous),
+            ("azure://container/a?account=name", azure),
+        ] {
+            let store = open(url, &credentials).unwrap_or_else(|error| panic!("{url}: {error:?}"));
+            assert!(store.capabilities().conditional_put);
+        }
+        let store = open("s3://bucket?region=x&conditional_put=false", &s3_key()).unwrap();
+        assert!(!store.capabilities().conditional_put);
+        assert!(dir.path().join("new").is_dir());
+    }
+
+    #[test]
+    fn the_prefix_is_the_path() {
+        for (url, prefix) in
+            [("s3://b", ""), ("s3://b/", ""), ("s3://b/a/b/", "a/b"), ("s3://b/a%20b", "a b")]
+        {
+            assert_eq!(Place::parse(url).unwrap().prefix.to_string(), prefix, "{url}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_another_kind_are_refused() {
+        let error = open("gs://bucket", &s3_key()).unwrap_err();
+        assert_eq!(error.to_string(), "these credentials are not for a gs store");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert!(!format!("{:?}", s3_key()).contains("hidden"));
+        let store = open("s3://bucket?region=x", &s3_key()).unwrap();
+        assert!(!format!("{store:?}").contains("hidden"));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_never_panics(noise in "(s3|gs|azure|memory|file|x)?(://|:)?[a-z/.?&=%@: ]{0,40}") {
+            let _ = Place::parse(&noise);
+        }
+    }
+}

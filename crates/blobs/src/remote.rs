@@ -1,0 +1,173 @@
+//! The stores of the library underneath: S3, Google Cloud Storage, Azure and memory. Owns the
+//! translation of calls, versions and errors; retries nothing (see [`crate::wrap::Retrying`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    UpdateVersion,
+};
+
+use crate::error::Error;
+use crate::key::{Key, Prefix};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version};
+
+/// An empty store that ends with the process.
+pub fn memory() -> Arc<dyn Store> {
+    let capabilities = Capabilities { conditional_put: true, durable: false };
+    Arc::new(RemoteStore::new(Arc::new(InMemory::new()), capabilities))
+}
+
+#[derive(Debug)]
+pub(crate) struct RemoteStore {
+    inner: Arc<dyn ObjectStore>,
+    capabilities: Capabilities,
+}
+
+impl RemoteStore {
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>, capabilities: Capabilities) -> Self {
+        Self { inner, capabilities }
+    }
+
+    async fn put(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
+        let options = PutOptions::from(mode);
+        let put = self.inner.put_opts(&path(key)?, bytes.into(), options).await;
+        let put = put.map_err(|error| translate(key, error))?;
+        Ok(Version { e_tag: put.e_tag, number: put.version })
+    }
+}
+
+#[async_trait]
+impl Store for RemoteStore {
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.put(key, bytes, PutMode::Create).await
+    }
+
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error> {
+        let Version { e_tag, number } = version.clone();
+        let mode = PutMode::Update(UpdateVersion { e_tag, version: number });
+        match self.put(key, bytes, mode).await {
+            // Some services say that what is gone is not found; to us it was changed.
+            Err(Error::NotFound { key }) => Err(Error::Changed { key }),
+            other => other,
+        }
+    }
+
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
+        if range.is_empty() {
+            return Ok(Blob { meta: self.head(key).await?, bytes: Bytes::new() });
+        }
+        let start = range.start;
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        let failed = match self.inner.get_opts(&path(key)?, options).await {
+            Ok(found) => {
+                let meta = meta(key.clone(), &found.meta)?;
+                let bytes = found.bytes().await.map_err(|error| translate(key, error))?;
+                return Ok(Blob { meta, bytes });
+            }
+            Err(error) => translate(key, error),
+        };
+        // Services refuse a range past the end, and say so in too many ways to tell.
+        if matches!(failed, Error::NotFound { .. } | Error::Denied { .. }) {
+            return Err(failed);
+        }
+        match self.head(key).await {
+            Ok(meta) if meta.len_bytes <= start => Ok(Blob { meta, bytes: Bytes::new() }),
+            _ => Err(failed),
+        }
+    }
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error> {
+        let found = self.inner.head(&path(key)?).await.map_err(|error| translate(key, error))?;
+        meta(key.clone(), &found)
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let folder = prefix.folder().map(path).transpose()?;
+        let stream = match after {
+            Some(after) => self.inner.list_with_offset(folder.as_ref(), &path(after)?),
+            None => self.inner.list(folder.as_ref()),
+        };
+        let found: Vec<ObjectMeta> = stream
+            .take(LIST_PAGE_MAX + 1)
+            .try_collect()
+            .await
+            .map_err(|error| translate_listing(prefix, error))?;
+        let is_last = found.len() <= LIST_PAGE_MAX;
+        let objects = found
+            .iter()
+            .take(LIST_PAGE_MAX)
+            .map(|object| {
+                let key = Key::parse(object.location.as_ref());
+                meta(key.map_err(|source| Error::ForeignName { source })?, object)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Page { objects, is_last })
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        match self.inner.delete(&path(key)?).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(translate(key, error)),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+}
+
+fn path(key: &Key) -> Result<Path, Error> {
+    // As it is, without the escapes that the library would else write into the name.
+    Path::parse(key.as_str())
+        .map_err(|_| Error::Unusable { key: key.clone(), why: "its library refuses the name" })
+}
+
+fn meta(key: Key, found: &ObjectMeta) -> Result<Meta, Error> {
+    let modified = found.last_modified;
+    let nanos = i32::try_from(modified.timestamp_subsec_nanos()).unwrap_or(0);
+    let modified = Timestamp::new(modified.timestamp(), nanos)
+        .map_err(|error| Error::Unavailable { what: key.to_string(), source: error.into() })?;
+    let version = Version { e_tag: found.e_tag.clone(), number: found.version.clone() };
+    Ok(Meta { key, len_bytes: found.size, version, modified })
+}
+
+fn translate(key: &Key, error: object_store::Error) -> Error {
+    use object_store::Error as Theirs;
+    let key = key.clone();
+    match error {
+        Theirs::NotFound { .. } => Error::NotFound { key },
+        Theirs::AlreadyExists { .. } => Error::Exists { key },
+        Theirs::Precondition { .. } | Theirs::NotModified { .. } => Error::Changed { key },
+        other => translate_rest(key.to_string(), other),
+    }
+}
+
+fn translate_listing(prefix: &Prefix, error: object_store::Error) -> Error {
+    translate_rest(format!("the listing of {prefix:?}"), error)
+}
+
+fn translate_rest(what: String, error: object_store::Error) -> Error {
+    use object_store::Error as Theirs;
+    match error {
+        Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => {
+            Error::Denied { what, source: error.into() }
+        }
+        Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => {
+            Error::Unsupported { what: "write with a condition", source: error.into() }
+        }
+        _ => Error::Unavailable { what, source: error.into() },
+    }
+}

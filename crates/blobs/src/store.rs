@@ -1,0 +1,128 @@
+//! The port, its plain values, and what can be said with its seven methods alone.
+
+use std::fmt;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::error::Error;
+use crate::key::{Key, Prefix};
+
+/// Objects of one page of a listing. One less than the services give in an answer, so that a page
+/// and the look whether there is more cost one request.
+pub const LIST_PAGE_MAX: usize = 999;
+
+/// Which write made what an object holds; to be given back, not to be read or kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    pub(crate) e_tag: Option<String>,
+    pub(crate) number: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    pub key: Key,
+    pub len_bytes: u64,
+    pub version: Version,
+    /// By the clock of the store.
+    pub modified: Timestamp,
+}
+
+/// A part of an object, and what is known of the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    pub meta: Meta,
+    pub bytes: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their keys, byte by byte.
+    pub objects: Vec<Meta>,
+    pub is_last: bool,
+}
+
+/// What a store can promise; the caller decides what it does without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `put_new` and `put_if_match` are atomic. Without, both answer [`Error::Unsupported`].
+    pub conditional_put: bool,
+    /// What was acknowledged is there after a restart.
+    pub durable: bool,
+}
+
+/// An object store. After an [`Error::Unavailable`] a write may have happened: whoever writes
+/// again and finds [`Error::Exists`] or [`Error::Changed`] may have met itself
+/// ([`crate::wrap::Retrying`] looks).
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync {
+    /// Creates an object, whole; refuses with [`Error::Exists`].
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error>;
+
+    /// Replaces exactly that version, whole; refuses with [`Error::Changed`].
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error>;
+
+    /// What the object holds in `range`: less where it ends before, nothing past its end.
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error>;
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error>;
+
+    /// The first objects under `prefix` whose keys come after `after`, at most
+    /// [`LIST_PAGE_MAX`] of them. Their versions may lack what `put_if_match` needs: take those of
+    /// `head` and `get_range`.
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error>;
+
+    /// Removes this one object; one that is not there is removed already.
+    async fn delete(&self, key: &Key) -> Result<(), Error>;
+
+    fn capabilities(&self) -> Capabilities;
+}
+
+/// The whole object, which may be at most `max_bytes` long.
+pub async fn get_limited(store: &dyn Store, key: &Key, max_bytes: u64) -> Result<Blob, Error> {
+    let blob = store.get_range(key, 0..max_bytes).await?;
+    let len_bytes = blob.meta.len_bytes;
+    if len_bytes > max_bytes {
+        return Err(Error::TooLong { key: key.clone(), len_bytes, max_bytes });
+    }
+    Ok(blob)
+}
+
+/// All objects under `prefix`, page by page. For prefixes of known size: it holds them all.
+pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Meta>, Error> {
+    let mut objects: Vec<Meta> = Vec::new();
+    loop {
+        let page = store.list(prefix, objects.last().map(|meta| &meta.key)).await?;
+        // A page without objects cannot be asked on from.
+        let ended = page.is_last || page.objects.is_empty();
+        objects.extend(page.objects);
+        if ended {
+            return Ok(objects);
+        }
+    }
+}
+
+/// Removes every object under `prefix` that a listing shows, and no other: a key that the prefix
+/// does not hold is left, whatever the store lists. Says how many.
+pub async fn delete_all(store: &dyn Store, prefix: &Prefix) -> Result<u64, Error> {
+    let mut removed = 0;
+    let mut after: Option<Key> = None;
+    loop {
+        let page = store.list(prefix, after.as_ref()).await?;
+        for meta in page.objects.iter().filter(|meta| prefix.holds(&meta.key)) {
+            store.delete(&meta.key).await?;
+            removed += 1;
+        }
+        match page.objects.into_iter().next_back() {
+            Some(last) if !page.is_last => after = Some(last.key),
+            _ => return Ok(removed),
+        }
+    }
+}

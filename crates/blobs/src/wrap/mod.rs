@@ -1,0 +1,102 @@
+//! Wrappers: each is a [`Store`] around another. The usual order, from the outside in:
+//! [`Retrying`], [`Limited`], [`Measured`], the store. A try that waits for its turn is then not
+//! measured as slow, and one that waits to try again holds no turn.
+
+mod faults;
+mod limit;
+mod metrics;
+mod retry;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+pub use faults::{Fault, Faults, Faulty};
+pub use limit::Limited;
+pub use metrics::{Measured, Metrics};
+pub use retry::{Policy, Retrying};
+
+use crate::error::Error;
+use crate::key::{Key, Prefix};
+use crate::store::{Blob, Capabilities, Meta, Page, Store, Version};
+
+/// Which of the methods is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    PutNew,
+    PutIfMatch,
+    GetRange,
+    Head,
+    List,
+    Delete,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::PutNew => "put_new",
+            Self::PutIfMatch => "put_if_match",
+            Self::GetRange => "get_range",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// What a simple wrapper does around any one call.
+trait Around: fmt::Debug + Send + Sync {
+    fn around<T: Send>(
+        &self,
+        method: Method,
+        call: impl Future<Output = Result<T, Error>> + Send,
+    ) -> impl Future<Output = Result<T, Error>> + Send;
+}
+
+/// A store with something around each of its calls.
+#[derive(Debug)]
+struct Wrapped<A> {
+    inner: Arc<dyn Store>,
+    around: A,
+}
+
+#[async_trait]
+impl<A: Around> Store for Wrapped<A> {
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.around.around(Method::PutNew, self.inner.put_new(key, bytes)).await
+    }
+
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error> {
+        let call = self.inner.put_if_match(key, bytes, version);
+        self.around.around(Method::PutIfMatch, call).await
+    }
+
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
+        self.around.around(Method::GetRange, self.inner.get_range(key, range)).await
+    }
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error> {
+        self.around.around(Method::Head, self.inner.head(key)).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.around.around(Method::List, self.inner.list(prefix, after)).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.around.around(Method::Delete, self.inner.delete(key)).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}

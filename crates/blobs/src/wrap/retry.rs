@@ -1,0 +1,178 @@
+//! Trying again: a bounded number of times, at random moments of a growing pause, and only what
+//! may go better later.
+//!
+//! A put whose answer was lost may have been done; the next try then meets its own write. So a
+//! refusal after a lost answer is checked: if the object holds what we put, it was us.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use durable::Retry;
+
+use crate::error::Error;
+use crate::key::{Key, Prefix};
+use crate::store::{Blob, Capabilities, Meta, Page, Store, Version};
+
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Tries of one call, the first included.
+    pub tries_max: u32,
+    /// The longest pause after the first try; it doubles with each.
+    pub first_pause: Duration,
+    pub pause_max: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            tries_max: 6,
+            first_pause: Duration::from_millis(200),
+            pause_max: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Policy {
+    /// The longest pause after the `tries`-th try.
+    pub(super) fn longest_pause(&self, tries: u32) -> Duration {
+        let factor = 2_u32.saturating_pow(tries.saturating_sub(1));
+        self.first_pause.saturating_mul(factor).min(self.pause_max)
+    }
+}
+
+#[derive(Debug)]
+pub struct Retrying {
+    inner: Arc<dyn Store>,
+    policy: Policy,
+}
+
+/// The tries of one call.
+struct Tries<'p> {
+    policy: &'p Policy,
+    made: u32,
+}
+
+impl Tries<'_> {
+    /// Waits for the next try, or gives the error back: it cannot go better, or tries have run out.
+    async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        self.made += 1;
+        if error.retry() == Retry::Never || self.made >= self.policy.tries_max {
+            return Err(error);
+        }
+        let longest = self.policy.longest_pause(self.made);
+        // From zero, so that callers that failed together do not come back together.
+        let pause = longest.mul_f64(rand::random::<f64>());
+        tracing::debug!(tries = self.made, "trying again in {pause:?}: {error}");
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Whether the answer of an earlier try was lost.
+    fn is_repeated(&self) -> bool {
+        self.made > 0
+    }
+}
+
+impl Retrying {
+    pub fn around(inner: Arc<dyn Store>, policy: Policy) -> Arc<dyn Store> {
+        Arc::new(Self { inner, policy })
+    }
+
+    fn tries(&self) -> Tries<'_> {
+        Tries { policy: &self.policy, made: 0 }
+    }
+
+    /// The version of the object if it holds exactly `bytes`.
+    async fn version_of(&self, key: &Key, bytes: &Bytes) -> Result<Option<Version>, Error> {
+        // One more than ours, so that a longer object is not taken for it.
+        let end = (bytes.len() as u64).saturating_add(1);
+        match self.get_range(key, 0..end).await {
+            Ok(found) if found.bytes == *bytes => Ok(Some(found.meta.version)),
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Retrying {
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.put_new(key, bytes.clone()).await {
+                Err(Error::Exists { key }) if tries.is_repeated() => {
+                    let ours = self.version_of(&key, &bytes).await?;
+                    return ours.ok_or(Error::Exists { key });
+                }
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.put_if_match(key, bytes.clone(), version).await {
+                Err(Error::Changed { key }) if tries.is_repeated() => {
+                    let ours = self.version_of(&key, &bytes).await?;
+                    return ours.ok_or(Error::Changed { key });
+                }
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.get_range(key, range.clone()).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.head(key).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.list(prefix, after).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.delete(key).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
