@@ -50,6 +50,7 @@ impl Endpoint {
     }
 
     /// The same server, another caller; an empty token is none.
+    #[must_use]
     pub fn as_user(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }

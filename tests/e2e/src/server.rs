@@ -18,7 +18,7 @@ const TOKENS: &str = "admin-token,admin,uid-admin,\"system:masters\"\n\
                       bob-token,bob,uid-bob,\"team-b\"\n";
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The binary: what `HOLDFAST_BIN` says, or built on the spot.
 pub fn binary() -> &'static Path {
@@ -59,8 +59,7 @@ impl Server {
     /// As [`Server::start`], with its data in a directory of the caller's.
     pub fn start_in(scratch: Scratch, data_dir: PathBuf) -> Self {
         write(&scratch.path().join("tokens.csv"), TOKENS);
-        let mut server =
-            Self { process: None, data_dir, url: String::new(), starts: 0, scratch };
+        let mut server = Self { process: None, data_dir, url: String::new(), starts: 0, scratch };
         server.start_again().unwrap();
         server
     }
@@ -80,7 +79,7 @@ impl Server {
         let line = process.wait_for_line("https://", PATIENCE)?;
         let from = line.find("https://").unwrap();
         let url = line[from..].split_whitespace().next().unwrap();
-        self.url = url.trim_end_matches('/').to_owned();
+        url.trim_end_matches('/').clone_into(&mut self.url);
         self.process = Some(process);
         Ok(())
     }

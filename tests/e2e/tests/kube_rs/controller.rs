@@ -19,7 +19,6 @@ use super::{Garden, GardenSpec, GardenStatus, config_map, soon, with_gardens};
 
 const FINALIZER: &str = "e2e.example.com/gardener";
 
-#[derive(Debug, Clone)]
 struct Gardener {
     client: Client,
     recorder: Recorder,
@@ -108,7 +107,10 @@ async fn a_controller_keeps_owned_objects_and_cleans_up() {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let controller = start(&client);
 
-    gardens.create(&PostParams::default(), &Garden::new("rose", GardenSpec { beds: 4 })).await.unwrap();
+    gardens
+        .create(&PostParams::default(), &Garden::new("rose", GardenSpec { beds: 4 }))
+        .await
+        .unwrap();
     let planted = |garden: Option<&Garden>| {
         let status = garden.and_then(|garden| garden.status.as_ref());
         status.is_some_and(|status| status.planted == 4)

@@ -4,7 +4,7 @@ use e2e::Server;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, PartialObjectMeta};
-use kube::{Api, Discovery, ResourceExt as _};
+use kube::{Api, Discovery, ResourceExt};
 use serde_json::json;
 
 use super::{Garden, GardenSpec, config_map, with_gardens};

@@ -29,7 +29,7 @@ pub struct GardenStatus {
     pub planted: u32,
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Ends a wait that would otherwise never end.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -43,11 +43,8 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 async fn with_gardens(client: &Client) -> Api<Garden> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), &Garden::crd()).await.unwrap();
-    let established = await_condition(
-        definitions,
-        "gardens.e2e.example.com",
-        conditions::is_crd_established(),
-    );
+    let established =
+        await_condition(definitions, "gardens.e2e.example.com", conditions::is_crd_established());
     soon("the definition", established).await.unwrap();
     Api::namespaced(client.clone(), "default")
 }

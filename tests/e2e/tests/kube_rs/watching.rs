@@ -83,9 +83,9 @@ fn age_first_watch(mut request: Request<Body>, aged: &AtomicBool) -> Request<Bod
     if !text.contains("watch=true") || aged.swap(true, Ordering::Relaxed) {
         return request;
     }
-    let pairs = text.split('&').map(|pair| {
-        if pair.starts_with("resourceVersion=") { "resourceVersion=1" } else { pair }
-    });
+    let pairs = text
+        .split('&')
+        .map(|pair| if pair.starts_with("resourceVersion=") { "resourceVersion=1" } else { pair });
     *request.uri_mut() = pairs.collect::<Vec<_>>().join("&").parse().unwrap();
     request
 }
