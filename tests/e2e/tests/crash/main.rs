@@ -113,6 +113,9 @@ impl Crashes {
             self.lost.extend(complaints.map(|text| format!("round {round}: {text}")));
         }
         self.acknowledged += acknowledged.len() as u64;
+        for text in self.mirror.contradictions(&found, &acknowledged) {
+            self.lost.push(format!("round {round}: {text}"));
+        }
         self.resume(endpoint, &acknowledged, round).await;
     }
 

@@ -50,6 +50,28 @@ impl Mirror {
         self.objects == other.objects
     }
 
+    /// What a watch showed before the kill is durable, and it showed everything up to where it
+    /// was cut off.
+    pub(crate) fn contradictions(&self, found: &Self, acknowledged: &[u64]) -> Vec<String> {
+        let missed = acknowledged
+            .iter()
+            .filter(|revision| **revision <= self.revision && !self.seen.contains(revision))
+            .map(|revision| format!("the watch left out revision {revision}"));
+        let unknown = found
+            .objects
+            .iter()
+            .filter(|(name, there)| {
+                there.0 <= self.revision && self.objects.get(*name) != Some(there)
+            })
+            .map(|(name, there)| format!("{name} is {there:?}, and the watch never showed that"));
+        let undone = self
+            .objects
+            .iter()
+            .filter(|(name, seen)| found.objects.get(*name).is_some_and(|there| there.0 < seen.0))
+            .map(|(name, seen)| format!("{name} was seen as {seen:?} and went back"));
+        missed.chain(unknown).chain(undone).collect()
+    }
+
     fn put(&mut self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let counter = object["data"]["counter"].as_str().and_then(|it| it.parse().ok());
