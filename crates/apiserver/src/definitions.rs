@@ -122,25 +122,22 @@ pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
             None => *stored = json!([storage]),
         }
     }
-    match name_conflict(object, registry) {
-        Some((reason, message)) => {
-            set_condition(object, "NamesAccepted", "False", reason, &message, now);
-            let established = has_condition(object, "Established", "True");
-            if !established {
-                let text = "not all names are accepted";
-                set_condition(object, "Established", "False", "NotAccepted", text, now);
-            }
+    if let Some((reason, message)) = name_conflict(object, registry) {
+        set_condition(object, "NamesAccepted", "False", reason, &message, now);
+        let established = has_condition(object, "Established", "True");
+        if !established {
+            let text = "not all names are accepted";
+            set_condition(object, "Established", "False", "NotAccepted", text, now);
         }
-        None => {
-            if let Some(status) = object.get_mut("status") {
-                admit::object_mut(status).insert("acceptedNames".into(), names);
-            }
-            let text = "no conflicts found";
-            set_condition(object, "NamesAccepted", "True", "NoConflicts", text, now);
-            if !deleting {
-                let text = "the initial names have been accepted";
-                set_condition(object, "Established", "True", "InitialNamesAccepted", text, now);
-            }
+    } else {
+        if let Some(status) = object.get_mut("status") {
+            admit::object_mut(status).insert("acceptedNames".into(), names);
+        }
+        let text = "no conflicts found";
+        set_condition(object, "NamesAccepted", "True", "NoConflicts", text, now);
+        if !deleting {
+            let text = "the initial names have been accepted";
+            set_condition(object, "Established", "True", "InitialNamesAccepted", text, now);
         }
     }
     if let Some(status) = object.get_mut("status") {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::registry::{Group, GroupVersion, Registry, Resource};
+use crate::set_member;
 
 /// The media type an aggregated answer must carry, parameter for parameter: clients compare it.
 pub(crate) const AGGREGATED_TYPE: &str =
@@ -29,8 +30,8 @@ pub(crate) fn group_list(registry: &Registry) -> Value {
 /// `/apis/G`
 pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
     let mut entry = group_entry(registry.group(name).filter(|group| !group.name.is_empty())?);
-    entry["kind"] = "APIGroup".into();
-    entry["apiVersion"] = "v1".into();
+    set_member(&mut entry, "kind", "APIGroup".into());
+    set_member(&mut entry, "apiVersion", "v1".into());
     Some(entry)
 }
 
@@ -72,10 +73,10 @@ fn resource_entry(resource: &Resource) -> Value {
         "verbs": resource.verbs,
     });
     if !resource.short_names.is_empty() {
-        entry["shortNames"] = resource.short_names.clone().into();
+        set_member(&mut entry, "shortNames", resource.short_names.clone().into());
     }
     if !resource.categories.is_empty() {
-        entry["categories"] = resource.categories.clone().into();
+        set_member(&mut entry, "categories", resource.categories.clone().into());
     }
     entry
 }
@@ -98,8 +99,8 @@ impl Listed {
             "verbs": self.verbs,
         });
         if let Some((group, version, _)) = self.kind {
-            entry["group"] = group.into();
-            entry["version"] = version.into();
+            set_member(&mut entry, "group", group.into());
+            set_member(&mut entry, "version", version.into());
         }
         entry
     }
@@ -154,7 +155,7 @@ fn aggregated(registry: &Registry, wanted: impl Fn(&Group) -> bool) -> Bytes {
             let versions: Vec<Value> = group.versions.iter().map(aggregated_version).collect();
             let mut metadata = json!({"creationTimestamp": null});
             if !group.name.is_empty() {
-                metadata["name"] = group.name.clone().into();
+                set_member(&mut metadata, "name", group.name.clone().into());
             }
             json!({"metadata": metadata, "versions": versions})
         })
@@ -185,15 +186,15 @@ fn aggregated_version(one: &GroupVersion) -> Value {
                 "verbs": resource.verbs,
             });
             if !resource.short_names.is_empty() {
-                entry["shortNames"] = resource.short_names.clone().into();
+                set_member(&mut entry, "shortNames", resource.short_names.clone().into());
             }
             if !resource.categories.is_empty() {
-                entry["categories"] = resource.categories.clone().into();
+                set_member(&mut entry, "categories", resource.categories.clone().into());
             }
             let subs: Vec<Value> =
                 subresources(resource).iter().map(|sub| sub.aggregated(resource)).collect();
             if !subs.is_empty() {
-                entry["subresources"] = subs.into();
+                set_member(&mut entry, "subresources", subs.into());
             }
             entry
         })

@@ -97,7 +97,7 @@ impl Trail {
     fn about(&mut self, verb: Verb, path: &ResourcePath) {
         self.verb = verb.as_str();
         self.is_write = verb.is_write();
-        self.entry.verb = verb.as_str().to_owned();
+        verb.as_str().clone_into(&mut self.entry.verb);
         self.entry.group.clone_from(&path.group);
         self.entry.resource.clone_from(&path.resource);
         self.entry.subresource = path.subresource.clone().unwrap_or_default();
@@ -157,22 +157,21 @@ fn identify(
     parts: &http::request::Parts,
     trail: &mut Trail,
 ) -> Result<User, Failure> {
-    let caller = match parts.extensions.get::<Insider>() {
-        Some(Insider(user)) => user.clone(),
-        None => {
-            let certificate = parts.extensions.get::<PeerCertificate>();
-            let authorization = match parts.headers.get(header::AUTHORIZATION) {
-                None => None,
-                Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
-            };
-            server
-                .authenticator
-                .authenticate(certificate.map(|one| &one.0[..]), authorization, clock::now())
-                .map_err(|refused| {
-                    tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
-                    Failure::unauthorized()
-                })?
-        }
+    let caller = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
+        user.clone()
+    } else {
+        let certificate = parts.extensions.get::<PeerCertificate>();
+        let authorization = match parts.headers.get(header::AUTHORIZATION) {
+            None => None,
+            Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
+        };
+        server
+            .authenticator
+            .authenticate(certificate.map(|one| &one.0[..]), authorization, clock::now())
+            .map_err(|refused| {
+                tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
+                Failure::unauthorized()
+            })?
     };
     trail.entry.user.clone_from(&caller.name);
     trail.entry.groups.clone_from(&caller.groups);
@@ -346,7 +345,7 @@ fn path_answer(
         ["livez" | "readyz" | "healthz", ..] => return Ok(health(server, query)),
         ["metrics"] => return Ok(metrics_page(server)),
         ["version"] => crate::version(),
-        ["api"] | ["apis"] => {
+        ["api" | "apis"] => {
             let core = segments == ["api"];
             match negotiate::discovery(&parts.headers)? {
                 DiscoveryForm::Aggregated => {

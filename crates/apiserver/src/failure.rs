@@ -7,6 +7,8 @@ use http::{HeaderValue, StatusCode, header};
 use objects::cause::Cause;
 use serde_json::{Map, Value, json};
 
+use crate::set_member;
+
 /// Who an error is about: `widgets.example.com "a"` in texts, `details` in the body.
 #[derive(Debug, Clone, Default)]
 pub struct Subject {
@@ -31,9 +33,12 @@ impl Subject {
     }
 }
 
-/// A refused request.
+/// A refused request. Boxed, because every function of the server may return one.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct Failure(Box<Refusal>);
+
+#[derive(Debug, Clone)]
+struct Refusal {
     code: StatusCode,
     reason: &'static str,
     message: String,
@@ -46,7 +51,7 @@ pub struct Failure {
 
 impl Failure {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Refusal {
             code,
             reason,
             message: message.into(),
@@ -54,33 +59,33 @@ impl Failure {
             causes: Vec::new(),
             retry_after_seconds: None,
             continue_token: None,
-        }
+        }))
     }
 
     pub fn code(&self) -> StatusCode {
-        self.code
+        self.0.code
     }
 
     pub fn is_already_exists(&self) -> bool {
-        self.reason == "AlreadyExists"
+        self.0.reason == "AlreadyExists"
     }
 
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     #[must_use]
     pub fn about(mut self, subject: Subject) -> Self {
-        self.subject = Some(subject);
+        self.0.subject = Some(subject);
         self
     }
 
     fn cause(mut self, reason: &str, message: &str, field: &str) -> Self {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
-            cause["field"] = field.into();
+            set_member(&mut cause, "field", field.into());
         }
-        self.causes.push(cause);
+        self.0.causes.push(cause);
         self
     }
 
@@ -185,7 +190,7 @@ impl Failure {
 
     #[must_use]
     pub fn with_continue(mut self, token: String) -> Self {
-        self.continue_token = Some(token);
+        self.0.continue_token = Some(token);
         self
     }
 
@@ -218,7 +223,7 @@ impl Failure {
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         let mut failure =
             Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.into());
-        failure.retry_after_seconds = Some(retry_after_seconds);
+        failure.0.retry_after_seconds = Some(retry_after_seconds);
         failure
     }
 
@@ -228,7 +233,7 @@ impl Failure {
 
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut failure = Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message);
-        failure.retry_after_seconds = Some(1);
+        failure.0.retry_after_seconds = Some(1);
         failure
     }
 
@@ -240,7 +245,7 @@ impl Failure {
             "the disk under the data directory is full: nothing was written; free some space and \
              try again",
         );
-        failure.retry_after_seconds = Some(10);
+        failure.0.retry_after_seconds = Some(10);
         failure
     }
 
@@ -251,14 +256,14 @@ impl Failure {
             "Too large resource version",
             "",
         );
-        failure.retry_after_seconds = Some(1);
+        failure.0.retry_after_seconds = Some(1);
         failure
     }
 
     /// The `Status` object.
     pub fn to_value(&self) -> Value {
         let mut metadata = Map::new();
-        if let Some(token) = &self.continue_token {
+        if let Some(token) = &self.0.continue_token {
             metadata.insert("continue".into(), token.clone().into());
         }
         let mut status = json!({
@@ -266,19 +271,19 @@ impl Failure {
             "apiVersion": "v1",
             "metadata": metadata,
             "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "code": self.code.as_u16(),
+            "message": self.0.message,
+            "reason": self.0.reason,
+            "code": self.0.code.as_u16(),
         });
         if let Some(details) = self.details() {
-            status["details"] = details;
+            set_member(&mut status, "details", details);
         }
         status
     }
 
     fn details(&self) -> Option<Value> {
         let mut details = Map::new();
-        if let Some(subject) = &self.subject {
+        if let Some(subject) = &self.0.subject {
             let members =
                 [("name", &subject.name), ("group", &subject.group), ("kind", &subject.resource)];
             for (member, value) in members {
@@ -287,10 +292,10 @@ impl Failure {
                 }
             }
         }
-        if !self.causes.is_empty() {
-            details.insert("causes".into(), self.causes.clone().into());
+        if !self.0.causes.is_empty() {
+            details.insert("causes".into(), self.0.causes.clone().into());
         }
-        if let Some(seconds) = self.retry_after_seconds {
+        if let Some(seconds) = self.0.retry_after_seconds {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
         (!details.is_empty()).then(|| details.into())
@@ -300,7 +305,7 @@ impl Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = (
-            self.code,
+            self.0.code,
             [
                 (header::CONTENT_TYPE, "application/json"),
                 (header::CACHE_CONTROL, "no-cache, private"),
@@ -309,10 +314,10 @@ impl IntoResponse for Failure {
         )
             .into_response();
         let headers = response.headers_mut();
-        if let Some(seconds) = self.retry_after_seconds {
+        if let Some(seconds) = self.0.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.code == StatusCode::UNAUTHORIZED {
+        if self.0.code == StatusCode::UNAUTHORIZED {
             headers.insert(
                 header::WWW_AUTHENTICATE,
                 HeaderValue::from_static("Bearer realm=\"holdfast\""),

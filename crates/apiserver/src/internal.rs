@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::rest::admit::{self, Author, Endpoint, Track};
 use crate::rest::{create, view};
-use crate::server::Server;
+use crate::server::{Server, write_failure};
 use crate::store::{Change, Expected, Stored, Write, WriteError};
 
 /// The name these writes carry in `managedFields`.
@@ -50,7 +50,7 @@ pub(crate) async fn create(
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Exists) => Ok(Done::Unchanged),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
-        Err(error) => Err(server.write_failure(resource, &name, error)),
+        Err(error) => Err(write_failure(resource, &name, error)),
     }
 }
 
@@ -81,6 +81,6 @@ pub(crate) async fn change(
     match server.commit(resource, write).await {
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
-        Err(error) => Err(server.write_failure(resource, &stored.key.name, error)),
+        Err(error) => Err(write_failure(resource, &stored.key.name, error)),
     }
 }

@@ -112,7 +112,7 @@ impl ApiServer {
             sans.push(address.ip().to_string());
         }
         let pki = Pki::open(&options.data_dir.join("pki"), &sans)?;
-        let store = Store::open(&options.data_dir.join("objects.db"), &store::Options::default())?;
+        let store = Store::open(options.data_dir.join("objects.db"), &store::Options::default())?;
         let signer = Signer::new(pki.service_account_key().expose_secret(), ISSUER)?;
         let authenticator = Authenticator::new(
             options.tokens,
@@ -244,4 +244,11 @@ fn root_paths(registry: &registry::Registry) -> Value {
     }
     paths.sort();
     json!({ "paths": paths })
+}
+
+/// Sets a member of a JSON object that was just made.
+fn set_member(object: &mut Value, member: &str, value: Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(member.to_owned(), value);
+    }
 }

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::registry::{GroupVersion, Registry, Resource};
+use crate::set_member;
 
 /// `/openapi/v3`
 pub(crate) fn index(registry: &Registry) -> Value {
@@ -68,9 +69,9 @@ fn schema_name(resource: &Resource) -> String {
 fn schema(resource: &Resource, prefix: &str) -> Value {
     let mut schema = objects::schema::to_openapi(&resource.node);
     if let Some(kind) = resource.built_in() {
-        schema["description"] = kind.description.into();
+        set_member(&mut schema, "description", kind.description.into());
     }
-    schema["x-kubernetes-group-version-kind"] = json!([gvk(resource)]);
+    set_member(&mut schema, "x-kubernetes-group-version-kind", json!([gvk(resource)]));
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let text = |description: &str| json!({"type": "string", "description": description});
         properties

@@ -173,9 +173,12 @@ pub struct Registry {
     pub(crate) openapi_v2: OnceLock<Bytes>,
 }
 
+/// The types of a group-version, and a number that changes with them.
+type Collected = (Vec<Arc<Resource>>, u64);
+
 impl Registry {
     pub fn new(customs: &BTreeMap<String, CustomTypes>) -> Self {
-        let mut all: BTreeMap<(String, String), (Vec<Arc<Resource>>, u64)> = BTreeMap::new();
+        let mut all: BTreeMap<(String, String), Collected> = BTreeMap::new();
         for resource in built_in_resources() {
             let key = (resource.group.clone(), resource.version.clone());
             all.entry(key).or_default().0.push(resource.clone());

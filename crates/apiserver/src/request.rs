@@ -73,7 +73,7 @@ fn resource_path(group: String, version: String, rest: &[&str]) -> Option<Target
         [resource, name, subresource] => (resource, Some(name), Some(subresource)),
         _ => return None,
     };
-    path.resource = (*resource).to_owned();
+    (*resource).clone_into(&mut path.resource);
     path.name = name.map(|name| (*name).to_owned());
     path.subresource = subresource.map(|one| (*one).to_owned());
     Some(Target::Resource(path))

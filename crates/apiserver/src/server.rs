@@ -214,40 +214,31 @@ impl Server {
     ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         if *resource.id == *definitions::ID { Some(self.definitions.lock().await) } else { None }
     }
+}
 
-    /// A definition that is being deleted says so in its conditions.
-    pub fn mark_definition(&self, resource: &Resource, object: Value, now: Timestamp) -> Value {
-        if *resource.id == *definitions::ID {
-            definitions::terminating(object, now)
-        } else {
-            object
+/// A refused write as the client should hear of it.
+pub(crate) fn write_failure(resource: &Resource, name: &str, error: WriteError) -> Failure {
+    let subject = admit::subject(resource, name);
+    match error {
+        WriteError::Exists => Failure::already_exists(subject, false),
+        WriteError::Conflict { current: None } => Failure::not_found(subject),
+        WriteError::Conflict { current: Some(_) } | WriteError::RequirementChanged => {
+            Failure::stale(subject)
         }
-    }
-
-    /// A refused write as the client should hear of it.
-    pub fn write_failure(&self, resource: &Resource, name: &str, error: WriteError) -> Failure {
-        let subject = admit::subject(resource, name);
-        match error {
-            WriteError::Exists => Failure::already_exists(subject, false),
-            WriteError::Conflict { current: None } => Failure::not_found(subject),
-            WriteError::Conflict { current: Some(_) } | WriteError::RequirementChanged => {
-                Failure::stale(subject)
-            }
-            WriteError::Full => Failure::storage_full(),
-            WriteError::Stopped => Failure::unavailable("the server is shutting down"),
-            WriteError::TooLarge { limit_bytes, .. } => Failure::too_large(limit_bytes),
-            WriteError::Invalid(text) => {
-                Failure::bad_request(format!("the object cannot be stored: {text}"))
-            }
-            WriteError::Storage(error) => {
-                tracing::error!(
-                    error = %telemetry::Chain(&*error),
-                    resource = %resource.id,
-                    name,
-                    "write to the object store failed"
-                );
-                Failure::internal("the object store could not write; the server log says why")
-            }
+        WriteError::Full => Failure::storage_full(),
+        WriteError::Stopped => Failure::unavailable("the server is shutting down"),
+        WriteError::TooLarge { limit_bytes, .. } => Failure::too_large(limit_bytes),
+        WriteError::Invalid(text) => {
+            Failure::bad_request(format!("the object cannot be stored: {text}"))
+        }
+        WriteError::Storage(error) => {
+            tracing::error!(
+                error = %telemetry::Chain(&*error),
+                resource = %resource.id,
+                name,
+                "write to the object store failed"
+            );
+            Failure::internal("the object store could not write; the server log says why")
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::output::{self, Format};
 /// Flags every role understands. What is not given comes from the environment, the file, or the
 /// default.
 #[derive(Debug, Clone, Default, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "these comments are the text of --help")]
 pub(crate) struct Settings {
     /// Configuration file [env: HOLDFAST_CONFIG; default: holdfast.toml, if there is one]
     #[arg(long, value_name = "FILE")]

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The field manager of what controllers write.
 const MANAGER: &str = "holdfast-controllers";
 /// Definitions somebody else changed are brought back this often.
-const REPAIR_EVERY: Duration = Duration::from_secs(300);
+const REPAIR_EVERY: Duration = Duration::from_mins(5);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]

@@ -19,7 +19,19 @@ const DISCOVERY: &[&str] = &["/api", "/api/*", "/apis", "/apis/*", "/openapi", "
 
 /// Plain objects every tenant may see.
 const CORE: &[&str] =
-    &["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts"];
+    &["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"];
+const WORKLOADS: &[&str] = &[
+    "daemonsets",
+    "deployments",
+    "deployments/scale",
+    "replicasets",
+    "replicasets/scale",
+    "statefulsets",
+    "statefulsets/scale",
+];
+const WORKLOAD_STATUS: &[&str] =
+    &["daemonsets/status", "deployments/status", "replicasets/status", "statefulsets/status"];
+const JOBS: &[&str] = &["cronjobs", "jobs"];
 const NON_ADMIN: &[&str] = &[
     "nonadminbackups",
     "nonadminrestores",
@@ -83,6 +95,8 @@ fn edit_rules() -> Vec<Value> {
         rule("", &writable, WRITE),
         rule("", &["secrets"], READ),
         rule("", &["serviceaccounts/token"], &["create"]),
+        rule("apps", WORKLOADS, WRITE),
+        rule("batch", JOBS, WRITE),
         rule("events.k8s.io", &["events"], WRITE),
         rule("coordination.k8s.io", &["leases"], WRITE),
     ]
@@ -98,6 +112,11 @@ fn view_rules() -> Vec<Value> {
         .collect();
     vec![
         rule("", &readable, READ),
+        rule("", &["limitranges", "resourcequotas", "services/status"], READ),
+        rule("apps", WORKLOADS, READ),
+        rule("apps", WORKLOAD_STATUS, READ),
+        rule("batch", JOBS, READ),
+        rule("batch", &["cronjobs/status", "jobs/status"], READ),
         rule("events.k8s.io", &["events"], READ),
         rule("coordination.k8s.io", &["leases"], READ),
     ]

@@ -13,7 +13,7 @@ use super::{Call, decode};
 use crate::definitions;
 use crate::failure::Failure;
 use crate::registry::Resource;
-use crate::server::Server;
+use crate::server::{Server, write_failure};
 use crate::store::{Change, Expected, Require, Write, WriteError};
 
 /// How often a generated name may collide before the caller hears of it.
@@ -142,7 +142,7 @@ async fn insert(
         match server.commit(resource, write).await {
             Ok(stored) => return view::value(resource, &stored),
             Err(WriteError::RequirementChanged) => {}
-            Err(error) => return Err(server.write_failure(resource, name, error)),
+            Err(error) => return Err(write_failure(resource, name, error)),
         }
     }
     Err(Failure::stale(admit::subject(resource, name)))

@@ -67,20 +67,17 @@ pub(crate) fn shape(
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    match resource.built_in() {
-        Some(kind) => {
-            validate::types(&resource.node, value)
-                .map_err(|error| cannot_be_handled(resource, &error.to_string()))?;
-            if let Some(text) = objects::kinds::decode_errors(kind, value) {
-                return Err(Failure::bad_request(text));
-            }
+    if let Some(kind) = resource.built_in() {
+        validate::types(&resource.node, value)
+            .map_err(|error| cannot_be_handled(resource, &error.to_string()))?;
+        if let Some(text) = objects::kinds::decode_errors(kind, value) {
+            return Err(Failure::bad_request(text));
         }
-        None => {
-            let nothing = Value::Object(serde_json::Map::new());
-            let metadata = value.get("metadata").filter(|m| !m.is_null()).unwrap_or(&nothing);
-            validate::types(&objects::builtin::object_meta(), metadata)
-                .map_err(|error| cannot_be_handled(resource, &format!("metadata: {error}")))?;
-        }
+    } else {
+        let nothing = Value::Object(serde_json::Map::new());
+        let metadata = value.get("metadata").filter(|m| !m.is_null()).unwrap_or(&nothing);
+        validate::types(&objects::builtin::object_meta(), metadata)
+            .map_err(|error| cannot_be_handled(resource, &format!("metadata: {error}")))?;
     }
     let unknown = prune::prune(&resource.node, value);
     report_doubtful(resource, unknown, duplicates, validation, warnings)

@@ -13,9 +13,10 @@ use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
 use super::{Call, admit, decode, read};
 use crate::clock;
+use crate::definitions;
 use crate::failure::{Failure, Subject};
 use crate::registry::Resource;
-use crate::server::Server;
+use crate::server::{Server, write_failure};
 use crate::store::{Change, Expected, Key, Stored, Write, WriteError};
 
 /// How often a deletion may be overtaken by other writers.
@@ -230,7 +231,10 @@ pub(crate) async fn delete_object(
             Outcome::Keep => return Ok(Deleted::Marked(object)),
             Outcome::Remove => (Change::Delete(view::to_stored(resource, object)), false),
             Outcome::Mark(object) => {
-                let object = server.mark_definition(resource, *object, now);
+                let object = match Habit::of(resource) {
+                    Habit::Definition => definitions::terminating(*object, now),
+                    Habit::Plain | Habit::Namespace | Habit::Pod => *object,
+                };
                 if options.dry_run {
                     return Ok(Deleted::Marked(object));
                 }
@@ -247,7 +251,7 @@ pub(crate) async fn delete_object(
             // Clients are shown the object as it was, not with the revision of its end.
             Ok(_) => return Ok(Deleted::Gone(stored)),
             Err(WriteError::Conflict { .. }) if options.resource_version.is_none() => {}
-            Err(error) => return Err(server.write_failure(resource, &key.name, error)),
+            Err(error) => return Err(write_failure(resource, &key.name, error)),
         }
     }
     Err(Failure::stale(admit::subject(resource, &key.name)))

@@ -13,6 +13,7 @@ use super::{Call, decode, read, update, view};
 use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm, Shape};
 use crate::server::Server;
+use crate::set_member;
 
 pub(crate) fn get(
     server: &Server,
@@ -41,7 +42,7 @@ fn scale_of(object: &Value, paths: &Scale) -> Value {
     let mut metadata = json!({});
     for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.get("metadata").and_then(|metadata| metadata.get(member)) {
-            metadata[member] = value.clone();
+            set_member(&mut metadata, member, value.clone());
         }
     }
     let mut status = json!({"replicas": number(&paths.status_path)});
@@ -58,7 +59,7 @@ fn scale_of(object: &Value, paths: &Scale) -> Value {
         }
     };
     if let Some(selector) = selector {
-        status["selector"] = selector.into();
+        set_member(&mut status, "selector", selector.into());
     }
     json!({
         "kind": "Scale",

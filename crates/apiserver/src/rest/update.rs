@@ -18,7 +18,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm};
 use crate::registry::Resource;
-use crate::server::Server;
+use crate::server::{Server, write_failure};
 use crate::store::{Change, Expected, Stored, Write, WriteError};
 
 /// How often a write without a version may be overtaken.
@@ -452,7 +452,7 @@ impl Attempt<'_> {
             Ok(_) if released => Ok(Some(new)),
             Ok(written) => Ok(Some(view::value(resource, &written)?)),
             Err(WriteError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(self.server.write_failure(resource, self.name, error)),
+            Err(error) => Err(write_failure(resource, self.name, error)),
         }
     }
 }

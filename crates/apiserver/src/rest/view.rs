@@ -15,6 +15,7 @@ use super::admit;
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape, Syntax};
 use crate::registry::{Origin, Resource};
+use crate::set_member;
 use crate::store::Stored;
 
 /// Can the stored text be sent as it is?
@@ -89,10 +90,10 @@ impl ListMeta {
     fn to_value(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let Some(token) = &self.continue_token {
-            metadata["continue"] = token.as_str().into();
+            set_member(&mut metadata, "continue", token.as_str().into());
         }
         if let Some(remaining) = self.remaining {
-            metadata["remainingItemCount"] = remaining.into();
+            set_member(&mut metadata, "remainingItemCount", remaining.into());
         }
         metadata
     }
@@ -160,8 +161,8 @@ pub(crate) fn object_response(
         Shape::Table(version) => {
             let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
             let meta = ListMeta { revision, ..ListMeta::default() };
-            let rows = vec![table_row(resource, object, now, row)];
-            Cow::Owned(table(resource, version, &meta, rows, true))
+            let rows = [table_row(resource, object, now, row)];
+            Cow::Owned(table(resource, version, &meta, &rows, true))
         }
     };
     Ok(respond(code, &shaped, answer))
@@ -217,8 +218,9 @@ pub(crate) fn list_response(
             ));
         }
         Shape::Table(version) => {
-            let rows = values.iter().map(|one| table_row(resource, one, now, row)).collect();
-            table(resource, version, meta, rows, true)
+            let rows: Vec<Value> =
+                values.iter().map(|one| table_row(resource, one, now, row)).collect();
+            table(resource, version, meta, &rows, true)
         }
     };
     Ok(respond(StatusCode::OK, &list, answer))
@@ -262,7 +264,7 @@ pub(crate) fn table(
     resource: &Resource,
     version: &str,
     meta: &ListMeta,
-    rows: Vec<Value>,
+    rows: &[Value],
     with_columns: bool,
 ) -> Value {
     let columns = if with_columns { columns(resource) } else { Vec::new() };
@@ -327,7 +329,7 @@ pub(crate) fn deleted_response(
 ) -> Response {
     let mut details = json!({"name": name, "kind": resource.plural, "uid": uid});
     if !resource.group.is_empty() {
-        details["group"] = resource.group.as_str().into();
+        set_member(&mut details, "group", resource.group.as_str().into());
     }
     let status = json!({
         "kind": "Status",

@@ -27,10 +27,11 @@ use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape};
 use crate::registry::Resource;
 use crate::server::Server;
+use crate::set_member;
 use crate::store::{Event, EventKind, Stored, Watcher};
 
 /// Quiet watches learn a fresh revision this often.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const DEFAULT_TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
@@ -332,7 +333,7 @@ impl Lines {
             };
         }
         match view::value(&self.resource, stored) {
-            Ok(object) => self.shaped(kind, object, now),
+            Ok(object) => self.shaped(kind, &object, now),
             Err(failure) => line("ERROR", &failure.to_value()),
         }
     }
@@ -343,23 +344,22 @@ impl Lines {
             Ok(mut object) => {
                 admit::metadata_mut(&mut object)
                     .insert("resourceVersion".into(), revision.to_string().into());
-                self.shaped("DELETED", object, now)
+                self.shaped("DELETED", &object, now)
             }
             Err(failure) => line("ERROR", &failure.to_value()),
         }
     }
 
-    fn shaped(&mut self, kind: &str, object: Value, now: Timestamp) -> Bytes {
+    fn shaped(&mut self, kind: &str, object: &Value, now: Timestamp) -> Bytes {
         match self.answer.shape {
-            Shape::Whole | Shape::PartialList => line(kind, &object),
-            Shape::Partial => line(kind, &view::partial(&object)),
+            Shape::Whole | Shape::PartialList => line(kind, object),
+            Shape::Partial => line(kind, &view::partial(object)),
             Shape::Table(version) => {
-                let revision =
-                    admit::metadata_text(&object, "resourceVersion").parse().unwrap_or(0);
-                let rows = vec![view::table_row(&self.resource, &object, now, self.row)];
+                let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
+                let rows = [view::table_row(&self.resource, object, now, self.row)];
                 let meta = ListMeta { revision, ..ListMeta::default() };
                 let first = !std::mem::replace(&mut self.columns_sent, true);
-                line(kind, &view::table(&self.resource, version, &meta, rows, first))
+                line(kind, &view::table(&self.resource, version, &meta, &rows, first))
             }
         }
     }
@@ -367,7 +367,7 @@ impl Lines {
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
-            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+            set_member(&mut metadata, "annotations", json!({"k8s.io/initial-events-end": "true"}));
         }
         let object = match self.answer.shape {
             Shape::Partial => json!({

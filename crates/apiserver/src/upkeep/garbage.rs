@@ -102,10 +102,10 @@ fn own_policy(object: &Value) -> Propagation {
     }
 }
 
-fn read(
-    server: &Server,
-    key: &Key,
-) -> Result<Option<(Arc<Resource>, Arc<Stored>, Value)>, Failure> {
+/// An object with its type and its contents.
+type Found = (Arc<Resource>, Arc<Stored>, Value);
+
+fn read(server: &Server, key: &Key) -> Result<Option<Found>, Failure> {
     let registry = server.registry();
     let Some(resource) = registry.by_id(&key.resource).cloned() else { return Ok(None) };
     let Some(stored) = server.store.get(&key.resource, &key.namespace, &key.name) else {

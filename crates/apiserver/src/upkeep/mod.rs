@@ -25,8 +25,8 @@ use crate::store::{Event, EventKind, Key};
 
 const PARALLEL: usize = 32;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-const LOOK_AT_EVERYTHING_EVERY: Duration = Duration::from_secs(300);
-const EXPIRE_EVENTS_EVERY: Duration = Duration::from_secs(60);
+const LOOK_AT_EVERYTHING_EVERY: Duration = Duration::from_mins(5);
+const EXPIRE_EVENTS_EVERY: Duration = Duration::from_mins(1);
 
 /// Something to look at. Looking twice does no harm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -61,17 +61,14 @@ pub(crate) async fn run(server: Arc<Server>) {
         let wake =
             later.values().copied().chain([next_full, next_expiry]).min().unwrap_or(next_full);
         tokio::select! {
-            events = next(&mut feed) => match events {
-                Some(events) => {
-                    for event in &events {
-                        look_at(&server, event, &mut queue);
-                    }
+            events = next(&mut feed) => if let Some(events) = events {
+                for event in &events {
+                    look_at(&server, event, &mut queue);
                 }
+            } else {
                 // The feed moved on without us.
-                None => {
-                    feed = server.store.watch_all(server.store.revision()).ok();
-                    queue.extend(everything(&server));
-                }
+                feed = server.store.watch_all(server.store.revision()).ok();
+                queue.extend(everything(&server));
             },
             // Owners whose type was unknown may be known now, or the other way round.
             changed = types.changed() => {

@@ -75,7 +75,14 @@ impl Run<'_> {
         }
         let old = old.filter(|old| !old.json.is_null());
         let new = new.converted(node, resource);
-        let old = old.map(|old| old.converted(node, resource));
+        let looks_back = node.compiled.iter().any(|rule| rule.uses_old());
+        let old = old.map(|old| {
+            if looks_back {
+                old.converted(node, resource)
+            } else {
+                Place { json: old.json, cel: old.cel.clone() }
+            }
+        });
         for (rule, compiled) in node.rules.iter().zip(&node.compiled) {
             self.rule(rule, compiled, &new, old.as_ref(), path);
         }

@@ -154,13 +154,21 @@ fn array(
     lists::unique(&node.list_type, items, path, causes);
     let Some(child) = &node.items else { return };
     let old = old.and_then(Value::as_array);
-    let by_key = match (&node.list_type, old) {
-        (ListType::Map { keys }, Some(old)) => Some((keys, lists::by_key(keys, old))),
-        _ => None,
-    };
+    let mut by_key = None;
     for (index, item) in items.iter().enumerate() {
-        let old = by_key.as_ref().and_then(|(keys, map)| map.get(&item_key(keys, item)).copied());
-        check(child, item, old, &path.index(index), depth + 1, causes);
+        let path = path.index(index);
+        let before = causes.len();
+        check(child, item, None, &path, depth + 1, causes);
+        // The past matters to items that fail, and to those only when they can be found in it.
+        if causes.len() > before
+            && let (ListType::Map { keys }, Some(old)) = (&node.list_type, old)
+        {
+            let past = by_key.get_or_insert_with(|| lists::by_key(keys, old));
+            if let Some(old) = past.get(&item_key(keys, item)) {
+                causes.truncate(before);
+                check(child, item, Some(old), &path, depth + 1, causes);
+            }
+        }
     }
 }
 
