@@ -35,10 +35,10 @@ async fn slow_clients_are_cut_off_while_others_are_served() {
     for _ in 0..20 {
         silent.push(endpoint.tcp().await.unwrap());
     }
-    let served = tokio::time::timeout(Duration::from_secs(10), async {
+    let answered = tokio::time::timeout(Duration::from_secs(10), async {
         endpoint.connect().await.unwrap().get(MAPS).await.unwrap().code()
     });
-    assert_eq!(served.await, Ok(200));
+    assert_eq!(answered.await, Ok(200));
     assert!(server.resident_bytes() < MEMORY_MAX_BYTES, "{}", server.resident_bytes());
     for mut stream in slow {
         ended(&mut stream, "a slow client was never cut off").await;

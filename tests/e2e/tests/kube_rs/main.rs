@@ -33,10 +33,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Ends a wait that would otherwise never end.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("{what} did not come within {PATIENCE:?}"),
-    }
+    let result = tokio::time::timeout(PATIENCE, future).await;
+    result.unwrap_or_else(|_| panic!("{what} did not come within {PATIENCE:?}"))
 }
 
 /// The definition of gardens, served.
