@@ -97,17 +97,22 @@ pub(crate) fn new_object(
     normalise(resource, object, None);
     reset_for_main(resource, object, None);
     match track {
-        Track::Update => {
-            managed::track_update(
-                &resource.node,
-                None,
-                object,
-                &writer(resource, author, Endpoint::Main, &clock::seconds(author.now)),
-            );
-        }
+        Track::Update => own_new(resource, object, author),
         Track::Applied => {}
     }
     check(resource, object, None)
+}
+
+/// The creator owns all but what the server alone has put there.
+fn own_new(resource: &Resource, object: &mut Value, author: Author<'_>) {
+    let is_namespace = resource.kind == "Namespace" && resource.group.is_empty();
+    let apart = [("status", resource.has_status()), ("spec", is_namespace)];
+    let members = object_mut(object);
+    let apart = apart.map(|(name, taken)| taken.then(|| members.remove_entry(name)).flatten());
+    let now = clock::seconds(author.now);
+    let writer = writer(resource, author, Endpoint::Main, &now);
+    managed::track_update(&resource.node, None, object, &writer);
+    object_mut(object).extend(apart.into_iter().flatten());
 }
 
 /// Has field ownership been settled already?

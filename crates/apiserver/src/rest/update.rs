@@ -42,8 +42,7 @@ pub(crate) async fn put(
     let body =
         decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
     check_identity(call, name, &body)?;
-    let changed =
-        put_object(server, call, name, endpoint, &options, body, &mut warnings).await?;
+    let changed = put_object(server, call, name, endpoint, &options, body, &mut warnings).await?;
     respond(call, &changed, &warnings)
 }
 
@@ -125,12 +124,7 @@ async fn put_object(
     Err(Failure::stale(admit::subject(resource, name)))
 }
 
-fn check_uid(
-    resource: &Resource,
-    name: &str,
-    stored: &str,
-    body: &Value,
-) -> Result<(), Failure> {
+fn check_uid(resource: &Resource, name: &str, stored: &str, body: &Value) -> Result<(), Failure> {
     let uid = admit::metadata_text(body, "uid");
     if uid.is_empty() || uid == stored {
         return Ok(());

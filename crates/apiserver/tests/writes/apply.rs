@@ -85,7 +85,8 @@ async fn a_conflict_names_the_field_and_its_owner() {
     let refused = world.apply(&path, "first", &config(&json!({"size": 2, "color": "red"}))).await;
     let message = refused.refused(409);
     assert!(
-        message.starts_with("Apply failed with 1 conflict: conflict with \"tester\" using test.io/v1"),
+        message
+            .starts_with("Apply failed with 1 conflict: conflict with \"tester\" using test.io/v1"),
         "{message}"
     );
     assert!(message.ends_with(": .spec.size"), "{message}");
@@ -168,7 +169,8 @@ async fn writers_own_what_they_change_and_nothing_else() {
         json!({"f:spec": {"f:color": {}}, "f:metadata": {"f:labels": {".": {}, "f:a": {}}}})
     );
     // Changing somebody's field takes it over.
-    let now = world.merge(&format!("{path}?fieldManager=painter"), &json!({"spec": {"size": 3}})).await;
+    let now =
+        world.merge(&format!("{path}?fieldManager=painter"), &json!({"spec": {"size": 3}})).await;
     let now = now.is(200);
     assert!(entry(&now, "painter", "Update", "")["fieldsV1"]["f:spec"].get("f:size").is_some());
     assert!(entry(&now, "maker", "Update", "")["fieldsV1"]["f:spec"].get("f:size").is_none());
@@ -242,7 +244,10 @@ async fn what_was_there_before_the_first_apply_belongs_to_nobody_in_particular()
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}});
     let now = world.apply(&path, "m", &body).await.is(200);
     assert_eq!(now["data"], json!({"a": "1", "b": "2"}));
-    assert_eq!(entry(&now, "before-first-apply", "Update", "")["fieldsV1"]["f:data"]["f:b"], json!({}));
+    assert_eq!(
+        entry(&now, "before-first-apply", "Update", "")["fieldsV1"]["f:data"]["f:b"],
+        json!({})
+    );
     assert!(!entry(&now, "m", "Apply", "").is_null());
 }
 
@@ -250,7 +255,10 @@ async fn what_was_there_before_the_first_apply_belongs_to_nobody_in_particular()
 async fn many_updaters_fold_into_one() {
     let world = World::new().await;
     let path = map("default", "a");
-    world.post(&maps("default"), &json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.is(201);
+    world
+        .post(&maps("default"), &json!({"metadata": {"name": "a"}, "data": {"k": "v"}}))
+        .await
+        .is(201);
     for n in 0..15 {
         let change = json!({"data": {format!("k{n}"): "v"}});
         world.merge(&format!("{path}?fieldManager=m{n}"), &change).await.is(200);
@@ -299,10 +307,12 @@ async fn two_candidates_cannot_both_take_a_lease() {
     let collection = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let path = format!("{collection}/l");
     world.post(collection, &json!({"metadata": {"name": "l"}, "spec": {}})).await.is(201);
-    let claim = |holder: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+    let claim = |holder: &str| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "spec": {"holderIdentity": holder, "acquireTime": "2026-01-01T00:00:00.000000Z",
             "renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15,
-            "leaseTransitions": 1}});
+            "leaseTransitions": 1}})
+    };
     let made = world.apply(&path, "one", &claim("one")).await.is(200);
     world.apply(&path, "two", &claim("two")).await.refused(409);
     let mut stale = claim("two");
@@ -327,10 +337,12 @@ async fn two_candidates_cannot_both_take_a_lease() {
 async fn built_in_lists_have_the_keys_of_their_types() {
     let world = World::new().await;
     let path = "/apis/apps/v1/namespaces/default/deployments/d";
-    let config = |containers: Value, ports: Value| json!({"apiVersion": "apps/v1",
+    let config = |containers: Value, ports: Value| {
+        json!({"apiVersion": "apps/v1",
         "kind": "Deployment", "metadata": {"labels": {"l": "1"}, "finalizers": ["x.io/a"]},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template":
-            {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers, "hostAliases": ports}}}});
+            {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers, "hostAliases": ports}}}})
+    };
     let one = json!([{"name": "one", "image": "i:1", "env": [{"name": "A", "value": "1"}],
         "ports": [{"containerPort": 80}]}]);
     let made = world.apply(path, "first", &config(one, json!([]))).await.is(201);
@@ -355,4 +367,22 @@ async fn built_in_lists_have_the_keys_of_their_types() {
     let containers = now["spec"]["template"]["spec"]["containers"].as_array().unwrap();
     assert_eq!(containers.len(), 1, "{containers:?}");
     assert_eq!(containers[0]["env"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_creator_does_not_own_what_the_server_began_with() {
+    let world = World::new().await;
+    let collection = "/api/v1/namespaces/default/pods";
+    let body =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let made = world.post(collection, &body).await.is(201);
+    assert_eq!(made["status"]["phase"], "Pending");
+    let owned = &entry(&made, "tester", "Update", "")["fieldsV1"];
+    assert!(owned.get("f:status").is_none(), "{owned}");
+    assert!(owned["f:spec"].get("f:restartPolicy").is_some(), "{owned}");
+    let status = json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"}});
+    world.apply(&format!("{collection}/p/status"), "kubelet", &status).await.is(200);
+    let made = world.post("/api/v1/namespaces", &json!({"metadata": {"name": "n"}})).await.is(201);
+    let label = json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}});
+    assert_eq!(entry(&made, "tester", "Update", "")["fieldsV1"], label);
 }

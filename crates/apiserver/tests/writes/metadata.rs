@@ -118,10 +118,9 @@ async fn an_unqualified_finalizer_is_refused_or_warned_about() {
     assert_eq!(reply.warnings.len(), 1, "{reply:?}");
     assert!(reply.warnings[0].contains("mine"), "{reply:?}");
     let path = widget("default", "a");
-    for (metadata, warnings) in [
-        (json!({"labels": {"a": "b"}}), 0),
-        (json!({"finalizers": ["mine", "yours"]}), 1),
-    ] {
+    for (metadata, warnings) in
+        [(json!({"labels": {"a": "b"}}), 0), (json!({"finalizers": ["mine", "yours"]}), 1)]
+    {
         let reply = world.merge(&path, &json!({"metadata": metadata})).await;
         assert_eq!(reply.warnings.len(), warnings, "{reply:?}");
         let mut body = reply.is(200);
@@ -161,7 +160,8 @@ async fn generations_count_what_is_outside_metadata_and_status() {
         "status": {"phase": "x"}});
     let made = world.post(gadgets, &sent).await.is(201);
     assert_eq!(made["status"]["phase"], "x");
-    let now = world.merge(&format!("{gadgets}/a"), &json!({"status": {"phase": "y"}})).await.is(200);
+    let now =
+        world.merge(&format!("{gadgets}/a"), &json!({"status": {"phase": "y"}})).await.is(200);
     assert_eq!(generation(&now), 2);
 }
 
@@ -211,7 +211,10 @@ fn samples() -> Vec<(String, Value)> {
         (core("secrets"), named(json!({"stringData": {"a": "b"}}))),
         (core("serviceaccounts"), named(json!({"secrets": [{"name": "s"}]}))),
         (core("pods"), named(json!({"spec": pod}))),
-        (core("services"), named(json!({"spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}}))),
+        (
+            core("services"),
+            named(json!({"spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}})),
+        ),
         (
             core("persistentvolumeclaims"),
             named(json!({"spec": {"accessModes": ["ReadWriteOnce"],
@@ -256,8 +259,10 @@ fn samples() -> Vec<(String, Value)> {
         ),
         (
             format!("{rbac}/namespaces/default/rolebindings"),
-            named(json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                "name": "view"}, "subjects": [{"kind": "User", "name": "u"}]})),
+            named(
+                json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "view"}, "subjects": [{"kind": "User", "name": "u"}]}),
+            ),
         ),
         (
             format!("{rbac}/clusterroles"),
@@ -286,11 +291,29 @@ async fn a_write_that_changes_nothing_is_no_write() {
             ("merge of nothing", world.merge(&path, &json!({})).await),
             ("merge of the original body", world.merge(&path, &sent).await),
             ("merge of the stored object", world.merge(&path, &made).await),
-            ("json patch", world.patch(JSON, &path, &json!([{"op": "test", "path": "/kind",
-                "value": made["kind"]}])).await),
-            ("json replace", world.patch(JSON, &path, &json!([{"op": "replace",
+            (
+                "json patch",
+                world
+                    .patch(
+                        JSON,
+                        &path,
+                        &json!([{"op": "test", "path": "/kind",
+                "value": made["kind"]}]),
+                    )
+                    .await,
+            ),
+            (
+                "json replace",
+                world
+                    .patch(
+                        JSON,
+                        &path,
+                        &json!([{"op": "replace",
                 "path": "/metadata/labels", "value": made["metadata"].get("labels")
-                    .cloned().unwrap_or_else(|| json!({}))}])).await),
+                    .cloned().unwrap_or_else(|| json!({}))}]),
+                    )
+                    .await,
+            ),
         ] {
             // Services get addresses and pods names of nodes; only those may not be taken back.
             let now = reply.is(200);
@@ -362,16 +385,17 @@ async fn what_identifies_an_object_cannot_be_changed() {
     let world = World::new().await;
     world.namespace("other").await;
     for (collection, body) in [
-        (maps("default"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})),
+        (
+            maps("default"),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+        ),
         (widgets("default"), new_widget("a", &json!({}))),
     ] {
         let made = world.post(&collection, &body).await.is(201);
         let path = format!("{collection}/a");
-        for (member, value, put, patch) in [
-            ("name", "b", 400, 400),
-            ("namespace", "other", 400, 400),
-            ("uid", "c0ffee", 409, 422),
-        ] {
+        for (member, value, put, patch) in
+            [("name", "b", 400, 400), ("namespace", "other", 400, 400), ("uid", "c0ffee", 409, 422)]
+        {
             let mut changed = made.clone();
             changed["metadata"][member] = value.into();
             world.put(&path, &changed).await.refused(put);

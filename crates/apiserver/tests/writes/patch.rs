@@ -150,7 +150,8 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
     assert_eq!(now["containers"][0]["image"], "i:1");
     let now = patch(json!({"containers": [{"name": "one", "env": [{"name": "B", "value": "2"}],
         "ports": [{"containerPort": 81}], "args": ["z"],
-        "volumeMounts": [{"name": "w", "mountPath": "/w"}]}]})).await;
+        "volumeMounts": [{"name": "w", "mountPath": "/w"}]}]}))
+    .await;
     let one = &now["containers"][0];
     assert_eq!(names(&one["env"], "name"), ["A", "B"]);
     assert_eq!(names(&one["ports"], "containerPort"), ["80", "81"]);
@@ -160,21 +161,25 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
     let now = patch(json!({"containers": [{"name": "two", "$patch": "delete"}]})).await;
     assert_eq!(names(&now["containers"], "name"), ["one"]);
     let now = patch(json!({"$setElementOrder/containers": [{"name": "zero"}, {"name": "one"}],
-        "containers": [{"name": "zero", "image": "i:0"}]})).await;
+        "containers": [{"name": "zero", "image": "i:0"}]}))
+    .await;
     assert_eq!(names(&now["containers"], "name"), ["zero", "one"]);
     let now = patch(json!({"volumes": [{"name": "v", "$retainKeys": ["name", "secret"],
-        "secret": {"secretName": "s"}}]})).await;
+        "secret": {"secretName": "s"}}]}))
+    .await;
     assert_eq!(names(&now["volumes"], "name"), ["v", "w"]);
     assert!(now["volumes"][0].get("configMap").is_none());
     assert_eq!(now["volumes"][0]["secret"]["secretName"], "s");
     let now = patch(json!({"tolerations": [{"key": "b", "operator": "Exists"}]})).await;
     assert_eq!(names(&now["tolerations"], "key"), ["b"]);
     let now = patch(json!({"imagePullSecrets": [{"name": "q"}],
-        "hostAliases": [{"ip": "2.2.2.2", "hostnames": ["b"]}]})).await;
+        "hostAliases": [{"ip": "2.2.2.2", "hostnames": ["b"]}]}))
+    .await;
     assert_eq!(names(&now["imagePullSecrets"], "name"), ["p", "q"]);
     assert_eq!(names(&now["hostAliases"], "ip"), ["1.1.1.1", "2.2.2.2"]);
     let now = patch(json!({"containers": [{"$patch": "replace"}, {"name": "x", "image": "i:9"}],
-        "volumes": null})).await;
+        "volumes": null}))
+    .await;
     assert_eq!(names(&now["containers"], "name"), ["x"]);
     assert!(now.get("volumes").is_none());
     let refused = json!({"spec": {"template": {"spec": {"containers": [{"image": "i"}]}}}});
@@ -199,9 +204,7 @@ async fn strategic_patches_know_the_lists_of_metadata_and_status() {
     let body = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x.io/a"]}});
     let now = smp(path.to_owned(), body).await;
     assert_eq!(now["metadata"]["finalizers"], json!(["x.io/b"]));
-    let condition = |kind: &str, status: &str| {
-        json!({"status": {"conditions": [{"type": kind, "status": status}]}})
-    };
+    let condition = |kind: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status}]}});
     let part = format!("{path}/status");
     smp(part.clone(), condition("Ready", "False")).await;
     smp(part.clone(), condition("Other", "True")).await;
@@ -209,8 +212,10 @@ async fn strategic_patches_know_the_lists_of_metadata_and_status() {
     assert_eq!(names(&now["status"]["conditions"], "type"), ["Ready", "Other"]);
     assert_eq!(now["status"]["conditions"][0]["status"], "True");
     // Garbage collectors remove references like this.
-    let owners = [1, 2].map(|n| json!({"apiVersion": "x.io/v1", "kind": "Odd", "name": "o",
-        "uid": format!("u{n}")}));
+    let owners = [1, 2].map(|n| {
+        json!({"apiVersion": "x.io/v1", "kind": "Odd", "name": "o",
+        "uid": format!("u{n}")})
+    });
     smp(path.to_owned(), json!({"metadata": {"ownerReferences": owners}})).await;
     let body = json!({"metadata": {"uid": now["metadata"]["uid"],
         "ownerReferences": [{"$patch": "delete", "uid": "u1"}]}});

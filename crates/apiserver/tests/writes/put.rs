@@ -8,7 +8,8 @@ use crate::support::*;
 #[tokio::test]
 async fn bodies_must_fit_their_path() {
     let world = World::new().await;
-    let widget = |kind: &str, api: &str| json!({"kind": kind, "apiVersion": api, "metadata": {"name": "a"}});
+    let widget =
+        |kind: &str, api: &str| json!({"kind": kind, "apiVersion": api, "metadata": {"name": "a"}});
     for (path, body, code) in [
         (widgets("default"), json!({"metadata": {"name": "a"}}), 400),
         (widgets("default"), json!({"kind": "Widget", "metadata": {"name": "a"}}), 400),
@@ -79,7 +80,12 @@ fn cases() -> Vec<Case> {
     let core = |plural: &str| format!("/api/v1/namespaces/default/{plural}");
     [
         (widgets("default"), json!({"apiVersion": "test.io/v1", "kind": "Widget"}), true, false),
-        ("/apis/coordination.k8s.io/v1/namespaces/default/leases".to_owned(), json!({}), true, true),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/default/leases".to_owned(),
+            json!({}),
+            true,
+            true,
+        ),
         (core("configmaps"), json!({}), false, false),
         (core("secrets"), json!({}), false, false),
         (core("serviceaccounts"), json!({}), false, false),
@@ -114,7 +120,9 @@ async fn a_put_without_a_version_overwrites_or_is_refused_by_type() {
         if strict {
             let refused = reply.is(422);
             assert_eq!(refused["details"]["causes"][0]["field"], "metadata.resourceVersion");
-            assert!(refused["message"].as_str().unwrap().contains("must be specified for an update"));
+            assert!(
+                refused["message"].as_str().unwrap().contains("must be specified for an update")
+            );
         } else {
             let now = reply.is(200);
             assert_eq!(now["metadata"]["uid"], made["metadata"]["uid"]);
@@ -171,13 +179,17 @@ async fn the_status_endpoint_writes_the_status_and_nothing_else() {
     assert_eq!(now["spec"]["size"], 1);
     assert!(now["metadata"].get("labels").is_none() && now["metadata"].get("finalizers").is_none());
     assert_eq!(generation(&now), 1);
-    assert_eq!(entry(&now, "tester", "Update", "status")["fieldsV1"],
-        json!({"f:status": {".": {}, "f:phase": {}}}));
+    assert_eq!(
+        entry(&now, "tester", "Update", "status")["fieldsV1"],
+        json!({"f:status": {".": {}, "f:phase": {}}})
+    );
     // The same again is no write, through any door.
     for reply in [
         world.put(&part, &now).await,
         world.merge(&part, &json!({"status": {"phase": "x"}})).await,
-        world.patch(JSON, &part, &json!([{"op": "replace", "path": "/status/phase", "value": "x"}])).await,
+        world
+            .patch(JSON, &part, &json!([{"op": "replace", "path": "/status/phase", "value": "x"}]))
+            .await,
         world.merge(&path, &json!({"status": {"phase": "z"}})).await,
         world.merge(&part, &json!({"metadata": {"labels": {"a": "b"}}})).await,
     ] {
@@ -222,8 +234,14 @@ async fn a_dry_run_answers_as_if_and_stores_nothing() {
         world.merge(&dry, &change).await,
         world.patch(STRATEGIC, &dry, &change).await,
         world.patch(JSON, &dry, &json!([{"op": "replace", "path": "/data/a", "value": "c"}])).await,
-        world.apply(&path, "me&force=true&dryRun=All", &json!({"apiVersion": "v1",
-            "kind": "ConfigMap", "data": {"a": "c"}})).await,
+        world
+            .apply(
+                &path,
+                "me&force=true&dryRun=All",
+                &json!({"apiVersion": "v1",
+            "kind": "ConfigMap", "data": {"a": "c"}}),
+            )
+            .await,
     ] {
         assert_eq!(reply.is(200)["data"]["a"], "c");
         assert_eq!(world.get(&path).await.is(200), made);
@@ -254,7 +272,8 @@ async fn unknown_and_duplicate_fields_are_refused_warned_about_or_ignored() {
     let world = World::new().await;
     let text = r#"{"apiVersion":"test.io/v1","kind":"Widget","metadata":{"name":"NAME","odd":1},
         "spec":{"size":1,"size":2,"zz":1,"ports":[{"port":1,"zz":2}]}}"#;
-    let built_in = r#"{"metadata":{"name":"NAME","odd":1},"dta":{"a":"b"},"data":{"a":"b","a":"c"}}"#;
+    let built_in =
+        r#"{"metadata":{"name":"NAME","odd":1},"dta":{"a":"b"},"data":{"a":"b","a":"c"}}"#;
     let post = |path: String, text: &'static str, name: &'static str| {
         let world = &world;
         async move {
@@ -272,8 +291,12 @@ async fn unknown_and_duplicate_fields_are_refused_warned_about_or_ignored() {
             assert!(strict.contains(&format!("field \"{field}\"")), "{field}: {strict}");
         }
         let warned = post(path.clone(), text, "b").await;
-        assert_eq!(warned.warnings.len(), unknown.iter().filter(|one| !one.is_empty()).count(),
-            "{:?}", warned.warnings);
+        assert_eq!(
+            warned.warnings.len(),
+            unknown.iter().filter(|one| !one.is_empty()).count(),
+            "{:?}",
+            warned.warnings
+        );
         let body = warned.is(201);
         assert!(body["metadata"].get("odd").is_none() && body.get("dta").is_none());
         assert!(body["spec"].get("zz").is_none());
@@ -283,7 +306,8 @@ async fn unknown_and_duplicate_fields_are_refused_warned_about_or_ignored() {
         post(format!("{path}?fieldValidation=strict"), text, "d").await.refused(422);
         post(format!("{path}?fieldValidation="), text, "d").await.is(201);
     }
-    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml}\ndta: {}\ndata:\n  a: b\n  a: c\n";
+    let yaml =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml}\ndta: {}\ndata:\n  a: b\n  a: c\n";
     let path = format!("{}?fieldValidation=Strict", maps("default"));
     let reply = world.send(Method::POST, &path, "application/yaml", yaml.into()).await;
     let message = reply.refused(400);
@@ -311,7 +335,10 @@ async fn patches_are_checked_for_unknown_and_duplicate_fields_too() {
             async move { world.send(Method::PATCH, &path, form, text.into()).await }
         };
         let message = send("fieldValidation=Strict").await.refused(400);
-        assert!(message.contains("strict decoding error") && message.contains(unknown), "{message}");
+        assert!(
+            message.contains("strict decoding error") && message.contains(unknown),
+            "{message}"
+        );
         let warned = send("").await;
         assert_eq!(warned.warnings.len(), 1, "{text}: {warned:?}");
         warned.is(200);
@@ -324,7 +351,8 @@ async fn patches_are_checked_for_unknown_and_duplicate_fields_too() {
     ] {
         let strict = format!("{path}?fieldManager=m&fieldValidation=Strict");
         world.send(Method::PATCH, &strict, APPLY, body.into()).await.refused(400);
-        let warned = world.send(Method::PATCH, &format!("{path}?fieldManager=m"), APPLY, body.into()).await;
+        let warned =
+            world.send(Method::PATCH, &format!("{path}?fieldManager=m"), APPLY, body.into()).await;
         assert_eq!(warned.warnings.len(), 1);
     }
 }

@@ -99,7 +99,13 @@ impl Reply {
 }
 
 impl Client {
-    pub(crate) async fn send(&self, method: Method, path: &str, form: &str, body: Vec<u8>) -> Reply {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        form: &str,
+        body: Vec<u8>,
+    ) -> Reply {
         self.send_as("tester/1.0", method, path, form, body).await
     }
 
