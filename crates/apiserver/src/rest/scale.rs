@@ -122,14 +122,14 @@ async fn write(
         }
         let path = Path::parse(&paths.spec_path).map_err(Failure::internal)?;
         if path.set(object, replicas.into()) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         Err(Failure::internal(format!("{} cannot be set", paths.spec_path)))
     };
     let object =
         update::patch_object(server, call, name, Endpoint::Scale, &options, edit, &mut warnings)
             .await?;
-    respond(call, &scale_of(&object, paths))
+    respond(call, &scale_of(&object.into_value(&call.resource)?, paths))
 }
 
 fn wanted(call: &Call, name: &str, scale: &Value) -> Result<i64, Failure> {

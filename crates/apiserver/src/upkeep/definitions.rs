@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::garbage;
 use crate::clock;
 use crate::definitions::ID;
 use crate::failure::Failure;
@@ -38,6 +39,9 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     }
     if server.store.count(&id) > 0 {
         return Ok(Done::Unchanged);
+    }
+    if garbage::all_dangling(server).await? == Done::Overtaken {
+        return Ok(Done::Overtaken);
     }
     internal::change(server, resource, Endpoint::Main, &definition, |object| {
         let list = admit::metadata_mut(object).get_mut("finalizers");
