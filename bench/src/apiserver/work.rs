@@ -23,6 +23,7 @@ const IN_FLIGHT: usize = 16;
 const WATCHERS: usize = 100;
 const FAN_OUT_WRITES: u32 = 500;
 const LEASE_UPDATES: u32 = 100_000;
+const CONFLICTS: u32 = 4_000;
 const LISTS: usize = 9;
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -45,7 +46,7 @@ fn parcel(name: &str, number: u32) -> Value {
     })
 }
 
-async fn expect(
+fn expect(
     answer: std::io::Result<e2e::Answer>,
     codes: &[u16],
     connection: Connection,
@@ -98,7 +99,7 @@ impl Work {
         let create = |mut connection: Connection, number: u32| async move {
             let body = parcel(&format!("parcel-{number:05}"), number);
             let answer = connection.post(PARCELS, &body).await;
-            expect(answer, &[201], connection).await
+            expect(answer, &[201], connection)
         };
         let mut alone = load::run(&self.endpoint, 1, (0, ALONE), create).await?;
         figures.set(Row::CreateMedian, alone.median_ms()?);
@@ -111,7 +112,7 @@ impl Work {
     pub(crate) async fn get(&self, figures: &mut Figures) -> Result<()> {
         let get = |mut connection: Connection, number: u32| async move {
             let answer = connection.get(&path(number)).await;
-            expect(answer, &[200], connection).await
+            expect(answer, &[200], connection)
         };
         let mut alone = load::run(&self.endpoint, 1, (0, ALONE), get).await?;
         figures.set(Row::GetMedian, alone.median_ms()?);
@@ -124,7 +125,7 @@ impl Work {
         let patch = |mut connection: Connection, number: u32| async move {
             let body = json!({"spec": {"number": number + 1}});
             let answer = connection.merge(&path(number), &body).await;
-            expect(answer, &[200], connection).await
+            expect(answer, &[200], connection)
         };
         let mut alone = load::run(&self.endpoint, 1, (0, ALONE), patch).await?;
         figures.set(Row::PatchMedian, alone.median_ms()?);
@@ -142,18 +143,21 @@ impl Work {
                 *spec = json!({"number": number, "text": "x".repeat(150)});
             }
             let answer = connection.put(&path(0), &object).await;
-            expect(answer, &[200, 409], connection).await
+            expect(answer, &[200, 409], connection)
         };
-        let mut connection = self.endpoint.connect().await?;
-        let generation = |object: Value| object.pointer("/metadata/generation").cloned();
-        let before = generation(connection.get(&path(0)).await?.json());
-        let load = load::run(&self.endpoint, IN_FLIGHT, (1_000_000, 4_000), attempt).await?;
-        let after = generation(connection.get(&path(0)).await?.json());
-        let number = |value: Option<Value>| value.and_then(|value| value.as_f64());
-        let won = number(after).zip(number(before)).map(|(after, before)| after - before);
+        let before = self.generation().await?;
+        let load = load::run(&self.endpoint, IN_FLIGHT, (1_000_000, CONFLICTS), attempt).await?;
+        let won = self.generation().await? - before;
         figures.set(Row::ConflictRate, load.rate());
-        figures.set(Row::ConflictWins, load.rate() * won.context("no generation")? / 4_000.0);
+        figures.set(Row::ConflictWins, load.rate() * won / f64::from(CONFLICTS));
         Ok(())
+    }
+
+    /// How often the contended object has changed.
+    async fn generation(&self) -> Result<f64> {
+        let object = self.endpoint.connect().await?.get(&path(0)).await?.json();
+        let generation = object.pointer("/metadata/generation").and_then(Value::as_f64);
+        generation.context("no generation")
     }
 
     pub(crate) async fn list(&self, figures: &mut Figures) -> Result<()> {
@@ -224,7 +228,7 @@ impl Work {
         let patch = |mut connection: Connection, number: u32| async move {
             let body = json!({"spec": {"number": number + 11}});
             let answer = connection.merge(&path(number), &body).await;
-            expect(answer, &[200], connection).await
+            expect(answer, &[200], connection)
         };
         load::run(&self.endpoint, IN_FLIGHT, (0, FAN_OUT_WRITES), patch).await?;
         let all = tokio::time::timeout(PATIENCE, watching.join_all()).await?;
@@ -269,7 +273,7 @@ impl Work {
             let path = format!("{LEASES}/lease-{}", number % leases);
             let body = json!({"spec": {"leaseTransitions": number}});
             let answer = connection.merge(&path, &body).await;
-            expect(answer, &[200], connection).await
+            expect(answer, &[200], connection)
         };
         load::run(&self.endpoint, IN_FLIGHT, (0, LEASE_UPDATES), renew).await?;
         Ok(())
