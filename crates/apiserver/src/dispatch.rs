@@ -33,6 +33,9 @@ use crate::{MAX_BODY_BYTES, clock, discovery, openapi};
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How much of a body that is too large is read before the answer.
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
+
 /// The verified client certificate of the connection (DER).
 #[derive(Debug, Clone)]
 pub struct PeerCertificate(pub Bytes);
@@ -288,6 +291,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        discard(body).await;
         return Err(Failure::too_large(MAX_BODY_BYTES));
     }
     let limited = Limited::new(body, MAX_BODY_BYTES);
@@ -301,6 +305,23 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
         }
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
+}
+
+/// Reads a refused body and forgets it: a client that is still sending would see a broken
+/// connection instead of the reason.
+async fn discard(body: Body) {
+    let drain = async {
+        let mut left = MAX_DISCARDED_BYTES;
+        let mut body = body;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // Whoever sends more, or slower, finds the connection closed.
+    let _ = tokio::time::timeout(BODY_PATIENCE, drain).await;
 }
 
 async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {
