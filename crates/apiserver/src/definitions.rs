@@ -46,11 +46,7 @@ impl Names {
         let short = short_names(names).map(str::to_owned);
         let filled = |name: &String| !name.is_empty();
         Self {
-            resources: short
-                .chain(one("plural"))
-                .chain(one("singular"))
-                .filter(filled)
-                .collect(),
+            resources: short.chain(one("plural")).chain(one("singular")).filter(filled).collect(),
             kinds: one("kind").into_iter().chain(one("listKind")).filter(filled).collect(),
         }
     }

@@ -42,8 +42,15 @@ pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Fai
         call.now,
         RowObject::Metadata,
     )?;
-    Ok(view::with_warnings(response, &warnings))
+    let mut response = view::with_warnings(response, &warnings);
+    let name = admit::metadata_text(&made, "name").to_owned();
+    response.extensions_mut().insert(CreatedName(name));
+    Ok(response)
 }
+
+/// For the audit log: what a request to a collection made.
+#[derive(Debug, Clone)]
+pub(crate) struct CreatedName(pub String);
 
 pub(crate) fn name_mismatch(body: &str, path: &str) -> Failure {
     Failure::bad_request(format!(
