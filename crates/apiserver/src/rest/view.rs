@@ -201,6 +201,13 @@ impl Left {
         }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Stored(stored) => &stored.key.name,
+            Self::Unstored(object) => admit::metadata_text(object, "name"),
+        }
+    }
+
     pub(crate) fn response(&self, call: &Call, code: StatusCode) -> Result<Response, Failure> {
         let (resource, answer, now) = (&*call.resource, call.answer, call.now);
         match self {
