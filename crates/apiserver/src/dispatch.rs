@@ -25,7 +25,7 @@ use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
 use crate::rest::{Call, create, delete, read, reviews, scale, update, view, watch};
 use crate::server::Server;
-use crate::{MAX_BODY_BYTES, clock, discovery, openapi};
+use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
 
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     server.metrics.in_flight.inc();
     let result = route(&server, &parts, body, &mut trail).await;
     server.metrics.in_flight.dec();
-    let response = result.unwrap_or_else(Failure::into_response);
+    let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
     let took = began.elapsed();
     let code = response.status().as_u16();
     server.metrics.answered(trail.verb, &trail.resource, code, took);
@@ -59,7 +59,7 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         "request"
     );
     trail.write(&server, code, took);
-    let mut response = response;
+    let mut response = finish::answer(&server, &parts, response).await;
     if let Ok(id) = HeaderValue::from_str(&trail.entry.request_id) {
         response.headers_mut().insert("audit-id", id);
     }
@@ -137,7 +137,10 @@ async fn route(
     authorize_resource(server, &user, verb, &path, &query)?;
     let resource = lookup(server, &path, verb)?;
     trail.resource.clone_from(&resource.plural);
-    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    let answer = match verb {
+        Verb::Watch => negotiate::stream(&parts.headers)?,
+        _ => negotiate::answer(&parts.headers, query.choice("pretty"))?,
+    };
     let body = if verb.is_write() { read_body(&parts.headers, body).await? } else { Bytes::new() };
     let call = Call {
         user,
@@ -283,13 +286,16 @@ async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, 
     match (verb, &call.path.name) {
         (Verb::Create, _) if !resource.is_stored() => reviews::answer(server, call),
         (Verb::Create, _) => create::create(server, call).await,
-        (Verb::Watch, _) => watch::watch(server, call),
+        (Verb::Watch, _) => watch::watch(server, call).await,
         (Verb::List | Verb::Get, None) => read::list(server, call).await,
         (Verb::List | Verb::Get, Some(name)) => read::get(server, call, name).await,
         (Verb::Update, Some(name)) => update::put(server, call, name, Endpoint::Main).await,
         (Verb::Patch, Some(name)) => update::patch(server, call, name, Endpoint::Main).await,
         (Verb::Delete, Some(name)) => delete::delete(server, call, name).await,
         (Verb::Delete | Verb::DeleteCollection, _) => delete::delete_collection(server, call).await,
+        (Verb::Update | Verb::Patch, None) if resource.built_in().is_some() => {
+            Err(Failure::method_not_allowed(verb.as_str(), &resource.plural))
+        }
         (Verb::Update | Verb::Patch, None) => Err(Failure::bad_request("name must be provided")),
     }
 }
@@ -333,7 +339,7 @@ fn path_answer(
             only_get(&parts.method)?;
             let list = discovery::resource_list(&registry, &group, &version)
                 .ok_or_else(Failure::no_such_path)?;
-            let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+            let answer = negotiate::answer(&parts.headers, query.choice("pretty"))?;
             return Ok(view::respond(StatusCode::OK, &list, answer));
         }
         Target::Path(path) => path,
@@ -342,7 +348,8 @@ fn path_answer(
     only_get(&parts.method)?;
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let value = match segments.as_slice() {
-        ["livez" | "readyz" | "healthz", ..] => return Ok(health(server, query)),
+        ["livez" | "readyz" | "healthz"] => return Ok(health(server, query, &path)),
+        ["livez" | "readyz" | "healthz", "ping" | "store"] => return Ok(plain_text("ok".into())),
         ["metrics"] => return Ok(metrics_page(server)),
         ["version"] => crate::version(),
         ["api" | "apis"] => {
@@ -370,7 +377,7 @@ fn path_answer(
         [] => crate::root_paths(&registry),
         _ => return Err(Failure::no_such_path()),
     };
-    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    let answer = negotiate::answer(&parts.headers, query.choice("pretty"))?;
     Ok(view::respond(StatusCode::OK, &value, answer))
 }
 
@@ -398,12 +405,17 @@ fn aggregated(document: Bytes) -> Response {
     response
 }
 
-fn health(server: &Server, query: &Query) -> Response {
-    let text = if query.flag("verbose") {
-        format!("[+]store ok, revision {}\n[+]ready\n", server.store.revision())
-    } else {
-        "ok".to_owned()
-    };
+/// An answer at all says that the server lives; the store opens before the socket does.
+fn health(server: &Server, query: &Query, path: &str) -> Response {
+    if !query.flag("verbose") {
+        return plain_text("ok".to_owned());
+    }
+    let revision = server.store.revision();
+    let name = path.trim_matches('/');
+    plain_text(format!("[+]ping ok\n[+]store ok, revision {revision}\n{name} check passed\n"))
+}
+
+fn plain_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
