@@ -131,8 +131,9 @@ async fn route(
         }
     };
     let named = path.name.is_some();
-    let verb = Verb::of(&parts.method, named, &query)
-        .ok_or_else(|| Failure::method_not_allowed(parts.method.as_str(), &path.resource))?;
+    let verb = Verb::of(&parts.method, named, &query).ok_or_else(|| {
+        Failure::method_not_allowed(parts.method.as_str(), &path.group, &path.resource)
+    })?;
     trail.about(verb, &path);
     authorize_resource(server, &user, verb, &path, &query)?;
     let resource = lookup(server, &path, verb)?;
@@ -244,7 +245,9 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
         let whole_collection = matches!(verb, Verb::List | Verb::Watch) && path.name.is_none();
         if !whole_collection {
             return Err(match resource.built_in() {
-                Some(_) => Failure::method_not_allowed(verb.as_str(), &resource.plural),
+                Some(_) => {
+                    Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural)
+                }
                 None => Failure::no_such_path(),
             });
         }
@@ -281,7 +284,7 @@ async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, 
         return act_on_part(server, verb, call, name, sub).await;
     }
     if !resource.verbs.contains(&verb.as_str()) {
-        return Err(Failure::method_not_allowed(verb.as_str(), &resource.plural));
+        return Err(Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural));
     }
     match (verb, &call.path.name) {
         (Verb::Create, _) if !resource.is_stored() => reviews::answer(server, call),
@@ -294,7 +297,7 @@ async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, 
         (Verb::Delete, Some(name)) => delete::delete(server, call, name).await,
         (Verb::Delete | Verb::DeleteCollection, _) => delete::delete_collection(server, call).await,
         (Verb::Update | Verb::Patch, None) if resource.built_in().is_some() => {
-            Err(Failure::method_not_allowed(verb.as_str(), &resource.plural))
+            Err(Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural))
         }
         (Verb::Update | Verb::Patch, None) => Err(Failure::bad_request("name must be provided")),
     }
@@ -322,7 +325,11 @@ async fn act_on_part(
             update::put(server, call, name, Endpoint::Finalize).await
         }
         (Subresource::Token, Verb::Create) => reviews::token(server, call, name),
-        _ => Err(Failure::method_not_allowed(verb.as_str(), &call.resource.plural)),
+        _ => Err(Failure::method_not_allowed(
+            verb.as_str(),
+            &call.resource.group,
+            &call.resource.plural,
+        )),
     }
 }
 
@@ -385,7 +392,7 @@ fn only_get(method: &Method) -> Result<(), Failure> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }
-    Err(Failure::method_not_allowed(method.as_str(), "path"))
+    Err(Failure::method_not_allowed(method.as_str(), "", "path"))
 }
 
 fn document(

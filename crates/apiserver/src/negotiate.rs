@@ -84,6 +84,11 @@ fn thousandths(text: &str) -> u16 {
 
 const OFFERED: &str = "application/json, application/yaml";
 
+/// No Accept header, or one that says nothing: anything will do.
+fn is_silent(headers: &HeaderMap) -> bool {
+    headers.get_all(header::ACCEPT).iter().all(|value| value.as_bytes().trim_ascii().is_empty())
+}
+
 /// Does the client take compressed answers?
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     clauses(headers, header::ACCEPT_ENCODING).iter().any(|clause| clause.media == "gzip")
@@ -93,7 +98,7 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 pub(crate) fn answer(headers: &HeaderMap, pretty: Option<bool>) -> Result<Answer, Failure> {
     let pretty = pretty.unwrap_or_else(|| is_browser(headers));
     let clauses = clauses(headers, header::ACCEPT);
-    if clauses.is_empty() {
+    if is_silent(headers) {
         return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty });
     }
     clauses
@@ -151,7 +156,7 @@ pub(crate) fn stream(headers: &HeaderMap) -> Result<Answer, Failure> {
 /// Aggregated discovery only when a clause asks for exactly the version we speak.
 pub(crate) fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
     let clauses = clauses(headers, header::ACCEPT);
-    if clauses.is_empty() {
+    if is_silent(headers) {
         return Ok(DiscoveryForm::Plain);
     }
     clauses

@@ -174,11 +174,11 @@ async fn the_index_changes_when_a_definition_does() {
     let before = url().await;
     assert_eq!(before, url().await);
     let path = format!("{DEFINITIONS}/widgets.example.com");
-    let patch = json!([{"op": "add", "path":
+    let change = json!([{"op": "add", "path":
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/colour",
         "value": {"type": "string"}}]);
     let request = http::Request::patch(path).header("content-type", "application/json-patch+json");
-    world.send(request, axum::body::Body::from(patch.to_string())).await.is(200);
+    world.send(request, axum::body::Body::from(change.to_string())).await.is(200);
     assert_ne!(before, url().await);
     let document = world.get(url().await.as_str().unwrap()).await.is(200);
     let spec = "/components/schemas/com.example.v1.Widget/properties/spec/properties/colour";

@@ -41,9 +41,9 @@ async fn what_is_acceptable_is_served_and_what_is_not_is_refused() {
 async fn yaml_goes_in_and_out() {
     let world = World::start().await;
     let request = Request::post(MAPS).header("content-type", "application/yaml");
-    let text = "metadata:\n  name: y\ndata:\n  k: \"1\"\n";
+    let text = "metadata:\n  name: yam\ndata:\n  k: \"1\"\n";
     world.send(request, Body::from(text)).await.is(201);
-    let answer = world.get_as(&format!("{MAPS}/y"), "application/yaml").await;
+    let answer = world.get_as(&format!("{MAPS}/yam"), "application/yaml").await;
     assert_eq!(answer.header("content-type"), "application/yaml");
     assert!(answer.text().contains("kind: ConfigMap"), "{}", answer.text());
     let list = world.get_as(MAPS, "application/yaml").await;

@@ -85,7 +85,6 @@ async fn a_forgotten_snapshot_is_410_with_a_way_to_go_on() {
     answer.fails(410, "Expired");
     let rest = answer.json()["metadata"]["continue"].as_str().unwrap().to_owned();
     let list = world.get(&format!("{MAPS}?continue={rest}")).await.is(200);
-    assert_eq!(names(&list).last(), Some(&"kube-root-ca.crt").or(Some(&"c")));
     assert!(names(&list).contains(&"c") && !names(&list).contains(&"a"));
     let exact = format!("{MAPS}?resourceVersion={}&resourceVersionMatch=Exact", revision(&first));
     world.get(&exact).await.fails(410, "Expired");
@@ -104,7 +103,7 @@ async fn revisions_and_matches_combine_as_the_protocol_says() {
         let list = world.get(&format!("{MAPS}?{MINE}&{query}")).await.is(200);
         (names(&list).len(), revision(&list))
     };
-    let newest = world.now(MAPS).await;
+    let newest: u64 = world.now(MAPS).await.parse().unwrap();
     for query in [
         String::new(),
         "resourceVersion=0".into(),
@@ -113,7 +112,9 @@ async fn revisions_and_matches_combine_as_the_protocol_says() {
         format!("resourceVersion={old}&resourceVersionMatch=NotOlderThan"),
         format!("resourceVersion={old}&resourceVersionMatch=NotOlderThan&limit=5"),
     ] {
-        assert_eq!(count(&query).await, (2, newest.clone()), "{query}");
+        let (items, at) = count(&query).await;
+        assert_eq!(items, 2, "{query}");
+        assert!(at.parse::<u64>().unwrap() >= newest, "{query}");
     }
     let exact = format!("resourceVersion={old}&resourceVersionMatch=Exact");
     assert_eq!(count(&exact).await, (1, old.clone()));
@@ -155,10 +156,12 @@ async fn a_revision_to_come_times_out_with_advice() {
     assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
     assert_eq!(answer.header("retry-after"), "1");
     // A revision that comes in time is waited for.
-    let now: u64 = world.now(MAPS).await.parse().unwrap();
-    let path = format!("{MAPS}?resourceVersion={}", now + 1);
-    let (list, _) = tokio::join!(world.get(&path), world.maps(&["late"]));
-    assert!(names(&list.is(200)).contains(&"late"));
+    let future = world.now(MAPS).await.parse::<u64>().unwrap() + 10;
+    let path = format!("{MAPS}?resourceVersion={future}");
+    let names: Vec<String> = (0..12).map(|index| format!("late{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (list, ()) = tokio::join!(world.get(&path), world.maps(&names));
+    assert!(revision(&list.is(200)).parse::<u64>().unwrap() >= future);
 }
 
 #[tokio::test]
@@ -179,7 +182,7 @@ async fn label_selectors_follow_their_grammar() {
         ("n<4", &[]),
         ("t=x,n=5", &["a"]),
         (" t = x ", &["a"]),
-        ("t in ()", &["c"]),
+        ("t in ()", &[]),
         ("mine=", &["a", "b", "c"]),
     ];
     for (selector, expected) in cases {
@@ -189,9 +192,6 @@ async fn label_selectors_follow_their_grammar() {
         )
         .collect();
         let answer = world.get(&format!("{MAPS}?labelSelector={text}")).await;
-        if selector == "t in ()" && answer.code == 400 {
-            continue;
-        }
         assert_eq!(names(&answer.is(200)), expected, "{selector}");
     }
     for wrong in ["t%3D%3D%3Dx", "t%20in%20x", "a%20b", "%2C%2C", "t%3Ex", "-a%3Db"] {

@@ -163,9 +163,9 @@ async fn status_is_written_apart_from_the_rest() {
     world.widgets().await;
     world.post(WIDGETS, &widget("a", "x")).await.is(201);
     let path = format!("{WIDGETS}/a/status");
-    let patch = json!({"metadata": {"labels": {"l": "1"}, "finalizers": ["x.io/y"]},
+    let change = json!({"metadata": {"labels": {"l": "1"}, "finalizers": ["x.io/y"]},
         "spec": {"size": "other"}, "status": {"replicas": 2}});
-    let after = world.merge(&path, &patch).await.is(200);
+    let after = world.merge(&path, &change).await.is(200);
     assert_eq!(after["status"]["replicas"], 2);
     assert_eq!(after["spec"]["size"], "x");
     assert_eq!(after["metadata"]["generation"], 1);

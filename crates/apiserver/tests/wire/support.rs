@@ -90,6 +90,10 @@ impl World {
         Self { server, tasks, client, _directory: directory }
     }
 
+    pub(crate) fn kube(&self) -> kube::Client {
+        kube::Client::new(self.client.clone(), "default")
+    }
+
     pub(crate) async fn send(&self, request: http::request::Builder, body: Body) -> Answer {
         let response = self.client.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let (head, body) = response.into_parts();

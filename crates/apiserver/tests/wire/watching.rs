@@ -121,11 +121,14 @@ async fn a_forgotten_revision_is_told_inside_the_stream() {
 #[tokio::test]
 async fn a_revision_to_come_is_waited_for_silently() {
     let world = World::start().await;
-    let now: u64 = world.now(MAPS).await.parse().unwrap();
-    let path = format!("{MAPS}?watch=true&resourceVersion={}&timeoutSeconds=60", now + 2);
+    let future = world.now(MAPS).await.parse::<u64>().unwrap() + 20;
+    let path = format!("{MAPS}?watch=true&resourceVersion={future}&timeoutSeconds=60");
     let mut watch = world.watch(&path).await;
-    world.maps(&["a", "b", "c"]).await;
-    assert_eq!(watch.take(1).await, ["ADDED c"]);
+    for index in 0..30 {
+        world.map(&format!("m{index}"), &json!({})).await;
+    }
+    let first = watch.next().await.unwrap();
+    assert!(revision(&first["object"]).parse::<u64>().unwrap() > future, "{first}");
 }
 
 #[tokio::test]
@@ -173,8 +176,10 @@ async fn streaming_lists_mark_the_end_of_the_start() {
         assert_eq!(watch.take(2).await, ["ADDED a", "ADDED b"], "{start}");
         let mark = watch.next().await.unwrap();
         assert_eq!(mark["type"], "BOOKMARK");
+        let at = revision(&mark["object"]);
+        assert!(at.parse::<u64>().unwrap() >= now.parse().unwrap());
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {
-            "resourceVersion": now, "annotations": {"k8s.io/initial-events-end": "true"}}});
+            "resourceVersion": at, "annotations": {"k8s.io/initial-events-end": "true"}}});
         assert_eq!(mark["object"], object);
     }
 }
@@ -210,11 +215,18 @@ async fn initial_events_can_be_declined_and_need_no_bookmark() {
 #[tokio::test]
 async fn a_streaming_list_waits_for_the_revision_it_must_not_be_older_than() {
     let world = World::start().await;
-    let now: u64 = world.now(MAPS).await.parse().unwrap();
-    let path = format!("{MAPS}?{STREAMING}&resourceVersion={}&labelSelector=a%3Db", now + 1);
-    let labels = json!({"a": "b"});
-    let (mut watch, _) = tokio::join!(world.watch(&path), world.map("x", &labels));
-    assert_eq!(watch.take(2).await, ["ADDED x", "BOOKMARK -"]);
+    let future = world.now(MAPS).await.parse::<u64>().unwrap() + 10;
+    let path = format!("{MAPS}?{STREAMING}&resourceVersion={future}");
+    let names: Vec<String> = (0..12).map(|index| format!("late{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (mut watch, ()) = tokio::join!(world.watch(&path), world.maps(&names));
+    loop {
+        let event = watch.next().await.unwrap();
+        if event["type"] == "BOOKMARK" {
+            assert!(revision(&event["object"]).parse::<u64>().unwrap() >= future);
+            break;
+        }
+    }
 }
 
 #[tokio::test]
