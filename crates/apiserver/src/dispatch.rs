@@ -30,6 +30,10 @@ use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How much of the body of a refused request is read, and for how long.
+const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
+const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The verified client certificate of the connection (DER).
 #[derive(Debug, Clone)]
 pub struct PeerCertificate(pub Bytes);
@@ -41,10 +45,13 @@ pub struct Insider(pub User);
 /// Answers any request. Never fails: errors are answers too.
 pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     let began = Instant::now();
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let mut trail = Trail::new(&parts);
     server.metrics.in_flight.inc();
-    let result = route(&server, &parts, body, &mut trail).await;
+    let result = route(&server, &parts, &mut body, &mut trail).await;
+    if result.is_err() {
+        discard(&parts.headers, body).await;
+    }
     server.metrics.in_flight.dec();
     let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
     let took = began.elapsed();
@@ -117,7 +124,7 @@ impl Trail {
 async fn route(
     server: &Arc<Server>,
     parts: &http::request::Parts,
-    body: Body,
+    body: &mut Body,
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
     let user = identify(server, parts, trail)?;
@@ -256,7 +263,7 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
 }
 
 /// Reads the body up to the limit, within the time a body may take.
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+async fn read_body(headers: &HeaderMap, body: &mut Body) -> Result<Bytes, Failure> {
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
@@ -275,6 +282,26 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
         }
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
+}
+
+/// Reads what a refused client is still sending, within bounds: many clients look for the answer
+/// only when they are done, and a connection closed before that hides it from them.
+async fn discard(headers: &HeaderMap, mut body: Body) {
+    // Such a client waits for a word before it sends anything.
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let read = async {
+        let mut total = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            total += frame.data_ref().map_or(0, Bytes::len);
+            if total > MAX_DISCARDED_BYTES {
+                return;
+            }
+        }
+    };
+    // Too slow or too much: then the connection is closed on them.
+    let _ = tokio::time::timeout(DISCARD_PATIENCE, read).await;
 }
 
 async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {

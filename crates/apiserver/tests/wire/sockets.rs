@@ -94,10 +94,24 @@ async fn a_connection_serves_one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn an_announced_giant_is_refused_without_reading_it() {
+async fn whoever_sends_too_much_still_hears_why() {
+    let world = World::start().await;
+    let giant = vec![b'x'; 5 << 20];
+    for (path, code) in [(MAPS, "413"), ("/api/v1/nopes", "404")] {
+        let mut stream = connect(&world, &["http/1.1"]).await;
+        let head = request("POST", path, &format!("content-length: {}\r\n", giant.len()));
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&giant).await.unwrap();
+        let answer = read_until(&mut stream, "\"status\":\"Failure\"").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_announced_giant_is_refused_without_waiting_for_it() {
     let world = World::start().await;
     let mut stream = connect(&world, &["http/1.1"]).await;
-    let head = request("POST", MAPS, "content-length: 4000000\r\n");
+    let head = request("POST", MAPS, "content-length: 4000000\r\nexpect: 100-continue\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = read_until(&mut stream, "RequestEntityTooLarge").await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
