@@ -221,10 +221,9 @@ fn main() -> Result<()> {
     if let Some(server) = arguments.next() {
         return dial(&server);
     }
-    let export =
-        Export::new("ram", SIZE as u64, TransmissionFlags::VOLUME, BlockSize::default())
-            .and_then(|export| export.described("a disk in memory"))
-            .map_err(Error::other)?;
+    let export = Export::new("ram", SIZE as u64, TransmissionFlags::VOLUME, BlockSize::default())
+        .and_then(|export| export.described("a disk in memory"))
+        .map_err(Error::other)?;
     let ram = Arc::new(Ram(export));
     let disk = Disk { bytes: vec![0; SIZE], written: vec![false; SIZE / PAGE] };
     let disk = Arc::new(Mutex::new(disk));

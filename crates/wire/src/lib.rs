@@ -12,3 +12,13 @@
 
 pub mod frame;
 pub mod nbd;
+
+/// The same bytes in pieces that end where `cuts` say, wherever that is.
+#[cfg(test)]
+pub(crate) fn pieces(whole: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % whole.len().max(1)).collect();
+    ends.push(whole.len());
+    ends.sort_unstable();
+    let begins = std::iter::once(0).chain(ends.iter().copied());
+    begins.zip(&ends).map(|(begin, end)| whole[begin..*end].to_vec()).collect()
+}

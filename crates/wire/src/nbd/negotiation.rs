@@ -111,8 +111,8 @@ pub struct Negotiation {
     policy: Policy,
     phase: Phase,
     encrypted: bool,
-    fixed_newstyle: bool,
-    no_zeroes: bool,
+    /// The handshake flags the client agreed to.
+    client_flags: u32,
     structured: bool,
     /// The contexts selected, and the export name, as asked for, they were selected for.
     selected: Option<(String, Vec<Context>)>,
@@ -129,8 +129,7 @@ impl Negotiation {
             policy,
             phase: Phase::ClientFlags,
             encrypted: false,
-            fixed_newstyle: false,
-            no_zeroes: false,
+            client_flags: 0,
             structured: false,
             selected: None,
             options: 0,
@@ -176,15 +175,17 @@ impl Negotiation {
         let Ok(flags) = input.as_ref().try_get_u32() else {
             return Step::NeedMore;
         };
-        let (fixed, no_zeroes) = (u32::from(FIXED_NEWSTYLE), u32::from(NO_ZEROES));
-        if flags & !(fixed | no_zeroes) != 0 {
+        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
             return Step::Close(CloseReason::ClientFlags(flags));
         }
         input.advance(4);
-        self.fixed_newstyle = flags & fixed != 0;
-        self.no_zeroes = flags & no_zeroes != 0;
+        self.client_flags = flags;
         self.phase = Phase::Options;
         Step::Again
+    }
+
+    fn agreed_to(&self, flag: u16) -> bool {
+        self.client_flags & u32::from(flag) != 0
     }
 
     fn option(
@@ -203,7 +204,7 @@ impl Negotiation {
         if self.options >= MAX_OPTIONS {
             return Step::Close(CloseReason::TooManyOptions);
         }
-        if !self.fixed_newstyle && option != OPT_EXPORT_NAME {
+        if !self.agreed_to(FIXED_NEWSTYLE) && option != OPT_EXPORT_NAME {
             return Step::Close(CloseReason::NotFixedNewstyle(option));
         }
         if len > MAX_OPTION_LEN {
@@ -282,7 +283,7 @@ impl Negotiation {
         let session = self.session(name, export);
         output.put_u64(session.export.size_bytes());
         output.put_u16(session.export.flags().bits());
-        if !self.no_zeroes {
+        if !self.agreed_to(NO_ZEROES) {
             output.put_bytes(0, EXPORT_NAME_PADDING);
         }
         Step::Done(session)

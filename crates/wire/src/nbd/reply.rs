@@ -23,6 +23,7 @@ pub struct Head {
 
 impl Head {
     /// `write` puts at most [`MAX_HEAD_LEN`] bytes; every caller is in this file.
+    #[expect(clippy::mut_mut, reason = "writing to a slice moves its beginning")]
     fn build(write: impl FnOnce(&mut &mut [u8])) -> Self {
         let mut bytes = [0; MAX_HEAD_LEN];
         let mut rest = bytes.as_mut_slice();

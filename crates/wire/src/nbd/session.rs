@@ -136,11 +136,8 @@ impl Session {
     /// The reply to a command that failed. The message is for people and reaches only clients that
     /// understand structured replies.
     pub fn failed(&self, request: &Request, errno: Errno, message: &str) -> Frame {
-        // Elsewhere a simple reply is always allowed, and every client expects one.
-        let structured = self.structured
-            && matches!(request.command, Command::Read { .. } | Command::BlockStatus { .. });
         let simple = || encode_simple(request.cookie, Err(errno), Bytes::new());
-        if !structured {
+        if !self.structured {
             return simple();
         }
         let chunk = Chunk::Error { errno, message: message.to_owned() };
@@ -220,16 +217,17 @@ mod tests {
             flags: CommandFlags::NONE,
             command: Command::Read { offset: 0, len: 4 },
         };
-        let write = Request { command: Command::Flush, ..read.clone() };
+        let flush = Request { command: Command::Flush, ..read.clone() };
         let chunk = [0x66, 0x8e, 0x33, 0xef];
         let plain = [0x67, 0x44, 0x66, 0x98];
         assert_eq!(magic(structured.data(1, 0, data.clone()).unwrap()), chunk);
         assert_eq!(magic(structured.data(1, 0, Bytes::new()).unwrap()), chunk);
         assert_eq!(magic(structured.failed(&read, Errno::Io, "lost")), chunk);
-        assert_eq!(magic(structured.failed(&write, Errno::Io, "lost")), plain);
+        assert_eq!(magic(structured.failed(&flush, Errno::Io, "lost")), chunk);
         assert_eq!(magic(structured.done(1)), plain);
         assert_eq!(magic(simple.data(1, 0, data).unwrap()), plain);
         assert_eq!(magic(simple.failed(&read, Errno::Io, "lost")), plain);
+        assert_eq!(magic(simple.failed(&flush, Errno::Io, "lost")), plain);
         assert_eq!(structured.hole(1, 0, 512).unwrap().payload, Bytes::new());
         assert_eq!(simple.hole(1, 0, 512).unwrap().payload, Bytes::from(vec![0; 512]));
     }
