@@ -40,17 +40,16 @@ async fn grant(endpoint: &Endpoint, script: u32) {
             break;
         }
     }
-    let read = json!(["get", "list", "watch"]);
     let widgets = json!([{
         "apiGroups": [format!("{run}.conform.example.com")],
         "resources": ["widgets"],
-        "verbs": read,
+        "verbs": ["list", "watch"],
     }]);
     let only = json!([{
         "apiGroups": [""],
         "resources": ["configmaps"],
         "resourceNames": ["only"],
-        "verbs": read,
+        "verbs": ["get", "list", "watch"],
     }]);
     for (name, rules) in [("wr", widgets), ("only", only)] {
         bind(endpoint, &namespace, name, &rules).await;
