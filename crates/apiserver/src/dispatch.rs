@@ -4,15 +4,18 @@
 //! stranger learns nothing from the difference between "forbidden" and "not found".
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::auth::audit::Entry;
 use crate::auth::certificate::CertificateError;
@@ -30,6 +33,9 @@ use crate::{MAX_BODY_BYTES, clock, discovery, openapi};
 
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much of a body that is too large is read before the answer.
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
 
 /// The client certificate of the connection.
 #[derive(Debug, Clone)]
@@ -49,9 +55,13 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     let began = Instant::now();
     let (parts, body) = request.into_parts();
     let mut trail = Trail::new(&parts);
-    server.metrics.in_flight.inc();
-    let result = route(&server, &parts, body, &mut trail).await;
-    server.metrics.in_flight.dec();
+    let _present = Present::new(server.metrics.in_flight.clone());
+    let work = route(&server, &parts, body, &mut trail).instrument(span(&parts));
+    // A bug in the handling of one request must not take the connection of others with it.
+    let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(path = %parts.uri.path(), "a request handler panicked");
+        Err(Failure::internal("this request met a bug in the server; its log says more"))
+    });
     let response = result.unwrap_or_else(Failure::into_response);
     let took = began.elapsed();
     let code = response.status().as_u16();
@@ -70,6 +80,31 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         response.headers_mut().insert("audit-id", id);
     }
     response
+}
+
+/// The trace of a request; it goes on from the caller's where there is one.
+fn span(parts: &http::request::Parts) -> tracing::Span {
+    let span = tracing::debug_span!("request", method = %parts.method, path = %parts.uri.path());
+    if let Some(parent) = parts.headers.get("traceparent").and_then(|value| value.to_str().ok()) {
+        telemetry::continue_trace(&span, parent);
+    }
+    span
+}
+
+/// Counts a request as being worked on for as long as it lives, however it ends.
+struct Present(telemetry::Gauge);
+
+impl Present {
+    fn new(gauge: telemetry::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// [`handle`] in the form a tower service wants.
@@ -270,6 +305,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        discard(body).await;
         return Err(Failure::too_large(MAX_BODY_BYTES));
     }
     let limited = Limited::new(body, MAX_BODY_BYTES);
@@ -283,6 +319,23 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
         }
         Ok(Ok(body)) => Ok(body.to_bytes()),
     }
+}
+
+/// Reads a refused body and forgets it: a client that is still sending would see a broken
+/// connection instead of the reason.
+async fn discard(body: Body) {
+    let drain = async {
+        let mut left = MAX_DISCARDED_BYTES;
+        let mut body = body;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // Whoever sends more, or slower, finds the connection closed.
+    let _ = tokio::time::timeout(BODY_PATIENCE, drain).await;
 }
 
 async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {

@@ -162,13 +162,14 @@ async fn write(
         }
         let path = Path::parse(&paths.spec_path).map_err(Failure::internal)?;
         if path.set(object, replicas.into()) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         Err(Failure::internal(format!("{} cannot be set", paths.spec_path)))
     };
     let object =
         update::patch_object(server, call, name, Endpoint::Scale, &options, edit, &mut warnings)
             .await?;
+    let object = object.into_value(&call.resource)?;
     respond(call, &scale_of(&call.resource, &object, paths))
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::garbage;
 use crate::clock;
 use crate::definitions::{self, ID};
 use crate::failure::Failure;
@@ -39,6 +40,9 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     }
     if server.store.count(&id) > 0 {
         return Ok(Done::Unchanged);
+    }
+    if garbage::all_dangling(server).await? == Done::Overtaken {
+        return Ok(Done::Overtaken);
     }
     let now = clock::now();
     let told = internal::change(server, resource, Endpoint::Status, &definition, |object| {

@@ -49,9 +49,10 @@ enum Work {
 
 /// Runs until the server stops.
 pub(crate) async fn run(server: Arc<Server>) {
+    // The feed first: what is written while everything is looked at is in one of the two.
+    let mut feed = server.store.watch_all(server.store.revision()).ok();
     let mut queue: HashSet<Work> = everything(&server);
     let mut later: HashMap<Work, Instant> = HashMap::new();
-    let mut feed = server.store.watch_all(server.store.revision()).ok();
     let mut next_full = Instant::now() + LOOK_AT_EVERYTHING_EVERY;
     let mut next_expiry = Instant::now() + EXPIRE_EVENTS_EVERY;
     let mut types = server.registry_changes();
