@@ -175,6 +175,7 @@ pub(crate) fn settle(object: &mut Value, taken: &Names, now: Timestamp) {
             None => *stored = json!([storage]),
         }
     }
+    set_approval(object, now);
     if let Some((reason, message)) = accept_names(object, taken) {
         set_condition(object, "NamesAccepted", "False", reason, &message, now);
         let established = has_condition(object, "Established", "True");
@@ -190,6 +191,26 @@ pub(crate) fn settle(object: &mut Value, taken: &Names, now: Timestamp) {
             set_condition(object, "Established", "True", "InitialNamesAccepted", text, now);
         }
     }
+}
+
+/// Groups of Kubernetes itself carry the approval of their API, or say that there is none.
+fn set_approval(object: &mut Value, now: Timestamp) {
+    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    if !objects::crd::is_protected(group) {
+        return;
+    }
+    let annotations = object.pointer("/metadata/annotations");
+    let approval = annotations
+        .and_then(|all| all.get(objects::crd::APPROVAL))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let (status, reason, text) = if approval.contains("://") {
+        ("True", "ApprovedAnnotation", format!("approved in {approval}"))
+    } else {
+        ("False", "UnapprovedAnnotation", format!("not approved: {approval:?}"))
+    };
+    set_condition(object, "KubernetesAPIApprovalPolicyConformant", status, reason, &text, now);
 }
 
 fn storage_version(object: &Value) -> Option<String> {
@@ -259,7 +280,7 @@ mod tests {
         "2026-01-02T03:04:05Z".parse().unwrap()
     }
 
-    fn definition(names: Value) -> Value {
+    fn definition(names: &Value) -> Value {
         json!({"metadata": {"name": "a.x.io"}, "spec": {"group": "x.io", "names": names}})
     }
 
@@ -282,7 +303,7 @@ mod tests {
             (json!({"plural": "as", "kind": "A", "listKind": "B"}), "ListKindConflict"),
         ];
         for (names, wanted) in table {
-            let mut object = definition(names.clone());
+            let mut object = definition(&names);
             settle(&mut object, &taken, now());
             assert_eq!(reason(&object), wanted, "{names}");
             let established = has_condition(&object, "Established", "True");
@@ -298,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_established_definition_stays_so_when_a_new_name_is_taken() {
-        let mut object = definition(json!({"plural": "as", "kind": "A"}));
+        let mut object = definition(&json!({"plural": "as", "kind": "A"}));
         settle(&mut object, &Names::default(), now());
         object["spec"]["names"]["shortNames"] = json!(["b"]);
         settle(&mut object, &Names::read(&json!({"shortNames": ["b"]})), now());

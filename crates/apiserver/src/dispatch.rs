@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::auth::audit::Entry;
+use crate::auth::certificate::CertificateError;
 use crate::auth::rbac::Attributes;
 use crate::auth::{User, impersonate};
 use crate::failure::Failure;
@@ -37,9 +38,14 @@ const BODY_PATIENCE: Duration = Duration::from_secs(30);
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The verified client certificate of the connection (DER).
+/// The client certificate of the connection.
 #[derive(Debug, Clone)]
-pub struct PeerCertificate(pub Bytes);
+pub enum PeerCertificate {
+    /// One of ours (DER).
+    Trusted(Bytes),
+    /// Somebody else's, or one that is not for clients.
+    Stranger,
+}
 
 /// Set by code in this process only: requests from within need no credentials.
 #[derive(Debug, Clone)]
@@ -196,7 +202,8 @@ async fn route(
     if let Some(create::CreatedName(name)) = response.extensions().get() {
         trail.entry.name.clone_from(name);
     }
-    Ok(response)
+    let warning = call.resource.custom().and_then(|custom| custom.warning.as_ref());
+    Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
 }
 
 fn identify(
@@ -207,14 +214,17 @@ fn identify(
     let caller = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
         user.clone()
     } else {
-        let certificate = parts.extensions.get::<PeerCertificate>();
+        let certificate = parts.extensions.get::<PeerCertificate>().map(|one| match one {
+            PeerCertificate::Trusted(der) => Ok(&der[..]),
+            PeerCertificate::Stranger => Err(CertificateError::Stranger),
+        });
         let authorization = match parts.headers.get(header::AUTHORIZATION) {
             None => None,
             Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
         };
         server
             .authenticator
-            .authenticate(certificate.map(|one| &one.0[..]), authorization, clock::now())
+            .authenticate(certificate, authorization, clock::now())
             .map_err(|refused| {
                 tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
                 Failure::unauthorized()

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, PeerCertificate};
+use crate::pki::Clients;
 use crate::server::Server;
 
 /// A connection that has not said what it wants by then is closed.
@@ -38,6 +39,7 @@ pub(crate) async fn serve(
     server: Arc<Server>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
+    clients: Clients,
 ) {
     let stop = server.tasks.token();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -60,10 +62,10 @@ pub(crate) async fn serve(
             tracing::warn!(%peer, limit = MAX_CONNECTIONS, "too many connections, refused one");
             continue;
         };
-        let (server, acceptor) = (server.clone(), acceptor.clone());
+        let (server, acceptor, clients) = (server.clone(), acceptor.clone(), clients.clone());
         let name = "connection";
         server.clone().tasks.spawn_draining(name, move |_stop| async move {
-            connection(server, acceptor, stream, peer).await;
+            connection(server, acceptor, clients, stream, peer).await;
             drop(slot);
         });
     }
@@ -72,6 +74,7 @@ pub(crate) async fn serve(
 async fn connection(
     server: Arc<Server>,
     acceptor: TlsAcceptor,
+    clients: Clients,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
@@ -88,12 +91,10 @@ async fn connection(
             Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
         },
     };
-    let certificate = tls
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .map(|one| PeerCertificate(Bytes::copy_from_slice(one)));
+    let certificate = tls.get_ref().1.peer_certificates().map(|chain| match chain.first() {
+        Some(own) if clients.trusts(chain) => PeerCertificate::Trusted(Bytes::copy_from_slice(own)),
+        _ => PeerCertificate::Stranger,
+    });
     let arrived = CancellationToken::new();
     let silent = silence(arrived.clone());
     let service = service_fn(move |request: Request<Incoming>| {

@@ -122,3 +122,23 @@ async fn a_definition_held_by_somebody_else_says_that_its_objects_are_gone() {
     world.merge(&place, &json!({"metadata": {"finalizers": null}})).await.is(200);
     world.until(&place, |one| one.code == 404).await;
 }
+
+#[tokio::test]
+async fn groups_of_kubernetes_itself_need_an_approval_and_show_it() {
+    let world = World::new().await;
+    let mut definition = world.definition("foos", "Foo", &any());
+    definition["metadata"]["name"] = json!("foos.test.k8s.io");
+    definition["spec"]["group"] = json!("test.k8s.io");
+    world.post(DEFINITIONS, &definition).await.is(422);
+    let kind = "KubernetesAPIApprovalPolicyConformant";
+    for (approval, status, reason) in [
+        ("https://example.com/1", "True", "ApprovedAnnotation"),
+        ("unapproved, a test", "False", "UnapprovedAnnotation"),
+    ] {
+        definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": approval});
+        let made = world.post(DEFINITIONS, &definition).await.is(201);
+        assert!(is(&made, kind, status, reason), "{made}");
+        world.delete(&format!("{DEFINITIONS}/foos.test.k8s.io")).await.is(200);
+        world.until(&format!("{DEFINITIONS}/foos.test.k8s.io"), |one| one.code == 404).await;
+    }
+}

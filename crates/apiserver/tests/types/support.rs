@@ -33,6 +33,7 @@ pub(crate) struct World {
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) body: Value,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Reply {
@@ -198,7 +199,8 @@ impl Lines {
         loop {
             if let Some((line, rest)) = self.text.split_once('\n') {
                 let event = serde_json::from_str(line).unwrap();
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
                 return Some(event);
             }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap()?;
@@ -225,10 +227,12 @@ async fn send(
     let request = request.body(Body::from(body)).unwrap();
     let response = client.clone().oneshot(request).await.unwrap();
     let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|one| one.to_str().unwrap().to_owned()).collect();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes).into_owned()));
-    Reply { code, body }
+    Reply { code, body, warnings }
 }
 
 pub(crate) fn version(name: &str, storage: bool, spec: &Value) -> Value {

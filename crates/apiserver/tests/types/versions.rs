@@ -161,3 +161,30 @@ async fn a_deployment_has_a_scale_with_its_selector() {
     world.put(&format!("{path}/d/scale"), &next).await.refused(409);
     assert_eq!(world.get(&format!("{path}/d")).await.is(200)["spec"]["replicas"], 4);
 }
+
+#[tokio::test]
+async fn a_deprecated_version_says_so_with_every_answer() {
+    let world = World::new().await;
+    let mut definition = world.definition("foos", "Foo", &first());
+    let mut old = version("v1beta1", false, &first());
+    old["deprecated"] = json!(true);
+    let mut oldest = old.clone();
+    oldest["name"] = json!("v1alpha1");
+    oldest["deprecationWarning"] = json!("do not");
+    definition["spec"]["versions"].as_array_mut().unwrap().extend([old, oldest]);
+    world.post(DEFINITIONS, &definition).await.is(201);
+    let group = world.group();
+    for (name, wanted) in [
+        ("v1", vec![]),
+        (
+            "v1beta1",
+            vec![format!("299 - \"{group}/v1beta1 Foo is deprecated; use {group}/v1 Foo\"")],
+        ),
+        ("v1alpha1", vec!["299 - \"do not\"".to_owned()]),
+    ] {
+        let path = world.objects(name, "foos");
+        assert_eq!(world.get(&path).await.warnings, wanted);
+        let made = world.post(&path, &world.body(name, "Foo", name, &json!({}))).await;
+        assert_eq!((made.code, made.warnings), (201, wanted));
+    }
+}
