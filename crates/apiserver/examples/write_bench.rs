@@ -123,7 +123,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     bench.send(Method::POST, path, json, &definition).await?;
     let widgets = "/apis/bench.io/v1/namespaces/default/widgets";
     let pods = "/api/v1/namespaces/default/pods";
-    bench.time("create a widget", json, |n| (Method::POST, widgets.to_owned(), widget(n, 1))).await?;
+    bench
+        .time("create a widget", json, |n| (Method::POST, widgets.to_owned(), widget(n, 1)))
+        .await?;
     bench
         .time("merge patch of a widget", merge, |n| {
             (Method::PATCH, format!("{widgets}/w{n:05}"), json!({"spec": {"size": 2}}))

@@ -454,8 +454,14 @@ async fn watchers_see_every_write_once_and_no_write_never() {
     let world = World::new().await;
     let list = world.get(&maps("default")).await.is(200);
     let path = map("default", "a");
-    let made = world.post(&maps("default"), &json!({"metadata": {"name": "a", "finalizers":
-        ["x.io/f"]}, "data": {"a": "1"}})).await.is(201);
+    let made = world
+        .post(
+            &maps("default"),
+            &json!({"metadata": {"name": "a", "finalizers":
+        ["x.io/f"]}, "data": {"a": "1"}}),
+        )
+        .await
+        .is(201);
     world.merge(&path, &json!({"data": {"a": "1"}})).await.is(200);
     world.put(&path, &made).await.is(200);
     world.merge(&format!("{path}?dryRun=All"), &json!({"data": {"a": "2"}})).await.is(200);
@@ -463,8 +469,11 @@ async fn watchers_see_every_write_once_and_no_write_never() {
     let going = world.delete(&path, &Value::Null).await.is(200);
     world.delete(&path, &Value::Null).await.is(200);
     world.merge(&path, &json!({"metadata": {"finalizers": null}})).await.is(200);
-    let watch = format!("{}?watch=true&timeoutSeconds=1&resourceVersion={}", maps("default"),
-        version(&list));
+    let watch = format!(
+        "{}?watch=true&timeoutSeconds=1&resourceVersion={}",
+        maps("default"),
+        version(&list)
+    );
     let text = world.get(&watch).await.body;
     let text = text.as_str().unwrap();
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
