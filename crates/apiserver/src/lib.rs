@@ -15,6 +15,7 @@ mod definitions;
 mod discovery;
 pub mod dispatch;
 pub mod failure;
+mod finish;
 mod install;
 mod internal;
 mod metrics;

@@ -245,6 +245,10 @@ pub(crate) fn narrow(resource: &Resource, endpoint: Endpoint, config: &mut Value
 /// Every rule about the finished object.
 fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
     let (name_rule, finalizers) = match &resource.origin {
+        // The finalizer of definitions themselves has no domain.
+        Origin::BuiltIn(kind) if kind.kind == "CustomResourceDefinition" => {
+            (kind.name_rule, FinalizerRule::Any)
+        }
         Origin::BuiltIn(kind) => (kind.name_rule, FinalizerRule::Qualified),
         Origin::Custom(_) => (NameRule::Subdomain, FinalizerRule::Any),
     };
@@ -262,7 +266,16 @@ fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(),
                 causes.extend(kinds::validate_update(kind, old, object));
             }
         }
-        Origin::Custom(_) => causes.extend(validate::validate(&resource.node, object, old)),
+        Origin::Custom(_) => {
+            let found = validate::validate(&resource.node, object, old);
+            causes.extend(found.into_iter().map(|mut cause| {
+                // What clients know as the path of the whole object.
+                if cause.field.is_empty() {
+                    cause.field.push_str("<nil>");
+                }
+                cause
+            }));
+        }
     }
     if causes.is_empty() {
         return Ok(());
