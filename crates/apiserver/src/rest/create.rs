@@ -23,7 +23,7 @@ const RACE_TRIES: usize = 16;
 
 pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("CreateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let object =
         decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;

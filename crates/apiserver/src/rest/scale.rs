@@ -151,7 +151,7 @@ async fn write(
     paths: &Scale,
     change: impl Fn(&Value) -> Result<Value, Failure>,
 ) -> Result<Response, Failure> {
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("UpdateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let edit = |object: &mut Value| {
         let scale = change(&scale_of(&call.resource, object, paths))?;

@@ -37,7 +37,7 @@ pub(crate) async fn put(
     endpoint: Endpoint,
 ) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("UpdateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let body =
         decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
@@ -142,7 +142,7 @@ pub(crate) async fn patch(
 ) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let form = negotiate::patch_form(&call.headers, resource.built_in().is_some())?;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("PatchOptions", &call.query, &call.headers)?;
     check_options(form, &options)?;
     let body = parse_patch(form, &call.body)?;
     let mut warnings = Vec::new();

@@ -294,3 +294,42 @@ async fn a_restarted_server_finishes_what_was_pending() {
     world.get(&map("default", "blocks")).await.is(404);
     world.stop().await;
 }
+
+#[tokio::test]
+async fn many_dependents_go_together() {
+    let world = World::new().await;
+    let parent = make(&world, "parent", &[]).await;
+    let made = (0..200).map(|n| {
+        let (client, reference) = (world.client.clone(), owner(&parent, n % 2 == 0));
+        async move { make(&client, &format!("child-{n}"), &[reference]).await }
+    });
+    futures::future::join_all(made).await;
+    let path = map("default", "parent");
+    world.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.is(200);
+    world.until_gone(&path).await;
+    world
+        .until(&maps("default"), |reply| reply.body["items"].as_array().is_some_and(Vec::is_empty))
+        .await;
+}
+
+#[tokio::test]
+async fn two_foreground_deletions_that_wait_for_each_other_both_end() {
+    let world = World::new().await;
+    let one = make_in(&world, "default", "one", &[], &["x.io/f"]).await;
+    let two = make_in(&world, "default", "two", &[owner(&one, true)], &["x.io/f"]).await;
+    let three = make_in(&world, "default", "three", &[owner(&two, true)], &["x.io/f"]).await;
+    let back = json!({"metadata": {"ownerReferences": [owner(&three, true)]}});
+    world.merge(&map("default", "one"), &back).await.is(200);
+    let names = ["one", "two", "three"];
+    for name in names {
+        let options = json!({"propagationPolicy": "Foreground"});
+        world.delete(&map("default", name), &options).await.is(200);
+    }
+    for name in names {
+        let free = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x.io/f"]}});
+        world.patch(STRATEGIC, &map("default", name), &free).await.is(200);
+    }
+    for name in names {
+        world.until_gone(&map("default", name)).await;
+    }
+}

@@ -174,3 +174,18 @@ async fn a_collection_is_deleted_item_by_item() {
     world.get(&map("default", "c")).await.is(200);
     world.delete("/api/v1/namespaces", &Value::Null).await.refused(405);
 }
+
+#[tokio::test]
+async fn default_policies_and_finalizers_of_the_client_are_respected() {
+    let world = World::new().await;
+    // An object created with the finalizer of a policy asks for it whenever it goes.
+    let body = json!({"metadata": {"name": "a", "finalizers": ["orphan"]}});
+    let parent = world.post(&maps("default"), &body).await.is(201);
+    let body = json!({"metadata": {"name": "b", "ownerReferences": [owner(&parent, true)]}});
+    world.post(&maps("default"), &body).await.is(201);
+    world.delete(&map("default", "a"), &Value::Null).await.is(200);
+    world.until_gone(&map("default", "a")).await;
+    world.settle().await;
+    let child = world.get(&map("default", "b")).await.is(200);
+    assert!(child["metadata"].get("ownerReferences").is_none(), "{child}");
+}

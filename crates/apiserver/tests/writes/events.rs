@@ -142,3 +142,36 @@ async fn a_lease_is_taken_by_compare_and_swap() {
         now.refused(400);
     }
 }
+
+#[tokio::test]
+async fn events_go_an_hour_after_their_last_write() {
+    use apiserver::store::{Change, Expected, Key, Options, Store, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::on(folder.path()).await;
+    let event = json!({"metadata": {"name": "young"}, "involvedObject": {"namespace": "default"}});
+    world.post(CORE, &event).await.is(201);
+    world.stop().await;
+    // As if the server had run long ago.
+    let store = Store::open(folder.path().join("objects.db"), &Options::default()).unwrap();
+    for (name, written) in [("old", "2020-01-01T00:00:10Z"), ("counted", "2999-01-01T00:00:00Z")] {
+        let entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:count": {}}, "time": written});
+        let object = json!({"apiVersion": "v1", "kind": "Event", "count": 1, "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "creationTimestamp": "2020-01-01T00:00:00Z", "managedFields": [entry]}});
+        let write = Write {
+            key: Key::new("/events", "default", name),
+            expected: Expected::Absent,
+            require: Vec::new(),
+            change: Change::Put(object),
+        };
+        store.write(write).await.unwrap();
+    }
+    store.close().await;
+    drop(store);
+    let world = World::on(folder.path()).await;
+    world.until_gone(&format!("{CORE}/old")).await;
+    world.get(&format!("{CORE}/counted")).await.is(200);
+    world.get(&format!("{CORE}/young")).await.is(200);
+    world.stop().await;
+}

@@ -412,3 +412,97 @@ async fn what_identifies_an_object_cannot_be_changed() {
         assert_eq!(world.get(&path).await.is(200), made);
     }
 }
+
+#[tokio::test]
+async fn a_get_may_ask_for_a_version_at_least() {
+    let world = World::new().await;
+    let made = world.post(&maps("default"), &json!({"metadata": {"name": "a"}})).await.is(201);
+    let path = map("default", "a");
+    for version in ["", "0", "1", version(&made)] {
+        let found = world.get(&format!("{path}?resourceVersion={version}")).await.is(200);
+        assert_eq!(found, made);
+    }
+    let late = world.get(&format!("{path}?resourceVersion=999999999")).await.is(504);
+    assert_eq!(late["reason"], "Timeout");
+    assert_eq!(late["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(late["details"]["retryAfterSeconds"], 1);
+    world.get(&format!("{path}?resourceVersion=odd")).await.refused(400);
+}
+
+#[tokio::test]
+async fn an_update_without_managed_fields_keeps_them_and_an_empty_entry_clears_them() {
+    let world = World::new().await;
+    let path = map("default", "a");
+    let body = json!({"metadata": {"name": "a"}, "data": {"a": "1"}});
+    let made = world.post(&maps("default"), &body).await.is(201);
+    let managed = &made["metadata"]["managedFields"];
+    for sent in [Value::Null, json!([])] {
+        let mut body = made.clone();
+        body["metadata"]["managedFields"] = sent;
+        let now = world.put(&path, &body).await.is(200);
+        assert_eq!(now, made, "{managed}");
+    }
+    let mut body = made.clone();
+    body["metadata"]["managedFields"] = json!([{}]);
+    let now = world.put(&path, &body).await.is(200);
+    assert!(now["metadata"].get("managedFields").is_none());
+    assert_ne!(version(&now), version(&made));
+}
+
+#[tokio::test]
+async fn watchers_see_every_write_once_and_no_write_never() {
+    let world = World::new().await;
+    let list = world.get(&maps("default")).await.is(200);
+    let path = map("default", "a");
+    let made = world
+        .post(
+            &maps("default"),
+            &json!({"metadata": {"name": "a", "finalizers":
+        ["x.io/f"]}, "data": {"a": "1"}}),
+        )
+        .await
+        .is(201);
+    world.merge(&path, &json!({"data": {"a": "1"}})).await.is(200);
+    world.put(&path, &made).await.is(200);
+    world.merge(&format!("{path}?dryRun=All"), &json!({"data": {"a": "2"}})).await.is(200);
+    let changed = world.merge(&path, &json!({"data": {"a": "3"}})).await.is(200);
+    let going = world.delete(&path, &Value::Null).await.is(200);
+    world.delete(&path, &Value::Null).await.is(200);
+    world.merge(&path, &json!({"metadata": {"finalizers": null}})).await.is(200);
+    let watch = format!(
+        "{}?watch=true&timeoutSeconds=1&resourceVersion={}",
+        maps("default"),
+        version(&list)
+    );
+    let text = world.get(&watch).await.body;
+    let text = text.as_str().unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&str> = events.iter().map(|one| one["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ADDED", "MODIFIED", "MODIFIED", "DELETED"], "{text}");
+    for (event, object) in events.iter().zip([&made, &changed, &going]) {
+        assert_eq!(event["object"], *object);
+    }
+    let last: u64 = version(&events[3]["object"]).parse().unwrap();
+    assert!(last > version(&going).parse().unwrap(), "a deletion has a version of its own");
+}
+
+#[tokio::test]
+async fn generated_names_that_collide_are_tried_again() {
+    let world = World::new().await;
+    // Not a proof, but with 27^5 names a server that keeps one suffix would fail at once.
+    let bodies = (0..50).map(|_| {
+        let client = world.client.clone();
+        async move {
+            let body = json!({"metadata": {"generateName": "x-"}});
+            client.post(&maps("default"), &body).await.is(201)["metadata"]["name"].to_string()
+        }
+    });
+    let mut names = futures::future::join_all(bodies).await;
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 50);
+    // A given name wins, and is not tried again.
+    let body = json!({"metadata": {"generateName": "x-", "name": "given"}});
+    world.post(&maps("default"), &body).await.is(201);
+    world.post(&maps("default"), &body).await.refused(409);
+}

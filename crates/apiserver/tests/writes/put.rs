@@ -262,7 +262,13 @@ async fn a_dry_run_answers_as_if_and_stores_nothing() {
         (Method::DELETE, format!("{path}?dryRun=all")),
     ] {
         let body = if method == Method::DELETE { Vec::new() } else { made.to_string().into() };
-        world.send(method, &path, "application/json", body).await.refused(422);
+        let kind = match method {
+            Method::POST => "CreateOptions",
+            Method::PUT => "UpdateOptions",
+            _ => "DeleteOptions",
+        };
+        let refused = world.send(method, &path, "application/json", body).await.is(422);
+        assert_eq!(refused["details"]["kind"], kind, "{refused}");
     }
     world.delete(&path, &json!({"dryRun": ["Some"]})).await.refused(422);
 }
