@@ -4,15 +4,18 @@
 //! stranger learns nothing from the difference between "forbidden" and "not found".
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::auth::audit::Entry;
 use crate::auth::rbac::Attributes;
@@ -31,7 +34,7 @@ use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How much of the body of a refused request is read, and for how long.
-const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
 const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The verified client certificate of the connection (DER).
@@ -47,12 +50,16 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     let began = Instant::now();
     let (parts, mut body) = request.into_parts();
     let mut trail = Trail::new(&parts);
-    server.metrics.in_flight.inc();
-    let result = route(&server, &parts, &mut body, &mut trail).await;
+    let _present = Present::new(server.metrics.in_flight.clone());
+    let work = route(&server, &parts, &mut body, &mut trail).instrument(span(&parts));
+    // A bug in the handling of one request must not take the connection of others with it.
+    let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(path = %parts.uri.path(), "a request handler panicked");
+        Err(Failure::internal("this request met a bug in the server; its log says more"))
+    });
     if result.is_err() {
         discard(&parts.headers, body).await;
     }
-    server.metrics.in_flight.dec();
     let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
     let took = began.elapsed();
     let code = response.status().as_u16();
@@ -71,6 +78,31 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         response.headers_mut().insert("audit-id", id);
     }
     response
+}
+
+/// The trace of a request; it goes on from the caller's where there is one.
+fn span(parts: &http::request::Parts) -> tracing::Span {
+    let span = tracing::debug_span!("request", method = %parts.method, path = %parts.uri.path());
+    if let Some(parent) = parts.headers.get("traceparent").and_then(|value| value.to_str().ok()) {
+        telemetry::continue_trace(&span, parent);
+    }
+    span
+}
+
+/// Counts a request as being worked on for as long as it lives, however it ends.
+struct Present(telemetry::Gauge);
+
+impl Present {
+    fn new(gauge: telemetry::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// [`handle`] in the form a tower service wants.

@@ -11,6 +11,8 @@ use objects::kinds::{self, Kind};
 use objects::node::{JsonType, Node};
 use objects::table::PrinterColumn;
 
+use crate::definitions::Names;
+
 /// One served version of one type.
 #[derive(Debug)]
 pub struct Resource {
@@ -133,10 +135,15 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The served types of one definition, kept until the definition changes.
+/// What one definition holds and serves, kept until the definition changes.
 #[derive(Debug, Clone)]
 pub struct CustomTypes {
     pub revision: u64,
+    pub group: String,
+    pub names: Names,
+    /// Some of its names belong to another definition.
+    pub waits_for_names: bool,
+    /// The served types.
     pub resources: Vec<Arc<Resource>>,
 }
 

@@ -33,7 +33,7 @@ impl WriteOptions {
     pub(crate) fn parse(query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
         let validation = match query.get("fieldValidation") {
             Some("Strict") => FieldValidation::Strict,
-            None | Some("Warn") => FieldValidation::Warn,
+            None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some(other) => {
                 let all = ["Ignore", "Strict", "Warn"];
@@ -42,7 +42,7 @@ impl WriteOptions {
             }
         };
         let force = query.get("force").map(|text| matches!(text, "true" | "1"));
-        let given = query.get("fieldManager");
+        let given = query.get("fieldManager").filter(|manager| !manager.is_empty());
         if let Some(manager) = given {
             check_manager(manager)?;
         }

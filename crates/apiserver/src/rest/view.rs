@@ -2,6 +2,7 @@
 //! one by one or as a list. Objects whose stored text already is the answer are copied, not parsed.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -193,6 +194,36 @@ pub(crate) fn stored_response(
         return Ok(json_response(code, text(resource, stored)?));
     }
     object_response(resource, code, &value(resource, stored)?, answer, now, row)
+}
+
+/// What a write has left of an object.
+#[derive(Debug)]
+pub(crate) enum Left {
+    /// It is stored like this.
+    Stored(Arc<Stored>),
+    /// It is not: the write was a dry run, or took the object with it.
+    Unstored(Value),
+}
+
+impl Left {
+    pub(crate) fn into_value(self, resource: &Resource) -> Result<Value, Failure> {
+        match self {
+            Self::Stored(stored) => value(resource, &stored),
+            Self::Unstored(object) => Ok(object),
+        }
+    }
+
+    pub(crate) fn response(&self, call: &Call, code: StatusCode) -> Result<Response, Failure> {
+        let (resource, answer, now) = (&*call.resource, call.answer, call.now);
+        match self {
+            Self::Stored(stored) => {
+                stored_response(resource, code, stored, answer, now, RowObject::Metadata)
+            }
+            Self::Unstored(object) => {
+                object_response(resource, code, object, answer, now, RowObject::Metadata)
+            }
+        }
+    }
 }
 
 /// A list in the shape asked for.

@@ -234,6 +234,7 @@ impl Stream {
                     if changed.is_err() || !self.is_served() {
                         return None;
                     }
+                    self.follow_type();
                 }
                 () = tokio::time::sleep_until(wake) => {
                     if Instant::now() >= self.ends_at {
@@ -244,6 +245,15 @@ impl Stream {
                     }
                 }
             }
+        }
+    }
+
+    /// Objects written since a definition changed are stored as the new one says.
+    fn follow_type(&mut self) {
+        let now = &self.lines.resource;
+        let registry = self.server.registry();
+        if let Some(next) = registry.resource(&now.group, &now.version, &now.plural) {
+            self.lines.resource = next.clone();
         }
     }
 
@@ -286,6 +296,9 @@ impl Stream {
     }
 
     fn encode(&mut self, events: &[Arc<Event>]) -> Bytes {
+        if self.gone.has_changed().unwrap_or(false) {
+            self.follow_type();
+        }
         let now = clock::now();
         let mut lines = Vec::with_capacity(events.len());
         for event in events {
