@@ -192,7 +192,11 @@ async fn route(
         answer,
         now: clock::now(),
     };
-    act(server, verb, &call).await
+    let response = act(server, verb, &call).await?;
+    if let Some(create::CreatedName(name)) = response.extensions().get() {
+        trail.entry.name.clone_from(name);
+    }
+    Ok(response)
 }
 
 fn identify(

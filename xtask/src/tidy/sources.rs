@@ -106,7 +106,8 @@ fn is_pure(name: &str) -> bool {
 /// Files that only tests see.
 fn is_test(name: &str) -> bool {
     let name = name.trim_end_matches(".rs");
-    name.split('/').any(|part| ["tests", "testing", "noise", "fuzz", "benches"].contains(&part))
+    name.split('/')
+        .any(|part| ["tests", "testing", "noise", "fuzz", "benches", "examples"].contains(&part))
 }
 
 /// The part of a file before its tests.

@@ -35,8 +35,15 @@ pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Fai
     }
     warnings.extend(admit::doubts(resource, &object, None));
     let made = create_object(server, call, &options, object, Track::Update).await?;
-    Ok(view::with_warnings(made.response(call, StatusCode::CREATED)?, &warnings))
+    let response = made.response(call, StatusCode::CREATED)?;
+    let mut response = view::with_warnings(response, &warnings);
+    response.extensions_mut().insert(CreatedName(made.name().to_owned()));
+    Ok(response)
 }
+
+/// For the audit log: what a request to a collection made.
+#[derive(Debug, Clone)]
+pub(crate) struct CreatedName(pub String);
 
 pub(crate) fn name_mismatch(body: &str, path: &str) -> Failure {
     Failure::bad_request(format!(

@@ -121,7 +121,7 @@ impl RowObject {
         }
     }
 
-    fn parse(text: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Failure> {
         match text {
             None | Some("Metadata") => Ok(Self::Metadata),
             Some("Object") => Ok(Self::Whole),
@@ -210,6 +210,13 @@ impl Left {
         match self {
             Self::Stored(stored) => value(resource, &stored),
             Self::Unstored(object) => Ok(object),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Stored(stored) => &stored.key.name,
+            Self::Unstored(object) => admit::metadata_text(object, "name"),
         }
     }
 

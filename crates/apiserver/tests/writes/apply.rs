@@ -290,10 +290,10 @@ async fn kubectl_moves_from_client_side_to_server_side_in_four_requests() {
     let old = entries.remove(old);
     let own = entries.iter_mut().find(|one| one["manager"] == "kubectl").unwrap();
     own["fieldsV1"] = old["fieldsV1"].clone();
-    let patch = json!([
+    let edits = json!([
         {"op": "replace", "path": "/metadata/managedFields", "value": entries},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": version(&second)}]);
-    let third = world.patch(JSON, &format!("{path}?fieldManager=kubectl"), &patch).await.is(200);
+    let third = world.patch(JSON, &format!("{path}?fieldManager=kubectl"), &edits).await.is(200);
     assert!(entry(&third, "kubectl-client-side-apply", "Update", "").is_null());
     let fourth = world.apply(&path, "kubectl&force=false", &config).await.is(200);
     assert_eq!(fourth["data"], json!({"a": "1"}), "what the configuration dropped is gone");

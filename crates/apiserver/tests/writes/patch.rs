@@ -137,7 +137,7 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
         "selector": {"matchLabels": {"a": "b"}}, "template": template}});
     world.post("/apis/apps/v1/namespaces/default/deployments", &body).await.is(201);
     let path = "/apis/apps/v1/namespaces/default/deployments/d";
-    let patch = |spec: Value| {
+    let change = |spec: Value| {
         let world = &world;
         async move {
             let body = json!({"spec": {"template": {"spec": spec}}});
@@ -145,10 +145,10 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
             now["spec"]["template"]["spec"].clone()
         }
     };
-    let now = patch(json!({"containers": [{"name": "two", "image": "i:2"}]})).await;
+    let now = change(json!({"containers": [{"name": "two", "image": "i:2"}]})).await;
     assert_eq!(now["containers"][1]["image"], "i:2");
     assert_eq!(now["containers"][0]["image"], "i:1");
-    let now = patch(json!({"containers": [{"name": "one", "env": [{"name": "B", "value": "2"}],
+    let now = change(json!({"containers": [{"name": "one", "env": [{"name": "B", "value": "2"}],
         "ports": [{"containerPort": 81}], "args": ["z"],
         "volumeMounts": [{"name": "w", "mountPath": "/w"}]}]}))
     .await;
@@ -158,26 +158,26 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
     assert_eq!(names(&one["volumeMounts"], "mountPath"), ["/v", "/w"]);
     assert_eq!(one["args"], json!(["z"]));
     // Directives.
-    let now = patch(json!({"containers": [{"name": "two", "$patch": "delete"}]})).await;
+    let now = change(json!({"containers": [{"name": "two", "$patch": "delete"}]})).await;
     assert_eq!(names(&now["containers"], "name"), ["one"]);
-    let now = patch(json!({"$setElementOrder/containers": [{"name": "zero"}, {"name": "one"}],
+    let now = change(json!({"$setElementOrder/containers": [{"name": "zero"}, {"name": "one"}],
         "containers": [{"name": "zero", "image": "i:0"}]}))
     .await;
     assert_eq!(names(&now["containers"], "name"), ["zero", "one"]);
-    let now = patch(json!({"volumes": [{"name": "v", "$retainKeys": ["name", "secret"],
+    let now = change(json!({"volumes": [{"name": "v", "$retainKeys": ["name", "secret"],
         "secret": {"secretName": "s"}}]}))
     .await;
     assert_eq!(names(&now["volumes"], "name"), ["v", "w"]);
     assert!(now["volumes"][0].get("configMap").is_none());
     assert_eq!(now["volumes"][0]["secret"]["secretName"], "s");
-    let now = patch(json!({"tolerations": [{"key": "b", "operator": "Exists"}]})).await;
+    let now = change(json!({"tolerations": [{"key": "b", "operator": "Exists"}]})).await;
     assert_eq!(names(&now["tolerations"], "key"), ["b"]);
-    let now = patch(json!({"imagePullSecrets": [{"name": "q"}],
+    let now = change(json!({"imagePullSecrets": [{"name": "q"}],
         "hostAliases": [{"ip": "2.2.2.2", "hostnames": ["b"]}]}))
     .await;
     assert_eq!(names(&now["imagePullSecrets"], "name"), ["p", "q"]);
     assert_eq!(names(&now["hostAliases"], "ip"), ["1.1.1.1", "2.2.2.2"]);
-    let now = patch(json!({"containers": [{"$patch": "replace"}, {"name": "x", "image": "i:9"}],
+    let now = change(json!({"containers": [{"$patch": "replace"}, {"name": "x", "image": "i:9"}],
         "volumes": null}))
     .await;
     assert_eq!(names(&now["containers"], "name"), ["x"]);
