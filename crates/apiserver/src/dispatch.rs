@@ -35,7 +35,7 @@ use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How much of the body of a refused request is read, and for how long.
-const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
 const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The client certificate of the connection.

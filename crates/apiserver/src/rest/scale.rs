@@ -34,7 +34,7 @@ fn respond(call: &Call, scale: &Value) -> Result<Response, Failure> {
     match call.answer.shape {
         Shape::Whole => Ok(view::respond(StatusCode::OK, scale, answer)),
         Shape::Table(version) => {
-            let row = RowObject::parse(call.query.get("includeObject"))?;
+            let row = RowObject::of(call)?;
             let table = table_of(scale, version, row, call.now);
             Ok(view::respond(StatusCode::OK, &table, answer))
         }

@@ -99,8 +99,20 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
     match server.store.watch(&resource.id, call.namespace(), from) {
         Ok(watcher) => stream.watcher = Some(watcher),
         // Inside the stream, with code 200: some clients never recover from an HTTP 410 here.
-        Err(too_old) => queue.push_back(expired_line(&too_old.to_string())),
+        Err(too_old) => {
+            stream.lines.broken = true;
+            queue.push_back(expired_line(&too_old.to_string()));
+        }
     }
+    // The type may have gone between the look-up and the subscription to such news.
+    if !stream.is_served() {
+        return Err(Failure::no_such_path());
+    }
+    Ok(response(stream, queue))
+}
+
+/// The stream as a body without a length, after the lines that come first.
+fn response(stream: Stream, queue: VecDeque<Bytes>) -> Response {
     let body = Body::from_stream(futures::stream::unfold(
         (stream, queue),
         |(mut stream, mut queue)| async move {
@@ -116,7 +128,7 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    Ok(response)
+    response
 }
 
 async fn start(server: &Server, call: &Call) -> Result<Start, Failure> {
@@ -342,7 +354,7 @@ struct Lines {
     answer: Answer,
     row: RowObject,
     columns_sent: bool,
-    /// An object could not be shown: the stream has told so and must end.
+    /// The stream has told of an error and must end.
     broken: bool,
 }
 
