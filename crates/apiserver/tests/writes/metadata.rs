@@ -469,12 +469,12 @@ async fn watchers_see_every_write_once_and_no_write_never() {
     let going = world.delete(&path, &Value::Null).await.is(200);
     world.delete(&path, &Value::Null).await.is(200);
     world.merge(&path, &json!({"metadata": {"finalizers": null}})).await.is(200);
-    let watch = format!(
+    let stream = format!(
         "{}?watch=true&timeoutSeconds=1&resourceVersion={}",
         maps("default"),
         version(&list)
     );
-    let text = world.get(&watch).await.body;
+    let text = world.get(&stream).await.body;
     let text = text.as_str().unwrap();
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&str> = events.iter().map(|one| one["type"].as_str().unwrap()).collect();
@@ -482,8 +482,8 @@ async fn watchers_see_every_write_once_and_no_write_never() {
     for (event, object) in events.iter().zip([&made, &changed, &going]) {
         assert_eq!(event["object"], *object);
     }
-    let last: u64 = version(&events[3]["object"]).parse().unwrap();
-    assert!(last > version(&going).parse().unwrap(), "a deletion has a version of its own");
+    let end: u64 = version(&events[3]["object"]).parse().unwrap();
+    assert!(end > version(&going).parse().unwrap(), "a deletion has a version of its own");
 }
 
 #[tokio::test]
