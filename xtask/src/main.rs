@@ -9,6 +9,7 @@ mod bench;
 mod codegen;
 mod crds;
 mod steps;
+mod stores;
 mod suites;
 mod test;
 mod tidy;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::steps::{Outcome, Report};
-use crate::{codegen, crds, suites, tidy, workspace};
+use crate::{codegen, crds, stores, suites, tidy, workspace};
 
 pub(crate) fn run() -> ExitCode {
     let mut report = Report::default();
@@ -20,6 +20,7 @@ pub(crate) fn run() -> ExitCode {
         let arguments = ["test", "--workspace", "--exclude", "e2e", "--quiet"];
         cargo_test(report, &mut workspace::cargo(arguments))
     });
+    report.step("object stores: the suite over S3", stores::over_s3);
     suites::steps(&mut report, None);
     report.finish()
 }

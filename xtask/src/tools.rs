@@ -12,6 +12,8 @@ use crate::workspace;
 /// The oldest kubectl whose habits the suites know.
 const KUBECTL_MIN_MINOR: u32 = 30;
 const PYTHON_CLIENT: &str = "kubernetes>=31";
+/// An S3 service for tests, on loopback and in memory.
+const S3_SERVER: &str = "moto[server]>=5";
 
 /// Makes sure of kubectl; the error says what to do.
 pub(crate) fn kubectl() -> Result<()> {
@@ -33,26 +35,33 @@ fn kubectl_minor() -> Option<u32> {
     minor.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()
 }
 
-/// A Python with the Kubernetes client in a private environment; made if it is not there.
+/// A Python with the Kubernetes client.
 pub(crate) fn python() -> Result<PathBuf> {
+    python_with("kubernetes", PYTHON_CLIENT)
+}
+
+/// The program of an S3 server for tests.
+pub(crate) fn s3_server() -> Result<PathBuf> {
+    Ok(python_with("moto.server", S3_SERVER)?.with_file_name("moto_server"))
+}
+
+/// The Python of a private environment that has a module; made or filled if it has not.
+fn python_with(module: &str, package: &str) -> Result<PathBuf> {
     let home = workspace::metadata()?.target_directory.join("venv");
     let python = home.join("bin/python");
-    let ready = || workspace::output(Command::new(&python).args(["-c", "import kubernetes"]));
+    let import = format!("import {module}");
+    let ready = || workspace::output(Command::new(&python).args(["-c", &import]));
     if ready().is_ok() {
         return Ok(python);
     }
-    make_environment(&home).or_else(|_| {
-        apt_install("python3-venv").context("python3 cannot make environments")?;
-        make_environment(&home)
-    })?;
-    workspace::output(Command::new(&python).args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        PYTHON_CLIENT,
-    ]))
-    .context("cannot install the Python client")?;
+    if !python.exists() {
+        make_environment(&home).or_else(|_| {
+            apt_install("python3-venv").context("python3 cannot make environments")?;
+            make_environment(&home)
+        })?;
+    }
+    workspace::output(Command::new(&python).args(["-m", "pip", "install", "--quiet", package]))
+        .with_context(|| format!("cannot install the Python package {package}"))?;
     ready()?;
     Ok(python)
 }

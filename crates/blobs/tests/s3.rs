@@ -1,6 +1,6 @@
 //! The suite over a real S3 service: `TEST_S3_URL` (as in `s3://bucket/prefix?endpoint=…`, with the
-//! usual `AWS_` variables), or a `moto_server` on its usual port. Skipped, and said so, where
-//! there is neither.
+//! usual `AWS_` variables), or a `moto_server` at `TEST_MOTO_ADDRESS` or on its usual port. Skipped,
+//! and said so, where there is neither.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use blobs::{Credentials, Key, Prefix, conformance, open};
 
-const MOTO: ([u8; 4], u16) = ([127, 0, 0, 1], 5000);
+const MOTO: &str = "127.0.0.1:5000";
 const BUCKET: &str = "holdfast-conformance";
 
 /// Makes the bucket; moto asks for no signature.
 fn moto_bucket() -> std::io::Result<String> {
-    let at = SocketAddr::from(MOTO);
+    let at = std::env::var("TEST_MOTO_ADDRESS").unwrap_or_else(|_| MOTO.to_owned());
+    let at: SocketAddr = at.parse().map_err(std::io::Error::other)?;
     let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let head = format!("PUT /{BUCKET} HTTP/1.1\r\nHost: {at}\r\n");
