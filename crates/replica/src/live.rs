@@ -1,0 +1,535 @@
+//! The data path: the open images of a chain, read as one volume and written at the top.
+//!
+//! Owns: which bytes come from which layer, writes that are smaller than a sector, what becomes of
+//! discarded sectors, and what has to be synced. Never: names, metadata, the chain's shape.
+
+use std::ops::Range;
+
+use crate::chain::Reach;
+use crate::error::Error;
+use crate::image::{Image, SECTOR_BYTES};
+use crate::index::{Index, LayerId, NOBODY, Owners, REGION_BYTES, REGION_SECTORS};
+
+/// Unaligned writes up to this size go out as one; larger ones in up to three.
+const BOUNCE_MAX_BYTES: u64 = 128 * 1024;
+
+/// Ranges a crash left behind that are remembered at a time.
+const UNWRITTEN_PER_PASS: usize = 64 * 1024;
+
+/// A range of the volume that holds data somewhere in the chain, or nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub offset: u64,
+    pub len_bytes: u64,
+    pub is_data: bool,
+}
+
+/// Images of one chain, root first, and the index over them.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    images: Vec<Image>,
+    index: Index,
+    size_bytes: u64,
+}
+
+impl Layers {
+    pub(crate) fn new(images: Vec<Image>, size_bytes: u64, index_budget_bytes: usize) -> Self {
+        Self { images, index: Index::new(index_budget_bytes), size_bytes }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        check("read", offset, buffer.len() as u64, self.size_bytes)?;
+        if let [only] = self.images.as_slice() {
+            return only.read(buffer, offset);
+        }
+        let mut rest = buffer;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (owner, end) = self.owner_at(at)?;
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(rest.len());
+            let (now, later) = rest.split_at_mut(want);
+            match self.image(owner) {
+                Some(image) => image.read(now, at)?,
+                None => now.fill(0),
+            }
+            rest = later;
+            at += want as u64;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with runs that cover the range, split where one begins to count as data:
+    /// where the layer of the run is above `base` layers from the root.
+    pub(crate) fn runs(
+        &mut self,
+        range: Range<u64>,
+        base: usize,
+        mut each: impl FnMut(Run),
+    ) -> Result<(), Error> {
+        check("map", range.start, range.end.saturating_sub(range.start), self.size_bytes)?;
+        let mut open: Option<Run> = None;
+        let mut at = range.start;
+        while at < range.end {
+            let (owner, end) = self.owner_at(at)?;
+            let end = end.min(range.end);
+            let is_data = usize::from(owner) > base;
+            match &mut open {
+                Some(run) if run.is_data == is_data => run.len_bytes += end - at,
+                _ => {
+                    let next = Run { offset: at, len_bytes: end - at, is_data };
+                    open.replace(next).into_iter().for_each(&mut each);
+                }
+            }
+            at = end;
+        }
+        open.into_iter().for_each(each);
+        Ok(())
+    }
+
+    /// The owner of the sector at this byte, and the byte up to which it owns all.
+    fn owner_at(&mut self, at: u64) -> Result<(LayerId, u64), Error> {
+        let images = &self.images;
+        let (owner, end) = self.index.at(at / SECTOR_BYTES, |region| owners_of(images, region))?;
+        Ok((owner, end.saturating_mul(SECTOR_BYTES)))
+    }
+
+    fn image(&self, owner: LayerId) -> Option<&Image> {
+        usize::from(owner).checked_sub(1).and_then(|index| self.images.get(index))
+    }
+}
+
+/// Asks every layer, root first, so that the topmost with data is what remains.
+fn owners_of(images: &[Image], region: u64) -> Result<Box<Owners>, Error> {
+    let mut owners = Box::new([NOBODY; REGION_SECTORS]);
+    let range = region_range(region);
+    for (owner, (index, image)) in (1..=LayerId::MAX).zip(images.iter().enumerate()) {
+        // Only the head has pages that are still on their way, and it may be busy.
+        let sync = index + 1 < images.len();
+        image.extents(range.clone(), sync, |extent| {
+            sectors_within(&mut *owners, &range, extent.start..extent.end).fill(owner);
+        })?;
+    }
+    Ok(owners)
+}
+
+fn region_range(region: u64) -> Range<u64> {
+    let start = region.saturating_mul(REGION_BYTES);
+    start..start.saturating_add(REGION_BYTES)
+}
+
+/// The entries of every sector of a region that the bytes touch.
+fn sectors_within<'a, T>(
+    entries: &'a mut [T; REGION_SECTORS],
+    region: &Range<u64>,
+    bytes: Range<u64>,
+) -> &'a mut [T] {
+    let sector = |byte: u64| usize::try_from(byte / SECTOR_BYTES).unwrap_or(REGION_SECTORS);
+    let first = sector(bytes.start.saturating_sub(region.start)).min(REGION_SECTORS);
+    let last = bytes.end.saturating_sub(region.start).saturating_add(SECTOR_BYTES - 1);
+    let last = sector(last).clamp(first, REGION_SECTORS);
+    entries.get_mut(first..last).unwrap_or_default()
+}
+
+fn check(what: &'static str, offset: u64, len_bytes: u64, size_bytes: u64) -> Result<(), Error> {
+    match offset.checked_add(len_bytes) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(Error::OutOfRange { what, offset, len_bytes, size_bytes }),
+    }
+}
+
+/// What a zeroing is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zeroing {
+    /// Every sector must read zeros.
+    Write,
+    /// Sectors that belong to the head or to removed disks right below it are given up; they read
+    /// zeros from now on. The others keep what an older snapshot says.
+    Unmap(Reach),
+}
+
+/// The layers of the live chain with a writable head.
+#[derive(Debug)]
+pub(crate) struct Live {
+    layers: Layers,
+    /// Layers below the head with holes that are not synced yet.
+    punched: Vec<bool>,
+    /// Why nothing may be read or written any more.
+    broken: Option<String>,
+    bounce: Vec<u8>,
+}
+
+impl Live {
+    pub(crate) fn new(layers: Layers) -> Self {
+        let punched = vec![false; layers.images.len()];
+        Self { layers, punched, broken: None, bounce: Vec::new() }
+    }
+
+    pub(crate) fn layers(&self) -> &Layers {
+        &self.layers
+    }
+
+    pub(crate) fn head(&self) -> Result<&Image, Error> {
+        self.layers.images.last().ok_or(Error::NotOpen)
+    }
+
+    /// The layer below the head.
+    pub(crate) fn parent(&self) -> Option<&Image> {
+        let below = self.layers.images.len().checked_sub(2)?;
+        self.layers.images.get(below)
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.refuse_broken()?;
+        self.layers.read(buffer, offset)
+    }
+
+    pub(crate) fn runs(&mut self, range: Range<u64>, each: impl FnMut(Run)) -> Result<(), Error> {
+        self.refuse_broken()?;
+        self.layers.runs(range, 0, each)
+    }
+
+    /// Whole sectors go straight to the head. A part of a sector is filled up with what the chain
+    /// holds first: a layer owns a sector or it does not. One thread owns all of this, so there is
+    /// no lock to queue at.
+    pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.refuse_broken()?;
+        let size = self.layers.size_bytes;
+        check("write", offset, bytes.len() as u64, size)?;
+        let end = offset + bytes.len() as u64;
+        let first = offset - offset % SECTOR_BYTES;
+        let last = end.next_multiple_of(SECTOR_BYTES).min(size);
+        if first == offset && last == end {
+            return self.write_sectors(bytes, offset);
+        }
+        if last - first <= BOUNCE_MAX_BYTES {
+            return self.write_filled(bytes, offset, first..last);
+        }
+        // Longer than the bounce buffer, so these three parts are disjoint and in order.
+        let middle = first + SECTOR_BYTES;
+        let tail = end - end % SECTOR_BYTES;
+        let cut = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX).min(bytes.len());
+        let (front, rest) = bytes.split_at(cut(middle));
+        let (whole, back) = rest.split_at(cut(tail) - cut(middle));
+        self.write_filled(front, offset, first..middle)?;
+        self.write_sectors(whole, middle)?;
+        if back.is_empty() { Ok(()) } else { self.write_filled(back, tail, tail..last) }
+    }
+
+    /// Writes `bytes` inside the sectors `span`, whose other bytes stay as they are.
+    fn write_filled(&mut self, bytes: &[u8], offset: u64, span: Range<u64>) -> Result<(), Error> {
+        let len = usize::try_from(span.end - span.start).unwrap_or(usize::MAX);
+        let skip = usize::try_from(offset - span.start).unwrap_or(usize::MAX);
+        let mut bounce = std::mem::take(&mut self.bounce);
+        bounce.clear();
+        bounce.resize(len, 0);
+        let written = self.fill_and_write(&mut bounce, bytes, skip, span);
+        self.bounce = bounce;
+        written
+    }
+
+    fn fill_and_write(
+        &mut self,
+        bounce: &mut [u8],
+        bytes: &[u8],
+        skip: usize,
+        span: Range<u64>,
+    ) -> Result<(), Error> {
+        let sector = usize::try_from(SECTOR_BYTES).unwrap_or(usize::MAX);
+        let first = bounce.len().min(sector);
+        self.layers.read(bounce.get_mut(..first).unwrap_or_default(), span.start)?;
+        if bounce.len() > sector {
+            let last = (bounce.len() - 1) / sector * sector;
+            let at = span.start + last as u64;
+            self.layers.read(bounce.get_mut(last..).unwrap_or_default(), at)?;
+        }
+        if let Some(place) = bounce.get_mut(skip..skip + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+        self.write_sectors(bounce, span.start)
+    }
+
+    fn write_sectors(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let written = self.head()?.write(bytes, offset);
+        let sectors = sectors_of(&(offset..offset + bytes.len() as u64));
+        match written {
+            Ok(()) => self.layers.index.set(sectors, self.head_id()),
+            // How much was written only the file knows.
+            Err(_) => self.layers.index.forget(sectors),
+        }
+        written
+    }
+
+    fn head_id(&self) -> LayerId {
+        LayerId::try_from(self.layers.images.len()).unwrap_or(LayerId::MAX)
+    }
+
+    /// Zeros whole sectors and the parts of sectors at both ends; says how many bytes were freed.
+    pub(crate) fn write_zeroes(&mut self, offset: u64, len_bytes: u64) -> Result<u64, Error> {
+        self.refuse_broken()?;
+        check("write of zeroes", offset, len_bytes, self.layers.size_bytes)?;
+        let end = offset + len_bytes;
+        let Some(inner) = whole_sectors(offset..end, self.layers.size_bytes) else {
+            // Less than two sectors: short enough to write.
+            let zeros = vec![0; usize::try_from(len_bytes).unwrap_or(usize::MAX)];
+            return self.write(&zeros, offset).map(|()| 0);
+        };
+        for edge in [offset..inner.start, inner.end..end] {
+            if edge.start < edge.end {
+                let zeros = vec![0; usize::try_from(edge.end - edge.start).unwrap_or(usize::MAX)];
+                self.write(&zeros, edge.start)?;
+            }
+        }
+        self.zero(inner, Zeroing::Write)
+    }
+
+    /// Gives up the whole sectors inside the range; says how many bytes were freed.
+    pub(crate) fn unmap(
+        &mut self,
+        offset: u64,
+        len_bytes: u64,
+        reach: Reach,
+    ) -> Result<u64, Error> {
+        self.refuse_broken()?;
+        check("unmap", offset, len_bytes, self.layers.size_bytes)?;
+        match whole_sectors(offset..offset + len_bytes, self.layers.size_bytes) {
+            Some(inner) => self.zero(inner, Zeroing::Unmap(reach)),
+            None => Ok(0),
+        }
+    }
+
+    fn zero(&mut self, range: Range<u64>, zeroing: Zeroing) -> Result<u64, Error> {
+        let before = self.allocated_bytes()?;
+        let mut at = range.start;
+        while at < range.end {
+            let end = region_range(at / REGION_BYTES).end.min(range.end);
+            if let Err(error) = self.zero_in_region(at..end, zeroing) {
+                self.layers.index.forget(sectors_of(&(at..end)));
+                return Err(error);
+            }
+            at = end;
+        }
+        Ok(before.saturating_sub(self.allocated_bytes()?))
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, Error> {
+        self.layers.images.iter().try_fold(0u64, |sum, image| {
+            image.allocated_bytes().map(|bytes| sum.saturating_add(bytes))
+        })
+    }
+
+    /// A sector becomes a hole where nothing below would show through it, and zeros written in the
+    /// head where something would. So what a sector reads after this does not depend on how far a
+    /// purge has come, nor on the next open.
+    fn zero_in_region(&mut self, range: Range<u64>, zeroing: Zeroing) -> Result<(), Error> {
+        let count = self.layers.images.len();
+        let (group, punchable) = match zeroing {
+            Zeroing::Write => (1, 1),
+            Zeroing::Unmap(reach) => (reach.group, reach.punchable),
+        };
+        let (group, punchable) = (count.saturating_sub(group), count.saturating_sub(punchable));
+        let shapes = self.shapes(&range, group, punchable)?;
+        let region = region_range(range.start / REGION_BYTES);
+        let mut at = range.start;
+        while at < range.end {
+            let index = usize::try_from((at - region.start) / SECTOR_BYTES).unwrap_or(0);
+            let rest = shapes.get(index..).unwrap_or_default();
+            let Some(shape) = rest.first().copied() else { break };
+            let same = rest.iter().take_while(|other| **other == shape).count() as u64;
+            let end = (at - at % SECTOR_BYTES + same * SECTOR_BYTES).min(range.end);
+            let wanted = match zeroing {
+                Zeroing::Write => shape.is_held || shape.shows_through,
+                Zeroing::Unmap(_) => shape.is_held,
+            };
+            if wanted {
+                self.zero_run(at..end, shape.shows_through, punchable)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn shapes(
+        &self,
+        range: &Range<u64>,
+        group: usize,
+        punchable: usize,
+    ) -> Result<Box<[Shape; REGION_SECTORS]>, Error> {
+        let mut shapes = Box::new([Shape::default(); REGION_SECTORS]);
+        let region = region_range(range.start / REGION_BYTES);
+        for (position, image) in self.layers.images.iter().enumerate() {
+            image.extents(range.clone(), false, |extent| {
+                for shape in sectors_within(&mut *shapes, &region, extent.start..extent.end) {
+                    shape.is_held |= position >= group;
+                    shape.shows_through |= position < punchable;
+                }
+            })?;
+        }
+        Ok(shapes)
+    }
+
+    fn zero_run(&mut self, run: Range<u64>, hide: bool, punchable: usize) -> Result<(), Error> {
+        let head = self.head()?;
+        // First the head, so that a crash in between shows old data or zeros, not older data.
+        let is_hole = !hide && head.punch(run.clone())?;
+        if !is_hole {
+            head.write_zeros(run.clone())?;
+        }
+        let owner = if is_hole { NOBODY } else { self.head_id() };
+        let below = self.layers.images.len().saturating_sub(1);
+        for position in punchable..below {
+            if let Some(image) = self.layers.images.get(position) {
+                image.punch(run.clone())?;
+            }
+            if let Some(punched) = self.punched.get_mut(position) {
+                *punched = true;
+            }
+        }
+        self.layers.index.set(sectors_of(&run), owner);
+        Ok(())
+    }
+
+    /// Everything written and punched so far is on disk when this returns.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.refuse_broken()?;
+        let synced = self.sync_all();
+        if let Err(error) = &synced {
+            // The kernel may have dropped the pages and would report success the next time.
+            self.broken = Some(error.text());
+        }
+        synced
+    }
+
+    fn sync_all(&mut self) -> Result<(), Error> {
+        self.head()?.sync()?;
+        for (image, punched) in self.layers.images.iter().zip(&mut self.punched) {
+            if std::mem::take(punched) {
+                image.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses everything from now on, because memory and files may disagree.
+    pub(crate) fn give_up(&mut self, why: &Error) {
+        self.broken = Some(why.text());
+    }
+
+    fn refuse_broken(&self) -> Result<(), Error> {
+        self.broken.as_ref().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
+    }
+
+    /// A new empty head on top of the present one. What the index knows stays true.
+    pub(crate) fn push_head(&mut self, head: Image, size_bytes: u64) {
+        self.layers.images.push(head);
+        self.punched.push(false);
+        self.layers.size_bytes = size_bytes;
+    }
+
+    /// Copies what the parent holds and the head does not, inside `range`, into the head.
+    /// What a read returns does not change.
+    pub(crate) fn lift(&mut self, range: Range<u64>) -> Result<(), Error> {
+        self.refuse_broken()?;
+        let head_id = self.head_id();
+        let mut at = range.start;
+        while at < range.end {
+            let (owner, end) = self.layers.owner_at(at)?;
+            let end = end.min(range.end);
+            if owner.checked_add(1) == Some(head_id) {
+                let mut piece = at;
+                while piece < end {
+                    let stop = end.min(piece + BOUNCE_MAX_BYTES);
+                    self.lift_piece(piece..stop)?;
+                    piece = stop;
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn lift_piece(&mut self, piece: Range<u64>) -> Result<(), Error> {
+        let len = usize::try_from(piece.end - piece.start).unwrap_or(usize::MAX);
+        let mut bounce = std::mem::take(&mut self.bounce);
+        bounce.clear();
+        bounce.resize(len, 0);
+        let lifted = self
+            .layers
+            .read(&mut bounce, piece.start)
+            .and_then(|()| self.write_sectors(&bounce, piece.start));
+        self.bounce = bounce;
+        lifted
+    }
+
+    /// Frees in the parent what the head hides, inside `range`. The caller has synced the head.
+    pub(crate) fn drop_hidden(&mut self, range: Range<u64>) -> Result<(), Error> {
+        let (Some(parent), Ok(head)) = (self.parent(), self.head()) else { return Ok(()) };
+        let mut hidden = Vec::new();
+        head.extents(range, false, |extent| hidden.push(extent.start..extent.end))?;
+        for run in hidden {
+            // Whole sectors only: a part of one still belongs to the parent's sector.
+            let start = run.start.next_multiple_of(SECTOR_BYTES);
+            let end = run.end - run.end % SECTOR_BYTES;
+            if start < end {
+                parent.punch(start..end)?;
+            }
+        }
+        let below = self.punched.len().saturating_sub(2);
+        if let Some(punched) = self.punched.get_mut(below) {
+            *punched = true;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Shape {
+    /// The head or a removed disk right below it has data here.
+    is_held: bool,
+    /// A layer that cannot be punched has data here.
+    shows_through: bool,
+}
+
+fn sectors_of(range: &Range<u64>) -> Range<u64> {
+    range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES)
+}
+
+/// The sectors that lie inside the range whole; the last one of the volume may be short.
+fn whole_sectors(range: Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
+    let start = range.start.next_multiple_of(SECTOR_BYTES);
+    let end =
+        if range.end == size_bytes { range.end } else { range.end - range.end % SECTOR_BYTES };
+    (start < end).then_some(start..end)
+}
+
+/// Turns preallocated ranges of a head into holes. They are what a crash of the machine leaves
+/// where a write was given its place but not its contents, and would hide what a snapshot holds
+/// with zeros. Only for a head nobody is writing.
+pub(crate) fn drop_unwritten(head: &Image) -> Result<(), Error> {
+    // After this, whatever is still unwritten has no contents anywhere.
+    head.sync()?;
+    loop {
+        let mut found = Vec::new();
+        head.extents(0..head.len_bytes(), true, |extent| {
+            if extent.is_unwritten && found.len() < UNWRITTEN_PER_PASS {
+                found.push(extent.start..extent.end);
+            }
+        })?;
+        let is_last = found.len() < UNWRITTEN_PER_PASS;
+        for run in found {
+            if !head.punch(run)? {
+                return Ok(());
+            }
+        }
+        if is_last {
+            return head.sync();
+        }
+    }
+}
