@@ -36,6 +36,8 @@ pub(crate) struct Counter {
     file: File,
     value: i64,
     written: i64,
+    /// What is known to be on disk.
+    synced: Option<i64>,
 }
 
 impl Counter {
@@ -57,7 +59,7 @@ impl Counter {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(dir.join(REVISION_COUNTER))
             .during("open", REVISION_COUNTER)?;
-        Ok(Self { file, value, written: value })
+        Ok(Self { file, value, written: value, synced: None })
     }
 
     pub(crate) fn value(&self) -> i64 {
@@ -83,7 +85,12 @@ impl Counter {
     /// Puts the value on disk.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         self.settle()?;
-        self.file.sync_data().during("flush", REVISION_COUNTER)
+        if self.synced == Some(self.written) {
+            return Ok(());
+        }
+        self.file.sync_data().during("flush", REVISION_COUNTER)?;
+        self.synced = Some(self.written);
+        Ok(())
     }
 
     pub(crate) fn set(&mut self, value: i64) -> Result<(), Error> {

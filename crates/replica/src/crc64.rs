@@ -94,22 +94,17 @@ fn entry(table: &[u64; 256], byte: u8) -> u64 {
 type Matrix = [u64; 64];
 
 /// The maps of 1, 2, 4, … zero bytes.
-static POWERS: OnceLock<Box<[Matrix; 64]>> = OnceLock::new();
+static POWERS: OnceLock<Vec<Matrix>> = OnceLock::new();
 
-fn powers() -> Box<[Matrix; 64]> {
+fn powers() -> Vec<Matrix> {
     let mut one = [0; 64];
     for (bit, column) in (0u32..).zip(one.iter_mut()) {
         let mut fed = Crc64(1u64 << bit);
         fed.feed(0);
         *column = fed.0;
     }
-    let mut powers = Box::new([one; 64]);
-    let mut last = one;
-    for power in powers.iter_mut() {
-        *power = last;
-        last = last.map(|column| apply(&last, column));
-    }
-    powers
+    let square = |last: &Matrix| Some(last.map(|column| apply(last, column)));
+    std::iter::successors(Some(one), square).take(64).collect()
 }
 
 fn apply(matrix: &Matrix, value: u64) -> u64 {

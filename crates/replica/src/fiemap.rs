@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 const EXTENTS_PER_CALL: usize = 128;
+const ROOM: u32 = 128;
 const FLAG_SYNC: u32 = 1;
 pub(crate) const EXTENT_LAST: u32 = 1;
 pub(crate) const EXTENT_UNWRITTEN: u32 = 0x800;
@@ -68,7 +69,7 @@ impl Fiemap {
             len,
             flags: if sync { FLAG_SYNC } else { 0 },
             mapped: 0,
-            room: EXTENTS_PER_CALL as u32,
+            room: ROOM,
             reserved: 0,
         };
         ask_kernel(file, &mut self.0)?;
@@ -87,4 +88,5 @@ fn ask_kernel(file: &File, request: &mut Request) -> Result<(), Errno> {
 }
 
 const _: () = assert!(size_of::<Head>() == 32 && size_of::<RawExtent>() == 56);
+const _: () = assert!(ROOM as usize == EXTENTS_PER_CALL);
 const _: () = assert!(size_of::<Request>() == 32 + EXTENTS_PER_CALL * 56);

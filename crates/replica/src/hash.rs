@@ -210,7 +210,7 @@ mod tests {
         let disk = DiskName::of_snapshot("a").unwrap();
         let image = Image::create(place.path(), &disk, 3 << 20).unwrap();
         image.write(&[7; 5000], 1 << 20).unwrap();
-        image.write(&[9; 700_000], 2 << 20).unwrap();
+        image.write(&vec![9; 700_000], 2 << 20).unwrap();
         let mut crc = Crc64::default();
         crc.update(&std::fs::read(place.path().join(disk.as_str())).unwrap());
         let HashOutcome::Made(made) = run(place.path(), &disk, false).unwrap() else { panic!() };

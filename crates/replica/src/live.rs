@@ -114,7 +114,7 @@ fn owners_of(images: &[Image], region: u64) -> Result<Box<Owners>, Error> {
         // Only the head has pages that are still on their way, and it may be busy.
         let sync = index + 1 < images.len();
         image.extents(range.clone(), sync, |extent| {
-            sectors_within(&mut *owners, &range, extent.start..extent.end).fill(owner);
+            sectors_within(owners.as_mut_slice(), &range, extent.start..extent.end).fill(owner);
         })?;
     }
     Ok(owners)
@@ -127,7 +127,7 @@ fn region_range(region: u64) -> Range<u64> {
 
 /// The entries of every sector of a region that the bytes touch.
 fn sectors_within<'a, T>(
-    entries: &'a mut [T; REGION_SECTORS],
+    entries: &'a mut [T],
     region: &Range<u64>,
     bytes: Range<u64>,
 ) -> &'a mut [T] {
@@ -161,6 +161,8 @@ pub(crate) struct Live {
     layers: Layers,
     /// Layers below the head with holes that are not synced yet.
     punched: Vec<bool>,
+    /// The head may hold something that is not on disk.
+    is_unsynced: bool,
     /// Why nothing may be read or written any more.
     broken: Option<String>,
     bounce: Vec<u8>,
@@ -169,7 +171,8 @@ pub(crate) struct Live {
 impl Live {
     pub(crate) fn new(layers: Layers) -> Self {
         let punched = vec![false; layers.images.len()];
-        Self { layers, punched, broken: None, bounce: Vec::new() }
+        // What the process before us wrote may still be on its way.
+        Self { layers, punched, is_unsynced: true, broken: None, bounce: Vec::new() }
     }
 
     pub(crate) fn layers(&self) -> &Layers {
@@ -257,6 +260,7 @@ impl Live {
     }
 
     fn write_sectors(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.is_unsynced = true;
         let written = self.head()?.write(bytes, offset);
         let sectors = sectors_of(&(offset..offset + bytes.len() as u64));
         match written {
@@ -361,12 +365,12 @@ impl Live {
         range: &Range<u64>,
         group: usize,
         punchable: usize,
-    ) -> Result<Box<[Shape; REGION_SECTORS]>, Error> {
-        let mut shapes = Box::new([Shape::default(); REGION_SECTORS]);
+    ) -> Result<Vec<Shape>, Error> {
+        let mut shapes = vec![Shape::default(); REGION_SECTORS];
         let region = region_range(range.start / REGION_BYTES);
         for (position, image) in self.layers.images.iter().enumerate() {
             image.extents(range.clone(), false, |extent| {
-                for shape in sectors_within(&mut *shapes, &region, extent.start..extent.end) {
+                for shape in sectors_within(&mut shapes, &region, extent.start..extent.end) {
                     shape.is_held |= position >= group;
                     shape.shows_through |= position < punchable;
                 }
@@ -376,6 +380,7 @@ impl Live {
     }
 
     fn zero_run(&mut self, run: Range<u64>, hide: bool, punchable: usize) -> Result<(), Error> {
+        self.is_unsynced = true;
         let head = self.head()?;
         // First the head, so that a crash in between shows old data or zeros, not older data.
         let is_hole = !hide && head.punch(run.clone())?;
@@ -408,7 +413,10 @@ impl Live {
     }
 
     fn sync_all(&mut self) -> Result<(), Error> {
-        self.head()?.sync()?;
+        if self.is_unsynced {
+            self.head()?.sync()?;
+            self.is_unsynced = false;
+        }
         for (image, punched) in self.layers.images.iter().zip(&mut self.punched) {
             if std::mem::take(punched) {
                 image.sync()?;
@@ -430,6 +438,7 @@ impl Live {
     pub(crate) fn push_head(&mut self, head: Image, size_bytes: u64) {
         self.layers.images.push(head);
         self.punched.push(false);
+        self.is_unsynced = true;
         self.layers.size_bytes = size_bytes;
     }
 

@@ -150,7 +150,7 @@ mod tests {
             parent in ".{0,20}", created in ".{0,20}", removed: bool,
             labels in prop::option::of(prop::collection::btree_map(".{0,5}", ".{0,5}", 0..4)),
         ) {
-            let disk = DiskMeta { parent, created, removed, labels, ..DiskMeta::default() };
+            let disk = DiskMeta { parent, removed, created, labels, ..DiskMeta::default() };
             let read: DiskMeta = serde_json::from_slice(&to_line(&disk).unwrap()).unwrap();
             prop_assert_eq!(read, disk);
         }

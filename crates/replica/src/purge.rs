@@ -145,13 +145,14 @@ impl Replica {
             let parent = parent.map(DiskName::to_string).unwrap_or_default();
             self.change_meta(|meta| meta.parent = parent)?;
         }
-        self.dir.remove_disk(name)?;
         let opened = self.opened_ref()?;
         let mut disks = opened.chain.disks_owned();
         disks.remove(name);
         let chain = Chain::new(disks, opened.chain.head().clone())?;
+        // Without its metadata it is no disk any more, whatever becomes of the rest.
+        self.dir.remove(&meta_file(name))?;
         self.opened_mut()?.chain = chain;
-        Ok(())
+        self.dir.remove_disk(name)
     }
 
     /// Changes the metadata of one disk, on disk first. Where that moves it, the layers follow.

@@ -109,6 +109,8 @@ pub(crate) struct Opened {
     pub(crate) live: Live,
     pub(crate) counter: Option<Counter>,
     pub(crate) is_dirty: bool,
+    /// Another process may still be at work here; its last word is read when ours begins.
+    is_shared: bool,
 }
 
 /// Everything a caller may want to know; never an error.
@@ -232,7 +234,8 @@ impl Replica {
             }
         }
         meta.dirty = true;
-        let opened = self.load(meta)?;
+        let mut opened = self.load(meta)?;
+        opened.is_shared = request.is_upgrade;
         self.dir.write_meta(VOLUME_META, &opened.meta)?;
         let size = opened.meta.size;
         let is_encrypted = opened.meta.encrypted || self.options.encrypted;
@@ -287,20 +290,23 @@ impl Replica {
         self.dir.sync()?;
         let head = opened.chain.head();
         self.dir.remove_disk(head)?;
-        for (name, _) in opened.chain.disks().filter(|(name, _)| *name != head) {
-            self.dir.remove_disk(name)?;
-        }
+        let depth = |name: &DiskName| opened.chain.from(name).map_or(0, |path| path.len());
+        let mut names: Vec<_> =
+            opened.chain.disks().map(|(name, _)| name).filter(|name| *name != head).collect();
+        // None before those that sit on it, so that what a crash leaves is a tree.
+        names.sort_by_key(|name| std::cmp::Reverse(depth(name)));
+        names.into_iter().try_for_each(|name| self.dir.remove_disk(name))?;
         self.dir.remove(REVISION_COUNTER)?;
         self.dir.sync()
     }
 
     pub fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
-        self.opened_mut()?.live.read(buffer, offset)
+        self.take_over()?.live.read(buffer, offset)
     }
 
     /// Writes are visible at once, and on disk after [`Self::flush`].
     pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        let opened = self.opened_mut()?;
+        let opened = self.take_over()?;
         opened.is_dirty = true;
         opened.live.write(bytes, offset)?;
         self.count_write()
@@ -308,7 +314,7 @@ impl Replica {
 
     /// Makes the range read zeros, freeing space where nothing older would show; says how much.
     pub fn write_zeroes_at(&mut self, offset: u64, len_bytes: u64) -> Result<u64, Error> {
-        let opened = self.opened_mut()?;
+        let opened = self.take_over()?;
         opened.is_dirty = true;
         let freed = opened.live.write_zeroes(offset, len_bytes)?;
         self.count_write()?;
@@ -322,7 +328,7 @@ impl Replica {
         if self.unmap_mark_removed {
             self.mark_unmap_path()?;
         }
-        let opened = self.opened_mut()?;
+        let opened = self.take_over()?;
         opened.is_dirty = true;
         let reach = opened.chain.unmap_reach();
         let freed = opened.live.unmap(offset, len_bytes, reach)?;
@@ -366,7 +372,7 @@ impl Replica {
         len_bytes: u64,
         each: impl FnMut(Run),
     ) -> Result<(), Error> {
-        self.opened_mut()?.live.runs(offset..offset.saturating_add(len_bytes), each)
+        self.take_over()?.live.runs(offset..offset.saturating_add(len_bytes), each)
     }
 
     pub fn size_bytes(&self) -> Option<u64> {
@@ -400,6 +406,14 @@ impl Replica {
 
     pub(crate) fn opened_mut(&mut self) -> Result<&mut Opened, Error> {
         self.opened.as_mut().ok_or(Error::NotOpen)
+    }
+
+    /// For the first I/O after an upgrade: what the process before wrote since we opened counts.
+    fn take_over(&mut self) -> Result<&mut Opened, Error> {
+        if self.opened_ref()?.is_shared {
+            self.reload()?;
+        }
+        self.opened_mut()
     }
 
     pub(crate) fn opened_ref(&self) -> Result<&Opened, Error> {
@@ -459,7 +473,14 @@ impl Replica {
         let layers = self.open_layers(&chain, &meta, size)?;
         let counter =
             if self.options.revision_counter { Some(Counter::open(&self.dir)?) } else { None };
-        Ok(Opened { meta, chain, live: Live::new(layers), counter, is_dirty: false })
+        Ok(Opened {
+            meta,
+            chain,
+            live: Live::new(layers),
+            counter,
+            is_dirty: false,
+            is_shared: false,
+        })
     }
 
     pub(crate) fn open_layers(
@@ -479,13 +500,12 @@ impl Replica {
     pub fn report(&self) -> Report {
         let state = self.state();
         let closed;
-        let (meta, chain) = match &self.opened {
-            Some(opened) => (opened.meta.clone(), Some(&opened.chain)),
-            None => {
-                let meta = self.find_meta().ok().flatten().unwrap_or_default();
-                closed = checked_head(&meta).and_then(|head| read_chain(&self.dir, &head)).ok();
-                (meta, closed.as_ref())
-            }
+        let (meta, chain) = if let Some(opened) = &self.opened {
+            (opened.meta.clone(), Some(&opened.chain))
+        } else {
+            let meta = self.find_meta().ok().flatten().unwrap_or_default();
+            closed = checked_head(&meta).and_then(|head| read_chain(&self.dir, &head)).ok();
+            (meta, closed.as_ref())
         };
         let counter = match &self.opened {
             Some(opened) => opened.counter.as_ref().map_or(0, Counter::value),
