@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::dir::{Directory, NoHook};
 use crate::error::Error;
 use crate::image::Access;
-use crate::live::{Layers, Run};
+use crate::layers::{Layers, Run};
 use crate::meta::VolumeMeta;
 use crate::names::{DiskName, VOLUME_META};
 use crate::replica::{checked_size, open_images, read_chain};

@@ -86,7 +86,7 @@ impl Model {
     fn below(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut next = self.layers[""].parent.clone();
-        while let Some(name) = next {
+        while let Some(name) = next.take() {
             next.clone_from(&self.layers[&name].parent);
             found.push(name);
         }
@@ -316,6 +316,15 @@ fn check(dir: &Path, replica: &mut Replica, model: &Model) {
     assert_eq!(at, model.size());
 }
 
+/// `PROPTEST_CASES` asks for more, or for fewer.
+fn config(cases: u32) -> ProptestConfig {
+    let asked = ProptestConfig { max_shrink_iters: 400, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return asked;
+    }
+    ProptestConfig { cases, ..asked }
+}
+
 fn run(place: &Place, ops: &[Op]) {
     let mut replica = place.created(SECTORS);
     let contents = vec![0; usize::try_from(SECTORS * SECTOR).unwrap()];
@@ -328,7 +337,7 @@ fn run(place: &Place, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(config(24))]
     #[test]
     fn the_replica_reads_what_the_model_reads(ops in prop::collection::vec(op(), 1..40)) {
         run(&Place::new(), &ops);
@@ -336,7 +345,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(config(96))]
     #[test]
     fn the_replica_reads_what_the_model_reads_without_extent_maps(
         ops in prop::collection::vec(op(), 1..60),
