@@ -116,16 +116,16 @@ pub(crate) fn region_range(region: u64) -> Range<u64> {
     start..start.saturating_add(REGION_BYTES)
 }
 
-/// The entries of every sector of a region that the bytes touch.
+/// The entries, one a sector from the start of `region`, of every sector that the bytes touch.
 pub(crate) fn sectors_within<'a, T>(
     entries: &'a mut [T],
     region: &Range<u64>,
     bytes: Range<u64>,
 ) -> &'a mut [T] {
     let sector = |byte: u64| usize::try_from(byte / SECTOR_BYTES).unwrap_or(REGION_SECTORS);
-    let first = sector(bytes.start.saturating_sub(region.start)).min(REGION_SECTORS);
+    let first = sector(bytes.start.saturating_sub(region.start)).min(entries.len());
     let last = bytes.end.saturating_sub(region.start).saturating_add(SECTOR_BYTES - 1);
-    let last = sector(last).clamp(first, REGION_SECTORS);
+    let last = sector(last).clamp(first, entries.len());
     entries.get_mut(first..last).unwrap_or_default()
 }
 

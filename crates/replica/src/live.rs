@@ -182,21 +182,23 @@ impl Live {
     }
 
     fn zero(&mut self, range: Range<u64>, zeroing: Zeroing) -> Result<u64, Error> {
-        let before = self.allocated_bytes()?;
+        let depth = Depth::of(zeroing, self.layers.images.len());
+        let before = self.allocated_bytes(depth)?;
         let mut at = range.start;
         while at < range.end {
             let end = region_range(at / REGION_BYTES).end.min(range.end);
-            if let Err(error) = self.zero_in_region(at..end, zeroing) {
+            if let Err(error) = self.zero_in_region(at..end, zeroing, depth) {
                 self.layers.index.forget(sectors_of(&(at..end)));
                 return Err(error);
             }
             at = end;
         }
-        Ok(before.saturating_sub(self.allocated_bytes()?))
+        Ok(before.saturating_sub(self.allocated_bytes(depth)?))
     }
 
-    fn allocated_bytes(&self) -> Result<u64, Error> {
-        self.layers.images.iter().try_fold(0u64, |sum, image| {
+    /// Of the layers that may lose something.
+    fn allocated_bytes(&self, depth: Depth) -> Result<u64, Error> {
+        self.layers.images.iter().skip(depth.punchable).try_fold(0u64, |sum, image| {
             image.allocated_bytes().map(|bytes| sum.saturating_add(bytes))
         })
     }
@@ -204,51 +206,58 @@ impl Live {
     /// A sector becomes a hole where nothing below would show through it, and zeros written in the
     /// head where something would. So what a sector reads after this does not depend on how far a
     /// purge has come, nor on the next open.
-    fn zero_in_region(&mut self, range: Range<u64>, zeroing: Zeroing) -> Result<(), Error> {
-        let count = self.layers.images.len();
-        let (group, punchable) = match zeroing {
-            Zeroing::Write => (1, 1),
-            Zeroing::Unmap(reach) => (reach.group, reach.punchable),
-        };
-        let (group, punchable) = (count.saturating_sub(group), count.saturating_sub(punchable));
-        let shapes = self.shapes(&range, group, punchable)?;
+    fn zero_in_region(
+        &mut self,
+        range: Range<u64>,
+        zeroing: Zeroing,
+        depth: Depth,
+    ) -> Result<(), Error> {
         let region = region_range(range.start / REGION_BYTES);
-        let mut at = range.start;
-        while at < range.end {
-            let index = usize::try_from((at - region.start) / SECTOR_BYTES).unwrap_or(0);
+        let mut shapes = vec![Shape::default(); REGION_SECTORS];
+        let shapes = sectors_within(&mut shapes, &region, range.clone());
+        self.shape(shapes, &range, zeroing, depth)?;
+        let first = range.start - range.start % SECTOR_BYTES;
+        let mut index = 0;
+        while let Some(shape) = shapes.get(index).copied() {
             let rest = shapes.get(index..).unwrap_or_default();
-            let Some(shape) = rest.first().copied() else { break };
-            let same = rest.iter().take_while(|other| **other == shape).count() as u64;
-            let end = (at - at % SECTOR_BYTES + same * SECTOR_BYTES).min(range.end);
-            let wanted = match zeroing {
-                Zeroing::Write => shape.is_held || shape.shows_through,
-                Zeroing::Unmap(_) => shape.is_held,
-            };
-            if wanted {
-                self.zero_run(at..end, shape.shows_through, punchable)?;
+            let same = rest.iter().take_while(|other| **other == shape).count();
+            let byte = |index: usize| first + index as u64 * SECTOR_BYTES;
+            let run = byte(index).max(range.start)..byte(index + same).min(range.end);
+            index += same;
+            if shape.is_wanted(zeroing) {
+                self.zero_run(run, shape.shows_through, depth.punchable)?;
             }
-            at = end;
         }
         Ok(())
     }
 
-    fn shapes(
+    /// Finds out about every sector of the range, asking no layer that cannot change the answer.
+    fn shape(
         &self,
+        shapes: &mut [Shape],
         range: &Range<u64>,
-        group: usize,
-        punchable: usize,
-    ) -> Result<Vec<Shape>, Error> {
-        let mut shapes = vec![Shape::default(); REGION_SECTORS];
-        let region = region_range(range.start / REGION_BYTES);
-        for (position, image) in self.layers.images.iter().enumerate() {
+        zeroing: Zeroing,
+        depth: Depth,
+    ) -> Result<(), Error> {
+        let first = range.start - range.start % SECTOR_BYTES;
+        for (position, image) in self.layers.images.iter().enumerate().rev() {
+            // Below the group only what shows through is left to learn.
+            let is_settled = |shape: &Shape| match zeroing {
+                Zeroing::Write => shape.shows_through,
+                Zeroing::Unmap(_) => shape.shows_through || !shape.is_held,
+            };
+            if position < depth.group && shapes.iter().all(is_settled) {
+                break;
+            }
             image.extents(range.clone(), false, |extent| {
-                for shape in sectors_within(&mut shapes, &region, extent.start..extent.end) {
-                    shape.is_held |= position >= group;
-                    shape.shows_through |= position < punchable;
+                let window = first..range.end;
+                for shape in sectors_within(shapes, &window, extent.start..extent.end) {
+                    shape.is_held |= position >= depth.group;
+                    shape.shows_through |= position < depth.punchable;
                 }
             })?;
         }
-        Ok(shapes)
+        Ok(())
     }
 
     fn zero_run(&mut self, run: Range<u64>, hide: bool, punchable: usize) -> Result<(), Error> {
@@ -370,12 +379,39 @@ impl Live {
     }
 }
 
+/// Positions from the root: the layers from `group` on are given up, and those from `punchable`
+/// on may have holes made in them.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    group: usize,
+    punchable: usize,
+}
+
+impl Depth {
+    fn of(zeroing: Zeroing, count: usize) -> Self {
+        let (group, punchable) = match zeroing {
+            Zeroing::Write => (1, 1),
+            Zeroing::Unmap(reach) => (reach.group, reach.punchable),
+        };
+        Self { group: count.saturating_sub(group), punchable: count.saturating_sub(punchable) }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Shape {
     /// The head or a removed disk right below it has data here.
     is_held: bool,
     /// A layer that cannot be punched has data here.
     shows_through: bool,
+}
+
+impl Shape {
+    fn is_wanted(self, zeroing: Zeroing) -> bool {
+        match zeroing {
+            Zeroing::Write => self.is_held || self.shows_through,
+            Zeroing::Unmap(_) => self.is_held,
+        }
+    }
 }
 
 fn sectors_of(range: &Range<u64>) -> Range<u64> {

@@ -458,3 +458,43 @@ fn an_upgraded_replica_goes_on_where_the_process_before_it_stopped() {
     assert_eq!(new.report().revision_counter, 4);
     assert_eq!(new.report().chain.len(), 2);
 }
+
+#[test]
+fn what_may_run_on_another_thread_can_be_sent_there() {
+    fn can_be_sent<T: Send>() {}
+    can_be_sent::<Replica>();
+    can_be_sent::<replica::View>();
+    can_be_sent::<replica::Hash>();
+    can_be_sent::<replica::Coalesce>();
+}
+
+/// With no memory to speak of, every region is read from the files again and again, while the
+/// head's newest pages are still on their way to the disk.
+#[test]
+fn an_index_that_forgets_at_once_reads_the_same() {
+    let place = Place::new();
+    let options = || Options { index_budget_bytes: 0, ..Options::default() };
+    let mut replica = Replica::new(place.path(), options());
+    replica.create(1 << 30, NOW).unwrap();
+    replica.open(&OpenRequest::default()).unwrap();
+    let mut expected = std::collections::BTreeMap::new();
+    let mut place_of = 12345u64;
+    for round in 0..600u32 {
+        place_of = place_of
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let sector = (place_of >> 33) % (1 << 18);
+        replica.write_at(&[round as u8 | 1; 512], sector * SECTOR + 1024).unwrap();
+        expected.insert(sector, round as u8 | 1);
+        if round % 150 == 100 {
+            replica.snapshot(&format!("s{round}"), true, NOW, None).unwrap();
+        }
+        let (sector, byte) = expected.iter().nth(round as usize % expected.len()).unwrap();
+        let mut buffer = [0; 4096];
+        replica.read_at(&mut buffer, sector * SECTOR).unwrap();
+        let mut whole = [0; 4096];
+        whole[1024..1536].fill(*byte);
+        assert!(buffer == whole, "sector {sector} in round {round}");
+        assert!(replica.index_bytes() < 20_000);
+    }
+}
