@@ -9,12 +9,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
 
 use durable::{Mode, RealDisk};
 use rustix::fs::OFlags;
 
 use crate::dir::Directory;
 use crate::error::{During, Error};
+use crate::flush::Syncing;
 use crate::names::REVISION_COUNTER;
 
 const FILE_BYTES: usize = 4096;
@@ -33,7 +35,7 @@ pub enum CounterPolicy {
 
 #[derive(Debug)]
 pub(crate) struct Counter {
-    file: File,
+    file: Arc<File>,
     value: i64,
     written: i64,
     /// What is known to be on disk.
@@ -59,7 +61,7 @@ impl Counter {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(dir.join(REVISION_COUNTER))
             .during("open", REVISION_COUNTER)?;
-        Ok(Self { file, value, written: value, synced: None })
+        Ok(Self { file: Arc::new(file), value, written: value, synced: None })
     }
 
     pub(crate) fn value(&self) -> i64 {
@@ -84,13 +86,24 @@ impl Counter {
 
     /// Puts the value on disk.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        let Some((syncing, value)) = self.syncing()? else { return Ok(()) };
+        syncing.run()?;
+        self.synced(value);
+        Ok(())
+    }
+
+    /// The sync of the present value, for whoever is to wait for it; none if it is on disk.
+    pub(crate) fn syncing(&mut self) -> Result<Option<(Syncing, i64)>, Error> {
         self.settle()?;
         if self.synced == Some(self.written) {
-            return Ok(());
+            return Ok(None);
         }
-        self.file.sync_data().during("flush", REVISION_COUNTER)?;
-        self.synced = Some(self.written);
-        Ok(())
+        let file = Arc::clone(&self.file);
+        Ok(Some((Syncing { file, name: REVISION_COUNTER.to_owned() }, self.written)))
+    }
+
+    pub(crate) fn synced(&mut self, value: i64) {
+        self.synced = Some(value);
     }
 
     pub(crate) fn set(&mut self, value: i64) -> Result<(), Error> {
@@ -121,8 +134,6 @@ pub(crate) fn read(dir: &Directory) -> io::Result<i64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -6,12 +6,14 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::error::{During, Error};
 use crate::extents::{Extent, Source};
+use crate::flush::Syncing;
 use crate::names::DiskName;
 
 /// The unit in which layers hide each other. Not the sector size that is reported to callers.
@@ -28,7 +30,7 @@ pub(crate) enum Access {
 
 #[derive(Debug)]
 pub(crate) struct Image {
-    file: File,
+    file: Arc<File>,
     name: String,
     len_bytes: u64,
     source: Source,
@@ -75,7 +77,7 @@ impl Image {
             return Err(Error::NotAFile(name.to_owned()));
         }
         let source = Source::of(&file).during("inspect", name)?;
-        Ok(Self { file, name: name.to_owned(), len_bytes: found.len(), source })
+        Ok(Self { file: Arc::new(file), name: name.to_owned(), len_bytes: found.len(), source })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -126,7 +128,7 @@ impl Image {
     pub(crate) fn preallocate_zeros(&self, range: Range<u64>) -> Result<(), Error> {
         if self.source == Source::Fiemap {
             let len = range.end.saturating_sub(range.start);
-            match fallocate(&self.file, FallocateFlags::ZERO_RANGE, range.start, len) {
+            match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, range.start, len) {
                 Err(Errno::OPNOTSUPP | Errno::INVAL) => {}
                 other => return other.during("zero", &self.name),
             }
@@ -141,7 +143,7 @@ impl Image {
             return Ok(true);
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, mode, range.start, len) {
+        match fallocate(&*self.file, mode, range.start, len) {
             Err(Errno::OPNOTSUPP) => Ok(false),
             other => other.during("punch a hole in", &self.name).map(|()| true),
         }
@@ -154,7 +156,12 @@ impl Image {
     }
 
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.file.sync_data().during("flush", &self.name)
+        self.syncing().run()
+    }
+
+    /// The sync, for whoever is to wait for it.
+    pub(crate) fn syncing(&self) -> Syncing {
+        Syncing { file: Arc::clone(&self.file), name: self.name.clone() }
     }
 
     /// Data inside the range, in order. See [`Source::each`] for `sync`.

@@ -4,9 +4,11 @@
 //! be synced. Never: names, metadata, the chain's shape.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::chain::Reach;
 use crate::error::Error;
+use crate::flush::Syncing;
 use crate::image::{Image, SECTOR_BYTES};
 use crate::index::{LayerId, NOBODY, REGION_BYTES, REGION_SECTORS};
 use crate::layers::{Layers, Run, check, region_range, sectors_within};
@@ -27,14 +29,27 @@ pub(crate) enum Zeroing {
     Unmap(Reach),
 }
 
+/// Whether holes were made in a layer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Holes {
+    /// Since the last flush began.
+    made: bool,
+    /// And a flush that knows of them is on its way.
+    syncing: bool,
+}
+
 /// The layers of the live chain with a writable head.
 #[derive(Debug)]
 pub(crate) struct Live {
     layers: Layers,
-    /// Layers below the head with holes that are not synced yet.
-    punched: Vec<bool>,
+    /// Of every layer; only those below the head have any.
+    holes: Vec<Holes>,
+    /// Tells these open images from those that were open before.
+    token: Arc<()>,
     /// The head may hold something that is not on disk.
     is_unsynced: bool,
+    /// Flushes that were started and have not ended.
+    flushing: usize,
     /// Why nothing may be read or written any more.
     broken: Option<String>,
     bounce: Vec<u8>,
@@ -42,9 +57,21 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(layers: Layers) -> Self {
-        let punched = vec![false; layers.images.len()];
+        let holes = vec![Holes::default(); layers.images.len()];
         // What the process before us wrote may still be on its way.
-        Self { layers, punched, is_unsynced: true, broken: None, bounce: Vec::new() }
+        Self {
+            layers,
+            holes,
+            token: Arc::new(()),
+            is_unsynced: true,
+            flushing: 0,
+            broken: None,
+            bounce: Vec::new(),
+        }
+    }
+
+    pub(crate) fn token(&self) -> Arc<()> {
+        Arc::clone(&self.token)
     }
 
     pub(crate) fn layers(&self) -> &Layers {
@@ -274,8 +301,8 @@ impl Live {
             if let Some(image) = self.layers.images.get(position) {
                 image.punch(run.clone())?;
             }
-            if let Some(punched) = self.punched.get_mut(position) {
-                *punched = true;
+            if let Some(holes) = self.holes.get_mut(position) {
+                holes.made = true;
             }
         }
         self.layers.index.set(sectors_of(&run), owner);
@@ -284,26 +311,39 @@ impl Live {
 
     /// Everything written and punched so far is on disk when this returns.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        self.refuse_broken()?;
-        let synced = self.sync_all();
-        if let Err(error) = &synced {
-            // The kernel may have dropped the pages and would report success the next time.
-            self.broken = Some(error.text());
-        }
-        synced
+        let result = self.start_flush()?.iter().try_for_each(Syncing::run);
+        self.end_flush(&Arc::clone(&self.token), &result);
+        result
     }
 
-    fn sync_all(&mut self) -> Result<(), Error> {
-        if self.is_unsynced {
-            self.head()?.sync()?;
-            self.is_unsynced = false;
+    /// What has to be synced; every call is followed by one of [`Self::end_flush`].
+    pub(crate) fn start_flush(&mut self) -> Result<Vec<Syncing>, Error> {
+        self.refuse_broken()?;
+        let mut files = Vec::new();
+        // While another flush is on its way nobody knows what is on disk already.
+        let is_first = self.flushing == 0;
+        if std::mem::take(&mut self.is_unsynced) || !is_first {
+            files.push(self.head()?.syncing());
         }
-        for (image, punched) in self.layers.images.iter().zip(&mut self.punched) {
-            if std::mem::take(punched) {
-                image.sync()?;
+        for (image, holes) in self.layers.images.iter().zip(&mut self.holes) {
+            holes.syncing = holes.made || (holes.syncing && !is_first);
+            holes.made = false;
+            if holes.syncing {
+                files.push(image.syncing());
             }
         }
-        Ok(())
+        self.flushing += 1;
+        Ok(files)
+    }
+
+    pub(crate) fn end_flush(&mut self, made_by: &Arc<()>, result: &Result<(), Error>) {
+        if Arc::ptr_eq(made_by, &self.token) {
+            self.flushing = self.flushing.saturating_sub(1);
+        }
+        if let Err(error) = result {
+            // The kernel may have dropped the pages and would report success the next time.
+            self.give_up(error);
+        }
     }
 
     /// Refuses everything from now on, because memory and files may disagree.
@@ -318,7 +358,7 @@ impl Live {
     /// A new empty head on top of the present one. What the index knows stays true.
     pub(crate) fn push_head(&mut self, head: Image, size_bytes: u64) {
         self.layers.images.push(head);
-        self.punched.push(false);
+        self.holes.push(Holes::default());
         self.is_unsynced = true;
         self.layers.size_bytes = size_bytes;
     }
@@ -371,9 +411,9 @@ impl Live {
                 parent.punch(start..end)?;
             }
         }
-        let below = self.punched.len().saturating_sub(2);
-        if let Some(punched) = self.punched.get_mut(below) {
-            *punched = true;
+        let below = self.holes.len().saturating_sub(2);
+        if let Some(holes) = self.holes.get_mut(below) {
+            holes.made = true;
         }
         Ok(())
     }

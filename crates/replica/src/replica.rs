@@ -13,6 +13,7 @@ use crate::chain::{CHAIN_MAX, Chain, DISKS_MAX, Disk};
 use crate::counter::{Counter, CounterPolicy};
 use crate::dir::{Directory, NoHook, StepHook};
 use crate::error::{During, Error};
+use crate::flush::{Flush, Flushed};
 use crate::image::{Access, Image};
 use crate::layers::{Layers, Run};
 use crate::live::{Live, drop_unwritten};
@@ -304,12 +305,33 @@ impl Replica {
     /// Data, metadata and the counter are on disk when this returns, in that order. After an error
     /// the replica refuses all I/O until it is reopened: what was lost cannot be known.
     pub fn flush(&mut self) -> Result<(), Error> {
+        let flushed = self.start_flush()?.run();
+        self.end_flush(flushed)
+    }
+
+    /// A flush whose waiting may be done on another thread, while this one goes on with I/O. It is
+    /// not done before [`Self::end_flush`] returned `Ok`.
+    pub fn start_flush(&mut self) -> Result<Flush, Error> {
         let opened = self.opened_mut()?;
-        opened.live.flush()?;
-        match &mut opened.counter {
-            Some(counter) => counter.sync().inspect_err(|error| opened.live.give_up(error)),
-            None => Ok(()),
+        let counter = match &mut opened.counter {
+            Some(counter) => counter.syncing()?,
+            None => None,
+        };
+        let images = opened.live.start_flush()?;
+        Ok(Flush { images, made_by: opened.live.token(), counter })
+    }
+
+    pub fn end_flush(&mut self, flushed: Flushed) -> Result<(), Error> {
+        // Closed or reloaded meanwhile: that synced everything itself.
+        if let Some(opened) = &mut self.opened {
+            opened.live.end_flush(&flushed.made_by, &flushed.result);
+            if let (Ok(()), Some(counter), Some(value)) =
+                (&flushed.result, &mut opened.counter, flushed.counter)
+            {
+                counter.synced(value);
+            }
         }
+        flushed.result
     }
 
     /// Puts the revision counter where the death of this process cannot lose it. To be called
