@@ -1,7 +1,21 @@
 //! Chores of the workspace that need logic: `cargo xtask <chore>`.
+//!
+//! Owns: how Holdfast is tested, kept tidy, measured, and what is generated from what. Never: linked
+//! into anything that ships.
 
+#![expect(clippy::print_stdout, reason = "a chore talks to the person who runs it")]
+
+mod bench;
 mod codegen;
 mod crds;
+mod steps;
+mod suites;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -14,6 +28,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Everything that must hold before a change is merged; installs what is missing.
+    Test,
+    /// Layers, purity, sizes, words, links, licences.
+    Tidy,
     /// Write the files that are made from other crates' facts.
     Codegen {
         /// Compare instead of writing; fail if a file is out of date.
@@ -26,11 +44,31 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Measure; without a name, list what can be measured.
+    Bench(bench::Arguments),
+    /// Drive the real binary with real clients.
+    E2e {
+        /// Only suites, or tests of them, whose name contains this.
+        filter: Option<String>,
+    },
+    /// Kill a server that is being written to, again and again, and look for what it lost.
+    Crash {
+        #[arg(long, default_value_t = suites::CRASH_ROUNDS)]
+        rounds: u32,
+        /// Replay the random choices of an earlier run.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().chore {
-        Chore::Codegen { check } => codegen::run(check),
-        Chore::Crds { check } => crds::run(check),
+        Chore::Test => Ok(test::run()),
+        Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
+        Chore::Codegen { check } => codegen::run(check).map(|()| ExitCode::SUCCESS),
+        Chore::Crds { check } => crds::run(check).map(|()| ExitCode::SUCCESS),
+        Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Chore::E2e { filter } => Ok(suites::run(filter.as_deref())),
+        Chore::Crash { rounds, seed } => suites::crash(rounds, seed),
     }
 }

@@ -3,6 +3,7 @@
 //! Everything is decided in the write itself, so a definition is established, discoverable and
 //! usable at the moment its creator hears back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use objects::crd::Definition;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::registry::{CustomTypes, Registry, custom_resources};
+use crate::registry::{CustomTypes, custom_resources};
 use crate::rest::admit;
 use crate::store::Stored;
 
@@ -24,13 +25,66 @@ impl CustomTypes {
     }
 }
 
-/// The types a stored definition serves; `None` while it is not established.
-pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<CustomTypes> {
-    let object = stored.value().ok()?;
-    if !has_condition(&object, "Established", "True") {
-        return None;
+/// The names definitions of one group hold: no other definition there can have them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Plurals, singulars and short names share one space: all of them stand in paths or are typed.
+    resources: HashSet<String>,
+    /// Kinds and kinds of lists.
+    kinds: HashSet<String>,
+}
+
+impl Names {
+    pub fn add(&mut self, more: &Self) {
+        self.resources.extend(more.resources.iter().cloned());
+        self.kinds.extend(more.kinds.iter().cloned());
     }
-    let definition = match Definition::parse(&object) {
+
+    /// The names in `spec.names` or `status.acceptedNames`.
+    fn read(names: &Value) -> Self {
+        let one = |member: &str| names.get(member).and_then(Value::as_str).map(str::to_owned);
+        let short = short_names(names).map(str::to_owned);
+        let filled = |name: &String| !name.is_empty();
+        Self {
+            resources: short.chain(one("plural")).chain(one("singular")).filter(filled).collect(),
+            kinds: one("kind").into_iter().chain(one("listKind")).filter(filled).collect(),
+        }
+    }
+}
+
+fn short_names(names: &Value) -> impl Iterator<Item = &str> {
+    let all = names.get("shortNames").and_then(Value::as_array);
+    all.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// What a stored definition holds and serves; it serves nothing while it is not established.
+pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<CustomTypes> {
+    let mut object = stored.value().ok()?;
+    let accepted = object.pointer("/status/acceptedNames").cloned().unwrap_or_default();
+    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    let mut types = CustomTypes {
+        revision: stored.revision,
+        group: group.to_owned(),
+        names: Names::read(&accepted),
+        waits_for_names: has_condition(&object, "NamesAccepted", "False"),
+        resources: Vec::new(),
+    };
+    if has_condition(&object, "Established", "True") {
+        // What is asked for but taken by another definition is not served.
+        if let Some(names) = object.pointer_mut("/spec/names") {
+            *names = accepted;
+        }
+        types.resources = resources(stored, &object, before);
+    }
+    Some(types)
+}
+
+fn resources(
+    stored: &Stored,
+    object: &Value,
+    before: Option<&CustomTypes>,
+) -> Vec<Arc<crate::registry::Resource>> {
+    let definition = match Definition::parse(object) {
         Ok(definition) => Arc::new(definition),
         Err(causes) => {
             let causes: Vec<String> = causes.iter().map(ToString::to_string).collect();
@@ -39,7 +93,7 @@ pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<Cus
                 causes = causes.join("; "),
                 "a stored definition cannot be served"
             );
-            return None;
+            return Vec::new();
         }
     };
     // A definition that was never changed has no objects older than its schema.
@@ -48,8 +102,7 @@ pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<Cus
         (Some(_), Some(before)) if same_schemas(before, &definition) => schema_since(before),
         (Some(_), _) => stored.revision,
     };
-    let resources = custom_resources(&definition, schema_since, stored.meta.deleting);
-    Some(CustomTypes { revision: stored.revision, resources })
+    custom_resources(&definition, schema_since, stored.meta.deleting)
 }
 
 fn schema_since(types: &CustomTypes) -> u64 {
@@ -109,10 +162,10 @@ fn set_condition(
     }
 }
 
-/// The status of a definition that was just written.
-pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
+/// The status of a definition that was just written; `taken` are the names of the others in its
+/// group.
+pub(crate) fn settle(object: &mut Value, taken: &Names, now: Timestamp) {
     let deleting = !admit::metadata_text(object, "deletionTimestamp").is_empty();
-    let names = object.pointer("/spec/names").cloned().unwrap_or_default();
     if let Some(storage) = storage_version(object) {
         let status = admit::object_mut(object).entry("status").or_insert_with(|| json!({}));
         let stored = admit::object_mut(status).entry("storedVersions").or_insert_with(|| json!([]));
@@ -122,7 +175,8 @@ pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
             None => *stored = json!([storage]),
         }
     }
-    if let Some((reason, message)) = name_conflict(object, registry) {
+    set_approval(object, now);
+    if let Some((reason, message)) = accept_names(object, taken) {
         set_condition(object, "NamesAccepted", "False", reason, &message, now);
         let established = has_condition(object, "Established", "True");
         if !established {
@@ -130,9 +184,6 @@ pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
             set_condition(object, "Established", "False", "NotAccepted", text, now);
         }
     } else {
-        if let Some(status) = object.get_mut("status") {
-            admit::object_mut(status).insert("acceptedNames".into(), names);
-        }
         let text = "no conflicts found";
         set_condition(object, "NamesAccepted", "True", "NoConflicts", text, now);
         if !deleting {
@@ -140,10 +191,26 @@ pub(crate) fn settle(object: &mut Value, registry: &Registry, now: Timestamp) {
             set_condition(object, "Established", "True", "InitialNamesAccepted", text, now);
         }
     }
-    if let Some(status) = object.get_mut("status") {
-        let accepted = json!({"plural": "", "kind": ""});
-        admit::object_mut(status).entry("acceptedNames").or_insert(accepted);
+}
+
+/// Groups of Kubernetes itself carry the approval of their API, or say that there is none.
+fn set_approval(object: &mut Value, now: Timestamp) {
+    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    if !objects::crd::is_protected(group) {
+        return;
     }
+    let annotations = object.pointer("/metadata/annotations");
+    let approval = annotations
+        .and_then(|all| all.get(objects::crd::APPROVAL))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let (status, reason, text) = if approval.contains("://") {
+        ("True", "ApprovedAnnotation", format!("approved in {approval}"))
+    } else {
+        ("False", "UnapprovedAnnotation", format!("not approved: {approval:?}"))
+    };
+    set_condition(object, "KubernetesAPIApprovalPolicyConformant", status, reason, &text, now);
 }
 
 fn storage_version(object: &Value) -> Option<String> {
@@ -152,45 +219,44 @@ fn storage_version(object: &Value) -> Option<String> {
     storage["name"].as_str().map(str::to_owned)
 }
 
-/// Does another definition of the group use one of the names already?
-fn name_conflict(object: &Value, registry: &Registry) -> Option<(&'static str, String)> {
-    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
-    let name = |member: &str| {
-        object.pointer(&format!("/spec/names/{member}")).and_then(Value::as_str).unwrap_or_default()
-    };
-    let plural = name("plural");
-    let short: Vec<&str> = object
-        .pointer("/spec/names/shortNames")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let others = registry.group(group)?.versions.iter().flat_map(|one| &one.resources);
-    for other in others.filter(|other| other.plural != plural) {
-        let taken = |wanted: &str| {
-            wanted == other.plural
-                || wanted == other.singular
-                || other.short_names.iter().any(|one| one == wanted)
+/// Accepts each wanted name that is free; the last conflict found is the one reported.
+fn accept_names(object: &mut Value, taken: &Names) -> Option<(&'static str, String)> {
+    let wanted = object.pointer("/spec/names").cloned().unwrap_or_default();
+    let status = admit::object_mut(object).entry("status").or_insert_with(|| json!({}));
+    let accepted = admit::object_mut(status)
+        .entry("acceptedNames")
+        .or_insert_with(|| json!({"plural": "", "kind": ""}));
+    let text = |name: &str| format!("{name:?} is already in use");
+    let mut conflict = None;
+    for (member, reason, pool) in [
+        ("plural", "PluralConflict", &taken.resources),
+        ("singular", "SingularConflict", &taken.resources),
+        ("shortNames", "ShortNamesConflict", &taken.resources),
+        ("kind", "KindConflict", &taken.kinds),
+        ("listKind", "ListKindConflict", &taken.kinds),
+        ("categories", "", &HashSet::new()),
+    ] {
+        let value = wanted.get(member);
+        let names: Vec<&str> = match (member, value) {
+            ("categories", _) => Vec::new(),
+            ("shortNames", _) => short_names(&wanted).collect(),
+            (_, value) => value.and_then(Value::as_str).into_iter().collect(),
         };
-        let text = |wanted: &str| format!("{wanted:?} is already in use");
-        if other.kind == name("kind") || other.list_kind == name("kind") {
-            return Some(("KindConflict", text(name("kind"))));
-        }
-        if other.list_kind == name("listKind") || other.kind == name("listKind") {
-            return Some(("ListKindConflict", text(name("listKind"))));
-        }
-        if taken(plural) {
-            return Some(("PluralConflict", text(plural)));
-        }
-        if taken(name("singular")) {
-            return Some(("SingularConflict", text(name("singular"))));
-        }
-        if let Some(wanted) = short.iter().find(|wanted| taken(wanted)) {
-            return Some(("ShortNamesConflict", text(wanted)));
+        let used: Vec<String> =
+            names.into_iter().filter(|name| pool.contains(*name)).map(text).collect();
+        match used.as_slice() {
+            [] => {
+                let accepted = admit::object_mut(accepted);
+                match value {
+                    Some(value) => accepted.insert(member.into(), value.clone()),
+                    None => accepted.remove(member),
+                };
+            }
+            [one] => conflict = Some((reason, one.clone())),
+            many => conflict = Some((reason, format!("[{}]", many.join(", ")))),
         }
     }
-    None
+    conflict
 }
 
 /// A definition whose deletion was asked for.
@@ -198,4 +264,67 @@ pub(crate) fn terminating(mut object: Value, now: Timestamp) -> Value {
     let text = "CustomResource deletion is in progress";
     set_condition(&mut object, "Terminating", "True", "InstanceDeletionInProgress", text, now);
     object
+}
+
+/// A definition whose objects are all gone.
+pub(crate) fn emptied(object: &mut Value, now: Timestamp) {
+    let text = "removed all instances";
+    set_condition(object, "Terminating", "False", "InstanceDeletionCompleted", text, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-02T03:04:05Z".parse().unwrap()
+    }
+
+    fn definition(names: &Value) -> Value {
+        json!({"metadata": {"name": "a.x.io"}, "spec": {"group": "x.io", "names": names}})
+    }
+
+    fn reason(object: &Value) -> &str {
+        conditions(object)
+            .find(|one| one["type"] == "NamesAccepted")
+            .and_then(|one| one["reason"].as_str())
+            .unwrap()
+    }
+
+    #[test]
+    fn each_free_name_is_accepted_and_a_taken_one_keeps_the_definition_from_being_served() {
+        let taken = Names::read(&json!({"plural": "bs", "shortNames": ["b"], "kind": "B"}));
+        let table = [
+            (json!({"plural": "as", "kind": "A"}), "NoConflicts"),
+            (json!({"plural": "bs", "kind": "A"}), "PluralConflict"),
+            (json!({"plural": "as", "singular": "b", "kind": "A"}), "SingularConflict"),
+            (json!({"plural": "as", "kind": "A", "shortNames": ["x", "bs"]}), "ShortNamesConflict"),
+            (json!({"plural": "as", "kind": "B"}), "KindConflict"),
+            (json!({"plural": "as", "kind": "A", "listKind": "B"}), "ListKindConflict"),
+        ];
+        for (names, wanted) in table {
+            let mut object = definition(&names);
+            settle(&mut object, &taken, now());
+            assert_eq!(reason(&object), wanted, "{names}");
+            let established = has_condition(&object, "Established", "True");
+            assert_eq!(established, wanted == "NoConflicts", "{names}");
+            if wanted == "NoConflicts" {
+                assert_eq!(object["status"]["acceptedNames"], names);
+            }
+            settle(&mut object, &Names::default(), now());
+            assert_eq!(object["status"]["acceptedNames"], names, "when the others are gone");
+            assert!(has_condition(&object, "Established", "True"), "{names}");
+        }
+    }
+
+    #[test]
+    fn an_established_definition_stays_so_when_a_new_name_is_taken() {
+        let mut object = definition(&json!({"plural": "as", "kind": "A"}));
+        settle(&mut object, &Names::default(), now());
+        object["spec"]["names"]["shortNames"] = json!(["b"]);
+        settle(&mut object, &Names::read(&json!({"shortNames": ["b"]})), now());
+        assert!(has_condition(&object, "NamesAccepted", "False"));
+        assert!(has_condition(&object, "Established", "True"));
+        assert_eq!(object["status"]["acceptedNames"], json!({"plural": "as", "kind": "A"}));
+    }
 }

@@ -4,17 +4,21 @@
 //! stranger learns nothing from the difference between "forbidden" and "not found".
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::auth::audit::Entry;
+use crate::auth::certificate::CertificateError;
 use crate::auth::rbac::Attributes;
 use crate::auth::{User, impersonate};
 use crate::failure::Failure;
@@ -25,14 +29,23 @@ use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
 use crate::rest::{Call, create, delete, read, reviews, scale, update, view, watch};
 use crate::server::Server;
-use crate::{MAX_BODY_BYTES, clock, discovery, openapi};
+use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
 
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The verified client certificate of the connection (DER).
+/// How much of the body of a refused request is read, and for how long.
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
+const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The client certificate of the connection.
 #[derive(Debug, Clone)]
-pub struct PeerCertificate(pub Bytes);
+pub enum PeerCertificate {
+    /// One of ours (DER).
+    Trusted(Bytes),
+    /// Somebody else's, or one that is not for clients.
+    Stranger,
+}
 
 /// Set by code in this process only: requests from within need no credentials.
 #[derive(Debug, Clone)]
@@ -41,12 +54,19 @@ pub struct Insider(pub User);
 /// Answers any request. Never fails: errors are answers too.
 pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     let began = Instant::now();
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let mut trail = Trail::new(&parts);
-    server.metrics.in_flight.inc();
-    let result = route(&server, &parts, body, &mut trail).await;
-    server.metrics.in_flight.dec();
-    let response = result.unwrap_or_else(Failure::into_response);
+    let _present = Present::new(server.metrics.in_flight.clone());
+    let work = route(&server, &parts, &mut body, &mut trail).instrument(span(&parts));
+    // A bug in the handling of one request must not take the connection of others with it.
+    let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(path = %parts.uri.path(), "a request handler panicked");
+        Err(Failure::internal("this request met a bug in the server; its log says more"))
+    });
+    if result.is_err() {
+        discard(&parts.headers, body).await;
+    }
+    let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
     let took = began.elapsed();
     let code = response.status().as_u16();
     server.metrics.answered(trail.verb, &trail.resource, code, took);
@@ -59,11 +79,36 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         "request"
     );
     trail.write(&server, code, took);
-    let mut response = response;
+    let mut response = finish::answer(&server, &parts, response).await;
     if let Ok(id) = HeaderValue::from_str(&trail.entry.request_id) {
         response.headers_mut().insert("audit-id", id);
     }
     response
+}
+
+/// The trace of a request; it goes on from the caller's where there is one.
+fn span(parts: &http::request::Parts) -> tracing::Span {
+    let span = tracing::debug_span!("request", method = %parts.method, path = %parts.uri.path());
+    if let Some(parent) = parts.headers.get("traceparent").and_then(|value| value.to_str().ok()) {
+        telemetry::continue_trace(&span, parent);
+    }
+    span
+}
+
+/// Counts a request as being worked on for as long as it lives, however it ends.
+struct Present(telemetry::Gauge);
+
+impl Present {
+    fn new(gauge: telemetry::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// [`handle`] in the form a tower service wants.
@@ -117,7 +162,7 @@ impl Trail {
 async fn route(
     server: &Arc<Server>,
     parts: &http::request::Parts,
-    body: Body,
+    body: &mut Body,
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
     let user = identify(server, parts, trail)?;
@@ -131,13 +176,17 @@ async fn route(
         }
     };
     let named = path.name.is_some();
-    let verb = Verb::of(&parts.method, named, &query)
-        .ok_or_else(|| Failure::method_not_allowed(parts.method.as_str(), &path.resource))?;
+    let verb = Verb::of(&parts.method, named, &query).ok_or_else(|| {
+        Failure::method_not_allowed(parts.method.as_str(), &path.group, &path.resource)
+    })?;
     trail.about(verb, &path);
     authorize_resource(server, &user, verb, &path, &query)?;
     let resource = lookup(server, &path, verb)?;
     trail.resource.clone_from(&resource.plural);
-    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    let answer = match verb {
+        Verb::Watch => negotiate::stream(&parts.headers)?,
+        _ => negotiate::answer(&parts.headers, query.choice("pretty"))?,
+    };
     let body = if verb.is_write() { read_body(&parts.headers, body).await? } else { Bytes::new() };
     let call = Call {
         user,
@@ -149,7 +198,12 @@ async fn route(
         answer,
         now: clock::now(),
     };
-    act(server, verb, &call).await
+    let response = act(server, verb, &call).await?;
+    if let Some(create::CreatedName(name)) = response.extensions().get() {
+        trail.entry.name.clone_from(name);
+    }
+    let warning = call.resource.custom().and_then(|custom| custom.warning.as_ref());
+    Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
 }
 
 fn identify(
@@ -160,14 +214,17 @@ fn identify(
     let caller = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
         user.clone()
     } else {
-        let certificate = parts.extensions.get::<PeerCertificate>();
+        let certificate = parts.extensions.get::<PeerCertificate>().map(|one| match one {
+            PeerCertificate::Trusted(der) => Ok(&der[..]),
+            PeerCertificate::Stranger => Err(CertificateError::Stranger),
+        });
         let authorization = match parts.headers.get(header::AUTHORIZATION) {
             None => None,
             Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
         };
         server
             .authenticator
-            .authenticate(certificate.map(|one| &one.0[..]), authorization, clock::now())
+            .authenticate(certificate, authorization, clock::now())
             .map_err(|refused| {
                 tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
                 Failure::unauthorized()
@@ -241,7 +298,9 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
         let whole_collection = matches!(verb, Verb::List | Verb::Watch) && path.name.is_none();
         if !whole_collection {
             return Err(match resource.built_in() {
-                Some(_) => Failure::method_not_allowed(verb.as_str(), &resource.plural),
+                Some(_) => {
+                    Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural)
+                }
                 None => Failure::no_such_path(),
             });
         }
@@ -250,7 +309,7 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
 }
 
 /// Reads the body up to the limit, within the time a body may take.
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
+async fn read_body(headers: &HeaderMap, body: &mut Body) -> Result<Bytes, Failure> {
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
@@ -271,6 +330,26 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Failure> {
     }
 }
 
+/// Reads what a refused client is still sending, within bounds: many clients look for the answer
+/// only when they are done, and a connection closed before that hides it from them.
+async fn discard(headers: &HeaderMap, mut body: Body) {
+    // Such a client waits for a word before it sends anything.
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let read = async {
+        let mut total = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            total += frame.data_ref().map_or(0, Bytes::len);
+            if total > MAX_DISCARDED_BYTES {
+                return;
+            }
+        }
+    };
+    // Too slow or too much: then the connection is closed on them.
+    let _ = tokio::time::timeout(DISCARD_PATIENCE, read).await;
+}
+
 async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     if let (Some(name), Some(sub)) = (&call.path.name, &call.path.subresource) {
@@ -278,18 +357,21 @@ async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, 
         return act_on_part(server, verb, call, name, sub).await;
     }
     if !resource.verbs.contains(&verb.as_str()) {
-        return Err(Failure::method_not_allowed(verb.as_str(), &resource.plural));
+        return Err(Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural));
     }
     match (verb, &call.path.name) {
         (Verb::Create, _) if !resource.is_stored() => reviews::answer(server, call),
         (Verb::Create, _) => create::create(server, call).await,
-        (Verb::Watch, _) => watch::watch(server, call),
+        (Verb::Watch, _) => watch::watch(server, call).await,
         (Verb::List | Verb::Get, None) => read::list(server, call).await,
         (Verb::List | Verb::Get, Some(name)) => read::get(server, call, name).await,
         (Verb::Update, Some(name)) => update::put(server, call, name, Endpoint::Main).await,
         (Verb::Patch, Some(name)) => update::patch(server, call, name, Endpoint::Main).await,
         (Verb::Delete, Some(name)) => delete::delete(server, call, name).await,
         (Verb::Delete | Verb::DeleteCollection, _) => delete::delete_collection(server, call).await,
+        (Verb::Update | Verb::Patch, None) if resource.built_in().is_some() => {
+            Err(Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural))
+        }
         (Verb::Update | Verb::Patch, None) => Err(Failure::bad_request("name must be provided")),
     }
 }
@@ -316,7 +398,11 @@ async fn act_on_part(
             update::put(server, call, name, Endpoint::Finalize).await
         }
         (Subresource::Token, Verb::Create) => reviews::token(server, call, name),
-        _ => Err(Failure::method_not_allowed(verb.as_str(), &call.resource.plural)),
+        _ => Err(Failure::method_not_allowed(
+            verb.as_str(),
+            &call.resource.group,
+            &call.resource.plural,
+        )),
     }
 }
 
@@ -333,7 +419,7 @@ fn path_answer(
             only_get(&parts.method)?;
             let list = discovery::resource_list(&registry, &group, &version)
                 .ok_or_else(Failure::no_such_path)?;
-            let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+            let answer = negotiate::answer(&parts.headers, query.choice("pretty"))?;
             return Ok(view::respond(StatusCode::OK, &list, answer));
         }
         Target::Path(path) => path,
@@ -342,7 +428,8 @@ fn path_answer(
     only_get(&parts.method)?;
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let value = match segments.as_slice() {
-        ["livez" | "readyz" | "healthz", ..] => return Ok(health(server, query)),
+        ["livez" | "readyz" | "healthz"] => return Ok(health(server, query, &path)),
+        ["livez" | "readyz" | "healthz", "ping" | "store"] => return Ok(plain_text("ok".into())),
         ["metrics"] => return Ok(metrics_page(server)),
         ["version"] => crate::version(),
         ["api" | "apis"] => {
@@ -370,7 +457,7 @@ fn path_answer(
         [] => crate::root_paths(&registry),
         _ => return Err(Failure::no_such_path()),
     };
-    let answer = negotiate::answer(&parts.headers, query.flag("pretty"))?;
+    let answer = negotiate::answer(&parts.headers, query.choice("pretty"))?;
     Ok(view::respond(StatusCode::OK, &value, answer))
 }
 
@@ -378,7 +465,7 @@ fn only_get(method: &Method) -> Result<(), Failure> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }
-    Err(Failure::method_not_allowed(method.as_str(), "path"))
+    Err(Failure::method_not_allowed(method.as_str(), "", "path"))
 }
 
 fn document(
@@ -398,12 +485,17 @@ fn aggregated(document: Bytes) -> Response {
     response
 }
 
-fn health(server: &Server, query: &Query) -> Response {
-    let text = if query.flag("verbose") {
-        format!("[+]store ok, revision {}\n[+]ready\n", server.store.revision())
-    } else {
-        "ok".to_owned()
-    };
+/// An answer at all says that the server lives; the store opens before the socket does.
+fn health(server: &Server, query: &Query, path: &str) -> Response {
+    if !query.flag("verbose") {
+        return plain_text("ok".to_owned());
+    }
+    let revision = server.store.revision();
+    let name = path.trim_matches('/');
+    plain_text(format!("[+]ping ok\n[+]store ok, revision {revision}\n{name} check passed\n"))
+}
+
+fn plain_text(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 

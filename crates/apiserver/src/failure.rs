@@ -126,9 +126,11 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", text)
     }
 
-    pub fn method_not_allowed(verb: &str, resource: &str) -> Self {
-        let text = format!("{verb} is not supported on resources of kind {resource:?}");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text)
+    pub fn method_not_allowed(verb: &str, group: &str, resource: &str) -> Self {
+        let subject = Subject::new(group, resource, "");
+        let text =
+            format!("{verb} is not supported on resources of kind {:?}", subject.qualified());
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text).about(subject)
     }
 
     pub fn not_acceptable(offered: &str) -> Self {

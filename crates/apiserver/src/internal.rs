@@ -70,6 +70,9 @@ pub(crate) async fn change(
     if !admit::changed_object(resource, endpoint, &old, &mut new, author, Track::Update)? {
         return Ok(Done::Unchanged);
     }
+    if endpoint == Endpoint::Main {
+        server.settle(resource, &mut new, now);
+    }
     let released = stored.meta.deleting && admit::is_released(resource, &new);
     let body = view::to_stored(resource, new);
     let write = Write {

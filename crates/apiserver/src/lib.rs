@@ -15,6 +15,7 @@ mod definitions;
 mod discovery;
 pub mod dispatch;
 pub mod failure;
+mod finish;
 mod install;
 mod internal;
 mod metrics;
@@ -138,7 +139,10 @@ impl ApiServer {
             .await
             .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));
-        tasks.spawn("listener", transport::serve(server.clone(), listener, tls));
+        tasks.spawn(
+            "listener",
+            transport::serve(server.clone(), listener, tls, pki.clients().clone()),
+        );
         Ok(Self { server, pki: Arc::new(pki), address })
     }
 

@@ -39,6 +39,8 @@ pub(crate) enum DiscoveryForm {
 struct Clause<'a> {
     media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
+    /// How much the client likes it, in thousandths.
+    weight: u16,
 }
 
 impl<'a> Clause<'a> {
@@ -47,29 +49,56 @@ impl<'a> Clause<'a> {
     }
 }
 
-fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
-    headers
-        .get_all(header::ACCEPT)
+/// The clauses of a header, the most wanted first, else in the order they were written.
+fn clauses(headers: &HeaderMap, name: header::HeaderName) -> Vec<Clause<'_>> {
+    let mut all: Vec<Clause<'_>> = headers
+        .get_all(name)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default();
-            let parameters = parts.filter_map(|part| part.split_once('=')).collect();
-            Clause { media, parameters }
+            let parameters: Vec<(&str, &str)> =
+                parts.filter_map(|part| part.split_once('=')).collect();
+            let weight = parameters.iter().find(|(key, _)| *key == "q");
+            let weight = weight.map_or(1000, |(_, value)| thousandths(value));
+            Clause { media, parameters, weight }
         })
-        .filter(|clause| !clause.media.is_empty())
-        .collect()
+        .filter(|clause| !clause.media.is_empty() && clause.weight > 0)
+        .collect();
+    all.sort_by_key(|clause| std::cmp::Reverse(clause.weight));
+    all
+}
+
+/// `0.5` is 500; what is no weight counts as the highest, as if it were not there.
+fn thousandths(text: &str) -> u16 {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    match whole.parse::<u16>() {
+        Ok(0) => {
+            format!("{fraction:0<3}").get(..3).and_then(|one| one.parse().ok()).unwrap_or(1000)
+        }
+        _ => 1000,
+    }
 }
 
 const OFFERED: &str = "application/json, application/yaml";
 
-/// The first clause the server can satisfy wins.
-pub(crate) fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failure> {
-    let clauses = clauses(headers);
-    let pretty = pretty || is_browser(headers);
-    if clauses.is_empty() {
+/// No Accept header, or one that says nothing: anything will do.
+fn is_silent(headers: &HeaderMap) -> bool {
+    headers.get_all(header::ACCEPT).iter().all(|value| value.as_bytes().trim_ascii().is_empty())
+}
+
+/// Does the client take compressed answers?
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    clauses(headers, header::ACCEPT_ENCODING).iter().any(|clause| clause.media == "gzip")
+}
+
+/// The first clause the server can satisfy wins. `pretty` is what the query says about it.
+pub(crate) fn answer(headers: &HeaderMap, pretty: Option<bool>) -> Result<Answer, Failure> {
+    let pretty = pretty.unwrap_or_else(|| is_browser(headers));
+    let clauses = clauses(headers, header::ACCEPT);
+    if is_silent(headers) {
         return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty });
     }
     clauses
@@ -80,7 +109,11 @@ pub(crate) fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failur
                 "application/yaml" => Syntax::Yaml,
                 _ => return None,
             };
-            let shape = match (clause.parameter("as"), clause.parameter("v")) {
+            let form = clause.parameter("as");
+            if form.is_some() && clause.parameter("g") != Some("meta.k8s.io") {
+                return None;
+            }
+            let shape = match (form, clause.parameter("v")) {
                 (None, _) => Shape::Whole,
                 (Some("Table"), Some("v1")) => Shape::Table("meta.k8s.io/v1"),
                 (Some("Table"), Some("v1beta1")) => Shape::Table("meta.k8s.io/v1beta1"),
@@ -93,10 +126,37 @@ pub(crate) fn answer(headers: &HeaderMap, pretty: bool) -> Result<Answer, Failur
         .ok_or_else(|| Failure::not_acceptable(OFFERED))
 }
 
+/// The form of an error: always a plain Status, in a syntax the client reads if there is one.
+pub(crate) fn failure(headers: &HeaderMap, pretty: Option<bool>) -> Answer {
+    let pretty = pretty.unwrap_or_else(|| is_browser(headers));
+    let wanted = clauses(headers, header::ACCEPT);
+    let syntax = wanted.iter().find_map(|clause| match clause.media {
+        "application/json" | "*/*" | "application/*" => Some(Syntax::Json),
+        "application/yaml" => Some(Syntax::Yaml),
+        _ => None,
+    });
+    Answer { syntax: syntax.unwrap_or(Syntax::Json), shape: Shape::Whole, pretty }
+}
+
+/// Watches are lines of JSON; there is no such form of YAML.
+pub(crate) fn stream(headers: &HeaderMap) -> Result<Answer, Failure> {
+    let answer = answer(headers, Some(false))?;
+    if answer.syntax == Syntax::Json {
+        return Ok(answer);
+    }
+    let has_json = clauses(headers, header::ACCEPT)
+        .iter()
+        .any(|clause| clause.media != "application/yaml" && clause.parameter("as").is_none());
+    if has_json {
+        return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false });
+    }
+    Err(Failure::not_acceptable("application/json"))
+}
+
 /// Aggregated discovery only when a clause asks for exactly the version we speak.
 pub(crate) fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
-    let clauses = clauses(headers);
-    if clauses.is_empty() {
+    let clauses = clauses(headers, header::ACCEPT);
+    if is_silent(headers) {
         return Ok(DiscoveryForm::Plain);
     }
     clauses
@@ -115,7 +175,7 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<DiscoveryForm, Failure> {
 
 /// Does any clause take plain JSON?
 pub(crate) fn accepts_json(headers: &HeaderMap) -> bool {
-    answer(headers, false).is_ok()
+    answer(headers, None).is_ok()
 }
 
 /// People look at answers with these; they get indented text.
@@ -193,12 +253,63 @@ mod tests {
     #[test]
     fn the_first_clause_we_can_serve_wins() {
         let table =
-            answer(&accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), false);
+            answer(&accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), None);
         assert_eq!(table.unwrap().shape, Shape::Table("meta.k8s.io/v1"));
-        let go = answer(&accept("application/vnd.kubernetes.protobuf,application/json"), false);
+        let go = answer(&accept("application/vnd.kubernetes.protobuf,application/json"), None);
         assert_eq!(go.unwrap().shape, Shape::Whole);
-        assert!(answer(&accept("text/html"), false).is_err());
-        assert!(answer(&accept("application/json;as=Table;v=v9;g=meta.k8s.io"), false).is_err());
+        assert!(answer(&accept("text/html"), None).is_err());
+        assert!(answer(&accept("application/json;as=Table;v=v9;g=meta.k8s.io"), None).is_err());
+    }
+
+    #[test]
+    fn weights_decide_before_the_order_does() {
+        let yaml = answer(&accept("application/json;q=0.5, application/yaml"), None).unwrap();
+        assert_eq!(yaml.syntax, Syntax::Yaml);
+        let json = answer(&accept("text/html,*/*;q=0.1"), None).unwrap();
+        assert_eq!(json.syntax, Syntax::Json);
+        assert!(answer(&accept("application/json;q=0"), None).is_err());
+        for (text, weight) in [("1", 1000), ("0.5", 500), ("0.123", 123), ("0", 0), ("x", 1000)] {
+            assert_eq!(thousandths(text), weight, "{text}");
+        }
+    }
+
+    #[test]
+    fn views_of_other_groups_are_unknown() {
+        assert!(answer(&accept("application/json;as=Table;v=v1;g=other.io"), None).is_err());
+        assert!(answer(&accept("application/json;as=Table;v=v1"), None).is_err());
+    }
+
+    #[test]
+    fn watches_are_never_yaml() {
+        assert!(stream(&accept("application/yaml")).is_err());
+        let both = stream(&accept("application/yaml,application/json")).unwrap();
+        assert_eq!(both.syntax, Syntax::Json);
+    }
+
+    #[test]
+    fn compression_needs_consent() {
+        let encoding = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, http::HeaderValue::from_static(value));
+            accepts_gzip(&headers)
+        };
+        assert!(encoding("deflate, gzip;q=0.8"));
+        assert!(!encoding("gzip;q=0"));
+        assert!(!encoding("identity"));
+        assert!(!accepts_gzip(&HeaderMap::new()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn noise_never_panics(text in "[ -~é]{0,60}") {
+            if let Ok(value) = http::HeaderValue::from_str(&text) {
+                let mut headers = HeaderMap::new();
+                headers.insert(header::ACCEPT, value.clone());
+                headers.insert(header::ACCEPT_ENCODING, value);
+                let _ = (answer(&headers, None), stream(&headers), accepts_gzip(&headers));
+                let _ = (failure(&headers, None), discovery(&headers));
+            }
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! written before its certificate and kept when the certificate is renewed, so a crash between the
 //! two leaves a pair that the next start completes. No key is ever logged or shown.
 
+mod clients;
 mod der;
 mod files;
 mod issue;
@@ -29,6 +30,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use secrecy::{ExposeSecret, SecretString};
 
+pub use clients::Clients;
 use files::Folder;
 use issue::{Authority, Purpose, Subject};
 
@@ -98,6 +100,7 @@ pub struct Pki {
     admin: ClientCert,
     service_account_key: SecretString,
     server_config: Arc<rustls::ServerConfig>,
+    clients: Clients,
     server_expires_at: Timestamp,
 }
 
@@ -125,8 +128,10 @@ impl Pki {
         let admin = Subject { name: ADMIN, groups: &["system:masters"], sans: &[] };
         let admin = open_leaf(&folder, &authority, "admin", (Purpose::Client, admin), now)?;
         let service_account_key = open_token_key(&folder)?;
+        let clients = clients_of(&authority)?;
         Ok(Self {
-            server_config: server_config(&authority, &server)?,
+            server_config: server_config(&clients, &server)?,
+            clients,
             server_expires_at: server.expires_at,
             admin: ClientCert {
                 cert_pem: der::pem("CERTIFICATE", &admin.cert),
@@ -142,10 +147,15 @@ impl Pki {
         self.authority.pem()
     }
 
-    /// TLS for the listener: HTTP/2 and HTTP/1.1; a client certificate is optional, but one that
-    /// does not verify ends the handshake.
+    /// TLS for the listener: HTTP/2 and HTTP/1.1. A client certificate is optional, and whoever
+    /// uses one asks [`Pki::clients`] first.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.server_config)
+    }
+
+    /// Which client certificates are ours.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// When the server's certificate ends. It is renewed at a start, half a year before.
@@ -282,26 +292,25 @@ fn open_token_key(folder: &Folder) -> Result<SecretString, PkiError> {
     Ok(pem)
 }
 
-fn server_config(
-    authority: &Authority,
-    server: &Leaf,
-) -> Result<Arc<rustls::ServerConfig>, PkiError> {
-    fn tls(error: impl fmt::Display) -> PkiError {
-        PkiError::Tls { problem: error.to_string() }
-    }
+fn tls(error: impl fmt::Display) -> PkiError {
+    PkiError::Tls { problem: error.to_string() }
+}
+
+fn clients_of(authority: &Authority) -> Result<Clients, PkiError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.der().clone()).map_err(tls)?;
-    let clients =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()
-            .map_err(tls)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    Ok(Clients::new(verifier.map_err(tls)?))
+}
+
+fn server_config(clients: &Clients, server: &Leaf) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = PrivateKeyDer::Pkcs8(server.key.serialize_der().into());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(tls)?
-        .with_client_cert_verifier(clients)
+        .with_client_cert_verifier(clients.in_handshake())
         .with_single_cert(vec![server.cert.clone()], key)
         .map_err(tls)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -11,6 +11,8 @@ use objects::kinds::{self, Kind};
 use objects::node::{JsonType, Node};
 use objects::table::PrinterColumn;
 
+use crate::definitions::Names;
+
 /// One served version of one type.
 #[derive(Debug)]
 pub struct Resource {
@@ -50,6 +52,8 @@ pub struct Custom {
     /// defaulted when read.
     pub schema_since: u64,
     pub terminating: bool,
+    /// What users of a deprecated version are told with every answer.
+    pub warning: Option<String>,
 }
 
 /// A part of an object with an endpoint of its own.
@@ -133,10 +137,15 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The served types of one definition, kept until the definition changes.
+/// What one definition holds and serves, kept until the definition changes.
 #[derive(Debug, Clone)]
 pub struct CustomTypes {
     pub revision: u64,
+    pub group: String,
+    pub names: Names,
+    /// Some of its names belong to another definition.
+    pub waits_for_names: bool,
+    /// The served types.
     pub resources: Vec<Arc<Resource>>,
 }
 
@@ -381,6 +390,7 @@ pub(crate) fn custom_resources(
                 node: with_metadata(&version.schema),
                 origin: Origin::Custom(Custom {
                     columns: printer_columns(&version),
+                    warning: deprecation(definition, &version),
                     definition: definition.clone(),
                     version,
                     schema_since,
@@ -389,6 +399,26 @@ pub(crate) fn custom_resources(
             })
         })
         .collect()
+}
+
+/// The author's words about a deprecated version, or which version to use instead.
+fn deprecation(definition: &Definition, version: &Version) -> Option<String> {
+    if !version.deprecated {
+        return None;
+    }
+    let name = |version: &str| format!("{}/{version} {}", definition.group, definition.kind);
+    let own = version_rank(&version.name);
+    let better = definition
+        .versions
+        .iter()
+        .filter(|other| other.served && !other.deprecated && version_rank(&other.name) < own)
+        .min_by_key(|other| version_rank(&other.name));
+    Some(version.deprecation_warning.clone().unwrap_or_else(|| match better {
+        None => format!("{} is deprecated", name(&version.name)),
+        Some(better) => {
+            format!("{} is deprecated; use {}", name(&version.name), name(&better.name))
+        }
+    }))
 }
 
 /// Definitions describe `spec` and `status`; what every object has is added here.

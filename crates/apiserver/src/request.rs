@@ -123,8 +123,9 @@ impl Verb {
     /// `None`: a method the API does not know.
     pub(crate) fn of(method: &Method, named: bool, query: &Query) -> Option<Self> {
         Some(match (method.as_str(), named) {
-            ("GET" | "HEAD", _) if query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", true) => Self::Get,
+            // The head of a watch is that of a list: there is no body to wait for.
+            ("GET", false) if query.flag("watch") => Self::Watch,
             ("GET" | "HEAD", false) => Self::List,
             ("POST", _) => Self::Create,
             ("PUT", _) => Self::Update,
@@ -176,11 +177,15 @@ impl Query {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// `true` and `1` are yes; a parameter without a value is yes as well.
+    /// A parameter that is there means yes, unless it says `false` or `0`.
     pub fn flag(&self, key: &str) -> bool {
-        self.pairs.iter().any(|(name, value)| {
-            name == key && matches!(value.as_str(), "true" | "1" | "True" | "")
-        })
+        self.choice(key).unwrap_or(false)
+    }
+
+    /// [`Self::flag`], telling "no" from "not said".
+    pub fn choice(&self, key: &str) -> Option<bool> {
+        let first = self.all(key).next()?;
+        Some(first != "0" && !first.eq_ignore_ascii_case("false"))
     }
 
     /// A whole number, or 400.
@@ -236,10 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn only_collections_are_watched() {
+        let query = Query::parse("watch=1");
+        assert_eq!(Verb::of(&Method::GET, false, &query), Some(Verb::Watch));
+        assert_eq!(Verb::of(&Method::GET, true, &query), Some(Verb::Get));
+        assert_eq!(Verb::of(&Method::HEAD, false, &query), Some(Verb::List));
+    }
+
+    #[test]
     fn empty_pairs_and_bare_flags_are_understood() {
         let query = Query::parse("&limit=5&watch&labelSelector=a%3Db");
         assert_eq!(query.integer("limit").unwrap(), Some(5));
         assert!(query.flag("watch"));
+        assert_eq!(Query::parse("a=False").choice("a"), Some(false));
+        assert_eq!(query.choice("a"), None);
         assert_eq!(query.get("labelSelector"), Some("a=b"));
         assert!(Query::parse("limit=x").integer("limit").is_err());
     }

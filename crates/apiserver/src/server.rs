@@ -16,7 +16,7 @@ use crate::auth::rbac::{
 };
 use crate::auth::service_account::{Accounts, BoundKind, ObjectRef};
 use crate::auth::{self, Authenticator, User, audit::AuditLog};
-use crate::definitions;
+use crate::definitions::{self, Names};
 use crate::failure::{Failure, Subject};
 use crate::metrics::Metrics;
 use crate::registry::{CustomTypes, Registry, Resource};
@@ -34,6 +34,7 @@ pub struct Server {
     registry: RwLock<Arc<Registry>>,
     customs: Mutex<BTreeMap<String, CustomTypes>>,
     registry_changed: watch::Sender<u64>,
+    roles_changed: watch::Sender<u64>,
     rbac: RwLock<RbacIndex>,
     /// Writes of definitions go one by one: their names must not collide.
     pub(crate) definitions: tokio::sync::Mutex<()>,
@@ -64,6 +65,7 @@ impl Server {
             registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),
             customs: Mutex::new(BTreeMap::new()),
             registry_changed: watch::Sender::new(0),
+            roles_changed: watch::Sender::new(0),
             rbac: RwLock::new(RbacIndex::default()),
             definitions: tokio::sync::Mutex::new(()),
         };
@@ -89,6 +91,30 @@ impl Server {
     /// Changes whenever the set of served types does.
     pub fn registry_changes(&self) -> watch::Receiver<u64> {
         self.registry_changed.subscribe()
+    }
+
+    /// Changes after every change of a cluster role has taken effect.
+    pub fn role_changes(&self) -> watch::Receiver<u64> {
+        self.roles_changed.subscribe()
+    }
+
+    /// Definitions that wait until another one gives up a name.
+    pub fn definitions_without_names(&self) -> Vec<String> {
+        let customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = customs.iter().filter(|(_, types)| types.waits_for_names);
+        waiting.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The names of all definitions in a group but one.
+    fn taken_names(&self, group: &str, except: &str) -> Names {
+        let customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Names::default();
+        for (_, types) in customs.iter().filter(|(name, _)| name.as_str() != except) {
+            if types.group == group {
+                taken.add(&types.names);
+            }
+        }
+        taken
     }
 
     pub fn rbac(&self) -> RwLockReadGuard<'_, RbacIndex> {
@@ -120,6 +146,10 @@ impl Server {
         match stored.and_then(|stored| stored.value().ok()) {
             Some(object) => index.upsert(kind, &object),
             None => index.remove(kind, &key.namespace, &key.name),
+        }
+        drop(index);
+        if kind == RbacKind::ClusterRole {
+            self.roles_changed.send_modify(|count| *count += 1);
         }
     }
 
@@ -203,7 +233,9 @@ impl Server {
     /// Definitions get their status in the write itself.
     pub fn settle(&self, resource: &Resource, object: &mut Value, now: Timestamp) {
         if *resource.id == *definitions::ID {
-            definitions::settle(object, &self.registry(), now);
+            let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+            let taken = self.taken_names(group, admit::metadata_text(object, "name"));
+            definitions::settle(object, &taken, now);
         }
     }
 

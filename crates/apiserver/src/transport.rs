@@ -14,13 +14,19 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, PeerCertificate};
+use crate::pki::Clients;
 use crate::server::Server;
 
 /// A connection that has not said what it wants by then is closed.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-const HEADER_PATIENCE: Duration = Duration::from_secs(15);
+/// The first request of a connection must be there by then.
+const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(15);
+/// Longer than clients keep idle connections (90 s is usual), so that it is they who close them: a
+/// request must not meet a connection that is just being closed.
+const IDLE_PATIENCE: Duration = Duration::from_mins(2);
 const MAX_CONNECTIONS: usize = 4096;
 const MAX_STREAMS: u32 = 1000;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -33,6 +39,7 @@ pub(crate) async fn serve(
     server: Arc<Server>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
+    clients: Clients,
 ) {
     let stop = server.tasks.token();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -55,10 +62,10 @@ pub(crate) async fn serve(
             tracing::warn!(%peer, limit = MAX_CONNECTIONS, "too many connections, refused one");
             continue;
         };
-        let (server, acceptor) = (server.clone(), acceptor.clone());
+        let (server, acceptor, clients) = (server.clone(), acceptor.clone(), clients.clone());
         let name = "connection";
         server.clone().tasks.spawn_draining(name, move |_stop| async move {
-            connection(server, acceptor, stream, peer).await;
+            connection(server, acceptor, clients, stream, peer).await;
             drop(slot);
         });
     }
@@ -67,6 +74,7 @@ pub(crate) async fn serve(
 async fn connection(
     server: Arc<Server>,
     acceptor: TlsAcceptor,
+    clients: Clients,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
@@ -83,13 +91,14 @@ async fn connection(
             Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
         },
     };
-    let certificate = tls
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .map(|one| PeerCertificate(Bytes::copy_from_slice(one)));
+    let certificate = tls.get_ref().1.peer_certificates().map(|chain| match chain.first() {
+        Some(own) if clients.trusts(chain) => PeerCertificate::Trusted(Bytes::copy_from_slice(own)),
+        _ => PeerCertificate::Stranger,
+    });
+    let arrived = CancellationToken::new();
+    let silent = silence(arrived.clone());
     let service = service_fn(move |request: Request<Incoming>| {
+        arrived.cancel();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         if let Some(certificate) = &certificate {
@@ -103,6 +112,7 @@ async fn connection(
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
+        () = silent => return tracing::debug!(%peer, "no request came in time"),
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -113,12 +123,20 @@ async fn connection(
     }
 }
 
+/// Ends when no request has arrived in time; never once one has.
+async fn silence(arrived: CancellationToken) {
+    let waited = tokio::time::timeout(FIRST_REQUEST_PATIENCE, arrived.cancelled()).await;
+    if waited.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
 fn http_builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
+        .header_read_timeout(IDLE_PATIENCE)
         .max_buf_size(MAX_HEADER_BYTES.max(8192));
     builder
         .http2()

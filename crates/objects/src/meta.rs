@@ -72,6 +72,18 @@ pub fn carry_over(old: &Value, new: &mut Value) {
     }
 }
 
+/// Drops members that are empty: they say nothing, and clients test for their absence.
+pub fn drop_empty(obj: &mut Value) {
+    if let Some(metadata) = object_mut(obj, "metadata") {
+        metadata.retain(|_, value| match value {
+            Value::Object(members) => !members.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::String(text) => !text.is_empty(),
+            _ => true,
+        });
+    }
+}
+
 /// Everything that is wrong with the metadata of `obj`; `prefix` is `metadata` or the path of an
 /// embedded object.
 pub fn validate(
@@ -120,10 +132,12 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Warnings about finalizers that [`FinalizerRule::Any`] lets pass.
-pub fn finalizer_warnings(obj: &Value) -> Vec<String> {
+/// Warnings about finalizers that [`FinalizerRule::Any`] lets pass and `old` did not have.
+pub fn finalizer_warnings(obj: &Value, old: Option<&Value>) -> Vec<String> {
+    let before = old.map_or(&[][..], |old| list(old, "metadata.finalizers"));
     list(obj, "metadata.finalizers")
         .iter()
+        .filter(|finalizer| !before.contains(finalizer))
         .filter_map(Value::as_str)
         .filter(|finalizer| !is_known_finalizer(finalizer))
         .map(|finalizer| {
@@ -269,7 +283,8 @@ mod tests {
         assert_eq!(fields(&obj, FinalizerRule::Qualified), vec![]);
         let obj = json!({"metadata": {"name": "a", "finalizers": ["mine"]}});
         assert_eq!(fields(&obj, FinalizerRule::Any), vec![]);
-        assert_eq!(finalizer_warnings(&obj).len(), 1);
+        assert_eq!(finalizer_warnings(&obj, None).len(), 1);
+        assert_eq!(finalizer_warnings(&obj, Some(&obj)).len(), 0);
     }
 
     #[test]
@@ -284,6 +299,16 @@ mod tests {
         carry_over(&old, &mut other);
         let causes = validate_update(&old, &other);
         assert_eq!(causes.iter().map(|c| c.field.as_str()).collect::<Vec<_>>(), ["metadata.uid"]);
+    }
+
+    #[test]
+    fn empty_members_go() {
+        let mut obj = json!({"metadata": {"name": "a", "labels": {}, "finalizers": [],
+            "generateName": "", "annotations": {"a": ""}, "generation": 0}, "spec": {}});
+        drop_empty(&mut obj);
+        let want = json!({"metadata": {"name": "a", "annotations": {"a": ""}, "generation": 0},
+            "spec": {}});
+        assert_eq!(obj, want);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Longest token that is read; ours are far shorter, for names have limits.
 pub const MAX_TOKEN_BYTES: usize = 4096;
+/// Stands for "no snapshot" in the text form.
+const NEWEST: i64 = -1;
 const VERSION: &str = "meta.k8s.io/v1";
 
 // Clients treat tokens as opaque, but proxies and people strip the padding.
@@ -22,8 +24,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Where the next page of a list begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Resource version of the snapshot all pages come from.
-    pub revision: u64,
+    /// Resource version of the snapshot all pages come from. `None`: the snapshot is gone, and the
+    /// client goes on with whatever is newest, knowing that the pages may not fit together.
+    pub revision: Option<u64>,
     /// Storage key of the last item already sent.
     pub start: String,
 }
@@ -46,13 +49,14 @@ pub enum TokenError {
 #[derive(Serialize, Deserialize)]
 struct Body {
     v: String,
-    rv: u64,
+    rv: serde_json::Number,
     start: String,
 }
 
 impl Token {
     pub fn encode(&self) -> String {
-        let body = serde_json::json!({ "v": VERSION, "rv": self.revision, "start": self.start });
+        let revision = self.revision.map_or(NEWEST.into(), serde_json::Number::from);
+        let body = serde_json::json!({ "v": VERSION, "rv": revision, "start": self.start });
         BASE64.encode(body.to_string())
     }
 
@@ -65,10 +69,16 @@ impl Token {
         if body.v != VERSION {
             return Err(TokenError::Version);
         }
-        if body.rv == 0 || body.start.is_empty() {
+        let revision = match (body.rv.as_u64(), body.rv.as_i64()) {
+            (Some(0), _) => return Err(TokenError::Incomplete),
+            (Some(revision), _) => Some(revision),
+            (None, Some(NEWEST)) => None,
+            (None, _) => return Err(TokenError::Malformed),
+        };
+        if body.start.is_empty() {
             return Err(TokenError::Incomplete);
         }
-        Ok(Self { revision: body.rv, start: body.start })
+        Ok(Self { revision, start: body.start })
     }
 }
 
@@ -86,7 +96,7 @@ mod tests {
             ("not base64!".to_owned(), TokenError::Encoding),
             (String::new(), TokenError::Malformed),
             (body("{}"), TokenError::Malformed),
-            (body(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"a"}"#), TokenError::Malformed),
+            (body(r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a"}"#), TokenError::Malformed),
             (body(r#"{"v":"v9","rv":1,"start":"a"}"#), TokenError::Version),
             (body(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#), TokenError::Incomplete),
             (body(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#), TokenError::Incomplete),
@@ -102,13 +112,13 @@ mod tests {
         let body = br#"{"v":"meta.k8s.io/v1","rv":7,"start":"ns/abc"}"#;
         let padded = base64::engine::general_purpose::URL_SAFE.encode(body);
         assert!(padded.ends_with('='));
-        let token = Token { revision: 7, start: "ns/abc".to_owned() };
+        let token = Token { revision: Some(7), start: "ns/abc".to_owned() };
         assert_eq!(Token::decode(&padded), Ok(token));
     }
 
     proptest! {
         #[test]
-        fn a_token_survives_its_text(revision in 1u64.., start in ".{1,300}") {
+        fn a_token_survives_its_text(revision in prop::option::of(1u64..), start in ".{1,300}") {
             let token = Token { revision, start };
             prop_assert_eq!(Token::decode(&token.encode()), Ok(token));
         }

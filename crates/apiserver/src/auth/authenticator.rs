@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::certificate;
+use super::certificate::{self, CertificateError};
 use super::service_account::{Accounts, Signer, TokenError};
 use super::tokens::StaticTokens;
 use super::user::User;
@@ -26,7 +26,7 @@ pub struct Unauthorized {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnauthorizedCause {
     #[error(transparent)]
-    Certificate(#[from] certificate::CertificateError),
+    Certificate(#[from] CertificateError),
     #[error("the Authorization header is not of the form \"Bearer TOKEN\"")]
     Scheme,
     #[error(transparent)]
@@ -72,14 +72,14 @@ impl Authenticator {
         &self.signer
     }
 
-    /// Who presented this certificate (DER, verified by the handshake) and `Authorization` header.
+    /// Who presented this certificate (DER, verified, or why it is not) and `Authorization` header.
     pub fn authenticate(
         &self,
-        certificate: Option<&[u8]>,
+        certificate: Option<Result<&[u8], CertificateError>>,
         authorization: Option<&str>,
         now: Timestamp,
     ) -> Result<User, Unauthorized> {
-        let refused = match certificate.map(|der| certificate::user(der, now)) {
+        let refused = match certificate.map(|one| one.and_then(|der| certificate::user(der, now))) {
             Some(Ok(user)) => return Ok(user),
             Some(Err(error)) => Some(error),
             None => None,

@@ -1,6 +1,6 @@
 //! The identity in a client certificate.
 //!
-//! The TLS handshake has checked the signature and the purpose; this module reads the names and
+//! The signature and the purpose have been checked ([`crate::pki::Clients`]); this module reads the names and
 //! checks the dates once more, because a connection may outlive the certificate it began with.
 
 use jiff::Timestamp;
@@ -15,6 +15,8 @@ const MAX_DER_BYTES: usize = 64 * 1024;
 /// Why a certificate names nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
+    #[error("the client certificate is not one of this server's clients")]
+    Stranger,
     #[error("the client certificate cannot be read")]
     Malformed,
     #[error("the client certificate has no common name")]

@@ -164,7 +164,7 @@ fn a_client_certificate_names_user_and_groups_and_nothing_outlives_the_authority
     assert_eq!(certificate.validity().not_after, ca.validity().not_after);
 }
 
-/// Runs a handshake in memory; gives the client certificate the server saw.
+/// Runs a handshake in memory; gives the client certificate the server saw and trusts.
 fn handshake(
     pki: &Pki,
     client: Option<&ClientCert>,
@@ -208,12 +208,13 @@ fn handshake(
         }
     }
     assert_eq!(server.alpn_protocol(), Some(&b"h2"[..]));
-    let seen = server.peer_certificates().and_then(|chain| chain.first().cloned());
+    let trusted = server.peer_certificates().filter(|chain| pki.clients().trusts(chain));
+    let seen = trusted.and_then(|chain| chain.first().cloned());
     Ok(seen.map(CertificateDer::into_owned))
 }
 
 #[test]
-fn the_handshake_takes_our_clients_no_certificate_and_nobody_elses() {
+fn a_handshake_tells_our_clients_from_strangers() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pki = Pki::open(dir.path(), &["192.0.2.7".to_owned()]).unwrap();
     let stranger = Pki::open(other.path(), &[]).unwrap();
@@ -226,13 +227,16 @@ fn the_handshake_takes_our_clients_no_certificate_and_nobody_elses() {
     let seen = handshake(&pki, Some(&ours), "localhost").unwrap().unwrap();
     let user = crate::auth::certificate::user(&seen, Timestamp::now()).unwrap();
     assert_eq!((user.name.as_str(), user.in_group("ops")), ("ada", true));
-    assert!(handshake(&pki, Some(pki.admin()), "localhost").is_ok());
+    assert!(handshake(&pki, Some(pki.admin()), "localhost").unwrap().is_some());
     let theirs = stranger.issue_client("ada", &[], hour).unwrap();
-    assert!(handshake(&pki, Some(&theirs), "localhost").is_err());
+    assert_eq!(handshake(&pki, Some(&theirs), "localhost"), Ok(None));
+    // A certificate of ours without its key.
+    let stolen = ClientCert { key_pem: theirs.key_pem.clone(), ..ours };
+    assert!(handshake(&pki, Some(&stolen), "localhost").is_err());
     // The server's own certificate is not one for clients.
     let server = ClientCert {
         cert_pem: read(dir.path(), "server.crt"),
         key_pem: read(dir.path(), "server.key"),
     };
-    assert!(handshake(&pki, Some(&server), "localhost").is_err());
+    assert_eq!(handshake(&pki, Some(&server), "localhost"), Ok(None));
 }

@@ -97,17 +97,22 @@ pub(crate) fn new_object(
     normalise(resource, object, None);
     reset_for_main(resource, object, None);
     match track {
-        Track::Update => {
-            managed::track_update(
-                &resource.node,
-                None,
-                object,
-                &writer(resource, author, Endpoint::Main, &clock::seconds(author.now)),
-            );
-        }
+        Track::Update => own_new(resource, object, author),
         Track::Applied => {}
     }
     check(resource, object, None)
+}
+
+/// The creator owns all but what the server alone has put there.
+fn own_new(resource: &Resource, object: &mut Value, author: Author<'_>) {
+    let is_namespace = resource.kind == "Namespace" && resource.group.is_empty();
+    let apart = [("status", resource.has_status()), ("spec", is_namespace)];
+    let members = object_mut(object);
+    let apart = apart.map(|(name, taken)| taken.then(|| members.remove_entry(name)).flatten());
+    let now = clock::seconds(author.now);
+    let writer = writer(resource, author, Endpoint::Main, &now);
+    managed::track_update(&resource.node, None, object, &writer);
+    object_mut(object).extend(apart.into_iter().flatten());
 }
 
 /// Has field ownership been settled already?
@@ -129,13 +134,21 @@ pub(crate) fn changed_object(
     track: Track,
 ) -> Result<bool, Failure> {
     meta::carry_over(old, new);
+    if !resource.namespaced {
+        metadata_mut(new).remove("namespace");
+    }
     match endpoint {
         Endpoint::Status => kinds::reset_for_status(new, old),
         Endpoint::Main | Endpoint::Scale => reset_for_main(resource, new, Some(old)),
-        Endpoint::Finalize => {}
+        Endpoint::Finalize => kinds::reset_custom(new, Some(old)),
     }
     normalise(resource, new, Some(old));
-    if counts_generations(resource) && differs_beyond_metadata(resource, old, new) {
+    let status = if resource.has_status() {
+        kinds::StatusEndpoint::Present
+    } else {
+        kinds::StatusEndpoint::Absent
+    };
+    if counts_generations(resource) && kinds::content_changed(old, new, status) {
         let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
         metadata_mut(new).insert("generation".into(), (generation + 1).into());
     }
@@ -183,6 +196,7 @@ pub(crate) fn writer<'a>(
 /// Nulls out, defaults in: the same for bodies, patches and objects read under a newer schema.
 pub(crate) fn normalise(resource: &Resource, object: &mut Value, old: Option<&Value>) {
     defaults::drop_nulls(&resource.node, object);
+    meta::drop_empty(object);
     match &resource.origin {
         Origin::BuiltIn(kind) => {
             kinds::default(kind, object, old);
@@ -201,25 +215,40 @@ fn counts_generations(resource: &Resource) -> bool {
     }
 }
 
-/// Does `new` differ in what generations count: everything but metadata, and but status where
-/// status has its own endpoint?
-fn differs_beyond_metadata(resource: &Resource, old: &Value, new: &Value) -> bool {
-    let status_counts = !resource.has_status();
-    let counted = |member: &str| match member {
-        "metadata" | "apiVersion" | "kind" => false,
-        "status" => status_counts,
-        _ => true,
-    };
-    let members = |value: &'_ Value| -> Vec<(String, Value)> {
-        let members = value.as_object().into_iter().flatten();
-        members.filter(|(name, _)| counted(name)).map(|(n, v)| (n.clone(), v.clone())).collect()
-    };
-    members(old) != members(new)
+/// What may be stored but should not be: finalizers that could be anybody's.
+pub(crate) fn doubts(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<String> {
+    match resource.origin {
+        Origin::BuiltIn(_) => Vec::new(),
+        Origin::Custom(_) => meta::finalizer_warnings(object, old),
+    }
+}
+
+/// Takes from an applied configuration what its endpoint does not write: nobody can come to own
+/// fields there.
+pub(crate) fn narrow(resource: &Resource, endpoint: Endpoint, config: &mut Value) {
+    match endpoint {
+        Endpoint::Status => {
+            object_mut(config).retain(|name, _| {
+                matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+            });
+            metadata_mut(config).retain(|name, _| {
+                matches!(name.as_str(), "name" | "namespace" | "uid" | "resourceVersion")
+            });
+        }
+        Endpoint::Main | Endpoint::Scale | Endpoint::Finalize if resource.has_status() => {
+            object_mut(config).remove("status");
+        }
+        Endpoint::Main | Endpoint::Scale | Endpoint::Finalize => {}
+    }
 }
 
 /// Every rule about the finished object.
 fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
     let (name_rule, finalizers) = match &resource.origin {
+        // The finalizer of definitions themselves has no domain.
+        Origin::BuiltIn(kind) if kind.kind == "CustomResourceDefinition" => {
+            (kind.name_rule, FinalizerRule::Any)
+        }
         Origin::BuiltIn(kind) => (kind.name_rule, FinalizerRule::Qualified),
         Origin::Custom(_) => (NameRule::Subdomain, FinalizerRule::Any),
     };
@@ -237,7 +266,16 @@ fn check(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<(),
                 causes.extend(kinds::validate_update(kind, old, object));
             }
         }
-        Origin::Custom(_) => causes.extend(validate::validate(&resource.node, object, old)),
+        Origin::Custom(_) => {
+            let found = validate::validate(&resource.node, object, old);
+            causes.extend(found.into_iter().map(|mut cause| {
+                // What clients know as the path of the whole object.
+                if cause.field.is_empty() {
+                    cause.field.push_str("<nil>");
+                }
+                cause
+            }));
+        }
     }
     if causes.is_empty() {
         return Ok(());

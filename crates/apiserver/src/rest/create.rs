@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::admit::{self, Author, Track};
 use super::options::WriteOptions;
-use super::view::{self, RowObject};
+use super::view::{self, Left};
 use super::{Call, decode};
 use crate::definitions;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ const RACE_TRIES: usize = 16;
 
 pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("CreateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let object =
         decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
@@ -33,17 +33,17 @@ pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Fai
             return Err(name_mismatch(given, name));
         }
     }
+    warnings.extend(admit::doubts(resource, &object, None));
     let made = create_object(server, call, &options, object, Track::Update).await?;
-    let response = view::object_response(
-        resource,
-        StatusCode::CREATED,
-        &made,
-        call.answer,
-        call.now,
-        RowObject::Metadata,
-    )?;
-    Ok(view::with_warnings(response, &warnings))
+    let response = made.response(call, StatusCode::CREATED)?;
+    let mut response = view::with_warnings(response, &warnings);
+    response.extensions_mut().insert(CreatedName(made.name().to_owned()));
+    Ok(response)
 }
+
+/// For the audit log: what a request to a collection made.
+#[derive(Debug, Clone)]
+pub(crate) struct CreatedName(pub String);
 
 pub(crate) fn name_mismatch(body: &str, path: &str) -> Failure {
     Failure::bad_request(format!(
@@ -58,22 +58,23 @@ pub(crate) fn namespace_mismatch(body: &str, path: &str) -> Failure {
     ))
 }
 
-/// Stores a new object and returns it in the version of the call.
+/// Stores a new object.
 pub(crate) async fn create_object(
     server: &Server,
     call: &Call,
     options: &WriteOptions,
-    object: Value,
+    mut object: Value,
     track: Track,
-) -> Result<Value, Failure> {
+) -> Result<Left, Failure> {
     let resource = &*call.resource;
     check_placement(call, &object)?;
     let mut name = admit::metadata_text(&object, "name").to_owned();
-    let generated = name.is_empty();
     let base = admit::metadata_text(&object, "generateName").to_owned();
+    let generated = name.is_empty() && !base.is_empty();
     for _ in 0..NAME_TRIES {
-        let mut candidate = object.clone();
-        if generated && !base.is_empty() {
+        // Only a generated name gets another try.
+        let mut candidate = if generated { object.clone() } else { object.take() };
+        if generated {
             name = generate(&base);
             admit::metadata_mut(&mut candidate).insert("name".into(), name.as_str().into());
         }
@@ -121,7 +122,7 @@ async fn insert(
     options: &WriteOptions,
     object: Value,
     name: &str,
-) -> Result<Value, Failure> {
+) -> Result<Left, Failure> {
     let resource = &*call.resource;
     let key = resource.key(call.namespace(), name);
     for _ in 0..RACE_TRIES {
@@ -131,7 +132,7 @@ async fn insert(
             return Err(Failure::already_exists(subject, existing.meta.deleting));
         }
         if options.dry_run {
-            return Ok(object);
+            return Ok(Left::Unstored(object));
         }
         let write = Write {
             key: key.clone(),
@@ -140,7 +141,7 @@ async fn insert(
             change: Change::Put(view::to_stored(resource, object.clone())),
         };
         match server.commit(resource, write).await {
-            Ok(stored) => return view::value(resource, &stored),
+            Ok(stored) => return Ok(Left::Stored(stored)),
             Err(WriteError::RequirementChanged) => {}
             Err(error) => return Err(write_failure(resource, name, error)),
         }

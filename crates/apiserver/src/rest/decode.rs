@@ -98,10 +98,7 @@ fn report_doubtful(
     match validation {
         FieldValidation::Strict if !texts.is_empty() => {
             let text = format!("strict decoding error: {}", texts.join(", "));
-            Err(match resource.built_in() {
-                Some(_) => cannot_be_handled(resource, &text),
-                None => Failure::bad_request(text),
-            })
+            Err(cannot_be_handled(resource, &text))
         }
         FieldValidation::Warn => {
             warnings.extend(texts);

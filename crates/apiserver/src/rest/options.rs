@@ -30,24 +30,25 @@ pub(crate) struct WriteOptions {
 const MAX_MANAGER_BYTES: usize = 128;
 
 impl WriteOptions {
-    pub(crate) fn parse(query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
+    /// `kind` is what these options are called in a refusal.
+    pub(crate) fn parse(kind: &str, query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
         let validation = match query.get("fieldValidation") {
             Some("Strict") => FieldValidation::Strict,
-            None | Some("Warn") => FieldValidation::Warn,
+            None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some(other) => {
                 let all = ["Ignore", "Strict", "Warn"];
                 let cause = Cause::not_supported("fieldValidation", &other.into(), &all);
-                return Err(invalid_options("CreateOptions", &[cause]));
+                return Err(invalid_options(kind, &[cause]));
             }
         };
         let force = query.get("force").map(|text| matches!(text, "true" | "1"));
-        let given = query.get("fieldManager");
+        let given = query.get("fieldManager").filter(|manager| !manager.is_empty());
         if let Some(manager) = given {
-            check_manager(manager)?;
+            check_manager(kind, manager)?;
         }
         Ok(Self {
-            dry_run: dry_run(query.all("dryRun"))?,
+            dry_run: dry_run(kind, query.all("dryRun"))?,
             validation,
             manager: given.map_or_else(|| manager_of_agent(headers), str::to_owned),
             manager_given: given.is_some(),
@@ -56,7 +57,7 @@ impl WriteOptions {
     }
 }
 
-fn check_manager(manager: &str) -> Result<(), Failure> {
+fn check_manager(kind: &str, manager: &str) -> Result<(), Failure> {
     let detail = if manager.len() > MAX_MANAGER_BYTES {
         "may not be more than 128 bytes"
     } else if manager.chars().any(char::is_control) {
@@ -65,7 +66,7 @@ fn check_manager(manager: &str) -> Result<(), Failure> {
         return Ok(());
     };
     let cause = Cause::invalid("fieldManager", &manager.into(), detail);
-    Err(invalid_options("PatchOptions", &[cause]))
+    Err(invalid_options(kind, &[cause]))
 }
 
 /// Writers that do not name themselves are known by their User-Agent up to the first slash.
@@ -79,12 +80,12 @@ fn manager_of_agent(headers: &HeaderMap) -> String {
     agent.chars().take(MAX_MANAGER_BYTES).collect()
 }
 
-fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
+fn dry_run<'a>(kind: &str, values: impl Iterator<Item = &'a str>) -> Result<bool, Failure> {
     let mut dry = false;
     for value in values {
         if value != "All" {
             let cause = Cause::not_supported("dryRun", &value.into(), &["All"]);
-            return Err(invalid_options("CreateOptions", &[cause]));
+            return Err(invalid_options(kind, &[cause]));
         }
         dry = true;
     }
@@ -127,7 +128,8 @@ impl DeleteOptions {
                 .or_else(|| query.get(member).map(str::to_owned))
         };
         let in_body = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
-        let dry = dry_run(in_body.filter_map(Value::as_str).chain(query.all("dryRun")))?;
+        let values = in_body.filter_map(Value::as_str).chain(query.all("dryRun"));
+        let dry = dry_run("DeleteOptions", values)?;
         let orphan = body
             .get("orphanDependents")
             .and_then(Value::as_bool)
@@ -198,8 +200,9 @@ mod tests {
     fn the_manager_is_the_agent_when_none_is_named() {
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, "kubectl/v1.32 (linux)".parse().unwrap());
-        let options = WriteOptions::parse(&Query::default(), &headers).unwrap();
-        assert_eq!(options.manager, "kubectl");
-        assert!(WriteOptions::parse(&Query::parse("dryRun=Some"), &headers).is_err());
+        let parse = |query: &Query| WriteOptions::parse("UpdateOptions", query, &headers);
+        assert_eq!(parse(&Query::default()).unwrap().manager, "kubectl");
+        assert_eq!(parse(&Query::parse("fieldManager=")).unwrap().manager, "kubectl");
+        assert!(parse(&Query::parse("dryRun=Some")).is_err());
     }
 }

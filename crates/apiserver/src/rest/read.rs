@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use http::StatusCode;
+use objects::cause::Cause;
 use objects::page::Token;
 
+use super::options::invalid_options;
 use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
 use super::{Call, admit};
 use crate::failure::Failure;
 use crate::registry::Resource;
+use crate::request::Query;
 use crate::server::Server;
 use crate::store::{Stored, TooOld};
 
@@ -41,7 +44,7 @@ impl Revision {
 
 pub(crate) async fn get(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let row = RowObject::parse(call.query.get("includeObject"))?;
+    let row = RowObject::of(call)?;
     if let Revision::At(revision) = Revision::parse(call.query.get("resourceVersion"))? {
         reach(server, revision).await?;
     }
@@ -76,12 +79,14 @@ struct Page {
     at: Option<u64>,
     after: Option<(String, String)>,
     limit: Option<usize>,
+    /// `at` must not be replaced by the newest state when it is forgotten.
+    exact: bool,
 }
 
 pub(crate) async fn list(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let selection = Selection::parse(resource, &call.query)?;
-    let row = RowObject::parse(call.query.get("includeObject"))?;
+    let row = RowObject::of(call)?;
     let page = page(server, call).await?;
     let (items, meta) = collect(server, call, &selection, &page)?;
     view::list_response(resource, &items, &meta, call.answer, call.now, row)
@@ -89,58 +94,61 @@ pub(crate) async fn list(server: &Server, call: &Call) -> Result<Response, Failu
 
 async fn page(server: &Server, call: &Call) -> Result<Page, Failure> {
     let query = &call.query;
-    if query.get("sendInitialEvents").is_some() {
-        return Err(Failure::unprocessable("sendInitialEvents is forbidden for list"));
-    }
     let limit = query.integer("limit")?.and_then(|limit| usize::try_from(limit).ok());
     let limit = limit.filter(|limit| *limit > 0);
     let revision = Revision::parse(query.get("resourceVersion"))?;
-    let exact = match (query.get("resourceVersionMatch"), revision) {
-        (None, _) => false,
-        (Some(_), _) if query.get("continue").is_some() => {
-            return Err(Failure::unprocessable(
-                "resourceVersionMatch is forbidden when continue is provided",
-            ));
-        }
-        (Some(_), Revision::Newest) => {
-            return Err(Failure::unprocessable(
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
-        }
-        (Some("NotOlderThan"), _) => false,
-        (Some("Exact"), Revision::At(_)) => true,
-        (Some("Exact"), Revision::Any) => {
-            return Err(Failure::unprocessable(
-                "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
-            ));
-        }
-        (Some(other), _) => {
-            return Err(Failure::unprocessable(format!(
-                "resourceVersionMatch: Unsupported value: {other:?}: supported values: \
-                 \"Exact\", \"NotOlderThan\""
-            )));
-        }
-    };
+    check_match(query, revision)?;
     if let Some(text) = query.get("continue") {
         if matches!(revision, Revision::At(_)) {
             return Err(Failure::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        let token = Token::decode(text)
-            .map_err(|error| Failure::bad_request(format!("continue key is not valid: {error}")))?;
+        let token = Token::decode(text).map_err(|error| Failure::bad_request(error.to_string()))?;
         let (namespace, name) = token.start.split_once('/').unwrap_or(("", &token.start));
         let after = Some((namespace.to_owned(), name.to_owned()));
-        return Ok(Page { at: Some(token.revision), after, limit });
+        return Ok(Page { at: token.revision, after, limit, exact: true });
     }
+    let exact = query.get("resourceVersionMatch") == Some("Exact");
     let at = match revision {
         Revision::At(revision) => {
             reach(server, revision).await?;
-            exact.then_some(revision)
+            // Pages that begin at a revision show it where they can.
+            let pages = limit.is_some() && query.get("resourceVersionMatch").is_none();
+            (exact || pages).then_some(revision)
         }
         Revision::Newest | Revision::Any => None,
     };
-    Ok(Page { at, after: None, limit })
+    Ok(Page { at, after: None, limit, exact })
+}
+
+/// Which combinations of `resourceVersion` and `resourceVersionMatch` make sense for a list.
+fn check_match(query: &Query, revision: Revision) -> Result<(), Failure> {
+    let field = "resourceVersionMatch";
+    let mut causes = Vec::new();
+    if query.choice("sendInitialEvents").is_some() {
+        let text = "sendInitialEvents is forbidden for list";
+        causes.push(Cause::forbidden("sendInitialEvents", text));
+    }
+    if let Some(text) = query.get(field) {
+        if revision == Revision::Newest {
+            let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(field, text));
+        }
+        if query.get("continue").is_some() {
+            let text = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden(field, text));
+        }
+        if !matches!(text, "Exact" | "NotOlderThan") {
+            let all = ["Exact", "NotOlderThan", ""];
+            causes.push(Cause::not_supported(field, &text.into(), &all));
+        }
+        if text == "Exact" && revision == Revision::Any {
+            let text = "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(field, text));
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(invalid_options("ListOptions", &causes)) }
 }
 
 fn collect(
@@ -153,21 +161,23 @@ fn collect(
     let namespace = call.namespace();
     // A pinned name costs one look-up, whatever is stored.
     let scope = if resource.namespaced { namespace } else { Some("") };
-    if let (Some(name), None, Some(scope)) = (selection.name(), page.at, scope) {
-        let revision = server.store.revision();
-        let found = server.store.get(&resource.id, scope, name);
-        let items = found.into_iter().filter(|one| selection.matches(resource, one)).collect();
-        return Ok((items, ListMeta { revision, ..ListMeta::default() }));
+    if let (Some(name), None, None, Some(scope)) = (selection.name(), page.at, &page.after, scope) {
+        let mut found = server.store.list_one(&resource.id, scope, name);
+        found.items.retain(|one| selection.matches(resource, one));
+        let meta = ListMeta { revision: found.revision, ..ListMeta::default() };
+        return Ok((found.items, meta));
     }
     let after = page.after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
     // Without a selector the store cuts the page; with one, everything behind `after` is looked at.
     let limit = page.limit.filter(|_| selection.is_everything()).unwrap_or(usize::MAX);
+    let newest = || server.store.list_page(&resource.id, namespace, after, limit);
     let found = match page.at {
-        None => server.store.list_page(&resource.id, namespace, after, limit),
-        Some(at) => server
-            .store
-            .list_page_at(&resource.id, namespace, at, after, limit)
-            .map_err(|too_old| expired(&too_old, page))?,
+        None => newest(),
+        Some(at) => match server.store.list_page_at(&resource.id, namespace, at, after, limit) {
+            Ok(found) => found,
+            Err(_) if !page.exact => newest(),
+            Err(too_old) => return Err(expired(&too_old, page)),
+        },
     };
     let mut meta = ListMeta { revision: found.revision, ..ListMeta::default() };
     let (mut items, mut remaining) = (found.items, found.remaining);
@@ -179,19 +189,21 @@ fn collect(
     }
     if let (true, Some(last)) = (remaining > 0, items.last()) {
         let start = format!("{}/{}", last.key.namespace, last.key.name);
-        meta.continue_token = Some(Token { revision: found.revision, start }.encode());
+        meta.continue_token = Some(Token { revision: Some(found.revision), start }.encode());
         meta.remaining = selection.is_everything().then_some(remaining);
     }
     Ok((items, meta))
 }
 
 fn expired(too_old: &TooOld, page: &Page) -> Failure {
-    let text = if page.after.is_some() {
-        "The provided continue parameter is too old to display a consistent list result. You can \
-         start a new list without the continue parameter."
-            .to_owned()
-    } else {
-        format!("The resourceVersion for the provided list is too old ({})", too_old.oldest)
+    let Some((namespace, name)) = &page.after else {
+        let text =
+            format!("The resourceVersion for the provided list is too old ({})", too_old.oldest);
+        return Failure::expired(text);
     };
-    Failure::expired(text)
+    let text = "The provided continue token is too old: the snapshot it reads is gone. Start the \
+                list again without it, or go on with the token in this answer, which reads the \
+                newest state: objects that changed meanwhile may be missing or come twice.";
+    let rest = Token { revision: None, start: format!("{namespace}/{name}") };
+    Failure::expired(text).with_continue(rest.encode())
 }

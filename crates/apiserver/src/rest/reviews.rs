@@ -35,6 +35,10 @@ pub(crate) fn answer(server: &Server, call: &Call) -> Result<Response, Failure> 
     };
     drop(index);
     let status = status.map_err(|causes| admit::invalid(resource, "", &causes))?;
+    let metadata = admit::metadata_mut(&mut body);
+    if resource.kind == "SelfSubjectReview" {
+        metadata.insert("creationTimestamp".into(), clock::seconds(call.now).into());
+    }
     admit::object_mut(&mut body).insert("status".into(), status);
     respond(call, &body)
 }

@@ -2,16 +2,19 @@
 
 use axum::response::Response;
 use http::StatusCode;
+use jiff::Timestamp;
 use objects::crd::Scale;
 use objects::jsonpath::Path;
-use objects::patch;
+use objects::{kinds, patch, table};
 use serde_json::{Value, json};
 
 use super::admit::{self, Endpoint};
 use super::options::WriteOptions;
+use super::view::RowObject;
 use super::{Call, decode, read, update, view};
 use crate::failure::Failure;
-use crate::negotiate::{self, PatchForm, Shape};
+use crate::negotiate::{self, Answer, PatchForm, Shape};
+use crate::registry::Resource;
 use crate::server::Server;
 use crate::set_member;
 
@@ -23,20 +26,62 @@ pub(crate) fn get(
 ) -> Result<Response, Failure> {
     let stored = read::find(server, &call.resource, call.namespace(), name)?;
     let object = view::value(&call.resource, &stored)?;
-    respond(call, &scale_of(&object, paths))
+    respond(call, &scale_of(&call.resource, &object, paths))
 }
 
 fn respond(call: &Call, scale: &Value) -> Result<Response, Failure> {
-    if call.answer.shape != Shape::Whole && !matches!(call.answer.shape, Shape::Table(_)) {
-        return Err(Failure::not_acceptable("application/json"));
+    let answer = Answer { shape: Shape::Whole, ..call.answer };
+    match call.answer.shape {
+        Shape::Whole => Ok(view::respond(StatusCode::OK, scale, answer)),
+        Shape::Table(version) => {
+            let row = RowObject::of(call)?;
+            let table = table_of(scale, version, row, call.now);
+            Ok(view::respond(StatusCode::OK, &table, answer))
+        }
+        Shape::Partial | Shape::PartialList => Err(Failure::not_acceptable("application/json")),
     }
-    let mut answer = call.answer;
-    answer.shape = Shape::Whole;
-    Ok(view::respond(StatusCode::OK, scale, answer))
+}
+
+/// The `Table` of one `Scale`, whatever it scales.
+fn table_of(scale: &Value, version: &str, row: RowObject, now: Timestamp) -> Value {
+    let column = |name: &str, kind: &str, format: &str, description: &str| {
+        json!({
+            "name": name,
+            "type": kind,
+            "format": format,
+            "description": description,
+            "priority": 0,
+        })
+    };
+    let created = admit::metadata_text(scale, "creationTimestamp");
+    let number = |pointer: &str| scale.pointer(pointer).cloned().unwrap_or_default();
+    let mut line = json!({"cells": [
+        admit::metadata_text(scale, "name"),
+        number("/spec/replicas"),
+        number("/status/replicas"),
+        table::age(created, now),
+    ]});
+    match row {
+        RowObject::Nothing => {}
+        RowObject::Metadata => set_member(&mut line, "object", view::partial(scale)),
+        RowObject::Whole => set_member(&mut line, "object", scale.clone()),
+    }
+    json!({
+        "kind": "Table",
+        "apiVersion": version,
+        "metadata": {"resourceVersion": admit::metadata_text(scale, "resourceVersion")},
+        "columnDefinitions": [
+            column("Name", "string", "name", "Name of the scaled object."),
+            column("Desired", "integer", "", "Replicas that are wanted."),
+            column("Available", "integer", "", "Replicas that are there."),
+            column("Age", "string", "", "Time since the object was made."),
+        ],
+        "rows": [line],
+    })
 }
 
 /// The `Scale` of an object.
-fn scale_of(object: &Value, paths: &Scale) -> Value {
+fn scale_of(resource: &Resource, object: &Value, paths: &Scale) -> Value {
     let at = |path: &str| Path::parse(path).ok().and_then(|path| path.get(object).cloned());
     let number = |path: &str| at(path).and_then(|value| value.as_i64()).unwrap_or(0);
     let mut metadata = json!({});
@@ -48,15 +93,10 @@ fn scale_of(object: &Value, paths: &Scale) -> Value {
     let mut status = json!({"replicas": number(&paths.status_path)});
     let selector = match &paths.selector_path {
         Some(path) => at(path).and_then(|value| value.as_str().map(str::to_owned)),
-        None => {
-            object.pointer("/spec/selector/matchLabels").and_then(Value::as_object).map(|all| {
-                let pairs: Vec<String> = all
-                    .iter()
-                    .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-                    .collect();
-                pairs.join(",")
-            })
+        None if resource.built_in().is_some() => {
+            Some(kinds::selector_text(object, "spec.selector"))
         }
+        None => None,
     };
     if let Some(selector) = selector {
         set_member(&mut status, "selector", selector.into());
@@ -111,10 +151,10 @@ async fn write(
     paths: &Scale,
     change: impl Fn(&Value) -> Result<Value, Failure>,
 ) -> Result<Response, Failure> {
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("UpdateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let edit = |object: &mut Value| {
-        let scale = change(&scale_of(object, paths))?;
+        let scale = change(&scale_of(&call.resource, object, paths))?;
         let replicas = wanted(call, name, &scale)?;
         let version = admit::metadata_text(&scale, "resourceVersion");
         if !version.is_empty() {
@@ -122,14 +162,15 @@ async fn write(
         }
         let path = Path::parse(&paths.spec_path).map_err(Failure::internal)?;
         if path.set(object, replicas.into()) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         Err(Failure::internal(format!("{} cannot be set", paths.spec_path)))
     };
     let object =
         update::patch_object(server, call, name, Endpoint::Scale, &options, edit, &mut warnings)
             .await?;
-    respond(call, &scale_of(&object, paths))
+    let object = object.into_value(&call.resource)?;
+    respond(call, &scale_of(&call.resource, &object, paths))
 }
 
 fn wanted(call: &Call, name: &str, scale: &Value) -> Result<i64, Failure> {

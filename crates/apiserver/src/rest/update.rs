@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::admit::{self, Author, Endpoint, Track};
 use super::options::WriteOptions;
-use super::view::{self, RowObject};
+use super::view::{self, Left};
 use super::{Call, create, decode};
 use crate::clock;
 use crate::failure::Failure;
@@ -26,7 +26,7 @@ const RACE_TRIES: usize = 32;
 
 /// The result of a change.
 pub(crate) struct Changed {
-    pub object: Value,
+    pub object: Left,
     pub created: bool,
 }
 
@@ -37,26 +37,18 @@ pub(crate) async fn put(
     endpoint: Endpoint,
 ) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("UpdateOptions", &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let body =
         decode::object(resource, &call.headers, &call.body, options.validation, &mut warnings)?;
     check_identity(call, name, &body)?;
-    let changed = put_object(server, call, name, endpoint, &options, body).await?;
+    let changed = put_object(server, call, name, endpoint, &options, body, &mut warnings).await?;
     respond(call, &changed, &warnings)
 }
 
 fn respond(call: &Call, changed: &Changed, warnings: &[String]) -> Result<Response, Failure> {
     let code = if changed.created { StatusCode::CREATED } else { StatusCode::OK };
-    let response = view::object_response(
-        &call.resource,
-        code,
-        &changed.object,
-        call.answer,
-        call.now,
-        RowObject::Metadata,
-    )?;
-    Ok(view::with_warnings(response, warnings))
+    Ok(view::with_warnings(changed.object.response(call, code)?, warnings))
 }
 
 fn check_identity(call: &Call, name: &str, body: &Value) -> Result<(), Failure> {
@@ -87,17 +79,19 @@ async fn put_object(
     name: &str,
     endpoint: Endpoint,
     options: &WriteOptions,
-    body: Value,
+    mut body: Value,
+    warnings: &mut Vec<String>,
 ) -> Result<Changed, Failure> {
     let resource = &*call.resource;
     let (requires_version, creates) = put_rules(resource);
     let key = resource.key(call.namespace(), name);
     for _ in 0..RACE_TRIES {
         let Some(stored) = server.store.get(&key.resource, &key.namespace, &key.name) else {
+            // Who names a uid means an object that has been there.
+            check_uid(resource, name, "", &body)?;
             if !creates || endpoint != Endpoint::Main {
                 return Err(Failure::not_found(admit::subject(resource, name)));
             }
-            let mut body = body.clone();
             admit::metadata_mut(&mut body).remove("resourceVersion");
             let object = create::create_object(server, call, options, body, Track::Update).await?;
             return Ok(Changed { object, created: true });
@@ -112,10 +106,17 @@ async fn put_object(
             );
             return Err(admit::invalid(resource, name, &[cause]));
         }
-        check_uid(resource, name, &stored, &body)?;
+        check_uid(resource, name, &stored.meta.uid, &body)?;
+        let old = view::value(resource, &stored)?;
+        let doubts = admit::doubts(resource, &body, Some(&old));
+        // A pinned write gets one try only.
+        let new = if pinned { body.take() } else { body.clone() };
         let attempt = Attempt { server, call, name, endpoint, options, track: Track::Update };
-        match attempt.write(&stored, body.clone()).await? {
-            Some(object) => return Ok(Changed { object, created: false }),
+        match attempt.write(&stored, &old, new).await? {
+            Some(object) => {
+                warnings.extend(doubts);
+                return Ok(Changed { object, created: false });
+            }
             None if pinned => return Err(Failure::stale(admit::subject(resource, name))),
             None => {}
         }
@@ -123,20 +124,13 @@ async fn put_object(
     Err(Failure::stale(admit::subject(resource, name)))
 }
 
-fn check_uid(
-    resource: &Resource,
-    name: &str,
-    stored: &Stored,
-    body: &Value,
-) -> Result<(), Failure> {
+fn check_uid(resource: &Resource, name: &str, stored: &str, body: &Value) -> Result<(), Failure> {
     let uid = admit::metadata_text(body, "uid");
-    if uid.is_empty() || *uid == *stored.meta.uid {
+    if uid.is_empty() || uid == stored {
         return Ok(());
     }
-    let why = format!(
-        "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-        stored.meta.uid
-    );
+    let why =
+        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}");
     Err(Failure::conflict(admit::subject(resource, name), &why))
 }
 
@@ -148,7 +142,7 @@ pub(crate) async fn patch(
 ) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let form = negotiate::patch_form(&call.headers, resource.built_in().is_some())?;
-    let options = WriteOptions::parse(&call.query, &call.headers)?;
+    let options = WriteOptions::parse("PatchOptions", &call.query, &call.headers)?;
     check_options(form, &options)?;
     let body = parse_patch(form, &call.body)?;
     let mut warnings = Vec::new();
@@ -157,7 +151,12 @@ pub(crate) async fn patch(
             apply(server, call, name, endpoint, &options, body, &mut warnings).await?
         }
         PatchForm::Json | PatchForm::Merge | PatchForm::Strategic => {
-            let edit = |object: &mut Value| edit(resource, form, object, &body.value);
+            // The list of a JSON patch has fields of its own.
+            let duplicates = if form == PatchForm::Json { Vec::new() } else { body.duplicates };
+            let edit = |object: &mut Value| {
+                edit(resource, form, object, &body.value)?;
+                Ok(duplicates.clone())
+            };
             let object =
                 patch_object(server, call, name, endpoint, &options, edit, &mut warnings).await?;
             Changed { object, created: false }
@@ -225,28 +224,30 @@ fn edit(
     })
 }
 
-/// Changes an object with `edit`, again and again until nobody was faster.
+/// Changes an object with `edit`, again and again until nobody was faster. The edit returns the
+/// fields it was given twice.
 pub(crate) async fn patch_object(
     server: &Server,
     call: &Call,
     name: &str,
     endpoint: Endpoint,
     options: &WriteOptions,
-    edit: impl Fn(&mut Value) -> Result<(), Failure>,
+    edit: impl Fn(&mut Value) -> Result<Vec<String>, Failure>,
     warnings: &mut Vec<String>,
-) -> Result<Value, Failure> {
+) -> Result<Left, Failure> {
     let resource = &*call.resource;
     for _ in 0..RACE_TRIES {
         let stored = super::read::find(server, resource, call.namespace(), name)?;
         let old = view::value(resource, &stored)?;
         let mut new = old.clone();
-        edit(&mut new)?;
+        let duplicates = edit(&mut new)?;
         warnings.clear();
         decode::check_kind(resource, &mut new)?;
-        decode::shape(resource, &mut new, Vec::new(), options.validation, warnings)?;
+        decode::shape(resource, &mut new, duplicates, options.validation, warnings)?;
+        warnings.extend(admit::doubts(resource, &new, Some(&old)));
         check_patched(resource, name, &old, &new)?;
         let attempt = Attempt { server, call, name, endpoint, options, track: Track::Update };
-        if let Some(object) = attempt.write(&stored, new).await? {
+        if let Some(object) = attempt.write(&stored, &old, new).await? {
             return Ok(object);
         }
     }
@@ -261,9 +262,18 @@ fn check_patched(resource: &Resource, name: &str, old: &Value, new: &Value) -> R
     }
     let (before, after) =
         (admit::metadata_text(old, "namespace"), admit::metadata_text(new, "namespace"));
-    if before != after && !after.is_empty() {
+    if resource.namespaced && before != after && !after.is_empty() {
         return Err(create::namespace_mismatch(after, before));
     }
+    check_patched_uid(resource, name, old, new)
+}
+
+fn check_patched_uid(
+    resource: &Resource,
+    name: &str,
+    old: &Value,
+    new: &Value,
+) -> Result<(), Failure> {
     let (before, after) = (admit::metadata_text(old, "uid"), admit::metadata_text(new, "uid"));
     if before != after && !after.is_empty() {
         let cause = Cause::invalid("metadata.uid", &after.into(), "field is immutable");
@@ -286,6 +296,7 @@ async fn apply(
     let mut config = body.value;
     check_config(call, name, &config)?;
     decode::shape(resource, &mut config, body.duplicates, options.validation, warnings)?;
+    admit::narrow(resource, endpoint, &mut config);
     let now = clock::seconds(call.now);
     let author = Author { manager: &options.manager, now: call.now };
     let force = options.force.unwrap_or(false);
@@ -295,20 +306,21 @@ async fn apply(
         let stored = server.store.get(&key.resource, &key.namespace, &key.name);
         let live = stored.as_ref().map(|stored| view::value(resource, stored)).transpose()?;
         let Some((stored, live)) = stored.zip(live) else {
+            warnings.extend(admit::doubts(resource, &config, None));
             return apply_new(server, call, name, endpoint, options, &config, &writer).await;
         };
         check_version(resource, name, &stored, &config)?;
-        check_uid(resource, name, &stored, &config)?;
+        check_patched_uid(resource, name, &live, &config)?;
         let mut merged = managed::apply(&resource.node, Some(&live), &config, &writer, force)
             .map_err(|error| apply_failure(&error))?;
         // The version was checked above; the merge must not carry the configuration's.
         let metadata = admit::metadata_mut(&mut merged);
         metadata.insert("resourceVersion".into(), stored.revision.to_string().into());
         let attempt = Attempt { server, call, name, endpoint, options, track: Track::Applied };
-        match attempt.write(&stored, merged).await {
-            Ok(Some(object)) => return Ok(Changed { object, created: false }),
-            Ok(None) => {}
-            Err(failure) => return Err(failure),
+        let doubts = admit::doubts(resource, &merged, Some(&live));
+        if let Some(object) = attempt.write(&stored, &live, merged).await? {
+            warnings.extend(doubts);
+            return Ok(Changed { object, created: false });
         }
     }
     Err(Failure::stale(admit::subject(resource, name)))
@@ -414,14 +426,14 @@ pub(crate) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// `Ok(None)`: somebody else was faster.
+    /// Writes `new` over `old`, which is what `stored` holds. `Ok(None)`: somebody else was faster.
     pub(crate) async fn write(
         &self,
         stored: &Arc<Stored>,
+        old: &Value,
         mut new: Value,
-    ) -> Result<Option<Value>, Failure> {
+    ) -> Result<Option<Left>, Failure> {
         let resource = &*self.call.resource;
-        let old = view::value(resource, stored)?;
         let version = admit::metadata_text(&new, "resourceVersion");
         if !version.is_empty() && version != "0" && version != stored.revision.to_string() {
             return Err(Failure::stale(admit::subject(resource, self.name)));
@@ -429,19 +441,20 @@ impl Attempt<'_> {
         let author = Author { manager: &self.options.manager, now: self.call.now };
         let endpoint = self.endpoint;
         let _turn = self.server.one_definition_at_a_time(resource).await;
-        if !admit::changed_object(resource, endpoint, &old, &mut new, author, self.track)? {
-            return Ok(Some(old));
+        if !admit::changed_object(resource, endpoint, old, &mut new, author, self.track)? {
+            return Ok(Some(Left::Stored(stored.clone())));
         }
         if endpoint == Endpoint::Main {
             self.server.settle(resource, &mut new, self.call.now);
         }
-        self.server.guard_grants(&self.call.user, resource, &new, Some(&old))?;
+        self.server.guard_grants(&self.call.user, resource, &new, Some(old))?;
         if self.options.dry_run {
-            return Ok(Some(new));
+            return Ok(Some(Left::Unstored(new)));
         }
         // The last finalizer of an object that is being deleted takes the object with it.
         let released = stored.meta.deleting && admit::is_released(resource, &new);
-        let body = view::to_stored(resource, new.clone());
+        let last = released.then(|| new.clone());
+        let body = view::to_stored(resource, new);
         let write = Write {
             key: stored.key.clone(),
             expected: Expected::Revision(stored.revision),
@@ -449,8 +462,7 @@ impl Attempt<'_> {
             change: if released { Change::Delete(body) } else { Change::Put(body) },
         };
         match self.server.commit(resource, write).await {
-            Ok(_) if released => Ok(Some(new)),
-            Ok(written) => Ok(Some(view::value(resource, &written)?)),
+            Ok(written) => Ok(Some(last.map_or(Left::Stored(written), Left::Unstored))),
             Err(WriteError::Conflict { .. }) => Ok(None),
             Err(error) => Err(write_failure(resource, self.name, error)),
         }

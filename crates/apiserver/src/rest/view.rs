@@ -2,6 +2,7 @@
 //! one by one or as a list. Objects whose stored text already is the answer are copied, not parsed.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -9,9 +10,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use objects::table;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
-use super::admit;
+use super::{Call, admit};
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape, Syntax};
 use crate::registry::{Origin, Resource};
@@ -45,16 +48,18 @@ pub(crate) fn value(resource: &Resource, stored: &Stored) -> Result<Value, Failu
 }
 
 fn parse(stored: &Stored) -> Result<Value, Failure> {
-    serde_json::from_slice(&stored.body).map_err(|error| {
-        tracing::error!(
-            resource = %stored.key.resource,
-            namespace = %stored.key.namespace,
-            name = %stored.key.name,
-            %error,
-            "stored object is not readable"
-        );
-        Failure::internal(format!("the stored object {:?} is not readable", stored.key.name))
-    })
+    serde_json::from_slice(&stored.body).map_err(|error| unreadable(stored, &error))
+}
+
+fn unreadable(stored: &Stored, error: &serde_json::Error) -> Failure {
+    tracing::error!(
+        resource = %stored.key.resource,
+        namespace = %stored.key.namespace,
+        name = %stored.key.name,
+        %error,
+        "stored object is not readable"
+    );
+    Failure::internal(format!("the stored object {:?} is not readable", stored.key.name))
 }
 
 fn convert(resource: &Resource, object: &mut Value) {
@@ -108,6 +113,14 @@ pub(crate) enum RowObject {
 }
 
 impl RowObject {
+    /// What the caller wants in its rows; who wants no table is not asked.
+    pub(crate) fn of(call: &Call) -> Result<Self, Failure> {
+        match call.answer.shape {
+            Shape::Table(_) => Self::parse(call.query.get("includeObject")),
+            Shape::Whole | Shape::Partial | Shape::PartialList => Ok(Self::Metadata),
+        }
+    }
+
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, Failure> {
         match text {
             None | Some("Metadata") => Ok(Self::Metadata),
@@ -161,8 +174,8 @@ pub(crate) fn object_response(
         Shape::Table(version) => {
             let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
             let meta = ListMeta { revision, ..ListMeta::default() };
-            let rows = [table_row(resource, object, now, row)];
-            Cow::Owned(table(resource, version, &meta, &rows, true))
+            let rows = vec![table_row(resource, object, now, row)];
+            Cow::Owned(table(resource, version, &meta, rows, true))
         }
     };
     Ok(respond(code, &shaped, answer))
@@ -183,6 +196,43 @@ pub(crate) fn stored_response(
     object_response(resource, code, &value(resource, stored)?, answer, now, row)
 }
 
+/// What a write has left of an object.
+#[derive(Debug)]
+pub(crate) enum Left {
+    /// It is stored like this.
+    Stored(Arc<Stored>),
+    /// It is not: the write was a dry run, or took the object with it.
+    Unstored(Value),
+}
+
+impl Left {
+    pub(crate) fn into_value(self, resource: &Resource) -> Result<Value, Failure> {
+        match self {
+            Self::Stored(stored) => value(resource, &stored),
+            Self::Unstored(object) => Ok(object),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Stored(stored) => &stored.key.name,
+            Self::Unstored(object) => admit::metadata_text(object, "name"),
+        }
+    }
+
+    pub(crate) fn response(&self, call: &Call, code: StatusCode) -> Result<Response, Failure> {
+        let (resource, answer, now) = (&*call.resource, call.answer, call.now);
+        match self {
+            Self::Stored(stored) => {
+                stored_response(resource, code, stored, answer, now, RowObject::Metadata)
+            }
+            Self::Unstored(object) => {
+                object_response(resource, code, object, answer, now, RowObject::Metadata)
+            }
+        }
+    }
+}
+
 /// A list in the shape asked for.
 pub(crate) fn list_response(
     resource: &Resource,
@@ -192,71 +242,97 @@ pub(crate) fn list_response(
     now: Timestamp,
     row: RowObject,
 ) -> Result<Response, Failure> {
-    if answer == (Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false }) {
-        return Ok(json_response(StatusCode::OK, list_text(resource, items, meta)?));
+    let text = list_text(resource, items, meta, answer.shape, now, row)?;
+    if answer.syntax == Syntax::Json && !answer.pretty {
+        return Ok(json_response(StatusCode::OK, text));
     }
-    let mut values = Vec::with_capacity(items.len());
-    for stored in items {
-        values.push(value(resource, stored)?);
-    }
-    let list = match answer.shape {
-        Shape::Whole => json!({
-            "kind": resource.list_kind,
-            "apiVersion": resource.api_version,
-            "metadata": meta.to_value(),
-            "items": values,
-        }),
-        Shape::PartialList => json!({
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": meta.to_value(),
-            "items": values.iter().map(partial).collect::<Vec<_>>(),
-        }),
+    // Forms for people: they read short lists.
+    let list = serde_json::from_slice(&text)
+        .map_err(|error| Failure::internal(format!("the list is not readable: {error}")))?;
+    Ok(respond(StatusCode::OK, &list, answer))
+}
+
+/// Written object by object: however long the list, no more than one of them is parsed at a time.
+fn list_text(
+    resource: &Resource,
+    items: &[std::sync::Arc<Stored>],
+    meta: &ListMeta,
+    shape: Shape,
+    now: Timestamp,
+    row: RowObject,
+) -> Result<Bytes, Failure> {
+    let (kind, version, member) = match shape {
+        Shape::Whole => (resource.list_kind.as_str(), resource.api_version.as_str(), "items"),
+        Shape::PartialList => ("PartialObjectMetadataList", META_VERSION, "items"),
+        Shape::Table(version) => ("Table", version, "rows"),
         Shape::Partial => {
             return Err(Failure::not_acceptable(
                 "application/json, application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             ));
         }
-        Shape::Table(version) => {
-            let rows: Vec<Value> =
-                values.iter().map(|one| table_row(resource, one, now, row)).collect();
-            table(resource, version, meta, &rows, true)
-        }
     };
-    Ok(respond(StatusCode::OK, &list, answer))
-}
-
-fn list_text(
-    resource: &Resource,
-    items: &[std::sync::Arc<Stored>],
-    meta: &ListMeta,
-) -> Result<Bytes, Failure> {
-    let head = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
-        Value::from(resource.list_kind.as_str()),
-        Value::from(resource.api_version.as_str()),
-        meta.to_value()
-    );
-    let size: usize = items.iter().map(|stored| stored.body.len() + 1).sum();
-    let mut text = BytesMut::with_capacity(head.len() + size + 2);
+    let (kind, version) = (Value::from(kind), Value::from(version));
+    let mut head =
+        format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{}", meta.to_value());
+    if member == "rows" {
+        head.push_str(",\"columnDefinitions\":");
+        head.push_str(&Value::from(columns(resource)).to_string());
+    }
+    let size: usize = match shape {
+        Shape::Whole => items.iter().map(|stored| stored.body.len() + 1).sum(),
+        _ => items.len().saturating_mul(512),
+    };
+    let mut text = BytesMut::with_capacity(head.len() + size + 16);
     text.put_slice(head.as_bytes());
+    text.put_slice(format!(",\"{member}\":[").as_bytes());
     for (index, stored) in items.iter().enumerate() {
         if index > 0 {
             text.put_u8(b',');
         }
-        text.put_slice(&self::text(resource, stored)?);
+        match shape {
+            Shape::Whole => text.put_slice(&self::text(resource, stored)?),
+            Shape::Table(_) => {
+                let row = table_row(resource, &value(resource, stored)?, now, row);
+                text.put_slice(row.to_string().as_bytes());
+            }
+            Shape::Partial | Shape::PartialList => text.put_slice(&partial_text(stored)?),
+        }
     }
     text.put_slice(b"]}");
     Ok(text.freeze())
 }
 
+const META_VERSION: &str = "meta.k8s.io/v1";
+
 /// Kind, name, labels, owners: nothing of the contents.
 pub(crate) fn partial(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
-    })
+    let mut shown = Map::new();
+    shown.insert("kind".to_owned(), "PartialObjectMetadata".into());
+    shown.insert("apiVersion".to_owned(), META_VERSION.into());
+    let metadata = object.get("metadata").cloned();
+    shown.insert("metadata".to_owned(), metadata.unwrap_or_else(|| json!({})));
+    shown.into()
+}
+
+/// The part of a stored text that all API versions of a type share.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+/// [`partial`] of a stored object, copied out of its text.
+pub(crate) fn partial_text(stored: &Stored) -> Result<Bytes, Failure> {
+    let head: Head<'_> =
+        serde_json::from_slice(&stored.body).map_err(|error| unreadable(stored, &error))?;
+    let metadata = head.metadata.get();
+    let start =
+        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";
+    let mut text = BytesMut::with_capacity(start.len() + metadata.len() + 1);
+    text.put_slice(start.as_bytes());
+    text.put_slice(metadata.as_bytes());
+    text.put_u8(b'}');
+    Ok(text.freeze())
 }
 
 /// A `Table` around rows; watches send the columns only once.
@@ -264,17 +340,17 @@ pub(crate) fn table(
     resource: &Resource,
     version: &str,
     meta: &ListMeta,
-    rows: &[Value],
+    rows: Vec<Value>,
     with_columns: bool,
 ) -> Value {
     let columns = if with_columns { columns(resource) } else { Vec::new() };
-    json!({
-        "kind": "Table",
-        "apiVersion": version,
-        "metadata": meta.to_value(),
-        "columnDefinitions": columns,
-        "rows": rows,
-    })
+    let mut table = Map::new();
+    table.insert("kind".to_owned(), "Table".into());
+    table.insert("apiVersion".to_owned(), version.into());
+    table.insert("metadata".to_owned(), meta.to_value());
+    table.insert("columnDefinitions".to_owned(), columns.into());
+    table.insert("rows".to_owned(), rows.into());
+    table.into()
 }
 
 fn columns(resource: &Resource) -> Vec<Value> {
@@ -298,22 +374,38 @@ pub(crate) fn table_row(
         Origin::BuiltIn(kind) => table::cells(kind, object, now),
         Origin::Custom(custom) => table::custom_cells(&custom.columns, object, now),
     };
+    let mut shown = Map::new();
+    shown.insert("cells".to_owned(), cells.into());
     match row {
-        RowObject::Nothing => json!({"cells": cells}),
-        RowObject::Whole => json!({"cells": cells, "object": object}),
-        RowObject::Metadata => json!({"cells": cells, "object": partial(object)}),
+        RowObject::Nothing => {}
+        RowObject::Whole => {
+            shown.insert("object".to_owned(), object.clone());
+        }
+        RowObject::Metadata => {
+            shown.insert("object".to_owned(), partial(object));
+        }
     }
+    shown.into()
 }
 
-/// Adds `Warning` headers; control characters would break the header.
+/// More text than this is cut: clients refuse answers whose headers are too long.
+const MAX_WARNING_BYTES: usize = 4096;
+const MAX_ONE_WARNING_CHARS: usize = 256;
+
+/// Adds `Warning` headers, each text once; control characters would break the header.
 pub(crate) fn with_warnings(mut response: Response, warnings: &[String]) -> Response {
+    let total: usize = warnings.iter().map(String::len).sum();
+    let longest = if total > MAX_WARNING_BYTES { MAX_ONE_WARNING_CHARS } else { usize::MAX };
+    let mut room = MAX_WARNING_BYTES;
+    let mut sent = std::collections::HashSet::new();
     for warning in warnings {
-        let clean: String = warning
-            .chars()
-            .filter(|c| !c.is_control() && c.is_ascii())
-            .flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] })
-            .collect();
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
+        let text: String = warning.chars().filter(|c| !c.is_control()).take(longest).collect();
+        let Some(left) = room.checked_sub(text.len()) else { break };
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes())
+            && sent.insert(text)
+        {
+            room = left;
             response.headers_mut().append(header::WARNING, value);
         }
     }
@@ -339,4 +431,27 @@ pub(crate) fn deleted_response(
         "details": details,
     });
     respond(StatusCode::OK, &status, answer).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned(warnings: &[String]) -> Vec<String> {
+        let response = with_warnings(Response::new(Body::empty()), warnings);
+        let all = response.headers().get_all(header::WARNING).iter();
+        all.map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn warnings_are_quoted_once_and_keep_within_bounds() {
+        assert_eq!(
+            warned(&["a \"b\" \\ \u{e9}\n".to_owned(), "x".to_owned(), "x".to_owned()]),
+            ["299 - \"a \\\"b\\\" \\\\ \u{e9}\"", "299 - \"x\""]
+        );
+        let many: Vec<String> =
+            (0..100).map(|index| format!("{index}{}", "y".repeat(999))).collect();
+        let sent = warned(&many);
+        assert!(!sent.is_empty() && sent.iter().map(String::len).sum::<usize>() < 6000);
+    }
 }

@@ -13,12 +13,14 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
+use objects::cause::Cause;
 use rand::Rng;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::read::Revision;
+use super::options::invalid_options;
+use super::read::{self, Revision};
 use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
 use super::{Call, admit};
@@ -26,6 +28,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape};
 use crate::registry::Resource;
+use crate::request::Query;
 use crate::server::Server;
 use crate::set_member;
 use crate::store::{Event, EventKind, Stored, Watcher};
@@ -49,27 +52,21 @@ enum Start {
     Snapshot { end_mark: bool },
 }
 
-pub(crate) fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failure> {
+pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failure> {
     let resource = &call.resource;
-    let selection = match &call.path.name {
-        None => Selection::parse(resource, &call.query)?,
-        // A watch on a name is a watch on the collection with that name selected.
-        Some(name) => {
-            let text = format!("fieldSelector=metadata.name%3D{name}");
-            Selection::parse(resource, &crate::request::Query::parse(&text))?
-        }
-    };
+    let selection = Selection::parse(resource, &call.query)?;
     if call.answer.shape == Shape::PartialList {
         return Err(Failure::not_acceptable("application/json"));
     }
-    let start = start(call)?;
+    let start = start(server, call).await?;
     let timeout = timeout(call)?;
     let mut queue = VecDeque::new();
     let lines = Lines {
         resource: resource.clone(),
         answer: call.answer,
-        row: RowObject::parse(call.query.get("includeObject"))?,
+        row: RowObject::of(call)?,
         columns_sent: false,
+        broken: false,
     };
     let mut stream = Stream {
         lines,
@@ -102,8 +99,20 @@ pub(crate) fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failu
     match server.store.watch(&resource.id, call.namespace(), from) {
         Ok(watcher) => stream.watcher = Some(watcher),
         // Inside the stream, with code 200: some clients never recover from an HTTP 410 here.
-        Err(too_old) => queue.push_back(expired_line(&too_old.to_string())),
+        Err(too_old) => {
+            stream.lines.broken = true;
+            queue.push_back(expired_line(&too_old.to_string()));
+        }
     }
+    // The type may have gone between the look-up and the subscription to such news.
+    if !stream.is_served() {
+        return Err(Failure::no_such_path());
+    }
+    Ok(response(stream, queue))
+}
+
+/// The stream as a body without a length, after the lines that come first.
+fn response(stream: Stream, queue: VecDeque<Bytes>) -> Response {
     let body = Body::from_stream(futures::stream::unfold(
         (stream, queue),
         |(mut stream, mut queue)| async move {
@@ -119,33 +128,49 @@ pub(crate) fn watch(server: &Arc<Server>, call: &Call) -> Result<Response, Failu
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    Ok(response)
+    response
 }
 
-fn start(call: &Call) -> Result<Start, Failure> {
+async fn start(server: &Server, call: &Call) -> Result<Start, Failure> {
     let query = &call.query;
     let revision = Revision::parse(query.get("resourceVersion"))?;
-    let initial = query.get("sendInitialEvents");
-    match (initial, query.get("resourceVersionMatch")) {
-        (None, None) => {}
-        (None, Some(_)) => {
-            return Err(Failure::unprocessable(
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ));
-        }
-        (Some(_), Some("NotOlderThan")) => {}
-        (Some(_), _) => {
-            return Err(Failure::unprocessable(
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
-        }
-    }
+    let initial = query.choice("sendInitialEvents");
+    check_match(query, initial.is_some())?;
     Ok(match (initial, revision) {
-        (Some("true" | "1"), _) => Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") },
+        (Some(true), revision) => {
+            if let Revision::At(revision) = revision {
+                // What is there must not be older than what the client has seen elsewhere.
+                read::reach(server, revision).await?;
+            }
+            Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") }
+        }
         (_, Revision::At(revision)) => Start::After(revision),
-        (Some(_), Revision::Newest | Revision::Any) => Start::Now,
+        (Some(false), Revision::Newest | Revision::Any) => Start::Now,
         (None, Revision::Newest | Revision::Any) => Start::Snapshot { end_mark: false },
     })
+}
+
+/// Which combinations of `sendInitialEvents` and `resourceVersionMatch` make sense for a watch.
+/// Refusing the others matters: clients fall back to a list, where silence would make them wait.
+fn check_match(query: &Query, initial: bool) -> Result<(), Failure> {
+    let field = "resourceVersionMatch";
+    let wanted = query.get(field);
+    let mut causes = Vec::new();
+    if initial && wanted != Some("NotOlderThan") {
+        let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden(field, text));
+    }
+    if let Some(wanted) = wanted {
+        if !initial {
+            let text =
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden(field, text));
+        }
+        if wanted != "NotOlderThan" {
+            causes.push(Cause::not_supported(field, &wanted.into(), &["NotOlderThan"]));
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(invalid_options("ListOptions", &causes)) }
 }
 
 fn timeout(call: &Call) -> Result<Duration, Failure> {
@@ -192,6 +217,9 @@ struct Stream {
 impl Stream {
     /// The next piece of the body; `None` ends it. Cancel-safe: state changes only between awaits.
     async fn next(&mut self) -> Option<Bytes> {
+        if self.stop.is_cancelled() || self.lines.broken {
+            return None;
+        }
         if let Some(chunk) = self.initial_chunk() {
             return Some(chunk);
         }
@@ -218,6 +246,7 @@ impl Stream {
                     if changed.is_err() || !self.is_served() {
                         return None;
                     }
+                    self.follow_type();
                 }
                 () = tokio::time::sleep_until(wake) => {
                     if Instant::now() >= self.ends_at {
@@ -231,6 +260,15 @@ impl Stream {
         }
     }
 
+    /// Objects written since a definition changed are stored as the new one says.
+    fn follow_type(&mut self) {
+        let now = &self.lines.resource;
+        let registry = self.server.registry();
+        if let Some(next) = registry.resource(&now.group, &now.version, &now.plural) {
+            self.lines.resource = next.clone();
+        }
+    }
+
     fn is_served(&self) -> bool {
         let resource = &self.lines.resource;
         let registry = self.server.registry();
@@ -241,6 +279,7 @@ impl Stream {
         let now = clock::now();
         let mut chunk = BytesMut::new();
         while chunk.len() < CHUNK_BYTES
+            && !self.lines.broken
             && let Some(stored) = self.initial.pop_front()
         {
             chunk.put_slice(&self.lines.object("ADDED", &stored, now));
@@ -269,27 +308,35 @@ impl Stream {
     }
 
     fn encode(&mut self, events: &[Arc<Event>]) -> Bytes {
-        let now = clock::now();
-        let mut chunk = BytesMut::new();
-        for event in events {
-            if let Some(line) = self.event(event, now) {
-                chunk.put_slice(&line);
-            }
+        if self.gone.has_changed().unwrap_or(false) {
+            self.follow_type();
         }
-        chunk.freeze()
+        let now = clock::now();
+        let mut lines = Vec::with_capacity(events.len());
+        for event in events {
+            if self.lines.broken {
+                break;
+            }
+            lines.extend(self.event(event, now));
+        }
+        // One line, the usual case, is shared with the other watchers; several leave as one piece.
+        match lines.len() {
+            0 | 1 => lines.pop().unwrap_or_default(),
+            _ => lines.concat().into(),
+        }
     }
 
     /// What this watcher sees of a change: an object may come into or go out of its selection.
     fn event(&mut self, event: &Event, now: Timestamp) -> Option<Bytes> {
-        let resource = self.lines.resource.clone();
         if self.selection.is_everything() {
             return Some(self.lines.event(event, now));
         }
-        let matches = |stored: &Stored| self.selection.matches(&resource, stored);
+        let matches = |stored: &Stored| self.selection.matches(&self.lines.resource, stored);
         let before = event.previous.as_ref().is_some_and(|previous| matches(previous));
         let after = event.kind == EventKind::Put && matches(&event.object);
         match (before, after) {
             (false, false) => None,
+            (false, true) if event.is_creation() => Some(self.lines.event(event, now)),
             (false, true) => Some(self.lines.object("ADDED", &event.object, now)),
             (true, true) => Some(self.lines.event(event, now)),
             (true, false) if event.kind == EventKind::Delete => Some(self.lines.event(event, now)),
@@ -307,6 +354,8 @@ struct Lines {
     answer: Answer,
     row: RowObject,
     columns_sent: bool,
+    /// The stream has told of an error and must end.
+    broken: bool,
 }
 
 impl Lines {
@@ -326,16 +375,19 @@ impl Lines {
     }
 
     fn object(&mut self, kind: &str, stored: &Stored, now: Timestamp) -> Bytes {
-        if self.answer.shape == Shape::Whole {
-            return match view::text(&self.resource, stored) {
-                Ok(text) => raw_line(kind, &text),
-                Err(failure) => line("ERROR", &failure.to_value()),
-            };
-        }
-        match view::value(&self.resource, stored) {
-            Ok(object) => self.shaped(kind, &object, now),
-            Err(failure) => line("ERROR", &failure.to_value()),
-        }
+        let shown = match self.answer.shape {
+            Shape::Whole => view::text(&self.resource, stored).map(|text| raw_line(kind, &text)),
+            Shape::Partial => view::partial_text(stored).map(|text| raw_line(kind, &text)),
+            Shape::Table(_) | Shape::PartialList => {
+                view::value(&self.resource, stored).map(|object| self.shaped(kind, &object, now))
+            }
+        };
+        shown.unwrap_or_else(|failure| self.give_up(&failure))
+    }
+
+    fn give_up(&mut self, failure: &Failure) -> Bytes {
+        self.broken = true;
+        line("ERROR", &failure.to_value())
     }
 
     /// The last matching state of an object that left the selection, at the revision it left.
@@ -346,7 +398,7 @@ impl Lines {
                     .insert("resourceVersion".into(), revision.to_string().into());
                 self.shaped("DELETED", &object, now)
             }
-            Err(failure) => line("ERROR", &failure.to_value()),
+            Err(failure) => self.give_up(&failure),
         }
     }
 
@@ -356,10 +408,10 @@ impl Lines {
             Shape::Partial => line(kind, &view::partial(object)),
             Shape::Table(version) => {
                 let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
-                let rows = [view::table_row(&self.resource, object, now, self.row)];
+                let rows = vec![view::table_row(&self.resource, object, now, self.row)];
                 let meta = ListMeta { revision, ..ListMeta::default() };
                 let first = !std::mem::replace(&mut self.columns_sent, true);
-                line(kind, &view::table(&self.resource, version, &meta, &rows, first))
+                line(kind, &view::table(&self.resource, version, &meta, rows, first))
             }
         }
     }

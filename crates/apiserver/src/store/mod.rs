@@ -223,6 +223,13 @@ impl Store {
         self.shared.read().get(resource, namespace, name).cloned()
     }
 
+    /// [`Self::get`] as a list of one or none, with the revision at which that was so.
+    pub fn list_one(&self, resource: &str, namespace: &str, name: &str) -> Snapshot {
+        let state = self.shared.read();
+        let items = state.get(resource, namespace, name).cloned().into_iter().collect();
+        Snapshot { revision: state.revision(), items }
+    }
+
     /// All objects of a resource, or those of a namespace, by namespace and name.
     pub fn list(&self, resource: &str, namespace: Option<&str>) -> Snapshot {
         self.shared.read().list(resource, namespace)

@@ -1,9 +1,11 @@
-//! Definitions that are being deleted: their objects go first.
+//! Definitions that are being deleted: their objects go first. Definitions that could not have
+//! their names: they get them when the others are gone.
 
 use serde_json::Value;
 
+use super::garbage;
 use crate::clock;
-use crate::definitions::ID;
+use crate::definitions::{self, ID};
 use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::registry::resource_id;
@@ -39,11 +41,40 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     if server.store.count(&id) > 0 {
         return Ok(Done::Unchanged);
     }
+    if garbage::all_dangling(server).await? == Done::Overtaken {
+        return Ok(Done::Overtaken);
+    }
+    let now = clock::now();
+    let told = internal::change(server, resource, Endpoint::Status, &definition, |object| {
+        definitions::emptied(object, now);
+    })
+    .await?;
+    if told == Done::Overtaken {
+        return Ok(Done::Overtaken);
+    }
+    let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
     internal::change(server, resource, Endpoint::Main, &definition, |object| {
         let list = admit::metadata_mut(object).get_mut("finalizers");
         if let Some(list) = list.and_then(Value::as_array_mut) {
             list.retain(|one| one != DEFINITION_FINALIZER);
         }
+    })
+    .await
+}
+
+/// Gives a definition the names that have become free.
+pub(super) async fn claim_names(server: &Server, name: &str) -> Result<Done, Failure> {
+    let registry = server.registry();
+    let Some(resource) =
+        registry.resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    else {
+        return Ok(Done::Unchanged);
+    };
+    let _turn = server.one_definition_at_a_time(resource).await;
+    let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
+    let now = clock::now();
+    internal::change(server, resource, Endpoint::Status, &definition, |object| {
+        server.settle(resource, object, now);
     })
     .await
 }

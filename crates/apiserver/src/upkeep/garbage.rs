@@ -1,8 +1,10 @@
 //! Owner references: dependents go when their owners are gone, and owners wait for dependents or
 //! let go of them when their deletion says so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 
 use crate::clock;
@@ -16,11 +18,16 @@ use crate::rest::view;
 use crate::server::Server;
 use crate::store::{Key, Stored};
 
+/// Dependents handled at once: enough to share commits.
+const PARALLEL: usize = 64;
+/// Objects looked at in search of a ring; larger rings wait for ever.
+const RING_LIMIT: usize = 10_000;
+
 /// What is known of one owner an object names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Exists,
-    /// It exists and waits for its blocking dependents to go.
+    /// It exists and wants its dependents to go first.
     Waiting,
     Absent,
     /// Its type is not served, or it can never own this object: do not touch anything.
@@ -34,7 +41,7 @@ enum Verdict {
     Collect,
     /// Its owner waits for it: it goes, and its own dependents first.
     CollectForeground,
-    /// Some owners are gone: only their references are removed.
+    /// Some owners are gone or on their way: only the references to them are removed.
     DropDangling,
 }
 
@@ -46,8 +53,8 @@ fn judge(owners: &[Owner]) -> Verdict {
     match (any(Owner::Exists), any(Owner::Waiting), any(Owner::Absent)) {
         (false, false, _) => Verdict::Collect,
         (false, true, _) => Verdict::CollectForeground,
-        (true, _, true) => Verdict::DropDangling,
-        (true, _, false) => Verdict::Keep,
+        (true, true, _) | (true, _, true) => Verdict::DropDangling,
+        (true, false, false) => Verdict::Keep,
     }
 }
 
@@ -65,12 +72,16 @@ pub(super) async fn dependent(server: &Server, key: &Key) -> Result<Done, Failur
             return internal::change(server, &resource, Endpoint::Main, &stored, |object| {
                 let list = admit::metadata_mut(object).get_mut("ownerReferences");
                 if let Some(list) = list.and_then(Value::as_array_mut) {
-                    list.retain(|_| states.next() != Some(&Owner::Absent));
+                    list.retain(|_| !matches!(states.next(), Some(Owner::Absent | Owner::Waiting)));
                 }
             })
             .await;
         }
         Verdict::Collect => own_policy(&object),
+        // Without dependents of its own there is nothing to wait for.
+        Verdict::CollectForeground if server.store.dependents(&stored.meta.uid).is_empty() => {
+            own_policy(&object)
+        }
         Verdict::CollectForeground => Propagation::Foreground,
     };
     if stored.meta.deleting && stored.meta.finalizers {
@@ -89,6 +100,26 @@ pub(super) async fn dependent(server: &Server, key: &Key) -> Result<Done, Failur
         Err(failure) if failure.code() == http::StatusCode::CONFLICT => Ok(Done::Overtaken),
         Err(failure) => Err(failure),
     }
+}
+
+/// Collects what has lost an owner. Needed before a type goes: nobody can say afterwards whether an
+/// owner of that type exists.
+pub(super) async fn all_dangling(server: &Server) -> Result<Done, Failure> {
+    let mut dangling = Vec::new();
+    for resource in server.store.resources() {
+        let items = server.store.list(&resource, None).items;
+        dangling.extend(
+            items
+                .into_iter()
+                .filter(|one| one.meta.owners.iter().any(|uid| server.store.by_uid(uid).is_none())),
+        );
+    }
+    let done: Vec<Done> = futures::stream::iter(dangling)
+        .map(|one| async move { dependent(server, &one.key).await })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await?;
+    Ok(if done.contains(&Done::Overtaken) { Done::Overtaken } else { Done::Unchanged })
 }
 
 /// An object collected in the background keeps what its finalizers ask for.
@@ -147,12 +178,14 @@ fn owner_state(
     if !same {
         return Owner::Absent;
     }
-    let blocks = reference.get("blockOwnerDeletion").and_then(Value::as_bool).unwrap_or(false);
-    let waiting = owner.meta.deleting
-        && owner.meta.finalizers
-        && blocks
-        && owner.value().is_ok_and(|object| has_finalizer(&object, FOREGROUND));
-    if waiting { Owner::Waiting } else { Owner::Exists }
+    if is_waiting(&owner) { Owner::Waiting } else { Owner::Exists }
+}
+
+/// Is it being deleted in the foreground?
+fn is_waiting(stored: &Stored) -> bool {
+    stored.meta.deleting
+        && stored.meta.finalizers
+        && stored.value().is_ok_and(|object| has_finalizer(&object, FOREGROUND))
 }
 
 /// Looks at an object that is being deleted and may wait for its dependents.
@@ -175,23 +208,29 @@ async fn orphan_dependents(
     resource: &Resource,
     stored: &Arc<Stored>,
 ) -> Result<Done, Failure> {
-    for dependent in server.store.dependents(&stored.meta.uid) {
-        let registry = server.registry();
-        let Some(kind) = registry.by_id(&dependent.key.resource) else { continue };
-        let freed = internal::change(server, kind, Endpoint::Main, &dependent, |object| {
-            let list = admit::metadata_mut(object).get_mut("ownerReferences");
-            if let Some(list) = list.and_then(Value::as_array_mut) {
-                list.retain(|one| {
-                    one.get("uid").and_then(Value::as_str) != Some(&*stored.meta.uid)
-                });
-            }
-        })
+    let uid = &*stored.meta.uid;
+    let freed: Vec<Done> = futures::stream::iter(server.store.dependents(uid))
+        .map(|dependent| async move { free(server, &dependent, uid).await })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
         .await?;
-        if freed == Done::Overtaken {
-            return Ok(Done::Overtaken);
-        }
+    if freed.contains(&Done::Overtaken) {
+        return Ok(Done::Overtaken);
     }
     release(server, resource, stored, ORPHAN).await
+}
+
+/// Removes the reference to one owner.
+async fn free(server: &Server, dependent: &Arc<Stored>, owner: &str) -> Result<Done, Failure> {
+    let registry = server.registry();
+    let Some(kind) = registry.by_id(&dependent.key.resource) else { return Ok(Done::Unchanged) };
+    internal::change(server, kind, Endpoint::Main, dependent, |object| {
+        let list = admit::metadata_mut(object).get_mut("ownerReferences");
+        if let Some(list) = list.and_then(Value::as_array_mut) {
+            list.retain(|one| one.get("uid").and_then(Value::as_str) != Some(owner));
+        }
+    })
+    .await
 }
 
 async fn wait_for_dependents(
@@ -199,19 +238,41 @@ async fn wait_for_dependents(
     resource: &Resource,
     stored: &Arc<Stored>,
 ) -> Result<Done, Failure> {
-    for one in blocking(server, stored) {
-        if !one.meta.deleting {
-            dependent(server, &one.key).await?;
-        }
+    let staying = server.store.dependents(&stored.meta.uid);
+    let staying = staying.into_iter().filter(|one| !one.meta.deleting);
+    let done: Vec<Done> = futures::stream::iter(staying)
+        .map(|one| async move { dependent(server, &one.key).await })
+        .buffer_unordered(PARALLEL)
+        .try_collect()
+        .await?;
+    if done.contains(&Done::Overtaken) {
+        return Ok(Done::Overtaken);
     }
     // Those without finalizers are gone by now; the others will be heard of when they go.
-    if !blocking(server, stored).is_empty() {
+    let uid = &*stored.meta.uid;
+    if blocking(server, stored).iter().any(|one| !waits_for(server, one, uid)) {
         return Ok(Done::Unchanged);
     }
     release(server, resource, stored, FOREGROUND).await
 }
 
-/// The dependents an owner waits for. Others follow when it is gone.
+/// Does `from` itself wait for the object `target`, perhaps over others? In such a ring somebody
+/// has to go first.
+fn waits_for(server: &Server, from: &Arc<Stored>, target: &str) -> bool {
+    let mut seen: HashSet<Box<str>> = HashSet::new();
+    let mut next = vec![from.clone()];
+    while let Some(one) = next.pop() {
+        if *one.meta.uid == *target {
+            return true;
+        }
+        if seen.len() < RING_LIMIT && is_waiting(&one) && seen.insert(one.meta.uid.clone()) {
+            next.extend(blocking(server, &one));
+        }
+    }
+    false
+}
+
+/// The dependents an owner waits for.
 fn blocking(server: &Server, owner: &Stored) -> Vec<Arc<Stored>> {
     let blocks = |reference: &Value| {
         reference.get("uid").and_then(Value::as_str) == Some(&*owner.meta.uid)
@@ -253,7 +314,8 @@ mod tests {
             (&[Unknown, Absent], Verdict::Keep),
             (&[Waiting], Verdict::CollectForeground),
             (&[Waiting, Absent], Verdict::CollectForeground),
-            (&[Waiting, Exists], Verdict::Keep),
+            (&[Waiting, Exists], Verdict::DropDangling),
+            (&[Waiting, Exists, Absent], Verdict::DropDangling),
         ] {
             assert_eq!(judge(owners), verdict, "{owners:?}");
         }

@@ -41,18 +41,22 @@ enum Work {
     Account(Arc<str>),
     /// Are all objects of the definition gone, if it is going?
     Definition(Arc<str>),
+    /// Are the names free now that the definition could not have?
+    Names(Arc<str>),
     Roles,
     ExpireEvents,
 }
 
 /// Runs until the server stops.
 pub(crate) async fn run(server: Arc<Server>) {
+    // The feed first: what is written while everything is looked at is in one of the two.
+    let mut feed = server.store.watch_all(server.store.revision()).ok();
     let mut queue: HashSet<Work> = everything(&server);
     let mut later: HashMap<Work, Instant> = HashMap::new();
-    let mut feed = server.store.watch_all(server.store.revision()).ok();
     let mut next_full = Instant::now() + LOOK_AT_EVERYTHING_EVERY;
     let mut next_expiry = Instant::now() + EXPIRE_EVENTS_EVERY;
     let mut types = server.registry_changes();
+    let mut roles = server.role_changes();
     loop {
         let batch: Vec<Work> = queue.drain().collect();
         for work in work_all(&server, batch).await {
@@ -76,6 +80,14 @@ pub(crate) async fn run(server: Arc<Server>) {
                     return;
                 }
                 queue.extend(dependents(&server));
+                queue.extend(nameless(&server));
+            }
+            // Not the store's feed: that speaks before the access rules have followed.
+            changed = roles.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                queue.insert(Work::Roles);
             }
             () = tokio::time::sleep_until(wake) => {}
         }
@@ -133,6 +145,7 @@ async fn perform(server: &Server, work: &Work) -> Result<Done, Failure> {
         Work::Namespace(name) => namespaces::empty(server, name).await,
         Work::Account(name) => namespaces::account(server, name).await,
         Work::Definition(name) => definitions::empty(server, name).await,
+        Work::Names(name) => definitions::claim_names(server, name).await,
         Work::Roles => roles::aggregate(server).await,
         Work::ExpireEvents => events::expire(server).await,
     }
@@ -154,9 +167,14 @@ fn everything(server: &Server) -> HashSet<Work> {
             all.insert(Work::Definition(definition.key.name.clone()));
         }
     }
+    all.extend(nameless(server));
     all.insert(Work::Roles);
     all.insert(Work::ExpireEvents);
     all
+}
+
+fn nameless(server: &Server) -> impl Iterator<Item = Work> {
+    server.definitions_without_names().into_iter().map(|name| Work::Names(name.into()))
 }
 
 fn dependents(server: &Server) -> HashSet<Work> {
@@ -211,9 +229,6 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
         }
         (crate::definitions::ID, EventKind::Put) if object.meta.deleting => {
             queue.insert(Work::Definition(key.name.clone()));
-        }
-        ("rbac.authorization.k8s.io/clusterroles", _) => {
-            queue.insert(Work::Roles);
         }
         _ => {}
     }

@@ -1,5 +1,6 @@
 //! Namespaces: emptied before they go, and never without a service account while they stay.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -104,11 +105,45 @@ fn report(object: &mut Value, left: &[Arc<Stored>], now: Timestamp) {
             kinds.push(text);
         }
     }
-    let message = format!("Some resources are remaining: {}", kinds.join(", "));
-    let held = left.iter().filter(|one| one.meta.finalizers).count();
-    let finalizers = format!("{held} remaining objects have finalizers");
-    set(object, "NamespaceContentRemaining", "True", "SomeResourcesRemain", &message, now);
-    set(object, "NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers, now);
+    let remaining = format!("Some resources are remaining: {}", kinds.join(", "));
+    let held = finalizers(left);
+    let (holds, why, holders) = if held.is_empty() {
+        ("False", "ContentHasNoFinalizers", "No remaining object has a finalizer".to_owned())
+    } else {
+        ("True", "SomeFinalizersRemain", format!("Some finalizers are remaining: {held}"))
+    };
+    // Everything is known and nothing is parsed here, so these two cannot fail.
+    let known = "All resource types are known";
+    for (kind, status, reason, message) in [
+        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", known),
+        ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", known),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "Everything was deleted; some of it may wait for finalizers",
+        ),
+        ("NamespaceContentRemaining", "True", "SomeResourcesRemain", &remaining),
+        ("NamespaceFinalizersRemaining", holds, why, &holders),
+    ] {
+        set(object, kind, status, reason, message, now);
+    }
+}
+
+/// Which finalizers hold how many objects.
+fn finalizers(left: &[Arc<Stored>]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for object in left.iter().filter(|one| one.meta.finalizers).filter_map(|one| one.value().ok()) {
+        let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        for name in list.into_iter().flatten().filter_map(Value::as_str) {
+            *counts.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    let texts: Vec<String> = counts
+        .iter()
+        .map(|(name, count)| format!("{name} in {count} resource instances"))
+        .collect();
+    texts.join(", ")
 }
 
 fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: Timestamp) {

@@ -16,7 +16,7 @@ use crate::path::Path;
 pub use definition::{Column, Definition, Scale, Scope, Version};
 
 /// Approval that definitions in the groups of Kubernetes itself must carry.
-const APPROVAL: &str = "api-approved.kubernetes.io";
+pub const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// Fills in what the author may leave out. Idempotent.
 pub fn default(crd: &mut Value) {
@@ -86,12 +86,16 @@ fn text<'a>(members: &'a Map<String, Value>, name: &str) -> &'a str {
     members.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Whether a group belongs to Kubernetes itself.
+pub fn is_protected(group: &str) -> bool {
+    ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    })
+}
+
 fn approval(crd: &Value, spec: &Map<String, Value>, causes: &mut Vec<Cause>) {
     let group = text(spec, "group");
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    });
-    if !protected {
+    if !is_protected(group) {
         return;
     }
     let field = format!("metadata.annotations[{APPROVAL}]");

@@ -28,6 +28,16 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 pub(super) fn config_map_defaults(obj: &mut Value) {
     canonical_base64(obj, "binaryData");
+    drop_empty(obj, &["data", "binaryData"]);
+}
+
+/// An empty map is an absent one.
+fn drop_empty(obj: &mut Value, names: &[&str]) {
+    for name in names {
+        if members(obj, name).next().is_none() {
+            remove(obj, name);
+        }
+    }
 }
 
 /// Folds `stringData`, which is never stored, into `data`.
@@ -42,6 +52,7 @@ pub(super) fn secret_defaults(obj: &mut Value) {
         }
     }
     canonical_base64(obj, "data");
+    drop_empty(obj, &["data"]);
     set_default(obj, "type", "Opaque");
 }
 

@@ -36,7 +36,8 @@ use crate::quantity::Quantity;
 
 pub use registry::all;
 pub use review::{TOKEN_MIN_SECONDS, validate_token_request};
-pub(crate) use selector::{labels_text, selector_text};
+pub(crate) use selector::labels_text;
+pub use selector::selector_text;
 pub use separate::{StatusEndpoint, content_changed, reset_custom, reset_for_status};
 
 /// What a PUT does.

@@ -28,7 +28,7 @@ pub(crate) fn labels_text(obj: &Value, path: &str) -> String {
 }
 
 /// The selector at `path` as it is written in queries.
-pub(crate) fn selector_text(obj: &Value, path: &str) -> String {
+pub fn selector_text(obj: &Value, path: &str) -> String {
     let mut terms: Vec<String> = Vec::new();
     let equal = labels_text(obj, &format!("{path}.matchLabels"));
     if !equal.is_empty() {

@@ -57,7 +57,7 @@ fn static_and_account_tokens_name_their_users() {
 fn a_certificate_gives_name_and_all_organizations_and_beats_a_bad_token() {
     let (der, now) = certificate("grace", &["ops", "dev", "qa"]);
     for header in [None, Some("Bearer nope")] {
-        let user = authenticator().authenticate(Some(&der), header, now).unwrap();
+        let user = authenticator().authenticate(Some(Ok(&der)), header, now).unwrap();
         assert_eq!(user.name, "grace");
         assert_eq!(user.groups, ["ops", "dev", "qa", "system:authenticated"]);
         assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
@@ -68,8 +68,8 @@ fn a_certificate_gives_name_and_all_organizations_and_beats_a_bad_token() {
 fn an_expired_certificate_on_an_old_connection_is_refused_but_a_good_token_counts() {
     let (der, now) = certificate("grace", &[]);
     let later = now + jiff::SignedDuration::from_hours(2);
-    assert!(authenticator().authenticate(Some(&der), None, later).is_err());
-    let user = authenticator().authenticate(Some(&der), Some("Bearer s3cret"), later).unwrap();
+    assert!(authenticator().authenticate(Some(Ok(&der)), None, later).is_err());
+    let user = authenticator().authenticate(Some(Ok(&der)), Some("Bearer s3cret"), later).unwrap();
     assert_eq!(user.name, "ada");
 }
 
@@ -85,7 +85,7 @@ fn a_token_review_answers_the_audiences_both_sides_know() {
 proptest! {
     #[test]
     fn noise_never_panics(der in prop::collection::vec(any::<u8>(), 0..64), header in "\\PC{0,40}") {
-        let _ = authenticator().authenticate(Some(&der), Some(&header), at(1));
-        prop_assert!(authenticator().authenticate(Some(&der), None, at(1)).is_err());
+        let _ = authenticator().authenticate(Some(Ok(&der)), Some(&header), at(1));
+        prop_assert!(authenticator().authenticate(Some(Ok(&der)), None, at(1)).is_err());
     }
 }

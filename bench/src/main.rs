@@ -1,0 +1,41 @@
+//! Measurements, printed as tables. Run by `cargo xtask bench`, which builds for release.
+
+#![expect(clippy::print_stdout, reason = "figures are what this prints")]
+
+mod apiserver;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "bench", about = "Measurements beside a peer")]
+enum Arguments {
+    /// The embedded API server.
+    Apiserver {
+        /// Measure this server too, and compare with it instead of the known figures.
+        #[arg(long, requires = "token", requires = "ca")]
+        peer: Option<String>,
+        /// Bearer token of a user who may do everything there.
+        #[arg(long)]
+        token: Option<String>,
+        /// File with the certificate authority of the peer.
+        #[arg(long)]
+        ca: Option<PathBuf>,
+        /// Process ids of the peer, to see its memory.
+        #[arg(long)]
+        peer_pid: Vec<u32>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let Arguments::Apiserver { peer, token, ca, peer_pid } = Arguments::parse();
+    let peer = match (peer, token, ca) {
+        (Some(url), Some(token), Some(ca)) => {
+            Some(apiserver::Peer { url, token, ca, processes: peer_pid })
+        }
+        _ => None,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(apiserver::run(peer))
+}

@@ -1,0 +1,167 @@
+//! Who may do what, and what is written down about it.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Lets a user do what a role of the world's namespace says.
+async fn grant(world: &World, user: &str, kind: &str, role: &str) {
+    let path = format!("{RBAC}/namespaces/{}/rolebindings", world.name);
+    let binding = json!({"metadata": {"generateName": "b-"},
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role},
+        "subjects": [{"kind": "User", "name": user}]});
+    world.post(&path, &binding).await.is(201);
+}
+
+async fn role(world: &World, name: &str, rules: &Value) {
+    let path = format!("{RBAC}/namespaces/{}/roles", world.name);
+    world.post(&path, &json!({"metadata": {"name": name}, "rules": rules})).await.is(201);
+}
+
+#[tokio::test]
+async fn a_refusal_says_who_cannot_do_what_and_comes_before_not_found() {
+    let world = World::new().await;
+    let ada = world.as_user("ada", &[]);
+    let maps = world.core("configmaps");
+    let text = ada.get(&format!("{maps}/missing")).await.refused(403);
+    assert_eq!(
+        text,
+        format!(
+            "configmaps \"missing\" is forbidden: User \"ada\" cannot get resource \"configmaps\" \
+             in API group \"\" in the namespace \"{}\"",
+            world.name
+        )
+    );
+    assert!(ada.get("/apis/nowhere.io/v1/things").await.refused(403).contains("cannot list"));
+    assert!(ada.get("/metrics").await.refused(403).contains("cannot get path \"/metrics\""));
+    for path in ["/api", "/apis", "/api/v1", "/openapi/v3", "/version", "/healthz"] {
+        assert_eq!(ada.get(path).await.code, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_in_a_rule_allows_lists_that_are_pinned_to_it() {
+    let world = World::new().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["x"],
+        "verbs": ["get", "list", "watch", "create", "deletecollection"]}]);
+    role(&world, "one", &rules).await;
+    grant(&world, "ada", "Role", "one").await;
+    let ada = world.as_user("ada", &[]);
+    let maps = world.core("configmaps");
+    for (path, code) in [
+        ("/x", 404),
+        ("/y", 403),
+        ("", 403),
+        ("?fieldSelector=metadata.name%3Dx", 200),
+        ("?fieldSelector=metadata.name%3Dy", 403),
+    ] {
+        assert_eq!(ada.get(&format!("{maps}{path}")).await.code, code, "{path}");
+    }
+    ada.post(&maps, &json!({"metadata": {"name": "x"}})).await.is(403);
+    let pinned = format!("{maps}?fieldSelector=metadata.name%3Dx");
+    ada.send(Method::DELETE, &pinned, None).await.is(200);
+}
+
+#[tokio::test]
+async fn nobody_hands_out_rights_they_do_not_have() {
+    let world = World::new().await;
+    let own = json!([{"apiGroups": [GROUP], "resources": ["roles", "rolebindings"],
+        "verbs": ["create", "update"]}]);
+    role(&world, "clerk", &own).await;
+    grant(&world, "ada", "Role", "clerk").await;
+    let ada = world.as_user("ada", &[]);
+    let roles = format!("{RBAC}/namespaces/{}/roles", world.name);
+    let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let more = json!({"metadata": {"name": "more"}, "rules": secrets});
+    let text = ada.post(&roles, &more).await.refused(403);
+    assert!(text.contains("attempting to grant RBAC permissions not currently held"), "{text}");
+    let binding = |role: &str| {
+        json!({"metadata": {"name": "up"},
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": "ada"}]})
+    };
+    let bindings = format!("{RBAC}/namespaces/{}/rolebindings", world.name);
+    ada.post(&bindings, &binding("cluster-admin")).await.refused(403);
+    role(
+        &world,
+        "binder",
+        &json!([{"apiGroups": [GROUP], "resources": ["clusterroles"],
+        "resourceNames": ["view"], "verbs": ["bind"]}]),
+    )
+    .await;
+    grant(&world, "ada", "Role", "binder").await;
+    ada.post(&bindings, &binding("view")).await.is(201);
+}
+
+#[tokio::test]
+async fn aggregated_roles_follow_every_change_of_what_they_select() {
+    let world = World::new().await;
+    let place = format!("{RBAC}/clusterroles/part");
+    let has = |reply: &Reply| {
+        let rules = reply.body["rules"].as_array().into_iter().flatten();
+        rules.into_iter().any(|rule| rule["apiGroups"] == json!(["part.io"]))
+    };
+    let part = json!({"metadata": {"name": "part",
+        "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        "rules": [{"apiGroups": ["part.io"], "resources": ["x"], "verbs": ["get"]}]});
+    // Many times: the change and the look at it are two tasks.
+    for _ in 0..20 {
+        world.post(&format!("{RBAC}/clusterroles"), &part).await.is(201);
+        for role in ["view", "edit", "admin"] {
+            world.until(&format!("{RBAC}/clusterroles/{role}"), has).await;
+        }
+        world.delete(&place).await.is(200);
+        for role in ["view", "edit", "admin"] {
+            world.until(&format!("{RBAC}/clusterroles/{role}"), |reply| !has(reply)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_says_who_wrote_what_and_never_the_contents() {
+    let world = World::new().await;
+    grant(&world, "ada", "ClusterRole", "edit").await;
+    let ada = world.as_user("ada", &["makers"]);
+    let secrets = world.core("secrets");
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hush-hush"}});
+    ada.post(&secrets, &secret).await.is(201);
+    let generated = json!({"metadata": {"generateName": "g-"}, "stringData": {"p": "hush-hush"}});
+    let generated = ada.post(&secrets, &generated).await.is(201);
+    ada.send(Method::DELETE, &format!("{secrets}/s"), None).await.is(200);
+    ada.get(&secrets).await.is(200);
+    world.impersonate(&[("impersonate-user", "zed")], &world.core("configmaps")).await.is(403);
+    let file = world.folder().join("audit.log");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let lines: Vec<Value> = loop {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("hush-hush") && !text.contains("aHVzaC1odXNo"));
+        let lines: Vec<Value> =
+            text.lines().filter_map(|one| serde_json::from_str(one).ok()).collect();
+        if lines.iter().any(|one| one["user"] == "zed") {
+            break lines;
+        }
+        assert!(std::time::Instant::now() < deadline, "{text}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    };
+    let by_ada: Vec<_> = lines.iter().filter(|one| one["user"] == "ada").collect();
+    let told: Vec<_> = by_ada
+        .iter()
+        .map(|one| {
+            (
+                one["verb"].as_str().unwrap(),
+                one["name"].as_str().unwrap_or_default(),
+                one["code"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let name = generated["metadata"]["name"].as_str().unwrap();
+    assert_eq!(told, [("create", "s", 201), ("create", name, 201), ("delete", "s", 200)]);
+    assert_eq!(by_ada[0]["groups"], json!(["makers", "system:authenticated"]));
+    assert_eq!(by_ada[0]["namespace"], world.name);
+    assert!(by_ada[0]["time"].is_string());
+    let zed = lines.iter().find(|one| one["user"] == "zed").unwrap();
+    assert!(zed["impersonator"].is_string() && zed["code"] == 403, "{zed}");
+}

@@ -1,0 +1,111 @@
+//! The end-to-end suites: the real binary, driven by real clients.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::steps::{Outcome, Report};
+use crate::test::cargo_test;
+use crate::{tools, workspace};
+
+pub(crate) const CRASH_ROUNDS: u32 = 100;
+
+/// Path of a script that checks any Kubernetes API server from outside.
+const CONFORM_VARIABLE: &str = "HOLDFAST_CONFORM";
+const CONFORM_DEFAULT: &str = "../shared/accept/kubeapi/conform.py";
+
+/// (name of the file under `tests/e2e/tests`, what it needs)
+const SUITES: &[(&str, Needs)] = &[
+    ("up", Needs::Nothing),
+    ("kube_rs", Needs::Nothing),
+    ("kubectl", Needs::Kubectl),
+    ("python", Needs::Python),
+    ("faults", Needs::Nothing),
+    ("crash", Needs::Nothing),
+    ("conform", Needs::Conform),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Needs {
+    Nothing,
+    Kubectl,
+    Python,
+    Conform,
+}
+
+pub(crate) fn run(filter: Option<&str>) -> ExitCode {
+    let mut report = Report::default();
+    steps(&mut report, filter);
+    report.finish()
+}
+
+pub(crate) fn crash(rounds: u32, seed: Option<u64>) -> Result<ExitCode> {
+    let mut report = Report::default();
+    let binary = binary()?;
+    report.step("crash", |report| {
+        let mut command = suite(&binary, "crash", None);
+        command.env("CRASH_ROUNDS", rounds.to_string());
+        command.envs(seed.map(|seed| ("CRASH_SEED", seed.to_string())));
+        cargo_test(report, &mut command)
+    });
+    Ok(report.finish())
+}
+
+/// Builds the binary, then runs every suite, or those the filter names; a filter that names no
+/// suite picks tests from all of them.
+pub(crate) fn steps(report: &mut Report, filter: Option<&str>) {
+    let named = |name: &str| filter.is_none_or(|filter| name.contains(filter));
+    let of_suites = SUITES.iter().any(|(name, _)| named(name));
+    let mut built = None;
+    report.step("build the binary", |_| {
+        built = Some(binary()?);
+        Ok(Outcome::Passed)
+    });
+    let Some(binary) = built else { return };
+    for (name, needs) in SUITES {
+        if of_suites && !named(name) {
+            continue;
+        }
+        let tests = filter.filter(|_| !of_suites);
+        report.step(&format!("end to end: {name}"), |report| {
+            let mut command = suite(&binary, name, tests);
+            if let Err(why) = provide(*needs, &mut command) {
+                return Ok(Outcome::Skipped(format!("{why:#}")));
+            }
+            cargo_test(report, &mut command)
+        });
+    }
+}
+
+/// Tells the suite where its tools are; the error says why they cannot be had.
+fn provide(needs: Needs, command: &mut Command) -> Result<()> {
+    match needs {
+        Needs::Nothing => {}
+        Needs::Kubectl => tools::kubectl()?,
+        Needs::Python => {
+            command.env("HOLDFAST_PYTHON", tools::python()?);
+        }
+        Needs::Conform => {
+            let script = std::env::var_os(CONFORM_VARIABLE);
+            let script =
+                script.map_or_else(|| workspace::root().join(CONFORM_DEFAULT), PathBuf::from);
+            let script = script.canonicalize().context("not beside this checkout")?;
+            command.env(CONFORM_VARIABLE, script);
+            tools::kubectl()?;
+        }
+    }
+    Ok(())
+}
+
+fn suite(binary: &Path, name: &str, tests: Option<&str>) -> Command {
+    let mut command = workspace::cargo(["test", "--quiet", "--package", "e2e", "--test", name]);
+    command.args(tests).args(["--", "--show-output"]).env("HOLDFAST_BIN", binary);
+    command
+}
+
+/// The profile of the unit tests, so that nothing is compiled twice.
+fn binary() -> Result<PathBuf> {
+    workspace::succeed(&mut workspace::cargo(["build", "--quiet", "--package", "holdfast"]))?;
+    Ok(workspace::metadata()?.target_directory.join("debug/holdfast"))
+}
