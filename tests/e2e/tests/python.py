@@ -2,6 +2,7 @@
 
 Every function named check_* is one check. Needs the package `kubernetes` and KUBECONFIG."""
 import datetime
+import os
 import sys
 import threading
 import time
@@ -206,7 +207,10 @@ def main():
             failed += 1
             print("python: %s: FAILED" % name[6:].replace("_", " "))
             traceback.print_exc()
-    sys.exit(1 if failed else 0)
+    # The election goes on in its thread: ending the interpreter under it is a race, so do not.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if failed else 0)
 
 
 main()

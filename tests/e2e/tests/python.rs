@@ -18,5 +18,5 @@ fn the_python_client_finds_nothing_amiss() {
     let (said, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     print!("{said}");
-    assert!(output.status.success(), "{errors}");
+    assert!(output.status.success(), "{}: {errors}", output.status);
 }
