@@ -163,11 +163,37 @@ pub(crate) fn changed_object(
     // The store writes the new one; for comparing, both must have the same.
     let version = old.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     metadata_mut(new).insert("resourceVersion".into(), version);
+    keep_times_of_same_owners(old, new);
     if old == new {
         return Ok(false);
     }
     check(resource, new, Some(old))?;
     Ok(true)
+}
+
+/// An apply that turns out to change nothing (its values were the live ones before defaults) must
+/// not be a write for the sake of its time alone: a controller that applies on every change would
+/// wake itself for ever. So if objects and owners are the same, the times are too.
+fn keep_times_of_same_owners(old: &Value, new: &mut Value) {
+    fn entries(object: &Value) -> Option<&Vec<Value>> {
+        object.pointer("/metadata/managedFields")?.as_array()
+    }
+    fn timeless(entry: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        entry.as_object().into_iter().flatten().filter(|(member, _)| *member != "time")
+    }
+    let (Some(before), Some(after)) = (entries(old), entries(new)) else { return };
+    let same_owners = before.len() == after.len()
+        && before.iter().zip(after).all(|(a, b)| timeless(a).eq(timeless(b)));
+    if !same_owners || before == after {
+        return;
+    }
+    let before = Value::from(before.clone());
+    let after = metadata_mut(new).insert("managedFields".into(), before);
+    if old != new
+        && let Some(after) = after
+    {
+        metadata_mut(new).insert("managedFields".into(), after);
+    }
 }
 
 /// The main endpoint does not write what the status endpoint writes.
@@ -292,4 +318,28 @@ pub(crate) fn is_released(resource: &Resource, object: &Value) -> bool {
     let namespace_held =
         resource.kind == "Namespace" && resource.group.is_empty() && !empty("/spec/finalizers");
     empty("/metadata/finalizers") && grace == 0 && !namespace_held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(time: &str, fields: &Value, size: i64) -> Value {
+        let entry = json!({"manager": "m", "operation": "Apply", "fieldsV1": fields, "time": time});
+        json!({"metadata": {"managedFields": [entry]}, "spec": {"size": size}})
+    }
+
+    #[test]
+    fn only_a_write_that_changes_something_moves_the_time_of_its_owner() {
+        let fields = json!({"f:spec": {}});
+        let old = object("1", &fields, 1);
+        let mut same = object("2", &fields, 1);
+        keep_times_of_same_owners(&old, &mut same);
+        assert_eq!(same, old);
+        for changed in [object("2", &fields, 2), object("2", &json!({}), 1)] {
+            let mut new = changed.clone();
+            keep_times_of_same_owners(&old, &mut new);
+            assert_eq!(new, changed);
+        }
+    }
 }
