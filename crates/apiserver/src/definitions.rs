@@ -18,13 +18,6 @@ use crate::store::Stored;
 /// Where the store keeps definitions.
 pub(crate) const ID: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
-impl CustomTypes {
-    /// Would a registry made of the one serve the same as one made of the other?
-    pub fn same_as(&self, other: &Self) -> bool {
-        self.revision == other.revision
-    }
-}
-
 /// The names definitions of one group hold: no other definition there can have them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {

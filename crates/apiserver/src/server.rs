@@ -5,6 +5,7 @@
 //! its write is done.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use jiff::Timestamp;
@@ -33,6 +34,8 @@ pub struct Server {
     pub address: String,
     registry: RwLock<Arc<Registry>>,
     customs: Mutex<BTreeMap<String, CustomTypes>>,
+    /// The last change of a definition that `customs` knows of.
+    customs_at: AtomicU64,
     registry_changed: watch::Sender<u64>,
     roles_changed: watch::Sender<u64>,
     rbac: RwLock<RbacIndex>,
@@ -64,6 +67,7 @@ impl Server {
             address,
             registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),
             customs: Mutex::new(BTreeMap::new()),
+            customs_at: AtomicU64::new(0),
             registry_changed: watch::Sender::new(0),
             roles_changed: watch::Sender::new(0),
             rbac: RwLock::new(RbacIndex::default()),
@@ -80,11 +84,17 @@ impl Server {
                 self.index_rbac(kind, &stored.key);
             }
         }
-        let definitions = self.store.list(definitions::ID, None).items;
-        self.update_customs(definitions.iter().map(|stored| &*stored.key.name));
+        self.follow_definitions();
     }
 
+    /// The served types. Whoever has seen a definition finds its type here, and whoever has seen
+    /// it gone does not: the definitions are followed before the answer, not after the write.
     pub fn registry(&self) -> Arc<Registry> {
+        let changed_at = self.store.changed_at(definitions::ID);
+        if self.customs_at.load(Ordering::Acquire) < changed_at {
+            self.follow_definitions();
+            self.customs_at.fetch_max(changed_at, Ordering::AcqRel);
+        }
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -133,7 +143,7 @@ impl Server {
             if let Some(kind) = rbac_kind(resource) {
                 self.index_rbac(kind, &key);
             } else if *key.resource == *definitions::ID {
-                self.update_customs(std::iter::once(&*key.name));
+                self.registry();
             }
         }
         result
@@ -154,16 +164,22 @@ impl Server {
     }
 
     /// Re-reads definitions and serves what they say now.
-    fn update_customs<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    fn follow_definitions(&self) {
         let mut customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = false;
-        for name in names {
-            let stored = self.store.get(definitions::ID, "", name);
+        // Read under the lock, so that the newest state wins whatever the order.
+        let stored = self.store.list(definitions::ID, None).items;
+        let count = customs.len();
+        customs.retain(|name, _| stored.iter().any(|one| *one.key.name == **name));
+        let mut changed = customs.len() != count;
+        for one in &stored {
+            let name = &*one.key.name;
             let before = customs.get(name);
-            match stored.and_then(|stored| definitions::types(&stored, before)) {
+            if before.is_some_and(|before| before.revision == one.revision) {
+                continue;
+            }
+            match definitions::types(one, before) {
                 Some(types) => {
-                    let same = before.is_some_and(|before| before.same_as(&types));
-                    changed |= !same;
+                    changed = true;
                     customs.insert(name.to_owned(), types);
                 }
                 None => changed |= customs.remove(name).is_some(),

@@ -297,6 +297,12 @@ impl Store {
         self.shared.read().resources()
     }
 
+    /// The revision of the last change of a resource that a reader can see; that of the opening
+    /// if there was none since.
+    pub fn changed_at(&self, resource: &str) -> u64 {
+        self.shared.read().changed_at(resource)
+    }
+
     pub fn count(&self, resource: &str) -> usize {
         self.shared.read().count(resource)
     }

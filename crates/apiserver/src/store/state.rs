@@ -99,6 +99,8 @@ struct Table {
     namespaces: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Stored>>>,
     count: usize,
     log: Log,
+    /// The revision of the last change.
+    changed_at: u64,
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -108,6 +110,7 @@ impl Table {
             namespaces: BTreeMap::new(),
             count: 0,
             log: Log::new(floor),
+            changed_at: floor,
             changed: Arc::new(watch::Sender::new(floor)),
         }
     }
@@ -248,6 +251,7 @@ impl State {
             EventKind::Delete => table.remove(&event.object.key),
         }
         table.log.push(Arc::clone(&event));
+        table.changed_at = event.revision;
         let changed = Arc::clone(&table.changed);
         if event.kind == EventKind::Put {
             self.index(&event.object);
@@ -395,6 +399,10 @@ impl State {
     pub(super) fn resources(&self) -> Vec<Arc<str>> {
         let used = self.tables.iter().filter(|(_, table)| table.count > 0);
         used.map(|(resource, _)| Arc::clone(resource)).collect()
+    }
+
+    pub(super) fn changed_at(&self, resource: &str) -> u64 {
+        self.tables.get(resource).map_or(self.opened_at, |table| table.changed_at)
     }
 
     pub(super) fn count(&self, resource: &str) -> usize {
