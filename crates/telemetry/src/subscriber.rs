@@ -107,9 +107,12 @@ pub fn init(config: &Config) -> Result<Guard, InitError> {
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, InitError> {
+    // The parser counts bytes in the trimmed directive and cuts the untrimmed one, which panics
+    // in the middle of a character: give it nothing to trim.
+    let trimmed: Vec<&str> = filter.split(',').map(str::trim).collect();
     EnvFilter::builder()
         .with_default_directive(LevelFilter::INFO.into())
-        .parse(filter)
+        .parse(trimmed.join(","))
         .map_err(|source| InitError::Filter { filter: filter.to_owned(), source })
 }
 
@@ -235,6 +238,13 @@ mod tests {
         tracing::info_span!("work").in_scope(|| ());
         assert!(matches!(init(&Config::default()), Err(InitError::Twice { .. })));
         drop(guard);
+    }
+
+    #[test]
+    fn blanks_before_a_directive_do_not_matter() {
+        assert!(parse_filter(" info, apiserver=debug").is_ok());
+        // Accepted or refused, but not with a panic.
+        let _ = parse_filter("\u{b}\u{363}=");
     }
 
     proptest! {
