@@ -1,10 +1,12 @@
-//! Writes the table of built-in Kubernetes types that crate `objects` reads: names, field numbers,
-//! types and list markers, taken from the sources of k8s-pb and k8s-openapi.
+//! Writes what is generated and committed: the gRPC code of crate `rpc` (`grpc`), and the table of
+//! built-in Kubernetes types that crate `objects` reads: names, field numbers, types and list
+//! markers, taken from the sources of k8s-pb and k8s-openapi.
 //!
-//! Never takes over their prose. What neither crate knows (which zero values mean something) is
+//! Never takes over those crates' prose. What neither crate knows (which zero values mean something) is
 //! kept by hand in `codegen/explicit.txt`.
 
 mod files;
+mod grpc;
 mod names;
 mod prost;
 
@@ -115,6 +117,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let messages = prost::read(&sources.package("k8s-pb")?.join("src"))?;
     let names = Names::read(&sources.package("k8s-openapi")?.join("src").join(OPENAPI_VERSION))?;
     let text = Table::new(&messages, &names)?.render()?;
+    grpc::run(&sources.root, check)?;
     let target = sources.root.join(TABLE);
     if check {
         let present = std::fs::read_to_string(&target)

@@ -1,51 +1,8 @@
-//! One copy of a volume: a directory of sparse image files that form a chain of snapshots under
-//! one writable head.
-//!
-//! Owns: the format of that directory (`docs/formats/replica.md`), the chain, the map from sector
-//! to layer, and every operation that changes them. Never: sockets, async, clocks (times are
-//! handed in). A [`Replica`] belongs to one thread; what may run beside it on other threads says
-//! so: [`View`], [`Hash`] and [`Coalesce`].
-//!
-//! The promises: after a crash at any instruction the directory opens in the state before or
-//! after the operation; a snapshot never changes; what was flushed is on disk. Start at
-//! [`Replica`], then `live` for the data path and `steps` for the order of changes.
+//! One copy of a volume: a directory of sparse files ([`disk`]), the process that serves it to
+//! engines ([`server`]), and the agent beside it that does the long file work ([`agent`]).
 
-mod chain;
-mod counter;
-mod crc64;
-mod dir;
-mod error;
-mod extents;
-mod fiemap;
-mod flush;
-mod hash;
-mod image;
-mod index;
-mod layers;
-mod live;
-mod merge;
-mod meta;
-mod names;
-mod purge;
-mod replica;
-mod report;
-mod steps;
-mod view;
+pub mod agent;
+pub mod disk;
+pub mod server;
 
-pub use chain::{Chain, Disk};
-pub use counter::CounterPolicy;
-pub use crc64::Crc64;
-pub use dir::{NoHook, StepHook};
-pub use error::{Error, ExpandCode, ExpandError};
-pub use extents::Extent;
-pub use flush::{Flush, Flushed};
-pub use hash::{Hash, HashOutcome};
-pub use image::SECTOR_BYTES;
-pub use layers::Run;
-pub use merge::{Coalesce, Progress};
-pub use meta::{Checksum, DiskMeta, Labels, VolumeMeta};
-pub use names::{DiskName, checksum_file, meta_file};
-pub use purge::{Action, HeadParent, Purge};
-pub use replica::{OpenRequest, Options, Replica, State};
-pub use report::{DiskReport, Report};
-pub use view::View;
+pub use disk::*;

@@ -31,6 +31,12 @@ const TYPE_PING: u32 = 6;
 const TYPE_UNMAP: u32 = 7;
 const TYPE_NO_SPACE: u32 = 8;
 
+// Holdfast's own requests: "HF" in front keeps them clear of numbers the common dialect may take
+// next. Sent only to a replica that said it understands them.
+const TYPE_FLUSH: u32 = 0x4846_0001;
+const TYPE_ZERO: u32 = 0x4846_0002;
+const TYPE_STATUS: u32 = 0x4846_0003;
+
 /// The text of an [`Outcome::NoSpace`], and what callers search for in other error texts.
 pub const NO_SPACE_TEXT: &str = "no space left on device";
 
@@ -74,6 +80,22 @@ pub enum Request {
     Ping {
         sequence: u32,
     },
+    /// Everything answered before is to be on disk when this is answered.
+    Flush {
+        sequence: u32,
+    },
+    /// The range reads as zeros afterwards, and takes no more space than it must.
+    Zero {
+        sequence: u32,
+        offset: i64,
+        size: u32,
+    },
+    /// Which parts of the range hold data; answered with the [`Run`]s of [`encode_runs`].
+    Status {
+        sequence: u32,
+        offset: i64,
+        size: u32,
+    },
     /// The peer is going away and will send nothing more.
     Close,
 }
@@ -108,6 +130,41 @@ pub enum Outcome {
     /// Every replica that could take the write is full. Replicas themselves say [`Self::Error`] with
     /// a text that contains [`NO_SPACE_TEXT`].
     NoSpace(String),
+}
+
+/// A stretch of a volume that holds data, or that no layer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub len: u32,
+    pub hole: bool,
+}
+
+/// Bytes of one run in the answer to a status request.
+const RUN_LEN: usize = 8;
+
+/// The answer to a status request: length and kind of each run, in order from its offset.
+pub fn encode_runs(runs: &[Run]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(runs.len().saturating_mul(RUN_LEN));
+    for Run { len, hole } in runs {
+        bytes.put_u32_le(*len);
+        bytes.put_u32_le(u32::from(*hole));
+    }
+    bytes.freeze()
+}
+
+/// Reads the answer to a status request; `None` if it is not made of whole runs of known kinds.
+pub fn decode_runs(mut bytes: Bytes) -> Option<Vec<Run>> {
+    let mut runs = Vec::with_capacity(bytes.len() / RUN_LEN);
+    while bytes.has_remaining() {
+        let (len, kind) = (bytes.try_get_u32_le().ok()?, bytes.try_get_u32_le().ok()?);
+        let hole = match kind {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        runs.push(Run { len, hole });
+    }
+    Some(runs)
 }
 
 /// A frame ready to be sent: the header by value and the payload as it is, for a vectored write.
@@ -148,7 +205,9 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
     };
     let Header { sequence, kind, offset, size, len } = header;
     match kind {
-        TYPE_READ | TYPE_UNMAP | TYPE_PING | TYPE_CLOSE => header.expect_payload(0)?,
+        TYPE_READ | TYPE_UNMAP | TYPE_PING | TYPE_CLOSE | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS => {
+            header.expect_payload(0)?
+        }
         // The reply counts bytes by `size`; were the two allowed to differ, so would the answers.
         TYPE_WRITE => header.expect_payload(size)?,
         TYPE_RESPONSE | TYPE_ERROR | TYPE_EOF | TYPE_NO_SPACE => {
@@ -164,6 +223,9 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
         TYPE_WRITE => Request::Write { sequence, offset, data },
         TYPE_UNMAP => Request::Unmap { sequence, offset, size },
         TYPE_PING => Request::Ping { sequence },
+        TYPE_FLUSH => Request::Flush { sequence },
+        TYPE_ZERO => Request::Zero { sequence, offset, size },
+        TYPE_STATUS => Request::Status { sequence, offset, size },
         _ => Request::Close,
     }))
 }
@@ -188,7 +250,9 @@ pub fn decode_reply(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reply>,
             header.expect_payload(0)?;
             0
         }
-        TYPE_READ | TYPE_WRITE | TYPE_PING | TYPE_UNMAP => return Err(FrameError::Type(kind)),
+        TYPE_READ | TYPE_WRITE | TYPE_PING | TYPE_UNMAP | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS => {
+            return Err(FrameError::Type(kind));
+        }
         unknown => return Err(FrameError::Type(unknown)),
     };
     let Some(payload) = take_payload(buf, kind, len, max)? else {
@@ -219,6 +283,13 @@ pub fn encode_request(request: &Request, limits: Limits) -> Result<Frame, FrameE
             head(*sequence, TYPE_UNMAP, *offset, *size).alone()
         }
         Request::Ping { sequence } => head(*sequence, TYPE_PING, 0, 0).alone(),
+        Request::Flush { sequence } => head(*sequence, TYPE_FLUSH, 0, 0).alone(),
+        Request::Zero { sequence, offset, size } => {
+            head(*sequence, TYPE_ZERO, *offset, *size).alone()
+        }
+        Request::Status { sequence, offset, size } => {
+            head(*sequence, TYPE_STATUS, *offset, *size).alone()
+        }
         Request::Close => head(0, TYPE_CLOSE, 0, 0).alone(),
         Request::Write { sequence, offset, data } => {
             let len = checked_len(data, TYPE_WRITE, limits.max_payload)?;

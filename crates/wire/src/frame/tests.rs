@@ -185,6 +185,17 @@ fn requests() -> impl Strategy<Value = Request> {
         (any::<u32>(), any::<i64>(), bytes(0))
             .prop_map(|(sequence, offset, data)| Request::Write { sequence, offset, data }),
         any::<u32>().prop_map(|sequence| Request::Ping { sequence }),
+        any::<u32>().prop_map(|sequence| Request::Flush { sequence }),
+        any::<(u32, i64, u32)>().prop_map(|(sequence, offset, size)| Request::Zero {
+            sequence,
+            offset,
+            size
+        }),
+        any::<(u32, i64, u32)>().prop_map(|(sequence, offset, size)| Request::Status {
+            sequence,
+            offset,
+            size
+        }),
         Just(Request::Close),
     ]
 }
@@ -273,4 +284,14 @@ proptest! {
             prop_assert_eq!(&once, &in_pieces(whole, &cuts, |buf| decode_reply(buf, LIMITS)));
         }
     }
+}
+
+#[test]
+fn runs_survive_the_wire_and_odd_bytes_do_not() {
+    let runs = vec![Run { len: 4096, hole: true }, Run { len: 1, hole: false }];
+    let bytes = encode_runs(&runs);
+    assert_eq!(decode_runs(bytes.clone()), Some(runs));
+    assert_eq!(decode_runs(bytes.slice(..9)), None);
+    assert_eq!(decode_runs(Bytes::from_static(&[1, 0, 0, 0, 2, 0, 0, 0])), None);
+    assert_eq!(decode_runs(Bytes::new()), Some(Vec::new()));
 }

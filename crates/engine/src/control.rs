@@ -1,0 +1,1 @@
+//! Starts, grows, snapshots and rebuilds the volume.

@@ -1,0 +1,15 @@
+//! One replicated volume: what it promises to those who write to it, the replicas under it, the
+//! frontends over it, its control server, and the commands of the engine's dialect.
+//!
+//! Start reading at [`core`]: the whole data path as a pure state machine, driven here by sockets
+//! ([`data`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds;
+//! [`frontend`] is how bytes come in; [`cli`] is the command line.
+
+pub mod cli;
+pub mod control;
+pub mod core;
+pub mod data;
+pub mod frontend;
+mod options;
+
+pub use options::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};

@@ -1,0 +1,109 @@
+//! A flush that waits on another thread than the replica's: the replica hands out what has to be
+//! synced, somebody waits for the disk, the replica is told how it went.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::disk::error::{During, Error};
+
+/// One file to be synced.
+#[derive(Debug)]
+pub(crate) struct Syncing {
+    pub(crate) file: Arc<File>,
+    pub(crate) name: String,
+}
+
+impl Syncing {
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        self.file.sync_data().during("flush", &self.name)
+    }
+}
+
+/// The waiting part of a flush. Covers the writes that returned before it was made.
+#[derive(Debug)]
+#[must_use = "nothing is on disk before it ran and Replica::end_flush was told"]
+pub struct Flush {
+    pub(crate) images: Vec<Syncing>,
+    /// The open images this was made by; they may have been replaced when it ends.
+    pub(crate) made_by: Arc<()>,
+    /// Synced after the images. Writes that came meanwhile may have made it larger; being early is
+    /// what the number may do, being late for a flushed write it may not.
+    pub(crate) counter: Option<(Syncing, i64)>,
+}
+
+/// How a [`Flush`] went, for [`crate::disk::Replica::end_flush`].
+#[derive(Debug)]
+#[must_use = "the replica must be told, or it would sync everything again"]
+pub struct Flushed {
+    pub(crate) made_by: Arc<()>,
+    pub(crate) counter: Option<i64>,
+    pub(crate) result: Result<(), Error>,
+}
+
+impl Flush {
+    /// Waits for the disk.
+    pub fn run(self) -> Flushed {
+        let mut all = self.images.iter().chain(self.counter.as_ref().map(|(file, _)| file));
+        let result = all.try_for_each(Syncing::run);
+        let counter = self.counter.map(|(_, value)| value);
+        Flushed { made_by: self.made_by, counter, result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::disk::{OpenRequest, Options, Replica};
+
+    #[test]
+    fn a_flush_that_overlaps_another_does_not_rely_on_it() {
+        let place = tempfile::tempdir().unwrap();
+        let mut replica = Replica::new(place.path().join("r"), Options::default());
+        replica.create(1 << 20, "now").unwrap();
+        replica.open(&OpenRequest::default()).unwrap();
+        replica.write_at(&[1; 8192], 0).unwrap();
+        replica.snapshot("a", true, "now", None).unwrap();
+        replica.mark_removed("a").unwrap();
+        replica.flush().unwrap();
+        let idle = replica.start_flush().unwrap();
+        assert_eq!((idle.images.len(), idle.counter.is_some()), (0, false), "all is on disk");
+        replica.end_flush(idle.run()).unwrap();
+
+        replica.write_at(&[2; 4096], 0).unwrap();
+        replica.unmap_at(4096, 4096).unwrap();
+        let first = replica.start_flush().unwrap();
+        let second = replica.start_flush().unwrap();
+        assert_eq!((first.images.len(), second.images.len()), (2, 2), "head and snapshot");
+        assert!(first.counter.is_some() && second.counter.is_some());
+        replica.end_flush(second.run()).unwrap();
+        let third = replica.start_flush().unwrap();
+        assert_eq!(third.images.len(), 2, "the first is still on its way");
+        // The images are replaced under two flushes.
+        replica.reload().unwrap();
+        let fourth = replica.start_flush().unwrap();
+        replica.end_flush(first.run()).unwrap();
+        replica.end_flush(third.run()).unwrap();
+        let fifth = replica.start_flush().unwrap();
+        assert_eq!(fifth.images.len(), 1, "the fourth is still on its way");
+        replica.end_flush(fifth.run()).unwrap();
+        replica.end_flush(fourth.run()).unwrap();
+        let idle = replica.start_flush().unwrap();
+        assert_eq!(idle.images.len(), 0);
+        replica.end_flush(idle.run()).unwrap();
+    }
+
+    #[test]
+    fn a_replica_whose_flush_failed_does_no_more() {
+        let place = tempfile::tempdir().unwrap();
+        let mut replica = Replica::new(place.path().join("r"), Options::default());
+        replica.create(1 << 20, "now").unwrap();
+        replica.open(&OpenRequest::default()).unwrap();
+        let mut failed = replica.start_flush().unwrap().run();
+        failed.result = Err(crate::disk::Error::NotOpen);
+        assert!(replica.end_flush(failed).is_err());
+        assert!(replica.write_at(&[1], 0).is_err() && replica.read_at(&mut [1], 0).is_err());
+        assert!(replica.flush().is_err() && replica.snapshot("a", true, "now", None).is_err());
+        assert!(replica.close().is_err());
+        replica.open(&OpenRequest::default()).unwrap();
+        replica.write_at(&[1], 0).unwrap();
+    }
+}

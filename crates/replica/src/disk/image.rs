@@ -1,0 +1,192 @@
+//! One open image file. Owns reading past its end (zeros), whole writes, holes, and what the file
+//! system says about it. Never: layers, policy.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
+
+use crate::disk::error::{During, Error};
+use crate::disk::extents::{Extent, Source};
+use crate::disk::flush::Syncing;
+use crate::disk::names::DiskName;
+
+/// The unit in which layers hide each other. Not the sector size that is reported to callers.
+pub const SECTOR_BYTES: u64 = 4096;
+
+const IMAGE_MODE: u32 = 0o644;
+static ZEROS: [u8; 128 * 1024] = [0; 128 * 1024];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+#[derive(Debug)]
+pub(crate) struct Image {
+    file: Arc<File>,
+    name: String,
+    len_bytes: u64,
+    source: Source,
+}
+
+impl Image {
+    /// A new image without data; its length is synced.
+    pub(crate) fn create(dir: &Path, disk: &DiskName, size_bytes: u64) -> Result<Self, Error> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(IMAGE_MODE)
+            .open(dir.join(disk.as_str()))
+            .during("create", disk)?;
+        file.set_len(size_bytes).and_then(|()| file.sync_all()).during("size", disk)?;
+        Self::of(file, disk.as_str())
+    }
+
+    pub(crate) fn open(dir: &Path, disk: &DiskName, access: Access) -> Result<Self, Error> {
+        Self::open_path(&dir.join(disk.as_str()), disk.as_str(), access)
+    }
+
+    /// Links, pipes and devices are refused.
+    pub(crate) fn open_path(path: &Path, name: &str, access: Access) -> Result<Self, Error> {
+        // Without waiting: a pipe in the place of an image must not hold us up.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(access == Access::Write)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path);
+        match opened {
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                Err(Error::NotAFile(name.to_owned()))
+            }
+            other => Self::of(other.during("open", name)?, name),
+        }
+    }
+
+    fn of(file: File, name: &str) -> Result<Self, Error> {
+        let found = file.metadata().during("inspect", name)?;
+        if !found.is_file() {
+            return Err(Error::NotAFile(name.to_owned()));
+        }
+        let source = Source::of(&file).during("inspect", name)?;
+        Ok(Self { file: Arc::new(file), name: name.to_owned(), len_bytes: found.len(), source })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Fills the buffer; what lies behind the end of the file is zeros.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        let mut rest = buffer;
+        let mut at = offset;
+        while !rest.is_empty() {
+            match self.file.read_at(rest, at) {
+                Ok(0) => {
+                    rest.fill(0);
+                    return Ok(());
+                }
+                Ok(read) => {
+                    rest = rest.get_mut(read..).unwrap_or_default();
+                    at = at.saturating_add(read as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).during("read", &self.name),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.file.write_all_at(bytes, offset).during("write", &self.name)
+    }
+
+    /// Writes zeros as data: they hide what lies below, also after a crash.
+    pub(crate) fn write_zeros(&self, range: Range<u64>) -> Result<(), Error> {
+        let mut at = range.start;
+        while at < range.end {
+            let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.write(ZEROS.get(..want).unwrap_or_default(), at)?;
+            at += want as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes the range zeros that hide what lies below, without writing them where that works.
+    pub(crate) fn preallocate_zeros(&self, range: Range<u64>) -> Result<(), Error> {
+        if self.source == Source::Fiemap {
+            let len = range.end.saturating_sub(range.start);
+            match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, range.start, len) {
+                Err(Errno::OPNOTSUPP | Errno::INVAL) => {}
+                other => return other.during("zero", &self.name),
+            }
+        }
+        self.write_zeros(range)
+    }
+
+    /// Gives the space back: the range becomes a hole. `false` where the file system cannot.
+    pub(crate) fn punch(&self, range: Range<u64>) -> Result<bool, Error> {
+        let len = range.end.min(self.len_bytes).saturating_sub(range.start);
+        if len == 0 {
+            return Ok(true);
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&*self.file, mode, range.start, len) {
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            other => other.during("punch a hole in", &self.name).map(|()| true),
+        }
+    }
+
+    pub(crate) fn grow(&mut self, len_bytes: u64) -> Result<(), Error> {
+        self.file.set_len(len_bytes).during("grow", &self.name)?;
+        self.len_bytes = len_bytes;
+        Ok(())
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        self.syncing().run()
+    }
+
+    /// The sync, for whoever is to wait for it.
+    pub(crate) fn syncing(&self) -> Syncing {
+        Syncing { file: Arc::clone(&self.file), name: self.name.clone() }
+    }
+
+    /// Data inside the range, in order. See [`Source::each`] for `sync`.
+    pub(crate) fn extents(
+        &self,
+        range: Range<u64>,
+        sync: bool,
+        each: impl FnMut(Extent),
+    ) -> Result<(), Error> {
+        let range = range.start..range.end.min(self.len_bytes);
+        self.source.each(&self.file, range, sync, each).during("map", &self.name)
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> Result<u64, Error> {
+        let found = self.file.metadata().during("inspect", &self.name)?;
+        Ok(found.blocks().saturating_mul(512))
+    }
+
+    /// Device and inode: tells files apart, whatever their names.
+    pub(crate) fn identity(&self) -> Result<(u64, u64), Error> {
+        let found = self.file.metadata().during("inspect", &self.name)?;
+        Ok((found.dev(), found.ino()))
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}

@@ -1,0 +1,64 @@
+//! Calls to engines, replicas and sync agents.
+
+use std::time::Duration;
+
+use tonic::codegen::InterceptedService;
+use tonic::service::Interceptor;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::{Address, Identity};
+
+/// How long a call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadline {
+    /// Three minutes, for calls that only change metadata.
+    Usual,
+    /// A day, for calls that copy data and answer at the end.
+    Long,
+    After(Duration),
+}
+
+impl Deadline {
+    fn duration(self) -> Duration {
+        match self {
+            Self::Usual => Duration::from_mins(3),
+            Self::Long => Duration::from_hours(24),
+            Self::After(duration) => duration,
+        }
+    }
+}
+
+/// A connection that sends names along with every call; hand it to a generated client.
+pub type Peer = InterceptedService<Channel, Caller>;
+
+/// Adds the expected names to each call.
+#[derive(Debug, Clone)]
+pub struct Caller(Identity);
+
+impl Interceptor for Caller {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        self.0.attach(&mut request);
+        Ok(request)
+    }
+}
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Makes a peer that connects at its first call, so that a peer that is not there is an error of
+/// the call: code `UNAVAILABLE`.
+///
+/// # Errors
+/// If the address is no valid host and port.
+pub fn connect(
+    address: &Address,
+    expected: Identity,
+    deadline: Deadline,
+) -> Result<Peer, tonic::transport::Error> {
+    let channel = Endpoint::from_shared(address.uri())?
+        .connect_timeout(CONNECT)
+        .timeout(deadline.duration())
+        .tcp_nodelay(true)
+        .connect_lazy();
+    Ok(InterceptedService::new(channel, Caller(expected)))
+}
