@@ -206,7 +206,7 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
     let Header { sequence, kind, offset, size, len } = header;
     match kind {
         TYPE_READ | TYPE_UNMAP | TYPE_PING | TYPE_CLOSE | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS => {
-            header.expect_payload(0)?
+            header.expect_payload(0)?;
         }
         // The reply counts bytes by `size`; were the two allowed to differ, so would the answers.
         TYPE_WRITE => header.expect_payload(size)?,
