@@ -9,6 +9,20 @@ pub struct MergeHeadParentProgress {
     #[prost(uint64, tag = "2")]
     pub total: u64,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadExtentsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HeadExtents {
+    #[prost(message, repeated, tag = "1")]
+    pub extents: ::prost::alloc::vec::Vec<Extent>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Extent {
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    #[prost(uint64, tag = "2")]
+    pub len: u64,
+}
 /// Generated client implementations.
 pub mod upkeep_client {
     #![allow(
@@ -100,6 +114,32 @@ pub mod upkeep_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
+        /// Where the head holds data of its own: what two copies that were not closed cleanly may
+        /// disagree about.
+        pub async fn head_extents(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HeadExtentsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::HeadExtents>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/holdfast.replica.v1.Upkeep/HeadExtents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("holdfast.replica.v1.Upkeep", "HeadExtents"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Merges the removed parent of the head away while the volume is in use; ends at once when the
         /// head's parent is not a removed snapshot.
         pub async fn merge_head_parent(
@@ -143,6 +183,21 @@ pub mod upkeep_server {
     /// Generated trait containing gRPC methods that should be implemented for use with UpkeepServer.
     #[async_trait]
     pub trait Upkeep: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the HeadExtents method.
+        type HeadExtentsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::HeadExtents, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Where the head holds data of its own: what two copies that were not closed cleanly may
+        /// disagree about.
+        async fn head_extents(
+            &self,
+            request: tonic::Request<super::HeadExtentsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::HeadExtentsStream>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the MergeHeadParent method.
         type MergeHeadParentStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::MergeHeadParentProgress, tonic::Status>,
@@ -235,6 +290,52 @@ pub mod upkeep_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
+                "/holdfast.replica.v1.Upkeep/HeadExtents" => {
+                    #[allow(non_camel_case_types)]
+                    struct HeadExtentsSvc<T: Upkeep>(pub Arc<T>);
+                    impl<
+                        T: Upkeep,
+                    > tonic::server::ServerStreamingService<super::HeadExtentsRequest>
+                    for HeadExtentsSvc<T> {
+                        type Response = super::HeadExtents;
+                        type ResponseStream = T::HeadExtentsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HeadExtentsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Upkeep>::head_extents(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HeadExtentsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/holdfast.replica.v1.Upkeep/MergeHeadParent" => {
                     #[allow(non_camel_case_types)]
                     struct MergeHeadParentSvc<T: Upkeep>(pub Arc<T>);

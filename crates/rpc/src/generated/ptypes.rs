@@ -114,6 +114,9 @@ pub struct Replica {
     /// What this replica's data port understands beyond the common frames; see `rpc::features`.
     #[prost(uint32, tag = "1000")]
     pub holdfast_features: u32,
+    /// Data connections that are alive: 0 in state open or dirty means that the engine is gone.
+    #[prost(uint32, tag = "1001")]
+    pub holdfast_engines: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeStartRequest {
