@@ -13,8 +13,8 @@ use tasks::{CancellationToken, Tasks};
 use tokio::sync::watch;
 
 use crate::ControllerOptions;
-use crate::core::{Member, Mode, ReplicaId, Settings};
-use crate::data::Volume;
+use crate::core::{Hold, Member, Mode, ReplicaId, Settings};
+use crate::data::{HoldGuard, Volume};
 use crate::frontend::FrontendState;
 
 use super::link::Link;
@@ -117,6 +117,13 @@ impl Engine {
         self.options.replica_timeout.saturating_mul(2)
     }
 
+    /// Keeps requests out, once those under way have ended. The last replica that can be read is
+    /// never given up for slowness, but an operation that waits for it is.
+    pub(super) async fn hold(&self, hold: Hold) -> Result<HoldGuard, Busy> {
+        let limit = self.hold_limit().saturating_mul(2);
+        tokio::time::timeout(limit, self.volume.hold(hold)).await.map_err(|_| Busy(limit))
+    }
+
     /// All replicas, in the order they were added.
     pub(super) fn replicas(&self) -> Vec<Replica> {
         let members = self.members();
@@ -183,6 +190,11 @@ impl Engine {
         }
     }
 }
+
+/// Requests to a replica that does not answer are in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("requests under way did not end within {} ms; try again", .0.as_millis())]
+pub(super) struct Busy(Duration);
 
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -212,7 +212,8 @@ impl Engine {
         let seen = self.ask_readable().await.map_err(|error| error.to_string())?;
         room_for_one(Usage::of(&seen), self.limits()).map_err(|error| error.to_string())?;
         let result = {
-            let _hold = self.volume.hold(Hold::Changes { flush: true }).await;
+            let held = self.hold(Hold::Changes { flush: true }).await;
+            let _hold = held.map_err(|error| error.to_string())?;
             self.grow_replicas(wanted).await
         };
         if result.grown {

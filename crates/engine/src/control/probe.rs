@@ -46,11 +46,12 @@ pub(super) enum ProbeError {
 }
 
 impl ProbeError {
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self, address: &str) -> Seen {
+        let text = format!("{address}: {self}");
         match self {
-            Self::Call(error @ CallError::Unreachable(_)) => Seen::Unreachable(error.to_string()),
+            Self::Call(CallError::Unreachable(_)) => Seen::Unreachable(text),
             Self::Call(_) | Self::NotClosed(_) | Self::Size(_) | Self::File { .. } => {
-                Seen::Failed(self.to_string())
+                Seen::Failed(text)
             }
         }
     }
@@ -103,17 +104,17 @@ fn found(replica: &ptypes::Replica) -> Result<Found, ProbeError> {
     let size = replica.size.parse().map_err(|_| ProbeError::Size(replica.size.clone()))?;
     Ok(Found {
         size_bytes: size,
-        sector_size: u64::try_from(replica.sector_size).unwrap_or(0),
+        sector_size: replica.sector_size,
         usable: matches!(replica.state.as_str(), "open" | "dirty"),
         state: replica.state.clone(),
         counter: (!replica.revision_counter_disabled).then_some(replica.revision_counter),
         head_modified_ns: replica.last_modify_time,
-        head_allocated_bytes: u64::try_from(replica.head_file_size).unwrap_or(0),
+        head_allocated_bytes: replica.head_file_size,
     })
 }
 
 /// Sector size a replica reports; a raw file has none of its own.
-const SECTOR_SIZE: u64 = 512;
+const SECTOR_SIZE: i64 = 512;
 
 async fn raw_file(path: &Path, wanted: OpenAs) -> Result<Opened, ProbeError> {
     let bad = |detail: String| ProbeError::File { path: path.to_owned(), detail };
@@ -122,7 +123,7 @@ async fn raw_file(path: &Path, wanted: OpenAs) -> Result<Opened, ProbeError> {
         return Err(bad("not a regular file".to_owned()));
     }
     let found = Found {
-        size_bytes: meta.len(),
+        size_bytes: i64::try_from(meta.len()).unwrap_or(i64::MAX),
         sector_size: SECTOR_SIZE,
         usable: true,
         state: "open".to_owned(),

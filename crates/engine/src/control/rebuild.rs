@@ -7,7 +7,7 @@ use rpc::ptypes;
 
 use crate::core::{Hold, Mode};
 
-use super::engine::{CALL_LIMIT, Engine, Replica};
+use super::engine::{Busy, CALL_LIMIT, Engine, Replica};
 use super::link::CallError;
 use super::replicas::ReplicaError;
 
@@ -26,6 +26,8 @@ pub(super) enum RebuildError {
     DiskNumber(String, String),
     #[error("replica {0}'s chain not equal to RW replica {1}'s chain")]
     Chain(String, String),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     #[error("replica {address}: {source}")]
     Call { address: String, source: CallError },
 }
@@ -194,7 +196,7 @@ impl Engine {
         let address = &new.address;
         let call = |source| RebuildError::Call { address: address.clone(), source };
         // No change may come between reading the source's counter and setting it here.
-        let _hold = self.volume.hold(Hold::Changes { flush: true }).await;
+        let _hold = self.hold(Hold::Changes { flush: true }).await?;
         let (source, wanted) = self.source().await?;
         let seen = new.link.get(self.hold_limit()).await.map_err(call)?;
         compare((address, &seen), (&source.address, &wanted))?;
@@ -221,6 +223,7 @@ fn is_its_fault(error: &RebuildError) -> bool {
         RebuildError::Replica(_)
         | RebuildError::NotWo { .. }
         | RebuildError::NoSource
+        | RebuildError::Busy(_)
         | RebuildError::Rebuilding(_) => false,
     }
 }

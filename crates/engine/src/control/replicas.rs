@@ -5,7 +5,7 @@ use rpc::ptypes;
 
 use crate::core::{Hold, Mode};
 
-use super::engine::{CALL_LIMIT, Engine, Entry, Replica, created_now};
+use super::engine::{Busy, CALL_LIMIT, Engine, Entry, Replica, created_now};
 use super::link::{BadAddress, Link};
 use super::mend::NotEqual;
 use super::probe::{OpenAs, Opened, ProbeError};
@@ -21,7 +21,7 @@ pub(super) enum ReplicaError {
     #[error("cannot add a replica in mode {0}: one joins a volume as WO")]
     BadMode(&'static str),
     #[error("replica {address} has size {size}, the volume {volume}")]
-    Size { address: String, size: u64, volume: u64 },
+    Size { address: String, size: i64, volume: u64 },
     #[error(transparent)]
     Address(#[from] BadAddress),
     #[error(transparent)]
@@ -30,6 +30,8 @@ pub(super) enum ReplicaError {
     Snapshot(#[from] SnapshotError),
     #[error(transparent)]
     NotEqual(#[from] NotEqual),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     #[error("cannot add replica {address}: {detail}")]
     Attach { address: String, detail: String },
     #[error("cannot remove last replica if volume is up")]
@@ -134,16 +136,18 @@ impl Engine {
         snapshot_required: bool,
     ) -> Result<(), ReplicaError> {
         let (size, volume) = (opened.found.size_bytes, self.state().size);
+        let wrong = ReplicaError::Size { address: address.to_owned(), size, volume };
+        let Ok(bytes) = u64::try_from(size) else { return Err(wrong) };
         let first = self.state().entries.is_empty();
         if first {
             let no_room = |error: crate::frontend::FrontendError| ReplicaError::Attach {
                 address: address.to_owned(),
                 detail: error.to_string(),
             };
-            self.volume.resize(size).await.map_err(no_room)?;
-            self.state().size = size;
-        } else if size != volume {
-            return Err(ReplicaError::Size { address: address.to_owned(), size, volume });
+            self.volume.resize(bytes).await.map_err(no_room)?;
+            self.state().size = bytes;
+        } else if bytes != volume {
+            return Err(wrong);
         }
         let name = uuid::Uuid::new_v4().to_string();
         if snapshot_required && !first {
@@ -151,7 +155,7 @@ impl Engine {
             let disk = DiskName::of_snapshot(&name).map_err(SnapshotError::from)?;
             self.room_for_snapshot(&disk).await?;
         }
-        let _hold = self.volume.hold(Hold::Changes { flush: snapshot_required }).await;
+        let _hold = self.hold(Hold::Changes { flush: snapshot_required }).await?;
         if snapshot_required {
             self.snapshot_with(address, link, name).await?;
         }

@@ -6,7 +6,7 @@ use rpc::ptypes;
 use crate::core::{Hold, Mode};
 
 use super::each::{all_or_out, each};
-use super::engine::{Engine, Replica, created_now};
+use super::engine::{Busy, Engine, Replica, created_now};
 
 /// Why the volume was not taken back. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,8 @@ pub(super) enum RevertError {
     NotFound(String),
     #[error("cannot revert to removed snapshot {0}")]
     Removed(String),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     #[error("cannot ask replica {address} for its snapshots: {detail}")]
     Silent { address: String, detail: String },
     #[error("failed to revert to snapshot {name}: {detail}")]
@@ -61,7 +63,7 @@ impl Engine {
         let replicas = self.readable();
         check_target(name, &disk, &self.ask_each(&replicas).await?)?;
         let (limit, created) = (self.hold_limit(), created_now());
-        let _hold = self.volume.hold(Hold::All).await;
+        let _hold = self.hold(Hold::All).await?;
         all_or_out(self, &format!("revert to {name}"), &replicas, |link| {
             let (disk, created) = (disk.as_str().to_owned(), created.clone());
             async move { link.revert(limit, disk, created).await }

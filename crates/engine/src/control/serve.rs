@@ -47,7 +47,7 @@ impl ControlError {
     /// The exit code of the process.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Start(StartError::NoBackend { kind: NoBackend::ReplicaError, .. }) => {
+            Self::Start(StartError::NoBackend(NoBackend::ReplicaError(_))) => {
                 EXIT_ALL_REPLICAS_FAILED
             }
             Self::Start(_)
@@ -169,13 +169,11 @@ mod tests {
 
     #[test]
     fn only_replicas_that_all_failed_end_with_their_own_code() {
-        let start = |kind| {
-            ControlError::Start(StartError::NoBackend { kind, details: vec!["a: b".into()] })
-        };
-        let failed = start(NoBackend::ReplicaError);
+        let start = |kind| ControlError::Start(StartError::NoBackend(kind));
+        let failed = start(NoBackend::ReplicaError("a: b".into()));
         assert_eq!(failed.exit_code(), 61);
         assert!(failed.to_string().starts_with("no available backend due to replica error"));
-        let silent = start(NoBackend::Unavailable);
+        let silent = start(NoBackend::Unavailable("a: b".into()));
         assert_eq!(silent.exit_code(), 1);
         assert!(silent.to_string().starts_with("no available backend due to service unavailable"));
         assert_eq!(ControlError::Impatient.exit_code(), 1);

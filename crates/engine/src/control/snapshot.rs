@@ -8,7 +8,7 @@ use rpc::ptypes;
 use crate::core::Hold;
 
 use super::each::all_or_out;
-use super::engine::{Engine, Replica, created_now};
+use super::engine::{Busy, Engine, Replica, created_now};
 use super::freeze;
 use super::limits::{LimitError, Usage, room_for_one};
 use super::mend::NotEqual;
@@ -24,6 +24,8 @@ pub(super) enum SnapshotError {
     Exists(String),
     #[error(transparent)]
     NotEqual(#[from] NotEqual),
+    #[error(transparent)]
+    Busy(#[from] Busy),
     #[error("failed to create snapshot {name}: {detail}")]
     Replicas { name: String, detail: String },
 }
@@ -54,14 +56,21 @@ impl Engine {
         };
         // Before the hold: what the filesystem still has to write must get through.
         let frozen = freeze::quiesce(self.volume.frontend(), freeze).await;
-        let taken = {
-            let _hold = self.volume.hold(Hold::Changes { flush: true }).await;
-            self.snapshot_held(&self.live(), request).await
-        };
+        let taken = self.hold_and_snapshot(request).await;
         frozen.end().await;
-        taken.map_err(|detail| SnapshotError::Replicas { name: name.clone(), detail })?;
+        taken?;
         tracing::info!(snapshot = name, "took snapshot {name}");
         Ok(name)
+    }
+
+    async fn hold_and_snapshot(
+        &self,
+        request: ptypes::ReplicaSnapshotRequest,
+    ) -> Result<(), SnapshotError> {
+        let _hold = self.hold(Hold::Changes { flush: true }).await?;
+        let name = request.name.clone();
+        let taken = self.snapshot_held(&self.live(), request).await;
+        taken.map_err(|detail| SnapshotError::Replicas { name, detail })
     }
 
     /// Refuses if the limits leave no room, or one of the replicas has such a snapshot: better than

@@ -23,8 +23,8 @@ pub enum StartError {
     Duplicate(String),
     #[error("{0}")]
     Address(String),
-    #[error("{kind}: {}", .details.join("; "))]
-    NoBackend { kind: NoBackend, details: Vec<String> },
+    #[error(transparent)]
+    NoBackend(#[from] NoBackend),
     #[error("a volume cannot have size {0}")]
     Size(i64),
     #[error("{0}")]
@@ -42,7 +42,7 @@ impl Candidate {
     fn seen(&self) -> Seen {
         match &self.opened {
             Ok(opened) => Seen::Opened(opened.found.clone()),
-            Err(error) => error.seen(),
+            Err(error) => error.seen(&self.address),
         }
     }
 }
@@ -65,32 +65,32 @@ impl Engine {
         if let Some(twice) = first_duplicate(addresses) {
             return Err(StartError::Duplicate(twice.to_owned()));
         }
-        let rules = self.start_rules(size, current_size)?;
+        let rules = self.start_rules(size, current_size);
         let candidates = self.open_all(addresses, size).await?;
         let seen: Vec<Seen> = candidates.iter().map(Candidate::seen).collect();
-        let (plan, verdicts) = match choose(&seen, &rules) {
-            Ok(plan) => {
-                let verdicts = self.connect(&candidates, &plan).await?;
-                (Ok(plan.size_bytes), verdicts)
-            }
-            Err(kind) => (Err(kind), candidates.iter().map(refusal).collect()),
+        let plan = choose(&seen, &rules);
+        let verdicts = match &plan {
+            Ok(plan) => self.connect(&candidates, plan).await?,
+            Err(_) => candidates.iter().map(refusal).collect(),
         };
         self.let_go(&candidates, &verdicts).await;
-        let size = accepted(plan, &candidates, &verdicts)?;
+        let size = volume_bytes(plan?.size_bytes)?;
+        if !verdicts.iter().any(Result::is_ok) {
+            return Err(NoBackend::ReplicaError(told(&candidates, &verdicts)).into());
+        }
         self.adopt(size, &candidates, &verdicts);
         self.mend_if_unclean(&unclean(&candidates, &verdicts)).await;
         Ok(self.start_known_frontend().await?)
     }
 
-    fn start_rules(&self, size: i64, current_size: i64) -> Result<StartRules, StartError> {
-        let bytes = |value: i64| u64::try_from(value).map_err(|_| StartError::Size(value));
-        Ok(StartRules {
-            size_bytes: bytes(size)?,
-            current_size_bytes: bytes(current_size)?,
+    fn start_rules(&self, size: i64, current_size: i64) -> StartRules {
+        StartRules {
+            size_bytes: size,
+            current_size_bytes: current_size,
             upgrade: self.options.upgrade,
             revision_counter: self.options.revision_counter,
             salvage: self.options.salvage,
-        })
+        }
     }
 
     async fn open_all(
@@ -137,7 +137,7 @@ impl Engine {
         candidates: &[Candidate],
         plan: &Plan,
     ) -> Result<Vec<Verdict>, StartError> {
-        self.volume.resize(plan.size_bytes).await?;
+        self.volume.resize(volume_bytes(plan.size_bytes)?).await?;
         let mut verdicts = Vec::new();
         for (candidate, verdict) in candidates.iter().zip(&plan.verdicts) {
             verdicts.push(match (verdict, &candidate.opened) {
@@ -153,11 +153,8 @@ impl Engine {
 
     pub(super) async fn attach(&self, link: &Link, features: rpc::Features, mode: Mode) -> Verdict {
         let target = link.target(&self.options.volume, self.options.data_protocol);
-        let attaching = self.volume.attach(&target, features, mode);
-        match tokio::time::timeout(self.hold_limit(), attaching).await {
-            Ok(attached) => attached.map_err(|error| format!("cannot connect for data: {error}")),
-            Err(_) => Err("cannot connect for data: no answer in time".to_owned()),
-        }
+        let attached = self.volume.attach(&target, features, mode).await;
+        attached.map_err(|error| format!("cannot connect for data: {error}"))
     }
 
     fn adopt(&self, size: u64, candidates: &[Candidate], verdicts: &[Verdict]) {
@@ -207,22 +204,17 @@ fn refusal(candidate: &Candidate) -> Verdict {
     }
 }
 
-/// The size of the volume, if anybody is in it.
-fn accepted(
-    plan: Result<u64, NoBackend>,
-    candidates: &[Candidate],
-    verdicts: &[Verdict],
-) -> Result<u64, StartError> {
-    let kind = match plan {
-        Ok(size) if verdicts.iter().any(Result::is_ok) => return Ok(size),
-        Ok(_) => NoBackend::ReplicaError,
-        Err(kind) => kind,
-    };
-    let told = |(candidate, verdict): (&Candidate, &Verdict)| {
+fn volume_bytes(size: i64) -> Result<u64, StartError> {
+    u64::try_from(size).map_err(|_| StartError::Size(size))
+}
+
+/// Why each of them is refused.
+fn told(candidates: &[Candidate], verdicts: &[Verdict]) -> String {
+    let one = |(candidate, verdict): (&Candidate, &Verdict)| {
         verdict.as_ref().err().map(|reason| format!("{}: {reason}", candidate.address))
     };
-    let details = candidates.iter().zip(verdicts).filter_map(told).collect();
-    Err(StartError::NoBackend { kind, details })
+    let all: Vec<String> = candidates.iter().zip(verdicts).filter_map(one).collect();
+    all.join("; ")
 }
 
 /// The members that were not closed cleanly before, and those that were.
