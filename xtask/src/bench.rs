@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::workspace;
+use crate::{tools, workspace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -30,19 +30,45 @@ enum Subject {
         #[arg(long, value_delimiter = ',')]
         peer_pid: Vec<u32>,
     },
+    /// Volumes through NBD and the socket frontend, beside `qemu-nbd` on a raw file.
+    Engine {
+        /// Seconds of each measurement.
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Where the volumes lie; on a real disk. Default: the build directory.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Only measurements whose name contains this.
+        #[arg(long)]
+        only: Option<String>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Subject::Apiserver { peer, token, ca, peer_pid } = &arguments.subject;
     workspace::succeed(&mut workspace::cargo(["build", "--release", "--package", "holdfast"]))?;
-    let binary = workspace::metadata()?.target_directory.join("release/holdfast");
+    let target = workspace::metadata()?.target_directory;
     let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
-    command.arg("apiserver").env("HOLDFAST_BIN", binary);
-    if let (Some(peer), Some(token), Some(ca)) = (peer, token, ca) {
-        command.args(["--peer", peer, "--token", token, "--ca"]).arg(ca);
-    }
-    for pid in peer_pid {
-        command.args(["--peer-pid", &pid.to_string()]);
+    command.env("HOLDFAST_BIN", target.join("release/holdfast"));
+    match &arguments.subject {
+        Subject::Apiserver { peer, token, ca, peer_pid } => {
+            command.arg("apiserver");
+            if let (Some(peer), Some(token), Some(ca)) = (peer, token, ca) {
+                command.args(["--peer", peer, "--token", token, "--ca"]).arg(ca);
+            }
+            for pid in peer_pid {
+                command.args(["--peer-pid", &pid.to_string()]);
+            }
+        }
+        Subject::Engine { seconds, dir, only } => {
+            tools::block();
+            command.args(["engine", "--dir"]).arg(dir.as_ref().unwrap_or(&target));
+            if let Some(seconds) = seconds {
+                command.args(["--seconds", &seconds.to_string()]);
+            }
+            if let Some(only) = only {
+                command.args(["--only", only]);
+            }
+        }
     }
     workspace::succeed(&mut command)
 }
