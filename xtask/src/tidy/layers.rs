@@ -18,7 +18,7 @@ enum Room {
 
 const ROOMS: &[(Room, &[&str])] = &[
     (Room::Core, &["api", "objects", "wire"]),
-    (Room::Platform, &["durable", "blobs", "tasks", "telemetry"]),
+    (Room::Platform, &["durable", "blobs", "rpc", "tasks", "telemetry"]),
     (Room::Service, &["apiserver", "engine", "replica", "backupstore"]),
     (Room::Edge, &["tenants", "velero", "blockapi", "volumes", "etcdguard", "dashboard", "cli"]),
     (Room::Binary, &["holdfast"]),

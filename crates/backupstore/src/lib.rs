@@ -1,0 +1,1 @@
+//! Backups of volumes in an object store: blocks, manifests, locks, garbage collection, verification.
