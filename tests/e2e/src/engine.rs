@@ -6,6 +6,7 @@
 //! Start reading at [`Volume`].
 
 mod command;
+mod disk;
 mod frames;
 mod layers;
 mod nbd;
@@ -16,6 +17,7 @@ mod tools;
 mod volume;
 
 pub use command::{Cli, Ran};
+pub use disk::{SmallDisk, skip_unless_root, write_file};
 pub use frames::Frames;
 pub use layers::{Layers, sum};
 pub use nbd::{Endpoint, Nbd, NbdError};
