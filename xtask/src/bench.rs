@@ -38,9 +38,12 @@ enum Subject {
         /// Where the volumes lie; on a real disk. Default: the build directory.
         #[arg(long)]
         dir: Option<PathBuf>,
-        /// Only measurements whose name contains this.
+        /// Only measurements whose name contains this; `nbd` and `socket` name all of a kind.
         #[arg(long)]
         only: Option<String>,
+        /// Volumes without revision counters.
+        #[arg(long)]
+        no_counters: bool,
     },
 }
 
@@ -59,9 +62,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
                 command.args(["--peer-pid", &pid.to_string()]);
             }
         }
-        Subject::Engine { seconds, dir, only } => {
+        Subject::Engine { seconds, dir, only, no_counters } => {
             tools::block();
-            command.args(["engine", "--dir"]).arg(dir.as_ref().unwrap_or(&target));
+            // Everything is made in directories for temporary files.
+            command.arg("engine").env("TMPDIR", dir.as_ref().unwrap_or(&target));
+            if *no_counters {
+                command.arg("--no-counters");
+            }
             if let Some(seconds) = seconds {
                 command.args(["--seconds", &seconds.to_string()]);
             }
