@@ -110,3 +110,22 @@ pub(crate) fn fill(path: &Path, size_bytes: u64) -> Result<()> {
     }
     Ok(file.flush()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::peer::QemuNbd;
+
+    #[test]
+    fn every_load_can_be_put_on_the_peer() {
+        let installed = |name: &str| tool(name, "loads of fio").is_some();
+        if !(installed("fio") && installed("qemu-nbd")) {
+            return;
+        }
+        let peer = QemuNbd::start(16 << 20).unwrap();
+        for job in JOBS {
+            let figures = run(job, &peer.uri(), 1, 16).unwrap();
+            assert!(figures.value(job) > 0.0 && figures.mean_us > 0.0, "{job:?}: {figures:?}");
+        }
+    }
+}

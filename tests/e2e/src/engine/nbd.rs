@@ -328,3 +328,49 @@ fn take_all(input: &mut BytesMut, waiting: &Mutex<Waiting>) -> io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::process::Command;
+
+    use testkit::process::{Process, Scratch, free_port};
+
+    use super::*;
+    use crate::engine::{PATIENCE, tool};
+
+    /// The client is right if a server of others agrees.
+    #[tokio::test]
+    async fn another_server_understands_this_client() {
+        let Some(qemu_nbd) = tool("qemu-nbd", "the NBD client of the suites") else { return };
+        let scratch = Scratch::new().unwrap();
+        let image = scratch.path().join("disk.raw");
+        std::fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+        let port = free_port().unwrap();
+        let mut command = Command::new(qemu_nbd);
+        command.args(["--format=raw", "--persistent", "--bind=127.0.0.1"]);
+        command.arg(format!("--port={port}")).arg("--discard=unmap").arg(&image);
+        let mut process = Process::start(command, scratch.path(), "qemu-nbd").unwrap();
+        process.wait_for_port(SocketAddr::from(([127, 0, 0, 1], port)), PATIENCE).unwrap();
+        let endpoint = Endpoint::parse(&format!("nbd://127.0.0.1:{port}/"));
+        let nbd = Nbd::connect(&endpoint).await.unwrap();
+        assert_eq!(nbd.size_bytes(), 8 << 20);
+        let (one, two) = (Bytes::from(vec![1; 65536]), Bytes::from(vec![2; 4096]));
+        let writes = (nbd.write(1 << 20, one.clone()), nbd.write_durably(2 << 20, two.clone()));
+        let written = futures::future::join(writes.0, writes.1).await;
+        assert!(written.0.is_ok() && written.1.is_ok(), "{written:?}");
+        nbd.flush().await.unwrap();
+        assert_eq!(nbd.read(1 << 20, 65536).await.unwrap(), one);
+        nbd.zero(1 << 20, 4096).await.unwrap();
+        nbd.trim(2 << 20, 4096).await.unwrap();
+        let contents = nbd.read_all().await.unwrap();
+        assert_eq!(contents.len(), 8 << 20);
+        assert!(contents[1 << 20..(1 << 20) + 4096].iter().all(|byte| *byte == 0));
+        assert_eq!(contents[(1 << 20) + 4096], 1);
+        let extents = nbd.status(0, 8 << 20).await.unwrap();
+        assert!(extents.len() > 1, "{extents:?}");
+        assert!(matches!(nbd.read(8 << 20, 512).await, Err(NbdError::Refused(..))));
+        process.kill().unwrap();
+        assert!(matches!(nbd.read(0, 512).await, Err(NbdError::Lost(_))));
+    }
+}
