@@ -1,1 +1,34 @@
-//! Starts, grows, snapshots and rebuilds the volume.
+//! The control side of an engine process: starts the volume, serves `ControllerService`, and
+//! changes the volume on request: snapshots, size, replicas, frontend.
+//!
+//! Owns: every call to a replica's control server, the order of changes, what callers are told.
+//! Never: reads or writes of the volume's data, which [`data`](crate::data) carries. Start reading
+//! at [`run`], then [`Engine`]; each operation is the file of its name.
+
+mod each;
+mod engine;
+mod expand;
+mod extents;
+mod freeze;
+mod frontends;
+mod limits;
+mod link;
+mod mend;
+mod outcome;
+mod paths;
+mod probe;
+mod rebuild;
+mod release;
+mod replicas;
+mod revert;
+mod serve;
+mod service;
+mod settings;
+mod snapshot;
+mod start;
+mod version;
+mod watch;
+
+pub use engine::Engine;
+pub use serve::{ControlError, run, serve};
+pub use start::StartError;

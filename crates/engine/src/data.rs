@@ -1,17 +1,32 @@
 //! The data thread: one current-thread runtime that owns the [`Core`](crate::core), the
 //! connections to replicas and the frontends' sockets, so that no request hops between threads.
 //!
-//! [`Volume`] is the handle by which the control side reaches it.
+//! [`Volume`] is the handle by which the control side reaches it. Inside, start reading at
+//! [`hub`]: what tasks share; [`link`] is the way to a replica, [`outlet`] and [`intake`] are the
+//! two directions of any connection.
 
+use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rpc::{Address, Features};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
+use self::hub::{Seen, ended};
+use self::thread::{Desk, Message};
 use crate::core::{Command, Done, Fault, Hold, Member, Mode, ReplicaId, Settings};
-use crate::frontend::{FrontendError, FrontendOptions, FrontendStatus};
+use crate::frontend::{FrontendError, FrontendOptions, FrontendStatus, Host};
+
+mod file;
+pub(crate) mod hub;
+pub(crate) mod intake;
+mod link;
+mod meter;
+pub(crate) mod outlet;
+pub(crate) mod pending;
+mod thread;
 
 /// Where a replica's data is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +37,22 @@ pub enum DataTarget {
     File(PathBuf),
 }
 
-/// Handle on the data thread of one volume. Clones are the same volume.
-#[derive(Debug, Clone)]
-pub struct Volume {}
+/// Handle on the data thread of one volume. Clones are the same volume; the thread ends with the
+/// last of them, if not stopped before.
+#[derive(Clone)]
+pub struct Volume {
+    name: Arc<str>,
+    messages: mpsc::Sender<Message>,
+    seen: Arc<Seen>,
+    ended: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
+}
 
 /// Keeps a [`Hold`] in force until dropped.
 #[derive(Debug)]
-pub struct HoldGuard {}
+pub struct HoldGuard {
+    /// The data thread hears of the drop.
+    _until_dropped: Option<oneshot::Sender<()>>,
+}
 
 /// Throughput and latency of the last complete second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,8 +68,20 @@ pub struct Traffic {
 
 impl Volume {
     /// Starts the data thread of a volume of no size and no replicas.
-    pub fn start(_name: &str, _settings: Settings) -> io::Result<Self> {
-        unimplemented!()
+    pub fn start(name: &str, settings: Settings) -> io::Result<Self> {
+        Self::start_on(name, settings, Host::default())
+    }
+
+    /// [`Self::start`] where files, tools and ports of the frontends are elsewhere.
+    pub fn start_on(name: &str, settings: Settings, host: Host) -> io::Result<Self> {
+        let seen = Arc::new(Seen::new());
+        let started = thread::start(name, settings, host, Arc::clone(&seen))?;
+        Ok(Self {
+            name: name.into(),
+            messages: started.messages,
+            seen,
+            ended: Arc::new(Mutex::new(Some(started.ended))),
+        })
     }
 
     /// Connects to a replica that is open and adds it to the set.
@@ -54,80 +90,171 @@ impl Volume {
     /// If it cannot be reached.
     pub async fn attach(
         &self,
-        _target: &DataTarget,
-        _features: Features,
-        _mode: Mode,
+        target: &DataTarget,
+        features: Features,
+        mode: Mode,
     ) -> io::Result<ReplicaId> {
-        unimplemented!()
+        let target = target.clone();
+        let attach =
+            async move |desk: Rc<Desk>| link::attach(&desk.hub, &target, features, mode).await;
+        let stopped = || Err(io::Error::other("the volume is stopped"));
+        self.ask(attach).await.unwrap_or_else(stopped)
     }
 
     /// Takes a replica out of the set and closes its connections. Unknown: nothing happens.
-    pub async fn detach(&self, _replica: ReplicaId) {
-        unimplemented!()
+    pub async fn detach(&self, replica: ReplicaId) {
+        self.tell(move |desk| desk.hub.remove(replica)).await;
     }
 
     /// Moves a replica to `Rw` or `Err` (with the reason). One in `Err` stays there.
-    pub async fn set_mode(&self, _replica: ReplicaId, _mode: Mode, _reason: &str) {
-        unimplemented!()
+    pub async fn set_mode(&self, replica: ReplicaId, mode: Mode, reason: &str) {
+        let reason = reason.to_owned();
+        self.tell(move |desk| desk.hub.set_mode(replica, mode, &reason)).await;
+    }
+
+    /// Reads go to this replica only, while it can be read; `None`: to each in turn.
+    pub async fn set_reader(&self, replica: Option<ReplicaId>) {
+        self.tell(move |desk| desk.hub.set_reader(replica)).await;
     }
 
     /// The replica set, newest state; changes wake the receiver.
     pub fn members(&self) -> watch::Receiver<Arc<[Member]>> {
-        unimplemented!()
+        self.seen.members.subscribe()
     }
 
     /// Waits until what `hold` keeps out is no longer in flight, and keeps it out.
-    pub async fn hold(&self, _hold: Hold) -> HoldGuard {
-        unimplemented!()
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it gives the hold up.
+    pub async fn hold(&self, hold: Hold) -> HoldGuard {
+        let (in_force, wait) = oneshot::channel();
+        let (guard, dropped) = oneshot::channel();
+        self.send(Box::new(move |desk| Box::pin(keep(desk, hold, in_force, dropped)))).await;
+        // A volume that has ended has nothing in flight, and takes nothing.
+        let _ = wait.await;
+        HoldGuard { _until_dropped: Some(guard) }
     }
 
     /// One request, as a frontend would make it.
-    pub async fn submit(&self, _command: Command) -> Result<Done, Fault> {
-        unimplemented!()
+    pub async fn submit(&self, command: Command) -> Result<Done, Fault> {
+        let submit = async move |desk: Rc<Desk>| desk.hub.call(command).await;
+        self.ask(submit).await.unwrap_or_else(|| Err(ended()))
     }
 
     /// Sets the size that requests are checked against, the frontend's first: if that cannot
     /// grow, nothing does.
-    pub async fn resize(&self, _size_bytes: u64) -> Result<(), FrontendError> {
-        unimplemented!()
+    pub async fn resize(&self, size_bytes: u64) -> Result<(), FrontendError> {
+        let resize = async move |desk: Rc<Desk>| {
+            desk.frontends.resize(size_bytes).await?;
+            desk.hub.resize(size_bytes);
+            Ok(())
+        };
+        self.ask(resize).await.unwrap_or_else(|| Err(stopped()))
     }
 
     /// While set, unmaps are refused.
-    pub async fn set_expanding(&self, _expanding: bool) {
-        unimplemented!()
+    pub async fn set_expanding(&self, expanding: bool) {
+        self.tell(move |desk| desk.hub.set_expanding(expanding)).await;
     }
 
     /// Starts the frontend of that name (`socket`, `nbd`, `tgt-blockdev`, `tgt-iscsi`, `rest`).
     pub async fn start_frontend(
         &self,
-        _name: &str,
-        _options: &FrontendOptions,
+        name: &str,
+        options: &FrontendOptions,
     ) -> Result<(), FrontendError> {
-        unimplemented!()
+        let (name, options) = (name.to_owned(), options.clone());
+        let start = async move |desk: Rc<Desk>| desk.frontends.start(&name, &options).await;
+        self.ask(start).await.unwrap_or_else(|| Err(stopped()))
     }
 
     /// Stops the frontend and waits for the requests it had taken; its name stays known, state
     /// down.
     pub async fn stop_frontend(&self) -> Result<(), FrontendError> {
-        unimplemented!()
+        let stop = async move |desk: Rc<Desk>| desk.frontends.stop().await;
+        self.ask(stop).await.unwrap_or(Ok(()))
     }
 
     /// The frontend that was started last.
     pub fn frontend(&self) -> FrontendStatus {
-        unimplemented!()
+        self.seen.frontend.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn traffic(&self) -> Traffic {
-        unimplemented!()
+        *self.seen.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the last requests seen (all of them when `limit` is 0) to the log.
-    pub async fn log_journal(&self, _limit: u64) {
-        unimplemented!()
+    pub async fn log_journal(&self, limit: u64) {
+        self.tell(move |desk| desk.hub.log_journal(limit)).await;
     }
 
     /// Stops the frontend, forgets the replicas and ends the thread.
     pub async fn stop(&self) {
-        unimplemented!()
+        self.send(Box::new(|desk| Box::pin(async move { desk.hub.end.cancel() }))).await;
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = ended {
+            // Told or dropped, the thread is at its end.
+            let _ = ended.await;
+        }
     }
+
+    /// Does something on the data thread and waits for what it gives; nothing if that has ended.
+    async fn ask<T, W, F>(&self, work: W) -> Option<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Rc<Desk>) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let message: Message = Box::new(move |desk| {
+            Box::pin(async move {
+                // Whoever asked may have gone; what was asked for is done all the same.
+                let _ = sender.send(work(desk).await);
+            })
+        });
+        self.send(message).await;
+        receiver.await.ok()
+    }
+
+    /// Does something that needs no waiting; nothing happens if the thread has ended.
+    async fn tell(&self, work: impl FnOnce(&Desk) + Send + 'static) {
+        self.ask(async move |desk: Rc<Desk>| work(&desk)).await;
+    }
+
+    async fn send(&self, message: Message) {
+        if self.messages.send(message).await.is_err() {
+            tracing::debug!(volume = &*self.name, "the volume is stopped already");
+        }
+    }
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn stopped() -> FrontendError {
+    FrontendError::Failed("the volume is stopped".to_owned())
+}
+
+/// Keeps a hold until the guard is dropped, or whoever asked no longer waits for it.
+async fn keep(
+    desk: Rc<Desk>,
+    hold: Hold,
+    mut in_force: oneshot::Sender<()>,
+    dropped: oneshot::Receiver<()>,
+) {
+    let (id, reached) = desk.hub.hold(hold);
+    let wanted = tokio::select! {
+        reached = reached => reached.is_ok() && in_force.send(()).is_ok(),
+        () = in_force.closed() => false,
+    };
+    if wanted {
+        // The sender never sends: this is its drop.
+        let _ = dropped.await;
+    }
+    desk.hub.release(id);
 }

@@ -1,8 +1,29 @@
 //! How bytes come in.
+//!
+//! Owns: which frontends there are and which one runs. A frontend is a [`Frontend`]; its
+//! connections are [`conn`], what they speak is a [`conn::Protocol`]. To add one, write its file,
+//! give it a variant of [`Kind`], and the compiler names the places. Everything here runs on the
+//! data thread.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
+use tokio::sync::Mutex;
+
 use crate::NbdOptions;
+use crate::data::hub::Hub;
+
+mod conn;
+mod frames;
+mod guests;
+mod listen;
+mod nbd;
+mod rest;
+mod socket;
+mod tgt;
 
 /// What a frontend needs to know besides the volume.
 #[derive(Debug, Clone)]
@@ -45,4 +66,162 @@ pub enum FrontendError {
     CannotExpand,
     #[error("{0}")]
     Failed(String),
+}
+
+/// Where the frontends find what they need of this machine.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Directory of the sockets and of the lock around iSCSI.
+    pub run_dir: PathBuf,
+    /// Directory of the device nodes of volumes.
+    pub device_dir: PathBuf,
+    /// Block devices as the kernel lists them.
+    pub sys_block: PathBuf,
+    /// Namespaces of the machine, seen from a container; used if it exists.
+    pub namespaces: PathBuf,
+    /// Where tools are searched instead of `PATH`.
+    pub tools: Option<OsString>,
+    /// `host:port` of frontend `rest`.
+    pub rest_listen: String,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            run_dir: "/var/run".into(),
+            device_dir: "/dev/longhorn".into(),
+            sys_block: "/sys/block".into(),
+            namespaces: "/host/proc/1/ns".into(),
+            tools: None,
+            rest_listen: "localhost:9414".to_owned(),
+        }
+    }
+}
+
+/// A frontend that runs. Dropping it ends it without manners.
+pub(crate) trait Frontend {
+    /// Where clients find the volume.
+    fn endpoint(&self) -> String;
+
+    /// The volume is about to have this size.
+    fn resize(&self, size_bytes: u64) -> LocalBoxFuture<'_, Result<(), FrontendError>>;
+
+    /// Takes nothing more, answers what was taken, and leaves no trace.
+    fn stop(self: Box<Self>) -> LocalBoxFuture<'static, Result<(), FrontendError>>;
+}
+
+/// What a frontend is started with.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) hub: Rc<Hub>,
+    pub(crate) host: Host,
+    pub(crate) options: FrontendOptions,
+}
+
+/// The frontends there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Socket,
+    Nbd,
+    TgtBlockdev,
+    TgtIscsi,
+    Rest,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Socket, Self::Nbd, Self::TgtBlockdev, Self::TgtIscsi, Self::Rest];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::Nbd => "nbd",
+            Self::TgtBlockdev => "tgt-blockdev",
+            Self::TgtIscsi => "tgt-iscsi",
+            Self::Rest => "rest",
+        }
+    }
+
+    fn find(name: &str) -> Result<Self, FrontendError> {
+        if name.is_empty() {
+            return Err(FrontendError::Empty);
+        }
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| FrontendError::Unknown(name.to_owned()))
+    }
+
+    /// tgt has no way to pass a flush on, so what it writes must be on disk when it is answered.
+    fn needs_write_through(self) -> bool {
+        match self {
+            Self::TgtBlockdev | Self::TgtIscsi => true,
+            Self::Socket | Self::Nbd | Self::Rest => false,
+        }
+    }
+
+    async fn start(self, site: Site) -> Result<Box<dyn Frontend>, FrontendError> {
+        Ok(match self {
+            Self::Socket => Box::new(socket::Socket::start(&site)?),
+            Self::Nbd => Box::new(nbd::Nbd::start(&site).await?),
+            Self::TgtBlockdev => Box::new(tgt::Tgt::start(site, tgt::Target::BlockDevice).await?),
+            Self::TgtIscsi => Box::new(tgt::Tgt::start(site, tgt::Target::Iscsi).await?),
+            Self::Rest => Box::new(rest::Rest::start(&site).await?),
+        })
+    }
+}
+
+/// The frontend of a volume: none or one.
+pub(crate) struct Frontends {
+    hub: Rc<Hub>,
+    host: Host,
+    running: Mutex<Option<(Kind, Box<dyn Frontend>)>>,
+}
+
+impl Frontends {
+    pub(crate) fn new(hub: &Rc<Hub>, host: Host) -> Self {
+        Self { hub: Rc::clone(hub), host, running: Mutex::default() }
+    }
+
+    pub(crate) async fn start(
+        &self,
+        name: &str,
+        options: &FrontendOptions,
+    ) -> Result<(), FrontendError> {
+        let kind = Kind::find(name)?;
+        let mut running = self.running.lock().await;
+        if let Some((other, _)) = running.as_ref() {
+            let (running, wanted) = (other.name().to_owned(), name.to_owned());
+            return if *other == kind {
+                Ok(())
+            } else {
+                Err(FrontendError::Other { running, wanted })
+            };
+        }
+        let site =
+            Site { hub: Rc::clone(&self.hub), host: self.host.clone(), options: options.clone() };
+        self.hub.set_write_through(kind.needs_write_through());
+        let started = kind.start(site).await.inspect_err(|_| self.hub.set_write_through(false))?;
+        self.show(kind, started.endpoint(), FrontendState::Up);
+        *running = Some((kind, started));
+        Ok(())
+    }
+
+    pub(crate) async fn resize(&self, size_bytes: u64) -> Result<(), FrontendError> {
+        match self.running.lock().await.as_ref() {
+            Some((_, frontend)) => frontend.resize(size_bytes).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) async fn stop(&self) -> Result<(), FrontendError> {
+        let mut running = self.running.lock().await;
+        let Some((kind, frontend)) = running.take() else { return Ok(()) };
+        let stopped = frontend.stop().await;
+        self.hub.set_write_through(false);
+        self.show(kind, String::new(), FrontendState::Down);
+        stopped
+    }
+
+    fn show(&self, kind: Kind, endpoint: String, state: FrontendState) {
+        let name = kind.name().to_owned();
+        self.hub.seen.set_frontend(FrontendStatus { name, endpoint, state });
+    }
 }

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,13 @@ enum Command {
     Controllers(controllers::Args),
     /// Make a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
+    /// Serve and manage replicated block volumes.
+    #[command(disable_help_flag = true)]
+    Engine {
+        /// A command of the engine, as `holdfast engine --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Look at the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -40,6 +48,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Apiserver(args) => up::run(&args.settings, up::Role::ApiServer),
         Command::Controllers(args) => controllers::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
+        Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
         Command::Config(command) => config::run(&command),
         Command::Completion(args) => completion::run(&args),
         Command::Version(args) => version::run(&args),

@@ -14,9 +14,28 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut script = Vec::new();
-    let mut command = crate::cli::Cli::command();
-    clap_complete::generate(args.shell, &mut command, "holdfast", &mut script);
-    io::Write::write_all(&mut io::stdout().lock(), &script)?;
+    io::Write::write_all(&mut io::stdout().lock(), &script(args.shell))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    // The engine reads its own command line; what can be typed there is added to complete it.
+    let mut command =
+        crate::cli::Cli::command().mut_subcommand("engine", |_| engine::cli::definition());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "holdfast", &mut script);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_of_the_engine_are_completed() {
+        let script = String::from_utf8(script(Shell::Bash)).unwrap();
+        for word in ["add-replica", "purge-status", "--nbd-listen", "--freeze-fs"] {
+            assert!(script.contains(word), "{word}");
+        }
+    }
 }

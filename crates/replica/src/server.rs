@@ -1,6 +1,43 @@
 //! The replica process: control server (gRPC), data server (frames), and the sync agent beside.
+//!
+//! Owns: the listeners, which thread does what, the end of the process. Never: what is on disk.
+//! One thread owns the replica and does all I/O on it (`thread`, `connection`, `execute`); the
+//! control side (`service`, `upkeep`) sends it closures.
 
-use std::path::PathBuf;
+mod connection;
+mod core;
+mod execute;
+mod flushes;
+mod listen;
+mod message;
+mod outbox;
+mod outgoing;
+mod service;
+mod thread;
+mod upkeep;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rpc::ptypes::replica_service_server::ReplicaServiceServer;
+use rpc::upkeep::upkeep_server::UpkeepServer;
+use rpc::{Address, Features, Health, Identity, Party, Watching};
+use tasks::Tasks;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpIncoming;
+
+use crate::disk::{CounterPolicy, Options};
+pub use crate::server::listen::data_socket_file;
+use crate::server::service::Service;
+use crate::server::thread::{Handle, Listener};
+use crate::server::upkeep::UpkeepService;
+
+/// How long background work may take to end when the server is stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CONTROL_PATH_VARIABLE: &str = "LONGHORN_CONTROL_PATH";
 
 /// The flags of `replica`.
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag of the dialect")]
@@ -25,4 +62,207 @@ pub struct ReplicaOptions {
     pub snapshot_max_count: i32,
     pub snapshot_max_size: i64,
     pub encrypted: bool,
+}
+
+/// Why the replica process ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(transparent)]
+    Address(#[from] rpc::AddressError),
+    #[error("cannot listen at {address}")]
+    Listen { address: String, source: io::Error },
+    #[error("cannot use the backing file {}", path.display())]
+    BackingFile { path: PathBuf, source: io::Error },
+    #[error("directory {} holds {found} files; a backing file directory holds exactly one", path.display())]
+    BackingDirectory { path: PathBuf, found: usize },
+    #[error("cannot create the replica: {}", .0.text())]
+    Create(crate::disk::Error),
+    #[error("cannot start the data thread")]
+    Start(#[source] io::Error),
+    #[error("the data thread ended: {0}")]
+    Data(String),
+    #[error("cannot describe the gRPC services")]
+    Describe(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the control server ended")]
+    Control(#[from] tonic::transport::Error),
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+}
+
+/// Serves until SIGINT or SIGTERM, then returns at once; files are not marked clean, as nothing is
+/// closed that an engine may still be using.
+pub async fn run(options: ReplicaOptions) -> Result<(), ServerError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
+    let stop = CancellationToken::new();
+    tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        ended = serve(options, stop.clone()) => ended,
+    }
+}
+
+/// [`run`] without signals: serves until `stop` is cancelled, and returns when all of it has ended.
+pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(), ServerError> {
+    let control: Address = listening(&options.listen).parse()?;
+    let backing_file = options.backing_file.as_deref().map(find_backing_file).transpose()?;
+    // Whichever way this returns, the data thread ends too.
+    let _guard = stop.clone().drop_guard();
+    let (data, listeners, mut ended) = start_data_thread(&options, backing_file, &stop)?;
+    if let Some(size) = options.size_bytes {
+        let now = service::now();
+        let created = data.call(move |core| core.replica.create(size, &now)).await;
+        created
+            .map_err(|gone| ServerError::Data(gone.to_string()))?
+            .map_err(ServerError::Create)?;
+    }
+    let control_listener = bind(&control)?;
+    let features = listen_for_data(&options, &control, &listeners).await?;
+    let tasks = Tasks::new();
+    let server = control_server(&options, control_listener, data, features, &tasks, &stop)?;
+    tracing::info!(
+        dir = %options.dir.display(), control = %control, volume = options.volume_name, "serving"
+    );
+    let outcome = tokio::select! {
+        served = server => served.map_err(ServerError::from),
+        thread = &mut ended => return Err(data_thread_ended(thread)),
+    };
+    let stopped = stop.is_cancelled();
+    stop.cancel();
+    // The files are let go of, unless a disk hangs.
+    let _ = tokio::time::timeout(PATIENCE, ended).await;
+    if let Err(error) = tasks.stop(PATIENCE).await {
+        tracing::warn!(%error, "background work did not end");
+    }
+    if stopped { Ok(()) } else { outcome }
+}
+
+/// A host that is left out means every address.
+fn listening(listen: &str) -> String {
+    if listen.starts_with(':') { format!("0.0.0.0{listen}") } else { listen.to_owned() }
+}
+
+fn bind(address: &Address) -> Result<std::net::TcpListener, ServerError> {
+    let failed = |source| ServerError::Listen { address: address.to_string(), source };
+    listen::bind(address).map_err(failed)
+}
+
+/// The file itself, or the only one in a directory.
+fn find_backing_file(path: &Path) -> Result<PathBuf, ServerError> {
+    let failed = |source| ServerError::BackingFile { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let files: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    match files.as_slice() {
+        [only] => Ok(only.clone()),
+        _ => Err(ServerError::BackingDirectory { path: path.to_owned(), found: files.len() }),
+    }
+}
+
+type Ended = oneshot::Receiver<io::Result<()>>;
+
+fn start_data_thread(
+    options: &ReplicaOptions,
+    backing_file: Option<PathBuf>,
+    stop: &CancellationToken,
+) -> Result<(Handle, mpsc::Sender<Listener>, Ended), ServerError> {
+    let disk = Options {
+        backing_file,
+        revision_counter: options.revision_counter,
+        counter_policy: CounterPolicy::OnSettle,
+        encrypted: options.encrypted,
+        size_bytes: options.size_bytes.unwrap_or(0),
+        ..Options::default()
+    };
+    let (mark, count, size) = (
+        options.unmap_mark_disk_chain_removed,
+        options.snapshot_max_count,
+        options.snapshot_max_size,
+    );
+    let configure = move |replica: &mut crate::disk::Replica| {
+        replica.unmap_mark_removed = mark;
+        replica.snapshot_max_count = count;
+        replica.snapshot_max_size_bytes = size;
+    };
+    thread::start(options.dir.clone(), disk, configure, stop.clone()).map_err(ServerError::Start)
+}
+
+fn data_thread_ended(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> ServerError {
+    ServerError::Data(match ended {
+        Ok(Ok(())) => "it was stopped".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it broke down".to_owned(),
+    })
+}
+
+/// Binds where data comes in; says what that and this build make possible.
+async fn listen_for_data(
+    options: &ReplicaOptions,
+    control: &Address,
+    listeners: &mpsc::Sender<Listener>,
+) -> Result<Features, ServerError> {
+    let mut features =
+        Features::FLUSH | Features::ZERO | Features::STATUS | Features::ORDERED | Features::UPKEEP;
+    let mut found = Vec::new();
+    if options.data_unix {
+        let control_path = std::env::var(CONTROL_PATH_VARIABLE).ok();
+        let path = data_socket_file(control_path.as_deref(), &options.volume_name);
+        let failed = |source| ServerError::Listen { address: path.display().to_string(), source };
+        found.push(Listener::Unix(listen::bind_file(&path).map_err(failed)?));
+    } else {
+        let tcp = bind(&control.data())?;
+        if listen::is_local(&tcp) {
+            match listen::bind_local(control.data().port()) {
+                Ok(local) => {
+                    found.push(Listener::Unix(local));
+                    features |= Features::LOCAL;
+                }
+                // Engines then use the port.
+                Err(error) => tracing::warn!(%error, "no local data socket"),
+            }
+        }
+        found.push(Listener::Tcp(tcp));
+    }
+    for listener in found {
+        let sent = listeners.send(listener).await;
+        sent.map_err(|_| ServerError::Data("it ended early".to_owned()))?;
+    }
+    Ok(features)
+}
+
+fn control_server(
+    options: &ReplicaOptions,
+    listener: std::net::TcpListener,
+    data: Handle,
+    features: Features,
+    tasks: &Tasks,
+    stop: &CancellationToken,
+) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + use<>, ServerError> {
+    let identity =
+        Identity { volume: options.volume_name.clone(), instance: options.instance_name.clone() };
+    #[allow(clippy::result_large_err, reason = "tonic's own error type")]
+    let check = move |request: tonic::Request<()>| {
+        identity.check(request.metadata(), Party::Replica)?;
+        Ok(request)
+    };
+    let service =
+        Service { data: data.clone(), features, revision_counter: options.revision_counter };
+    let upkeep = UpkeepService { data, tasks: tasks.clone() };
+    let routes = rpc::common()
+        .map_err(|error| ServerError::Describe(error.into()))?
+        .add_service(Health::service(Watching::Once))
+        .add_service(ReplicaServiceServer::with_interceptor(service, check.clone()))
+        .add_service(UpkeepServer::with_interceptor(upkeep, check));
+    let failed = |source| ServerError::Listen { address: options.listen.clone(), source };
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let stop = stop.clone().cancelled_owned();
+    Ok(tonic::transport::Server::builder()
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, stop))
 }

@@ -7,7 +7,7 @@
 //! larger than the number of writes done.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
@@ -77,9 +77,7 @@ impl Counter {
         if self.value == self.written {
             return Ok(());
         }
-        let contents = render(self.value);
-        let number = contents.get(..NUMBER_BYTES).unwrap_or_default();
-        self.file.write_all_at(number, 0).during("write", REVISION_COUNTER)?;
+        self.file.write_all_at(&number(self.value), 0).during("write", REVISION_COUNTER)?;
         self.written = self.value;
         Ok(())
     }
@@ -112,8 +110,16 @@ impl Counter {
     }
 }
 
+/// The decimal number and NULs, without an allocation: this is done for every batch of writes.
+fn number(value: i64) -> [u8; NUMBER_BYTES] {
+    let mut text = [0; NUMBER_BYTES];
+    // Fits: the longest number has 20 bytes.
+    let _ = write!(text.as_mut_slice(), "{value}");
+    text
+}
+
 fn render(value: i64) -> Vec<u8> {
-    let mut contents = value.to_string().into_bytes();
+    let mut contents = number(value).to_vec();
     contents.resize(FILE_BYTES, 0);
     contents
 }

@@ -69,6 +69,10 @@ pub enum Error {
     BadSize(i64),
     #[error("{what} of {len_bytes} bytes at {offset} is outside the volume of {size_bytes} bytes")]
     OutOfRange { what: &'static str, offset: u64, len_bytes: u64, size_bytes: u64 },
+    #[error("offset {0} is outside the volume")]
+    NegativeOffset(i64),
+    #[error("read of {len_bytes} bytes is more than the {max_bytes} allowed at once")]
+    TooMuch { len_bytes: u32, max_bytes: u32 },
     #[error("metadata file {file} is damaged: {why}")]
     Damaged { file: String, why: String },
     #[error("{0} is not a regular file")]

@@ -41,6 +41,11 @@ pub struct Flushed {
 }
 
 impl Flush {
+    /// Whether everything is on disk already, so that [`Self::run`] would not wait.
+    pub fn is_idle(&self) -> bool {
+        self.images.is_empty() && self.counter.is_none()
+    }
+
     /// Waits for the disk.
     pub fn run(self) -> Flushed {
         let mut all = self.images.iter().chain(self.counter.as_ref().map(|(file, _)| file));

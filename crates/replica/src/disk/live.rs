@@ -351,8 +351,12 @@ impl Live {
         self.broken = Some(why.text());
     }
 
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.broken.as_ref().map(|why| Error::Broken(why.clone()))
+    }
+
     fn refuse_broken(&self) -> Result<(), Error> {
-        self.broken.as_ref().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
+        self.refusal().map_or(Ok(()), Err)
     }
 
     /// A new empty head on top of the present one. What the index knows stays true.
@@ -364,8 +368,12 @@ impl Live {
     }
 
     /// Copies what the parent holds and the head does not, inside `range`, into the head.
-    /// What a read returns does not change.
-    pub(crate) fn lift(&mut self, range: Range<u64>) -> Result<(), Error> {
+    /// What a read returns does not change. `each` is told what was copied.
+    pub(crate) fn lift(
+        &mut self,
+        range: Range<u64>,
+        mut each: impl FnMut(Range<u64>),
+    ) -> Result<(), Error> {
         self.refuse_broken()?;
         let head_id = self.head_id();
         let mut at = range.start;
@@ -377,6 +385,7 @@ impl Live {
                 while piece < end {
                     let stop = end.min(piece + BOUNCE_MAX_BYTES);
                     self.lift_piece(piece..stop)?;
+                    each(piece..stop);
                     piece = stop;
                 }
             }
@@ -400,10 +409,16 @@ impl Live {
 
     /// Frees in the parent what the head hides, inside `range`. The caller has synced the head.
     pub(crate) fn drop_hidden(&mut self, range: Range<u64>) -> Result<(), Error> {
-        let (Some(parent), Ok(head)) = (self.parent(), self.head()) else { return Ok(()) };
+        let head = self.head()?;
         let mut hidden = Vec::new();
         head.extents(range, false, |extent| hidden.push(extent.start..extent.end))?;
-        for run in hidden {
+        self.free_in_parent(hidden)
+    }
+
+    /// Frees these ranges in the parent; the head has them on disk.
+    pub(crate) fn free_in_parent(&mut self, ranges: Vec<Range<u64>>) -> Result<(), Error> {
+        let Some(parent) = self.parent() else { return Ok(()) };
+        for run in ranges {
             // Whole sectors only: a part of one still belongs to the parent's sector.
             let start = run.start.next_multiple_of(SECTOR_BYTES);
             let end = run.end - run.end % SECTOR_BYTES;

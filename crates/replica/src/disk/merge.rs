@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::disk::error::Error;
-use crate::disk::image::{Access, Image};
+use crate::disk::image::{Access, Image, SECTOR_BYTES};
 use crate::disk::live::Live;
 use crate::disk::names::DiskName;
 
@@ -60,8 +60,12 @@ impl Walk {
         Ok(Some((piece, is_unwritten)))
     }
 
+    fn done(&self) -> u64 {
+        self.found.front().map_or(self.at, |(range, _)| range.start)
+    }
+
     fn percent(&self) -> u8 {
-        let at = self.found.front().map_or(self.at, |(range, _)| range.start);
+        let at = self.done();
         u8::try_from(at.saturating_mul(99).checked_div(self.end).unwrap_or(99)).unwrap_or(99)
     }
 }
@@ -117,12 +121,22 @@ impl Coalesce {
     }
 }
 
+/// How far a [`Lift`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifted {
+    More,
+    /// The head must be synced and [`Lift::synced`] told before it goes on.
+    Unsynced,
+    Done,
+}
+
 /// Lifts what the removed parent of the head holds into the head, so that it can go. Runs on the
 /// replica's thread, between writes.
 #[derive(Debug)]
 pub(crate) struct Lift {
     walk: Walk,
-    since_checkpoint: Option<Range<u64>>,
+    /// Lifted and not yet freed in the parent; adjacent ones are one.
+    lifted: Vec<Range<u64>>,
     lifted_bytes: u64,
 }
 
@@ -130,46 +144,54 @@ impl Lift {
     pub(crate) fn new(live: &Live) -> Self {
         Self {
             walk: Walk::new(live.parent().map_or(0, Image::len_bytes)),
-            since_checkpoint: None,
+            lifted: Vec::new(),
             lifted_bytes: 0,
         }
     }
 
-    pub(crate) fn step(&mut self, live: &mut Live, budget_bytes: u64) -> Result<Progress, Error> {
+    /// Lifts about `budget_bytes`.
+    pub(crate) fn step(&mut self, live: &mut Live, budget_bytes: u64) -> Result<Lifted, Error> {
         let mut copied = 0;
         while copied < budget_bytes {
+            if self.lifted_bytes >= CHECKPOINT_BYTES {
+                return Ok(Lifted::Unsynced);
+            }
             let next = match live.parent() {
                 Some(parent) => self.walk.next(parent, COPY_BYTES)?,
                 None => None,
             };
             let Some((piece, _)) = next else {
-                self.checkpoint(live)?;
-                return Ok(Progress::Done);
+                let is_done = self.lifted.is_empty();
+                return Ok(if is_done { Lifted::Done } else { Lifted::Unsynced });
             };
             // A part of a sector may be all the parent has there; the sector is lifted whole.
             let size = live.layers().size_bytes();
-            let whole = piece.start - piece.start % crate::disk::image::SECTOR_BYTES
-                ..piece.end.next_multiple_of(crate::disk::image::SECTOR_BYTES).min(size);
+            let whole = piece.start - piece.start % SECTOR_BYTES
+                ..piece.end.next_multiple_of(SECTOR_BYTES).min(size);
             copied += whole.end.saturating_sub(whole.start);
-            live.lift(whole.clone())?;
-            let from = self.since_checkpoint.as_ref().map_or(whole.start, |range| range.start);
-            self.since_checkpoint = Some(from..whole.end);
-            self.lifted_bytes += whole.end.saturating_sub(whole.start);
-            if self.lifted_bytes >= CHECKPOINT_BYTES {
-                self.checkpoint(live)?;
-            }
+            live.lift(whole, |run| {
+                self.lifted_bytes += run.end - run.start;
+                match self.lifted.last_mut() {
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => self.lifted.push(run),
+                }
+            })?;
         }
-        Ok(Progress::Working(self.walk.percent()))
+        Ok(Lifted::More)
     }
 
-    /// What was lifted is on disk in the head before the parent lets go of it.
-    fn checkpoint(&mut self, live: &mut Live) -> Result<(), Error> {
+    /// A flush that began after the last step has ended: the parent lets go of what was lifted, and
+    /// of nothing else. What was written to the head since the flush began may be lost with the
+    /// power, and then the parent's data must still be there.
+    pub(crate) fn synced(&mut self, live: &mut Live) -> Result<(), Error> {
         self.lifted_bytes = 0;
-        live.flush()?;
-        match self.since_checkpoint.take() {
-            Some(range) => live.drop_hidden(range),
-            None => Ok(()),
-        }
+        let lifted = std::mem::take(&mut self.lifted);
+        live.free_in_parent(lifted)
+    }
+
+    /// Bytes of the parent looked at so far, and in all.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.walk.done(), self.walk.end)
     }
 }
 

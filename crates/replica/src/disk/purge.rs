@@ -8,7 +8,7 @@ use crate::disk::chain::{Chain, Disk};
 use crate::disk::error::Error;
 use crate::disk::image::{Access, Image};
 use crate::disk::live::Live;
-use crate::disk::merge::{Coalesce, Lift, Progress, Prune};
+use crate::disk::merge::{Coalesce, Lift, Lifted, Progress, Prune};
 use crate::disk::names::{DiskName, checksum_file, meta_file};
 use crate::disk::replica::Replica;
 
@@ -123,7 +123,7 @@ impl Replica {
     }
 
     /// The removed parent of the head, all of which the head holds by now, goes.
-    fn drop_lifted(&mut self, name: &DiskName) -> Result<(), Error> {
+    pub(crate) fn drop_lifted(&mut self, name: &DiskName) -> Result<(), Error> {
         let opened = self.opened_mut()?;
         opened.live.flush()?;
         let parent = opened.chain.get(name).and_then(|disk| disk.parent.clone());
@@ -263,10 +263,17 @@ impl Purge {
             }
             Job::Lift { source, work, .. } => {
                 let live = &mut replica.opened_mut()?.live;
-                if work.step(live, budget_bytes)? == Progress::Done {
-                    let source = source.clone();
-                    self.job = Job::Choose;
-                    replica.drop_lifted(&source)?;
+                match work.step(live, budget_bytes)? {
+                    Lifted::More => {}
+                    Lifted::Unsynced => {
+                        live.flush()?;
+                        work.synced(live)?;
+                    }
+                    Lifted::Done => {
+                        let source = source.clone();
+                        self.job = Job::Choose;
+                        replica.drop_lifted(&source)?;
+                    }
                 }
             }
             Job::Prune { work, .. } => {

@@ -13,6 +13,7 @@ use crate::disk::chain::{CHAIN_MAX, Chain, DISKS_MAX, Disk};
 use crate::disk::counter::{Counter, CounterPolicy};
 use crate::disk::dir::{Directory, NoHook, StepHook};
 use crate::disk::error::{During, Error};
+use crate::disk::extents::Extent;
 use crate::disk::flush::{Flush, Flushed};
 use crate::disk::image::{Access, Image};
 use crate::disk::layers::{Layers, Run};
@@ -369,6 +370,20 @@ impl Replica {
     /// Memory taken by the map of sectors.
     pub fn index_bytes(&self) -> usize {
         self.opened.as_ref().map_or(0, |opened| opened.live.layers().index_bytes())
+    }
+
+    /// Why no I/O is possible until the replica is opened anew, if that is so.
+    pub fn refusal(&self) -> Option<String> {
+        self.opened.as_ref().and_then(|opened| opened.live.refusal()).map(|error| error.text())
+    }
+
+    /// Where the head holds data of its own inside the range, in order.
+    pub fn head_extents(
+        &self,
+        range: std::ops::Range<u64>,
+        each: impl FnMut(Extent),
+    ) -> Result<(), Error> {
+        self.opened_ref()?.live.head()?.extents(range, false, each)
     }
 
     /// The disks while open.

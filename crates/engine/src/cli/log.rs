@@ -1,0 +1,174 @@
+//! Log lines on standard error: `time="…" level=… msg="…" func=… file="…" error="…"`.
+//!
+//! Programs that start engines read this form; so it is written here, and not by the logs of the
+//! rest of the house. Spans are not written: every process of the dialect does one thing.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Libraries that are silent below warnings, also when asked for more.
+const QUIET: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls"];
+
+/// One line, without its end.
+pub(crate) fn line(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
+    let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let mut text = format!("time=\"{time}\" level={level} msg={}", Quoted(message));
+    for (key, value) in fields {
+        // Writing to a string cannot fail.
+        let _ = write!(text, " {key}={}", Quoted(value));
+    }
+    text
+}
+
+/// Bare if it is a plain word, else quoted as Go quotes.
+struct Quoted<'t>(&'t str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/@^+".contains(&byte);
+        if !self.0.is_empty() && self.0.bytes().all(plain) {
+            return f.write_str(self.0);
+        }
+        f.write_char('"')?;
+        for letter in self.0.chars() {
+            match letter {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                control if control.is_control() => write!(f, "\\x{:02x}", u32::from(control))?,
+                other => f.write_char(other)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// Writes the log of this process in the form above from here on.
+pub(crate) fn install(debug: bool) {
+    let level = if debug { Level::DEBUG } else { Level::INFO };
+    // A log that is set up already, as in a test, is as good.
+    let _ = tracing::subscriber::set_global_default(Lines { level, spans: AtomicU64::new(1) });
+}
+
+struct Lines {
+    level: Level,
+    spans: AtomicU64,
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let family = metadata.target().split("::").next().unwrap_or_default();
+        let level = if QUIET.contains(&family) { Level::WARN } else { self.level };
+        !metadata.is_span() && *metadata.level() <= level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level.into())
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        // Never 0, which is no id: the count starts at 1 and does not come round.
+        Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed).max(1))
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let place = match (metadata.file(), metadata.line()) {
+            (Some(file), Some(line)) => {
+                format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
+            }
+            (_, _) => String::new(),
+        };
+        let mut all = vec![("func", metadata.target()), ("file", place.as_str())];
+        all.extend(fields.others.iter().map(|(key, value)| (*key, value.as_str())));
+        let text = line(level(*metadata.level()), &fields.message, &all);
+        // There is nobody to tell that the log cannot be written.
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, String)>,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.take(field, format!("{value:?}"));
+    }
+}
+
+impl Fields {
+    fn take(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.message = value,
+            name => self.others.push((name, value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_words_are_bare_and_the_rest_is_quoted() {
+        let text = line(
+            "fatal",
+            "Error running info command",
+            &[("func", "cli.main"), ("error", "a \"b\"\n\tc\\d\u{1}é"), ("empty", "")],
+        );
+        let (time, rest) = text.split_once(" level=").unwrap();
+        assert!(time.starts_with("time=\"2") && time.ends_with("Z\""), "{time}");
+        assert_eq!(
+            rest,
+            "fatal msg=\"Error running info command\" func=cli.main \
+             error=\"a \\\"b\\\"\\n\\tc\\\\d\\x01é\" empty=\"\""
+        );
+    }
+
+    #[test]
+    fn libraries_are_heard_from_warnings_on() {
+        let lines = Lines { level: Level::DEBUG, spans: AtomicU64::new(1) };
+        tracing::subscriber::with_default(lines, || {
+            assert!(tracing::enabled!(target: "engine::control", Level::DEBUG));
+            assert!(!tracing::enabled!(target: "engine::control", Level::TRACE));
+            assert!(!tracing::enabled!(target: "h2::client", Level::INFO));
+            assert!(tracing::enabled!(target: "h2::client", Level::WARN));
+        });
+    }
+}

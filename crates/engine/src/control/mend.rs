@@ -1,0 +1,197 @@
+//! Makes replicas equal again whose last engine did not close them.
+//!
+//! A write that was in flight when an engine died is on some replicas and not on others; nobody was
+//! told that it is done, so either is right, but which one must not change from one read to the
+//! next. So all reads go to one replica until every place that may differ (what the heads hold) has
+//! been copied from it to the others. Snapshots wait for that: one taken before would differ
+//! between replicas for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpc::Features;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::{Command, Fault, Member, Mode, ReplicaId};
+
+use super::engine::{Engine, Replica};
+use super::extents::Extents;
+use super::link::CallError;
+
+const PIECE: u32 = 1 << 20;
+const SECTOR: u64 = 4096;
+/// How long something that needs equal replicas waits for them before it is refused.
+const PATIENCE: Duration = Duration::from_mins(1);
+const PROGRESS_EVERY: u64 = 1 << 30;
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// How far the replicas are from being equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mending {
+    Equal,
+    /// Bytes made equal so far, of so many.
+    Running {
+        done: u64,
+        total: u64,
+    },
+}
+
+/// Something needs equal replicas, and they are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("replicas are being made equal after an unclean end ({done} of {total} bytes); try again")]
+pub(super) struct NotEqual {
+    done: u64,
+    total: u64,
+}
+
+/// Which replica is read from while the others are made equal to it: one that was closed cleanly if
+/// there is one, for it misses nothing. `None` if there is nothing to mend or no way to.
+fn decide(members: &[Member], joined: &[(ReplicaId, bool)]) -> Option<ReplicaId> {
+    let able = |id: ReplicaId| {
+        let member = members.iter().find(|member| member.id == id);
+        member.is_some_and(|member| member.features.has(Features::UPKEEP))
+    };
+    let unclean = joined.iter().any(|(_, unclean)| *unclean);
+    let all_able = joined.iter().all(|(id, _)| able(*id));
+    if joined.len() < 2 || !unclean || !all_able {
+        return None;
+    }
+    let clean = joined.iter().find(|(_, unclean)| !unclean);
+    clean.or(joined.first()).map(|(id, _)| *id)
+}
+
+/// Why mending ended early.
+#[derive(Debug, thiserror::Error)]
+enum MendError {
+    #[error("cannot ask replica {address} what its head holds: {source}")]
+    Extents { address: String, source: CallError },
+    #[error("cannot copy {len} bytes at {offset}: {source}")]
+    Copy { offset: u64, len: u32, source: Fault },
+    /// The replica that is read from is gone.
+    #[error("replica {} is no longer read from", .0.0)]
+    NoReader(ReplicaId),
+}
+
+impl Engine {
+    /// Begins to make the members `joined` equal if one of them (`true`) was not closed cleanly.
+    pub(super) async fn mend_if_unclean(self: &Arc<Self>, joined: &[(ReplicaId, bool)]) {
+        let Some(reader) = decide(&self.members(), joined) else { return };
+        // Before anything can be read.
+        self.volume.set_reader(Some(reader)).await;
+        self.mending.send_replace(Mending::Running { done: 0, total: 0 });
+        let (engine, stop) = (Arc::clone(self), self.mend_stop.lock().await.clone());
+        self.tasks.spawn("mend", async move {
+            stop.run_until_cancelled_owned(engine.mend(reader)).await;
+        });
+    }
+
+    /// Leaves replicas as they are, and says whether they were equal.
+    pub(super) async fn stop_mending(&self) -> bool {
+        let mut stop = self.mend_stop.lock().await;
+        stop.cancel();
+        *stop = CancellationToken::new();
+        self.mending.send_replace(Mending::Equal) == Mending::Equal
+    }
+
+    async fn mend(&self, first: ReplicaId) {
+        let mut reader = first;
+        loop {
+            match self.mend_from(reader).await {
+                Ok(bytes) => {
+                    tracing::info!(bytes, "replicas are equal again: looked after {bytes} bytes");
+                    break;
+                }
+                Err(error) => tracing::warn!(%error, "making replicas equal broke off: {error}"),
+            }
+            // What is left of the set decides how to go on.
+            let left: Vec<ReplicaId> =
+                self.readable().iter().filter_map(|replica| replica.member).collect();
+            match left.as_slice() {
+                [] | [_] => break,
+                [_, _, ..] if left.contains(&reader) => tokio::time::sleep(RETRY_AFTER).await,
+                [next, _, ..] => {
+                    reader = *next;
+                    self.volume.set_reader(Some(reader)).await;
+                }
+            }
+        }
+        self.volume.set_reader(None).await;
+        self.mending.send_replace(Mending::Equal);
+    }
+
+    /// Makes the others equal to `reader`, and says how many bytes were looked after.
+    async fn mend_from(&self, reader: ReplicaId) -> Result<u64, MendError> {
+        tracing::info!(reader = reader.0, "making replicas equal after an unclean end");
+        let told = self.head_extents(&self.readable()).await?;
+        let extents = told.within(self.state().size, SECTOR);
+        let total = extents.total();
+        let mut done = 0;
+        for (offset, len) in extents.pieces(PIECE) {
+            let readable = self.readable();
+            if !readable.iter().any(|replica| replica.member == Some(reader)) {
+                return Err(MendError::NoReader(reader));
+            }
+            let copied = self.volume.submit(Command::Mend { offset, len }).await;
+            copied.map_err(|source| MendError::Copy { offset, len, source })?;
+            let before = done / PROGRESS_EVERY;
+            done += u64::from(len);
+            if done / PROGRESS_EVERY != before {
+                tracing::info!(done, total, "making replicas equal: {done} of {total} bytes");
+            }
+            self.mending.send_replace(Mending::Running { done, total });
+        }
+        Ok(total)
+    }
+
+    async fn head_extents(&self, replicas: &[Replica]) -> Result<Extents, MendError> {
+        let mut extents = Extents::new();
+        for replica in replicas {
+            let asked = replica
+                .link
+                .head_extents(self.hold_limit(), |offset, len| extents.add(offset, len))
+                .await;
+            let address = replica.address.clone();
+            match asked {
+                Ok(()) => {}
+                // It went while it was asked: nothing has to be equal to it any more.
+                Err(_) if self.find(&address).is_none_or(|now| now.mode != Mode::Rw) => {}
+                Err(source) => return Err(MendError::Extents { address, source }),
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Waits until replicas are equal.
+    pub(super) async fn equal(&self) -> Result<(), NotEqual> {
+        let mut mending = self.mending.subscribe();
+        let ended = |state: &Mending| !matches!(state, Mending::Running { .. });
+        // Either it ended or time did; what it is now is what counts.
+        let _ = tokio::time::timeout(PATIENCE, mending.wait_for(ended)).await;
+        let now = *mending.borrow();
+        match now {
+            Mending::Equal => Ok(()),
+            Mending::Running { done, total } => Err(NotEqual { done, total }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u32, features: Features) -> Member {
+        Member { id: ReplicaId(id), mode: Mode::Rw, features, reason: None }
+    }
+
+    #[test]
+    fn only_a_set_with_an_unclean_member_is_mended_and_read_from_a_clean_one() {
+        let members = [member(1, Features::UPKEEP), member(2, Features::UPKEEP)];
+        let joined = |one, two| [(ReplicaId(1), one), (ReplicaId(2), two)];
+        assert_eq!(decide(&members, &joined(false, false)), None);
+        assert_eq!(decide(&members, &joined(true, true)), Some(ReplicaId(1)));
+        assert_eq!(decide(&members, &joined(true, false)), Some(ReplicaId(2)));
+        assert_eq!(decide(&members, &[(ReplicaId(1), true)]), None);
+        let mixed = [member(1, Features::UPKEEP), member(2, Features::NONE)];
+        assert_eq!(decide(&mixed, &joined(true, true)), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! The controller's part of a rebuild: says which files the new replica needs, and lets it be read
+//! from once it has them all.
+
+use std::collections::BTreeSet;
+
+use rpc::ptypes;
+
+use crate::core::{Hold, Mode};
+
+use super::engine::{Busy, CALL_LIMIT, Engine, Replica};
+use super::link::CallError;
+use super::replicas::ReplicaError;
+
+/// Why a rebuild does not begin or end. Texts are those callers match.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RebuildError {
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
+    #[error("replica {address} is in mode {mode}, only one in mode WO is rebuilt")]
+    NotWo { address: String, mode: &'static str },
+    #[error("cannot find any healthy replica")]
+    NoSource,
+    #[error("replica {0} is still being rebuilt")]
+    Rebuilding(String),
+    #[error("replica {0}'s disk number is not equal to that of RW replica {1}")]
+    DiskNumber(String, String),
+    #[error("replica {0}'s chain not equal to RW replica {1}'s chain")]
+    Chain(String, String),
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    #[error("replica {address}: {source}")]
+    Call { address: String, source: CallError },
+}
+
+/// The snapshots of a replica: its disks without the head and the backing file.
+fn snapshots(replica: &ptypes::Replica) -> BTreeSet<&str> {
+    let names = replica.disks.keys().map(String::as_str);
+    names.filter(|name| *name != replica.head && *name != replica.backing_file).collect()
+}
+
+/// The name of the metadata beside the image `disk`.
+fn meta_of(disk: &str) -> String {
+    format!("{disk}.meta")
+}
+
+/// The files a rebuild copies, each snapshot and its metadata, under the names they have.
+fn files(source: &ptypes::Replica) -> Vec<ptypes::SyncFileInfo> {
+    let file = |name: String, actual_size| ptypes::SyncFileInfo {
+        from_file_name: name.clone(),
+        to_file_name: name,
+        actual_size,
+    };
+    let size = |name: &str| source.disks.get(name).and_then(|disk| disk.size.parse().ok());
+    snapshots(source)
+        .into_iter()
+        .flat_map(|name| [file(name.to_owned(), size(name).unwrap_or(0)), file(meta_of(name), 0)])
+        .collect()
+}
+
+/// What verifying comes to for a replica in `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verify {
+    /// It is read from already.
+    Done,
+    Compare,
+    /// It is all there is of the volume: a restored volume of which only this copy is left.
+    Alone,
+    Refuse,
+    NoSource,
+}
+
+fn decide_verify(mode: Mode, others: &[Mode]) -> Verify {
+    match mode {
+        Mode::Rw => Verify::Done,
+        Mode::Err => Verify::Refuse,
+        Mode::Wo if others.contains(&Mode::Rw) => Verify::Compare,
+        Mode::Wo if others.iter().all(|other| *other == Mode::Err) => Verify::Alone,
+        Mode::Wo => Verify::NoSource,
+    }
+}
+
+fn compare(
+    new: (&str, &ptypes::Replica),
+    source: (&str, &ptypes::Replica),
+) -> Result<(), RebuildError> {
+    let (has, wants) = (snapshots(new.1), snapshots(source.1));
+    let names = || (new.0.to_owned(), source.0.to_owned());
+    if has.len() != wants.len() {
+        let (new, source) = names();
+        return Err(RebuildError::DiskNumber(new, source));
+    }
+    if has != wants {
+        let (new, source) = names();
+        return Err(RebuildError::Chain(new, source));
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Makes the WO replica at `address` ready to be filled, and says with what.
+    pub(super) async fn prepare_rebuild(
+        &self,
+        address: &str,
+    ) -> Result<(Replica, Vec<ptypes::SyncFileInfo>), RebuildError> {
+        let _order = self.order.lock().await;
+        let new = self.find(address).ok_or_else(|| self.not_found(address))?;
+        if new.mode != Mode::Wo {
+            let mode = super::replicas::show_mode(new.mode).as_str_name();
+            return Err(RebuildError::NotWo { address: address.to_owned(), mode });
+        }
+        let call = |source| RebuildError::Call { address: address.to_owned(), source };
+        let before = new.link.get(CALL_LIMIT).await.map_err(call)?;
+        let (source, wanted) = self.source().await?;
+        if !before.revision_counter_disabled {
+            new.link.set_counter(CALL_LIMIT, 0).await.map_err(call)?;
+        }
+        let wanted_disks = snapshots(&wanted);
+        for extra in snapshots(&before).difference(&wanted_disks) {
+            new.link.remove_disk(CALL_LIMIT, (*extra).to_owned()).await.map_err(call)?;
+        }
+        self.copy_head_meta(&source, &wanted.head, &new, &before.head).await?;
+        Ok((new, files(&wanted)))
+    }
+
+    /// A replica that can be read and answers, with what it says of itself.
+    async fn source(&self) -> Result<(Replica, ptypes::Replica), RebuildError> {
+        for replica in self.readable() {
+            match replica.link.get(self.hold_limit()).await {
+                Ok(seen) => return Ok((replica, seen)),
+                Err(error) => {
+                    let address = &replica.address;
+                    tracing::warn!(replica = address, %error, "replica {address} is no source");
+                }
+            }
+        }
+        Err(RebuildError::NoSource)
+    }
+
+    /// Gives the new head the parent the source's head has.
+    async fn copy_head_meta(
+        &self,
+        source: &Replica,
+        from: &str,
+        new: &Replica,
+        to: &str,
+    ) -> Result<(), RebuildError> {
+        let http_timeout = self.options.file_sync_http_client_timeout;
+        let copied = source
+            .link
+            .copy_file(CALL_LIMIT, meta_of(from), &new.link, meta_of(to), http_timeout)
+            .await;
+        let address = source.address.clone();
+        copied.map_err(|source| RebuildError::Call { address, source })
+    }
+
+    /// Lets the rebuilt or restored replica at `address` be read from, if it has what the others
+    /// have. If it has not, it is failed.
+    pub(super) async fn verify_rebuild(&self, address: &str) -> Result<Replica, RebuildError> {
+        let _order = self.order.lock().await;
+        let new = self.find(address).ok_or_else(|| self.not_found(address))?;
+        let others = self.replicas();
+        let others = others.iter().filter(|replica| replica.address != address);
+        let modes: Vec<Mode> = others.map(|replica| replica.mode).collect();
+        let verified = match decide_verify(new.mode, &modes) {
+            Verify::Done => return Ok(new),
+            Verify::Refuse => {
+                return Err(RebuildError::NotWo { address: address.to_owned(), mode: "ERR" });
+            }
+            Verify::NoSource => return Err(RebuildError::NoSource),
+            Verify::Alone => self.verify_alone(&new).await,
+            Verify::Compare => self.verify_against_source(&new).await,
+        };
+        match verified {
+            Ok(()) => tracing::info!(replica = address, "replica {address} can be read from"),
+            Err(error) if is_its_fault(&error) => {
+                self.fail(&new, &format!("verify: {error}")).await;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(self.find(address).ok_or_else(|| self.not_found(address))?)
+    }
+
+    async fn verify_alone(&self, new: &Replica) -> Result<(), RebuildError> {
+        let address = &new.address;
+        let call = |source| RebuildError::Call { address: address.clone(), source };
+        let seen = new.link.get(CALL_LIMIT).await.map_err(call)?;
+        if seen.rebuilding {
+            return Err(RebuildError::Rebuilding(address.clone()));
+        }
+        self.make_readable(new).await;
+        Ok(())
+    }
+
+    async fn verify_against_source(&self, new: &Replica) -> Result<(), RebuildError> {
+        let address = &new.address;
+        let call = |source| RebuildError::Call { address: address.clone(), source };
+        // No change may come between reading the source's counter and setting it here.
+        let _hold = self.hold(Hold::Changes { flush: true }).await?;
+        let (source, wanted) = self.source().await?;
+        let seen = new.link.get(self.hold_limit()).await.map_err(call)?;
+        compare((address, &seen), (&source.address, &wanted))?;
+        if !seen.revision_counter_disabled {
+            let counter = wanted.revision_counter;
+            new.link.set_counter(self.hold_limit(), counter).await.map_err(call)?;
+        }
+        self.make_readable(new).await;
+        Ok(())
+    }
+
+    async fn make_readable(&self, replica: &Replica) {
+        if let Some(member) = replica.member {
+            self.volume.set_mode(member, Mode::Rw, "verified").await;
+        }
+    }
+}
+
+/// Whether the replica that was to be verified is to blame, and not the lack of one to compare
+/// it with. One that is still being filled is left to that.
+fn is_its_fault(error: &RebuildError) -> bool {
+    match error {
+        RebuildError::DiskNumber(..) | RebuildError::Chain(..) | RebuildError::Call { .. } => true,
+        RebuildError::Replica(_)
+        | RebuildError::NotWo { .. }
+        | RebuildError::NoSource
+        | RebuildError::Busy(_)
+        | RebuildError::Rebuilding(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(head: &str, disks: &[(&str, &str)]) -> ptypes::Replica {
+        let disk = |(name, size): &(&str, &str)| {
+            let info = ptypes::DiskInfo { size: (*size).to_owned(), ..Default::default() };
+            ((*name).to_owned(), info)
+        };
+        ptypes::Replica {
+            head: head.into(),
+            backing_file: "/b/base.img".into(),
+            disks: disks.iter().map(disk).collect(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_rebuild_copies_snapshots_and_their_metadata_and_nothing_else() {
+        let source = replica("h1", &[("h1", "7"), ("/b/base.img", "9"), ("s", "4096")]);
+        let listed: Vec<_> =
+            files(&source).into_iter().map(|file| (file.to_file_name, file.actual_size)).collect();
+        assert_eq!(listed, [("s".to_owned(), 4096), ("s.meta".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn heads_may_differ_and_snapshots_may_not() {
+        let source = replica("h1", &[("h1", ""), ("a", ""), ("b", "")]);
+        let text = |new: &ptypes::Replica| {
+            compare(("N", new), ("S", &source)).map_err(|error| error.to_string())
+        };
+        assert_eq!(text(&replica("h2", &[("h2", ""), ("a", ""), ("b", "")])), Ok(()));
+        assert_eq!(
+            text(&replica("h2", &[("h2", ""), ("a", "")])),
+            Err("replica N's disk number is not equal to that of RW replica S".into())
+        );
+        assert_eq!(
+            text(&replica("h2", &[("h2", ""), ("a", ""), ("c", "")])),
+            Err("replica N's chain not equal to RW replica S's chain".into())
+        );
+    }
+
+    #[test]
+    fn verifying_looks_at_the_mode_first_and_trusts_the_only_copy_left() {
+        assert_eq!(decide_verify(Mode::Rw, &[]), Verify::Done);
+        assert_eq!(decide_verify(Mode::Err, &[Mode::Rw]), Verify::Refuse);
+        assert_eq!(decide_verify(Mode::Wo, &[Mode::Err, Mode::Rw]), Verify::Compare);
+        assert_eq!(decide_verify(Mode::Wo, &[Mode::Err]), Verify::Alone);
+        assert_eq!(decide_verify(Mode::Wo, &[]), Verify::Alone);
+        assert_eq!(decide_verify(Mode::Wo, &[Mode::Wo]), Verify::NoSource);
+    }
+}

@@ -1,0 +1,67 @@
+//! Lets go of the volume: frontend down, replicas closed and forgotten.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use crate::core::Command;
+use crate::frontend::FrontendError;
+
+use super::engine::Engine;
+
+/// How long the end of the process waits for an operation that is under way.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Engine {
+    /// Stops the frontend, closes the replicas and forgets them. The volume can be started again.
+    pub(super) async fn release(&self) -> Result<(), FrontendError> {
+        let _order = self.order.lock().await;
+        self.release_ordered().await
+    }
+
+    /// Does the same and ends the data thread, for the end of the process: waits for operations
+    /// that are under way, but not for ever.
+    pub async fn shutdown(&self) -> Result<(), FrontendError> {
+        let order = tokio::time::timeout(PATIENCE, self.order.lock()).await;
+        if order.is_err() {
+            tracing::warn!("ending although an operation is still under way");
+        }
+        let released = self.release_ordered().await;
+        self.volume.stop().await;
+        released
+    }
+
+    async fn release_ordered(&self) -> Result<(), FrontendError> {
+        let stopped = self.stop_frontend_if_up().await;
+        self.flush().await;
+        let equal = self.stop_mending().await;
+        let replicas = self.replicas();
+        self.state().entries.clear();
+        for member in replicas.iter().filter_map(|replica| replica.member) {
+            self.volume.detach(member).await;
+        }
+        self.volume.set_reader(None).await;
+        if equal {
+            let close = replicas.iter().map(|one| self.close_quietly(&one.address, &one.link));
+            join_all(close).await;
+        } else {
+            // Closed, they would look equal to the next engine; left open, it sees that they were
+            // not closed, and goes on making them so.
+            tracing::warn!("replicas are left open: they are not equal yet");
+        }
+        stopped
+    }
+
+    /// What was acknowledged is to be on disk before replicas are told that all is well.
+    async fn flush(&self) {
+        if self.readable().is_empty() {
+            return;
+        }
+        let flushed = tokio::time::timeout(self.hold_limit(), self.volume.submit(Command::Flush));
+        match flushed.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(%error, "cannot flush the volume: {error}"),
+            Err(_) => tracing::error!("the volume was not flushed in time"),
+        }
+    }
+}

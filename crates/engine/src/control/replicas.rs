@@ -1,0 +1,279 @@
+//! Adds, removes, shows and switches replicas of a running volume.
+
+use replica::DiskName;
+use rpc::ptypes;
+
+use crate::core::{Hold, Mode};
+
+use super::engine::{Busy, CALL_LIMIT, Engine, Entry, Replica, created_now};
+use super::link::{BadAddress, Link};
+use super::mend::NotEqual;
+use super::probe::{OpenAs, Opened, ProbeError};
+use super::snapshot::SnapshotError;
+
+/// Why the replica set was not changed. Texts are those callers match.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReplicaError {
+    #[error("can only have one WO replica at a time")]
+    SecondWo,
+    #[error("cannot add WO replica during expansion")]
+    Expanding,
+    #[error("cannot add a replica in mode {0}: one joins a volume as WO")]
+    BadMode(&'static str),
+    #[error("replica {address} has size {size}, the volume {volume}")]
+    Size { address: String, size: i64, volume: u64 },
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(transparent)]
+    NotEqual(#[from] NotEqual),
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    #[error("cannot add replica {address}: {detail}")]
+    Attach { address: String, detail: String },
+    #[error("cannot remove last replica if volume is up")]
+    Last,
+    #[error(
+        "cannot find the replica with address {address} in the controller server of volume {volume}"
+    )]
+    NotFound { address: String, volume: String },
+    #[error("cannot set to mode WO")]
+    SetWo,
+}
+
+pub(super) fn show_mode(mode: Mode) -> ptypes::ReplicaMode {
+    match mode {
+        Mode::Rw => ptypes::ReplicaMode::Rw,
+        Mode::Wo => ptypes::ReplicaMode::Wo,
+        Mode::Err => ptypes::ReplicaMode::Err,
+    }
+}
+
+impl Replica {
+    pub(super) fn show(&self) -> ptypes::ControllerReplica {
+        let address =
+            ptypes::ReplicaAddress { address: self.address.clone(), instance_name: String::new() };
+        ptypes::ControllerReplica { address: Some(address), mode: show_mode(self.mode).into() }
+    }
+}
+
+fn check_add(
+    wanted: ptypes::ReplicaMode,
+    present: &[Mode],
+    expanding: bool,
+) -> Result<Mode, ReplicaError> {
+    let mode = match wanted {
+        ptypes::ReplicaMode::Wo => Mode::Wo,
+        // With data of others it would be read from before it has them.
+        ptypes::ReplicaMode::Rw if !present.is_empty() => return Err(ReplicaError::BadMode("RW")),
+        ptypes::ReplicaMode::Rw => Mode::Rw,
+        ptypes::ReplicaMode::Err => return Err(ReplicaError::BadMode("ERR")),
+    };
+    if mode == Mode::Wo && present.contains(&Mode::Wo) {
+        return Err(ReplicaError::SecondWo);
+    }
+    if expanding {
+        return Err(ReplicaError::Expanding);
+    }
+    Ok(mode)
+}
+
+/// The last copy that can be read is not taken from a volume in use.
+fn check_remove(at: usize, modes: &[Mode], in_use: bool) -> Result<(), ReplicaError> {
+    let others = modes.iter().enumerate().filter(|(other, _)| *other != at);
+    let mut others = others.map(|(_, mode)| *mode);
+    let lone = modes.len() == 1;
+    let last_rw = modes.get(at) == Some(&Mode::Rw) && !others.any(|mode| mode == Mode::Rw);
+    if in_use && (lone || last_rw) { Err(ReplicaError::Last) } else { Ok(()) }
+}
+
+impl Engine {
+    /// Adds the replica at `address`, with a snapshot of the volume at that moment if that is
+    /// `snapshot_required`.
+    pub(super) async fn add(
+        &self,
+        address: &str,
+        snapshot_required: bool,
+        wanted: ptypes::ReplicaMode,
+    ) -> Result<Replica, ReplicaError> {
+        let expanding = self.state().expansion.running;
+        let _order = self.order.lock().await;
+        if let Some(known) = self.find(address) {
+            return Ok(known);
+        }
+        let modes: Vec<Mode> = self.replicas().iter().map(|replica| replica.mode).collect();
+        let mode = check_add(wanted, &modes, expanding)?;
+        let link = self.link(address)?;
+        let opened = self.open_and_set(&link, self.open_as(modes.is_empty())).await?;
+        match self.join(address, &link, &opened, mode, snapshot_required).await {
+            Ok(()) => tracing::info!(replica = address, "added replica {address}"),
+            Err(error) => {
+                self.close_quietly(address, &link).await;
+                return Err(error);
+            }
+        }
+        self.find(address).ok_or_else(|| self.not_found(address))
+    }
+
+    fn open_as(&self, alone: bool) -> OpenAs {
+        OpenAs {
+            upgrade: false,
+            size: i64::try_from(self.state().size).unwrap_or(i64::MAX),
+            alone,
+            revision_counter: self.options.revision_counter,
+        }
+    }
+
+    async fn join(
+        &self,
+        address: &str,
+        link: &Link,
+        opened: &Opened,
+        mode: Mode,
+        snapshot_required: bool,
+    ) -> Result<(), ReplicaError> {
+        let (size, volume) = (opened.found.size_bytes, self.state().size);
+        let wrong = ReplicaError::Size { address: address.to_owned(), size, volume };
+        let Ok(bytes) = u64::try_from(size) else { return Err(wrong) };
+        let first = self.state().entries.is_empty();
+        if first {
+            let no_room = |error: crate::frontend::FrontendError| ReplicaError::Attach {
+                address: address.to_owned(),
+                detail: error.to_string(),
+            };
+            self.volume.resize(bytes).await.map_err(no_room)?;
+            self.state().size = bytes;
+        } else if bytes != volume {
+            return Err(wrong);
+        }
+        let name = uuid::Uuid::new_v4().to_string();
+        if snapshot_required && !first {
+            self.equal().await?;
+            let disk = DiskName::of_snapshot(&name).map_err(SnapshotError::from)?;
+            self.room_for_snapshot(&disk).await?;
+        }
+        let _hold = self.hold(Hold::Changes { flush: snapshot_required }).await?;
+        if snapshot_required {
+            self.snapshot_with(address, link, name).await?;
+        }
+        let attach = |detail| ReplicaError::Attach { address: address.to_owned(), detail };
+        let member = self.attach(link, opened.features, mode).await.map_err(attach)?;
+        let entry = Entry { address: address.to_owned(), link: link.clone(), member: Some(member) };
+        self.state().entries.push(entry);
+        Ok(())
+    }
+
+    /// One system snapshot on all replicas and on the new one: what comes after it goes to its
+    /// head, what came before is copied to it. The new one first: if it cannot, nobody did.
+    async fn snapshot_with(
+        &self,
+        address: &str,
+        link: &Link,
+        name: String,
+    ) -> Result<(), ReplicaError> {
+        let request = ptypes::ReplicaSnapshotRequest {
+            name: name.clone(),
+            user_created: false,
+            created: created_now(),
+            labels: std::collections::HashMap::new(),
+        };
+        let failed = |detail: String| SnapshotError::Replicas { name: name.clone(), detail };
+        if let Err(error) = link.snapshot(self.hold_limit(), request.clone()).await {
+            return Err(failed(format!("{address}: {error}")).into());
+        }
+        let replicas = self.live();
+        if replicas.is_empty() {
+            return Ok(());
+        }
+        self.snapshot_held(&replicas, request).await.map_err(|detail| failed(detail).into())
+    }
+
+    /// Removes a replica from the volume and closes it. One that is not known is removed already.
+    pub(super) async fn remove(&self, address: &str) -> Result<(), ReplicaError> {
+        let order = self.order.lock().await;
+        let replicas = self.replicas();
+        let Some(at) = replicas.iter().position(|replica| replica.address == address) else {
+            return Ok(());
+        };
+        let modes: Vec<Mode> = replicas.iter().map(|replica| replica.mode).collect();
+        check_remove(at, &modes, self.frontend_is_up())?;
+        let Some(replica) = replicas.into_iter().nth(at) else { return Ok(()) };
+        self.state().entries.retain(|entry| entry.address != address);
+        if let Some(member) = replica.member {
+            self.volume.detach(member).await;
+        }
+        // Others need not wait while a dead one is told to close.
+        drop(order);
+        self.close_quietly(address, &replica.link).await;
+        tracing::info!(replica = address, "removed replica {address}");
+        Ok(())
+    }
+
+    /// Closes a replica that is no longer used. That it cannot be told is its own trouble.
+    pub(super) async fn close_quietly(&self, address: &str, link: &Link) {
+        if link.file().is_some() {
+            return;
+        }
+        if let Err(error) = link.close(self.hold_limit().min(CALL_LIMIT)).await {
+            tracing::warn!(replica = address, %error, "cannot close replica {address}: {error}");
+        }
+    }
+
+    /// Switches a replica to RW or ERR; one in ERR stays there.
+    pub(super) async fn update(
+        &self,
+        address: &str,
+        wanted: ptypes::ReplicaMode,
+    ) -> Result<Replica, ReplicaError> {
+        let _order = self.order.lock().await;
+        let replica = self.find(address).ok_or_else(|| self.not_found(address))?;
+        let mode = match wanted {
+            ptypes::ReplicaMode::Rw => Mode::Rw,
+            ptypes::ReplicaMode::Err => Mode::Err,
+            ptypes::ReplicaMode::Wo => return Err(ReplicaError::SetWo),
+        };
+        if let Some(member) = replica.member {
+            self.volume.set_mode(member, mode, "set by a caller").await;
+        }
+        self.find(address).ok_or_else(|| self.not_found(address))
+    }
+
+    pub(super) fn not_found(&self, address: &str) -> ReplicaError {
+        ReplicaError::NotFound { address: address.to_owned(), volume: self.options.volume.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::ptypes::ReplicaMode as Wanted;
+
+    use super::*;
+
+    #[test]
+    fn one_replica_at_a_time_joins_and_only_to_be_written() {
+        assert_eq!(check_add(Wanted::Wo, &[Mode::Rw, Mode::Err], false).ok(), Some(Mode::Wo));
+        assert_eq!(check_add(Wanted::Rw, &[], false).ok(), Some(Mode::Rw));
+        let text = |wanted, present: &[Mode], expanding| {
+            check_add(wanted, present, expanding).map_err(|error| error.to_string())
+        };
+        let second = "can only have one WO replica at a time";
+        assert_eq!(text(Wanted::Wo, &[Mode::Wo], false), Err(second.into()));
+        let growing = "cannot add WO replica during expansion";
+        assert_eq!(text(Wanted::Wo, &[Mode::Rw], true), Err(growing.into()));
+        assert!(text(Wanted::Rw, &[Mode::Rw], false).is_err());
+        assert!(text(Wanted::Err, &[], false).is_err());
+    }
+
+    #[test]
+    fn the_last_copy_stays_while_the_volume_is_up() {
+        assert!(check_remove(0, &[Mode::Rw], true).is_err());
+        assert!(check_remove(0, &[Mode::Rw], false).is_ok());
+        assert!(check_remove(0, &[Mode::Rw, Mode::Err], true).is_err());
+        assert!(check_remove(1, &[Mode::Rw, Mode::Err], true).is_ok());
+        assert!(check_remove(0, &[Mode::Rw, Mode::Rw], true).is_ok());
+        assert!(check_remove(0, &[Mode::Err], true).is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! The connections of one frontend: how many there may be, and their end.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::data::hub::Hub;
+
+/// Connections at a time. Each may stand for some megabytes of requests.
+const MOST: usize = 64;
+
+/// How long clients have to take their last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+pub(crate) struct Guests {
+    pub(crate) hub: Rc<Hub>,
+    /// Cancelled when nothing more is to be taken from anybody.
+    pub(crate) stop: CancellationToken,
+    /// Cancelled when connections are to end as they are.
+    cut: CancellationToken,
+    tracker: TaskTracker,
+}
+
+impl Guests {
+    pub(crate) fn new(hub: &Rc<Hub>) -> Self {
+        Self {
+            hub: Rc::clone(hub),
+            stop: CancellationToken::new(),
+            cut: CancellationToken::new(),
+            tracker: TaskTracker::new(),
+        }
+    }
+
+    /// Whether one more may come. Whoever may not is turned away at once, not kept waiting.
+    pub(crate) fn has_room(&self) -> bool {
+        self.tracker.len() < MOST
+    }
+
+    /// Serves a connection until it ends.
+    pub(crate) fn welcome(&self, serve: impl Future<Output = ()> + 'static) {
+        let cut = self.cut.clone();
+        let serve = async move {
+            cut.run_until_cancelled_owned(serve).await;
+        };
+        self.hub.spawn(self.tracker.track_future(serve));
+    }
+
+    /// Runs something that is no connection until the end.
+    pub(crate) fn until_stop(&self, work: impl Future<Output = ()> + 'static) {
+        let stop = self.stop.clone();
+        self.hub.spawn(async move {
+            stop.run_until_cancelled_owned(work).await;
+        });
+    }
+
+    /// Takes nothing more and waits until what was taken is answered, but not for ever: a volume
+    /// that cannot answer is to end as well.
+    pub(crate) async fn dismiss(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + LAST_ANSWERS;
+        if tokio::time::timeout(patience, self.tracker.wait()).await.is_err() {
+            tracing::warn!(connections = self.tracker.len(), "connections cut with requests open");
+            self.cut.cancel();
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The replica process over its real sockets: every gRPC method, the data port, hostile peers.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test that meets the unexpected should stop there"
+)]
+
+mod control;
+mod running;
