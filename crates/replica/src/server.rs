@@ -124,13 +124,15 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
         dir = %options.dir.display(), control = %control, volume = options.volume_name, "serving"
     );
     let outcome = tokio::select! {
-        served = server => served.map_err(ServerError::from),
-        thread = &mut ended => return Err(data_thread_ended(thread)),
+        outcome = server => outcome.map_err(ServerError::from),
+        thread = &mut ended => Err(data_thread_ended(thread)),
     };
     let stopped = stop.is_cancelled();
     stop.cancel();
-    // The files are let go of, unless a disk hangs.
-    let _ = tokio::time::timeout(PATIENCE, ended).await;
+    if !ended.is_terminated() {
+        // The files are let go of, unless a disk hangs.
+        let _ = tokio::time::timeout(PATIENCE, ended).await;
+    }
     if let Err(error) = tasks.stop(PATIENCE).await {
         tracing::warn!(%error, "background work did not end");
     }

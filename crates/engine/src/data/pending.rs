@@ -38,6 +38,7 @@ impl Asked {
             Command::Unmap { offset, len } => (Verb::Unmap, *offset, *len),
             Command::Flush => (Verb::Flush, 0, 0),
             Command::Status { offset, len } => (Verb::Status, *offset, *len),
+            Command::Mend { offset, len } => (Verb::Write, *offset, *len),
         };
         Self { tag, verb, offset, len }
     }

@@ -8,4 +8,11 @@
 )]
 
 mod control;
+mod disks;
+mod frames;
+mod full;
+mod golden;
+mod hostile;
+mod process;
 mod running;
+mod upkeep;
