@@ -18,13 +18,13 @@ test:
 e2e *filter:
     cargo xtask e2e {{filter}}
 
-# Kill the server while it is written to.
-crash rounds="100":
-    cargo xtask crash --rounds {{rounds}}
+# Kill the server, or the engine, while it is written to.
+crash of="apiserver" *flags:
+    cargo xtask crash {{of}} {{flags}}
 
-# Figures of the embedded API server.
-bench:
-    cargo xtask bench apiserver
+# Figures of the embedded API server, or of the engine.
+bench of="apiserver" *flags:
+    cargo xtask bench {{of}} {{flags}}
 
 # Start everything on this machine.
 dev *flags:

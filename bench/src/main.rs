@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "figures are what this prints")]
 
 mod apiserver;
+mod engine;
 
 use std::path::PathBuf;
 
@@ -26,16 +27,22 @@ enum Arguments {
         #[arg(long)]
         peer_pid: Vec<u32>,
     },
+    /// Replicated volumes.
+    Engine(engine::Options),
 }
 
 fn main() -> anyhow::Result<()> {
-    let Arguments::Apiserver { peer, token, ca, peer_pid } = Arguments::parse();
-    let peer = match (peer, token, ca) {
-        (Some(url), Some(token), Some(ca)) => {
-            Some(apiserver::Peer { url, token, ca, processes: peer_pid })
+    match Arguments::parse() {
+        Arguments::Apiserver { peer, token, ca, peer_pid } => {
+            let peer = match (peer, token, ca) {
+                (Some(url), Some(token), Some(ca)) => {
+                    Some(apiserver::Peer { url, token, ca, processes: peer_pid })
+                }
+                _ => None,
+            };
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(apiserver::run(peer))
         }
-        _ => None,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(apiserver::run(peer))
+        Arguments::Engine(options) => engine::run(&options),
+    }
 }

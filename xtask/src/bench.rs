@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::workspace;
+use crate::{tools, workspace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -30,19 +30,52 @@ enum Subject {
         #[arg(long, value_delimiter = ',')]
         peer_pid: Vec<u32>,
     },
+    /// Volumes through NBD and the socket frontend, beside `qemu-nbd` on a raw file.
+    Engine {
+        /// Seconds of each measurement.
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Where the volumes lie; on a real disk. Default: the build directory.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Only measurements whose name contains this; `nbd` and `socket` name all of a kind.
+        #[arg(long)]
+        only: Option<String>,
+        /// Volumes without revision counters.
+        #[arg(long)]
+        no_counters: bool,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Subject::Apiserver { peer, token, ca, peer_pid } = &arguments.subject;
     workspace::succeed(&mut workspace::cargo(["build", "--release", "--package", "holdfast"]))?;
-    let binary = workspace::metadata()?.target_directory.join("release/holdfast");
+    let target = workspace::metadata()?.target_directory;
     let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
-    command.arg("apiserver").env("HOLDFAST_BIN", binary);
-    if let (Some(peer), Some(token), Some(ca)) = (peer, token, ca) {
-        command.args(["--peer", peer, "--token", token, "--ca"]).arg(ca);
-    }
-    for pid in peer_pid {
-        command.args(["--peer-pid", &pid.to_string()]);
+    command.env("HOLDFAST_BIN", target.join("release/holdfast"));
+    match &arguments.subject {
+        Subject::Apiserver { peer, token, ca, peer_pid } => {
+            command.arg("apiserver");
+            if let (Some(peer), Some(token), Some(ca)) = (peer, token, ca) {
+                command.args(["--peer", peer, "--token", token, "--ca"]).arg(ca);
+            }
+            for pid in peer_pid {
+                command.args(["--peer-pid", &pid.to_string()]);
+            }
+        }
+        Subject::Engine { seconds, dir, only, no_counters } => {
+            tools::block();
+            // Everything is made in directories for temporary files.
+            command.arg("engine").env("TMPDIR", dir.as_ref().unwrap_or(&target));
+            if *no_counters {
+                command.arg("--no-counters");
+            }
+            if let Some(seconds) = seconds {
+                command.args(["--seconds", &seconds.to_string()]);
+            }
+            if let Some(only) = only {
+                command.args(["--only", only]);
+            }
+        }
     }
     workspace::succeed(&mut command)
 }

@@ -52,10 +52,13 @@ enum Chore {
         /// Only suites, or tests of them, whose name contains this.
         filter: Option<String>,
     },
-    /// Kill a server that is being written to, again and again, and look for what it lost.
+    /// Kill what is being written to, again and again, and look for what it lost.
     Crash {
-        #[arg(long, default_value_t = suites::CRASH_ROUNDS)]
-        rounds: u32,
+        #[arg(value_enum, default_value_t)]
+        of: suites::Crash,
+        /// How often: 100 times the API server, 1000 times the engine.
+        #[arg(long)]
+        rounds: Option<u32>,
         /// Replay the random choices of an earlier run.
         #[arg(long)]
         seed: Option<u64>,
@@ -70,6 +73,6 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Crds { check } => crds::run(check).map(|()| ExitCode::SUCCESS),
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::E2e { filter } => Ok(suites::run(filter.as_deref())),
-        Chore::Crash { rounds, seed } => suites::crash(rounds, seed),
+        Chore::Crash { of, rounds, seed } => suites::crash(of, rounds, seed),
     }
 }

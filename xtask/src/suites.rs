@@ -9,7 +9,32 @@ use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
 use crate::{tools, workspace};
 
-pub(crate) const CRASH_ROUNDS: u32 = 100;
+/// What is killed in the crash loops.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub(crate) enum Crash {
+    /// The embedded API server.
+    #[default]
+    Apiserver,
+    /// The volume engine and its replicas.
+    Engine,
+}
+
+impl Crash {
+    fn suite(self) -> &'static str {
+        match self {
+            Self::Apiserver => "crash",
+            Self::Engine => "engine_crash",
+        }
+    }
+
+    /// How often, unless told otherwise.
+    fn rounds(self) -> u32 {
+        match self {
+            Self::Apiserver => 100,
+            Self::Engine => 1000,
+        }
+    }
+}
 
 /// Path of a script that checks any Kubernetes API server from outside.
 const CONFORM_VARIABLE: &str = "HOLDFAST_CONFORM";
@@ -23,6 +48,8 @@ const SUITES: &[(&str, Needs)] = &[
     ("python", Needs::Python),
     ("faults", Needs::Nothing),
     ("crash", Needs::Nothing),
+    ("engine", Needs::BlockTools),
+    ("engine_crash", Needs::Nothing),
     ("conform", Needs::Conform),
 ];
 
@@ -32,6 +59,8 @@ enum Needs {
     Kubectl,
     Python,
     Conform,
+    /// Clients of block devices; a test whose own is missing says so.
+    BlockTools,
 }
 
 pub(crate) fn run(filter: Option<&str>) -> ExitCode {
@@ -40,12 +69,14 @@ pub(crate) fn run(filter: Option<&str>) -> ExitCode {
     report.finish()
 }
 
-pub(crate) fn crash(rounds: u32, seed: Option<u64>) -> Result<ExitCode> {
+pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result<ExitCode> {
     let mut report = Report::default();
     let binary = binary()?;
-    report.step("crash", |report| {
-        let mut command = suite(&binary, "crash", None);
-        command.env("CRASH_ROUNDS", rounds.to_string());
+    report.step(of.suite(), |report| {
+        let mut command = suite(&binary, of.suite(), None);
+        // A long run is watched.
+        command.arg("--nocapture");
+        command.env("CRASH_ROUNDS", rounds.unwrap_or(of.rounds()).to_string());
         command.envs(seed.map(|seed| ("CRASH_SEED", seed.to_string())));
         cargo_test(report, &mut command)
     });
@@ -86,6 +117,7 @@ fn provide(needs: Needs, command: &mut Command) -> Result<()> {
         Needs::Python => {
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }
+        Needs::BlockTools => tools::block(),
         Needs::Conform => {
             let script = std::env::var_os(CONFORM_VARIABLE);
             let script =

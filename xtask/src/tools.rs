@@ -27,6 +27,40 @@ pub(crate) fn kubectl() -> Result<()> {
     Ok(())
 }
 
+/// Programs that read and write block devices over NBD, and the Debian package of each.
+const BLOCK_TOOLS: &[(&str, &str)] = &[
+    ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
+    ("nbdinfo", "libnbd-bin"),
+    ("nbdcopy", "libnbd-bin"),
+    ("fio", "fio"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+];
+
+/// Installs what it can of the clients of block devices, and says what cannot be had: the rest is
+/// still worth running.
+pub(crate) fn block() {
+    let mut tried = Vec::new();
+    for (program, package) in BLOCK_TOOLS {
+        if is_installed(program) || tried.contains(package) {
+            continue;
+        }
+        tried.push(package);
+        if let Err(why) = apt_install(package) {
+            println!("{program} cannot be had: {why:#}");
+        }
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps file system tools out of the path of ordinary users.
+    let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    dirs.map(|dir| dir.join(program)).any(|file| file.is_file())
+}
+
 fn kubectl_minor() -> Option<u32> {
     let text =
         workspace::output(Command::new("kubectl").args(["version", "--client", "--output=json"]));

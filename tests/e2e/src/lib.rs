@@ -4,6 +4,7 @@
 //! stands. The suites are the files under `tests/`.
 
 pub mod connection;
+pub mod engine;
 pub mod server;
 
 pub use connection::{Answer, Connection, Endpoint, Events};

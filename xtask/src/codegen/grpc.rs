@@ -2,6 +2,7 @@
 //! that reflection serves. No `protoc` takes part: the compiler is a crate.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -26,7 +27,8 @@ pub(super) fn run(root: &Path, check: bool) -> Result<()> {
         } else {
             std::fs::create_dir_all(&target)
                 .with_context(|| format!("cannot make {}", target.display()))?;
-            std::fs::write(&path, bytes)
+            std::fs::File::create(&path)
+                .and_then(|mut file| file.write_all(&bytes))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
