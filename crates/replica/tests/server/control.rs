@@ -2,6 +2,7 @@
 
 use rpc::health_v1::HealthCheckRequest;
 use rpc::health_v1::health_client::HealthClient;
+use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::{Deadline, Identity, ptypes};
 use tonic::{Code, Status};
 use wire::frame::Outcome;
@@ -207,6 +208,27 @@ async fn an_encrypted_volume_makes_room_for_its_header() {
     let mut client = running.client();
     let opened = client.replica_open(open(false, expected)).await.unwrap().into_inner();
     assert_eq!(opened.replica.unwrap().size, expected.to_string());
+}
+
+#[tokio::test]
+async fn the_sync_agent_listens_two_ports_on() {
+    let running = Running::with(|options| options.sync_agent = true).await;
+    running.open().await;
+    let address = running.control.sync_agent();
+    let peer = rpc::connect(&address, Identity::default(), Deadline::Usual).unwrap();
+    let mut agent = SyncAgentServiceClient::new(peer);
+    let status = agent.replica_rebuild_status(()).await.unwrap().into_inner();
+    assert!(!status.is_rebuilding);
+    agent.reset(()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let running = Running::new().await;
+    let mut options = running.options.clone();
+    options.dir = running.place.path().join("other");
+    let ended = replica::server::serve(options, tokio_util::sync::CancellationToken::new()).await;
+    assert_eq!(ended.unwrap_err().to_string(), format!("cannot listen at {}", running.control));
 }
 
 #[tokio::test]

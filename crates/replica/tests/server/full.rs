@@ -19,7 +19,7 @@ impl Small {
         };
         let is_mounted = mount(place.path()).is_ok_and(|status| status.success());
         if !is_mounted {
-            println!("skipped: this user may not mount a file system");
+            eprintln!("skipped: this user may not mount a file system");
         }
         is_mounted.then_some(Self(place))
     }

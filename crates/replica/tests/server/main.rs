@@ -4,6 +4,8 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::large_stack_arrays,
     reason = "a test that meets the unexpected should stop there"
 )]
 

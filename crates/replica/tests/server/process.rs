@@ -62,7 +62,7 @@ impl Process {
                 assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(60), open).await.unwrap();
+        tokio::time::timeout(std::time::Duration::from_mins(1), open).await.unwrap();
     }
 
     fn data(&self) -> TcpStream {
