@@ -5,11 +5,42 @@
 //! fault. Never: sockets, clocks (times are handed in), gRPC. Inputs are the methods of [`Core`];
 //! what is to be done comes back as [`Effect`]s, in order.
 
+mod admit;
+mod answer;
+mod barrier;
+mod changes;
+mod flush;
+mod gate;
+mod mask;
+mod members;
+mod op;
+mod ranges;
+mod reads;
+mod slab;
+pub mod start;
+#[cfg(test)]
+mod tests;
+mod timeouts;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpc::Features;
 use wire::frame;
+
+use self::answer::Verdict;
+use self::barrier::Barrier;
+use self::flush::Flushes;
+use self::gate::{Advance, Gate};
+use self::mask::{Mask, bit, places};
+use self::members::Members;
+use self::op::{Kind, Op, Step};
+use self::ranges::RangeLocks;
+use self::slab::{Slab, Slot};
+
+/// Less than a sector: an unmap of it frees nothing and is counted.
+const MARK_BYTES: u32 = 512;
 
 /// One replica of this volume; never used again for another in the life of a [`Core`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +91,11 @@ pub enum Command {
     Flush,
     /// Which parts of the range hold data.
     Status {
+        offset: u64,
+        len: u32,
+    },
+    /// Makes all copies of the range alike, as the one that is read from has it; in whole sectors.
+    Mend {
         offset: u64,
         len: u32,
     },
@@ -143,4 +179,379 @@ pub struct Member {
     pub features: Features,
     /// Why it is `Err`.
     pub reason: Option<String>,
+}
+
+/// Something to be gone on with before the core comes to rest.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// A request that a hold kept back.
+    Enter(Slot),
+    /// A change for which an earlier one made room.
+    Begin(Slot),
+    /// All replicas that were asked have answered or failed.
+    Settle(Slot),
+}
+
+/// The volume; see the module.
+#[derive(Debug)]
+pub struct Core {
+    settings: Settings,
+    size: u64,
+    expanding: bool,
+    members: Members,
+    ops: Slab,
+    locks: RangeLocks,
+    gate: Gate,
+    barrier: Barrier,
+    flushes: Flushes,
+    work: VecDeque<Work>,
+    /// Requests that are not completed.
+    open: usize,
+    /// Requests past the gate that are not over at all replicas.
+    changes: usize,
+    others: usize,
+}
+
+impl Core {
+    /// A volume of no size with no replicas.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            size: 0,
+            expanding: false,
+            members: Members::default(),
+            ops: Slab::default(),
+            locks: RangeLocks::default(),
+            gate: Gate::default(),
+            barrier: Barrier::default(),
+            flushes: Flushes::default(),
+            work: VecDeque::new(),
+            open: 0,
+            changes: 0,
+            others: 0,
+        }
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    pub fn resize(&mut self, size_bytes: u64) {
+        self.size = size_bytes;
+    }
+
+    /// While set, unmaps are refused.
+    pub fn set_expanding(&mut self, expanding: bool) {
+        self.expanding = expanding;
+    }
+
+    /// For requests submitted from now on.
+    pub fn set_write_through(&mut self, on: bool) {
+        self.settings.write_through = on;
+    }
+
+    /// Reads stick to this replica while it is `Rw`, because the others may hold something else;
+    /// if it fails, to one other. `None`: each in turn.
+    pub fn set_reader(&mut self, reader: Option<ReplicaId>) {
+        self.members.set_reader(reader);
+    }
+
+    /// Takes a replica into the set. What is under way goes on without it: where that matters,
+    /// hold changes meanwhile.
+    pub fn add(&mut self, now: Now, features: Features, mode: Mode) -> ReplicaId {
+        self.members.add(now, features, mode)
+    }
+
+    /// Takes a replica out of the set; what was asked of it is done without it. Unknown: nothing
+    /// happens.
+    pub fn remove(&mut self, now: Now, id: ReplicaId, out: &mut Vec<Effect>) {
+        let Some(place) = self.members.place(id) else { return };
+        let was_live = self.members.live_place(id).is_some();
+        self.members.remove(place);
+        if was_live {
+            self.forget(place);
+        }
+        // Its place may be another's soon.
+        for (_, op) in self.ops.iter_mut() {
+            op.targets &= !bit(place);
+            op.done &= !bit(place);
+            op.full &= !bit(place);
+        }
+        self.run(now, out);
+    }
+
+    /// Moves a replica to another mode. One in `Err` stays there.
+    pub fn set_mode(
+        &mut self,
+        now: Now,
+        id: ReplicaId,
+        mode: Mode,
+        reason: &str,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(place) = self.members.live_place(id) else { return };
+        match mode {
+            Mode::Rw | Mode::Wo => self.members.set_mode(place, mode),
+            Mode::Err => self.fail(place, reason, out),
+        }
+        self.run(now, out);
+    }
+
+    /// In the order they were added.
+    pub fn members(&self) -> Vec<Member> {
+        self.members.list()
+    }
+
+    /// Takes a request. It completes once, in this call or in a later one.
+    pub fn submit(&mut self, now: Now, token: Token, command: Command, out: &mut Vec<Effect>) {
+        match self.admit(now, token, command) {
+            Ok(op) => {
+                self.open = self.open.saturating_add(1);
+                let class = op.kind.class();
+                let slot = self.ops.insert(op);
+                if self.gate.keeps(class) {
+                    self.gate.queue(slot, class);
+                } else {
+                    self.enter(now, slot, out);
+                }
+            }
+            Err(result) => out.push(Effect::Complete { token, result }),
+        }
+        self.run(now, out);
+    }
+
+    /// A replica answered. Answers of one that is `Err` or gone are ignored.
+    pub fn reply(&mut self, now: Now, id: ReplicaId, answer: frame::Answer, out: &mut Vec<Effect>) {
+        if let Some(place) = self.members.live_place(id) {
+            self.take_answer(now, place, answer, out);
+            self.run(now, out);
+        }
+    }
+
+    /// A replica's connections are gone.
+    pub fn lost(&mut self, now: Now, id: ReplicaId, reason: &str, out: &mut Vec<Effect>) {
+        self.set_mode(now, id, Mode::Err, reason, out);
+    }
+
+    /// To be called about once a second.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.check_silence(now, out);
+        self.run(now, out);
+        self.send_pings(now, out);
+    }
+
+    /// Asks for a hold; [`Effect::Held`] says when it is in force. It lasts until released.
+    ///
+    /// While a hold is in force in which a replica fails, flushes wait for its end.
+    pub fn hold(&mut self, now: Now, hold: Hold, out: &mut Vec<Effect>) -> HoldId {
+        let id = self.gate.add(hold);
+        self.run(now, out);
+        id
+    }
+
+    /// Ends a hold, or gives it up before it is in force. Unknown: nothing happens.
+    pub fn release(&mut self, now: Now, id: HoldId, out: &mut Vec<Effect>) {
+        let work = &mut self.work;
+        self.gate.release(id, |slot| work.push_back(Work::Enter(slot)));
+        self.run(now, out);
+    }
+
+    /// Requests that were submitted and are not completed.
+    pub fn in_flight(&self) -> usize {
+        self.open
+    }
+
+    /// Goes on until nothing is left that can be done without an answer.
+    fn run(&mut self, now: Now, out: &mut Vec<Effect>) {
+        loop {
+            while let Some(work) = self.work.pop_front() {
+                match work {
+                    Work::Enter(slot) => self.enter(now, slot, out),
+                    Work::Begin(slot) => self.begin_change(now, slot, out),
+                    Work::Settle(slot) => self.settle(now, slot, out),
+                }
+            }
+            let moved =
+                self.step_mark(now, out) || self.step_flush(now, out) || self.step_hold(out);
+            if !moved && self.work.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// A request is past the gate.
+    fn enter(&mut self, now: Now, slot: Slot, out: &mut Vec<Effect>) {
+        let Some(op) = self.ops.get(slot) else { return };
+        if op.is_abandoned() {
+            self.ops.remove(slot);
+            return;
+        }
+        match op.kind {
+            Kind::Write | Kind::Zero | Kind::Unmap | Kind::Mend => {
+                self.enter_change(now, slot, out);
+            }
+            Kind::Read | Kind::Status => {
+                self.others = self.others.saturating_add(1);
+                self.read(now, slot, out);
+            }
+            Kind::Flush => {
+                self.others = self.others.saturating_add(1);
+                self.join_flush(slot);
+            }
+            // The core's own are begun where they are made.
+            Kind::Mark | Kind::Round | Kind::Ping => {}
+        }
+    }
+
+    /// Sends a frame for `slot` to each of `to`; when all are over, it is settled.
+    fn dispatch(
+        &mut self,
+        now: Now,
+        slot: Slot,
+        to: Mask,
+        frame: impl Fn(u32, Features) -> frame::Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let sequence = self.ops.renew(slot);
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        (op.awaiting, op.done, op.full, op.sent) = (to, 0, 0, now);
+        for place in places(to) {
+            if let Some((replica, features)) = self.members.sent(place, now) {
+                out.push(Effect::Send { replica, request: frame(sequence, features) });
+            }
+        }
+        if to == 0 {
+            self.work.push_back(Work::Settle(slot));
+        }
+    }
+
+    fn take_answer(
+        &mut self,
+        now: Now,
+        place: usize,
+        answer: frame::Answer,
+        out: &mut Vec<Effect>,
+    ) {
+        let sequence = answer.sequence;
+        let Some((slot, op)) =
+            self.ops.find(sequence).filter(|(_, op)| op.awaiting & bit(place) != 0)
+        else {
+            let reason = format!("answered request {sequence}, which it was not asked");
+            return self.fail(place, &reason, out);
+        };
+        op.awaiting &= !bit(place);
+        let step = op.step;
+        let verdict = answer::judge(op, answer.outcome);
+        if op.kind == Kind::Ping {
+            self.members.ponged(place);
+        } else {
+            self.members.answered(place, now);
+        }
+        match verdict {
+            Verdict::Data(data) if step == Step::Fetching => {
+                return self.fetched(now, slot, data, out);
+            }
+            Verdict::Data(data) => return self.end_other(slot, Ok(Done::Data(data)), out),
+            Verdict::Runs(runs) => return self.end_other(slot, Ok(Done::Runs(runs)), out),
+            Verdict::Done(count) => {
+                if let Some(op) = self.ops.get_mut(slot) {
+                    op.done |= bit(place);
+                    op.count = op.count.max(count);
+                }
+            }
+            Verdict::Full => {
+                if let Some(op) = self.ops.get_mut(slot) {
+                    op.full |= bit(place);
+                }
+            }
+            Verdict::Bad(reason) => self.fail(place, &reason, out),
+        }
+        if self.ops.get(slot).is_some_and(|op| op.awaiting == 0) {
+            self.work.push_back(Work::Settle(slot));
+        }
+    }
+
+    fn settle(&mut self, now: Now, slot: Slot, out: &mut Vec<Effect>) {
+        let Some(op) = self.ops.get(slot) else { return };
+        match op.kind {
+            Kind::Read | Kind::Status => self.read(now, slot, out),
+            Kind::Write | Kind::Zero | Kind::Unmap | Kind::Mend => {
+                if op.step == Step::Fetching {
+                    self.next_piece(now, slot, out);
+                } else {
+                    self.settle_piece(now, slot, out);
+                }
+            }
+            Kind::Mark => self.end_mark(slot, out),
+            Kind::Round => self.end_round(slot, out),
+            Kind::Ping => {
+                self.ops.remove(slot);
+            }
+            Kind::Flush => {}
+        }
+    }
+
+    /// A replica is at fault: it is `Err` from now on.
+    fn fail(&mut self, place: usize, reason: &str, out: &mut Vec<Effect>) {
+        if let Some(replica) = self.members.fail(place, reason) {
+            out.push(Effect::Failed { replica, reason: reason.to_owned() });
+            self.forget(place);
+        }
+    }
+
+    /// Nothing more is expected of a replica.
+    fn forget(&mut self, place: usize) {
+        self.barrier.close();
+        self.flushes.spoil();
+        for (slot, op) in self.ops.iter_mut() {
+            if op.awaiting & bit(place) != 0 {
+                op.awaiting &= !bit(place);
+                if op.awaiting == 0 {
+                    self.work.push_back(Work::Settle(slot));
+                }
+            }
+        }
+    }
+
+    /// Sends the mark that a failure calls for, once all that was under way then is over.
+    fn step_mark(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        // Under a hold counters are compared and copied; they must not move.
+        if self.gate.is_in_force() || !self.barrier.begin_mark() {
+            return false;
+        }
+        let slot = self.ops.insert(Op { step: Step::Applying, ..Op::inner(Kind::Mark) });
+        self.changes = self.changes.saturating_add(1);
+        let frame = |sequence, _| frame::Request::Unmap { sequence, offset: 0, size: MARK_BYTES };
+        self.dispatch(now, slot, self.members.rw(), frame, out);
+        true
+    }
+
+    fn end_mark(&mut self, slot: Slot, out: &mut Vec<Effect>) {
+        self.ops.remove(slot);
+        self.changes = self.changes.saturating_sub(1);
+        for slot in self.barrier.end_mark() {
+            self.finish_change(slot, out);
+        }
+    }
+
+    fn step_hold(&mut self, out: &mut Vec<Effect>) -> bool {
+        match self.gate.advance(self.changes, self.others) {
+            Advance::Nothing => return false,
+            Advance::Flush(id) => self.flush_for_hold(id),
+            Advance::Held(id) => out.push(Effect::Held(id)),
+        }
+        true
+    }
+
+    fn complete(
+        &mut self,
+        token: Option<Token>,
+        result: Result<Done, Fault>,
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(token) = token {
+            self.open = self.open.saturating_sub(1);
+            out.push(Effect::Complete { token, result });
+        }
+    }
 }

@@ -1,0 +1,297 @@
+//! Which replicas a volume starts with, and how large it is.
+//!
+//! Pure: what was seen of each replica goes in, a verdict on each comes out.
+
+use std::fmt;
+
+/// Heads changed within this time of the newest are as good as it, by clocks that agree no better.
+const SALVAGE_WINDOW_NS: i64 = 5_000_000_000;
+
+/// What an opened replica says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub size_bytes: i64,
+    pub sector_size: i64,
+    /// Its state is open or dirty after it was opened.
+    pub usable: bool,
+    pub state: String,
+    /// None: its revision counter is disabled.
+    pub counter: Option<i64>,
+    pub head_modified_ns: i64,
+    pub head_allocated_bytes: i64,
+}
+
+/// What came of opening a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// Nobody answers there.
+    Unreachable(String),
+    Failed(String),
+    Opened(Found),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartRules {
+    pub size_bytes: i64,
+    /// 0: not known, the volume was never expanded.
+    pub current_size_bytes: i64,
+    pub upgrade: bool,
+    pub revision_counter: bool,
+    pub salvage: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    pub size_bytes: i64,
+    /// One for each replica, in order; `Err` with the reason.
+    pub verdicts: Vec<Result<(), String>>,
+}
+
+/// No replica can be used. The beginning of the texts is what callers match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoBackend {
+    ReplicaError(String),
+    /// At least one was not reached, so trying again may help.
+    Unavailable(String),
+}
+
+impl fmt::Display for NoBackend {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReplicaError(why) => {
+                write!(out, "no available backend due to replica error: {why}")
+            }
+            Self::Unavailable(why) => {
+                write!(out, "no available backend due to service unavailable: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoBackend {}
+
+type Verdicts<'a> = Vec<Result<&'a Found, String>>;
+
+/// Decides with which replicas the volume starts.
+pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
+    let mut verdicts: Verdicts<'_> = seen.iter().map(usable).collect();
+    refuse_other_sectors(&mut verdicts);
+    let size_bytes = volume_size(&verdicts, rules);
+    refuse(&mut verdicts, |found| {
+        let size = found.size_bytes;
+        (size != size_bytes).then(|| format!("has {size} bytes, the volume {size_bytes}"))
+    });
+    if !rules.upgrade {
+        refuse_stale(&mut verdicts, rules);
+    }
+    if verdicts.iter().any(Result::is_ok) {
+        let verdicts = verdicts.into_iter().map(|verdict| verdict.map(|_| ())).collect();
+        return Ok(Plan { size_bytes, verdicts });
+    }
+    let reasons: Vec<String> = verdicts.into_iter().filter_map(Result::err).collect();
+    let why = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
+    Err(if seen.iter().any(|seen| matches!(seen, Seen::Unreachable(_))) {
+        NoBackend::Unavailable(why)
+    } else {
+        NoBackend::ReplicaError(why)
+    })
+}
+
+fn usable(seen: &Seen) -> Result<&Found, String> {
+    match seen {
+        Seen::Unreachable(why) | Seen::Failed(why) => Err(why.clone()),
+        Seen::Opened(found) if found.usable => Ok(found),
+        Seen::Opened(found) => Err(format!("is in state {}, not open or dirty", found.state)),
+    }
+}
+
+fn refuse(verdicts: &mut Verdicts<'_>, mut why: impl FnMut(&Found) -> Option<String>) {
+    for verdict in verdicts {
+        if let Ok(found) = verdict
+            && let Some(why) = why(found)
+        {
+            *verdict = Err(why);
+        }
+    }
+}
+
+fn refuse_other_sectors(verdicts: &mut Verdicts<'_>) {
+    let Some(first) = verdicts.iter().flatten().next().map(|found| found.sector_size) else {
+        return;
+    };
+    refuse(verdicts, |found| {
+        let own = found.sector_size;
+        (own != first).then(|| format!("has sectors of {own} bytes, the first replica of {first}"))
+    });
+}
+
+fn volume_size(verdicts: &Verdicts<'_>, rules: &StartRules) -> i64 {
+    let all_agree = verdicts.iter().flatten().all(|found| found.size_bytes == rules.size_bytes);
+    if rules.current_size_bytes == 0 || all_agree {
+        rules.size_bytes
+    } else {
+        rules.current_size_bytes
+    }
+}
+
+fn refuse_stale(verdicts: &mut Verdicts<'_>, rules: &StartRules) {
+    let expected = rules.revision_counter;
+    refuse(verdicts, |found| {
+        let enabled = found.counter.is_some();
+        let says = |on| if on { "enabled" } else { "disabled" };
+        (enabled != expected).then(|| {
+            let (its, ours) = (says(enabled), says(expected));
+            format!("has its revision counter {its}, the controller {ours}")
+        })
+    });
+    if expected {
+        let newest = verdicts.iter().flatten().filter_map(|found| found.counter).max();
+        refuse(verdicts, |found| {
+            let own = found.counter;
+            (own != newest).then(|| {
+                let (own, newest) = (own.unwrap_or_default(), newest.unwrap_or_default());
+                format!("has revision counter {own}, below the newest {newest}")
+            })
+        });
+    } else if rules.salvage {
+        keep_one(verdicts);
+    }
+}
+
+/// Of those changed last, the one that holds most.
+fn keep_one(verdicts: &mut Verdicts<'_>) {
+    let found = || verdicts.iter().flatten();
+    let Some(newest) = found().map(|found| found.head_modified_ns).max() else { return };
+    let rank = |found: &Found| {
+        let recent = newest.saturating_sub(found.head_modified_ns) <= SALVAGE_WINDOW_NS;
+        recent.then_some((found.head_allocated_bytes, found.head_modified_ns))
+    };
+    let best = found().filter_map(|found| rank(found)).max();
+    let mut kept = false;
+    refuse(verdicts, |found| {
+        let keep = !kept && rank(found) == best;
+        kept |= keep;
+        (!keep).then(|| "another replica was chosen to salvage the volume".to_owned())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: i64 = 1 << 30;
+    const SECOND: i64 = 1_000_000_000;
+
+    fn found(counter: Option<i64>) -> Found {
+        Found {
+            size_bytes: GIB,
+            sector_size: 512,
+            usable: true,
+            state: "dirty".to_owned(),
+            counter,
+            head_modified_ns: 0,
+            head_allocated_bytes: 0,
+        }
+    }
+
+    fn rules() -> StartRules {
+        StartRules {
+            size_bytes: GIB,
+            current_size_bytes: 0,
+            upgrade: false,
+            revision_counter: true,
+            salvage: false,
+        }
+    }
+
+    fn sized(size_bytes: i64) -> Seen {
+        Seen::Opened(Found { size_bytes, ..found(Some(1)) })
+    }
+
+    fn kept(seen: &[Seen], rules: &StartRules) -> Vec<bool> {
+        choose(seen, rules).map_or_else(
+            |_| vec![false; seen.len()],
+            |plan| plan.verdicts.iter().map(Result::is_ok).collect(),
+        )
+    }
+
+    #[test]
+    fn only_the_newest_by_counter_are_kept() {
+        let counted = |counts: [i64; 3]| counts.map(|count| Seen::Opened(found(Some(count))));
+        assert_eq!(kept(&counted([5, 5, 5]), &rules()), [true, true, true]);
+        assert_eq!(kept(&counted([5, 7, 7]), &rules()), [false, true, true]);
+        let upgrade = StartRules { upgrade: true, ..rules() };
+        assert_eq!(kept(&counted([5, 7, 7]), &upgrade), [true, true, true]);
+    }
+
+    #[test]
+    fn counters_must_be_on_or_off_as_here() {
+        let seen = [Seen::Opened(found(None)), Seen::Opened(found(Some(1)))];
+        assert_eq!(kept(&seen, &rules()), [false, true]);
+        assert_eq!(kept(&seen, &StartRules { revision_counter: false, ..rules() }), [true, false]);
+        assert_eq!(kept(&seen, &StartRules { upgrade: true, ..rules() }), [true, true]);
+    }
+
+    #[test]
+    fn unusable_ones_and_other_sectors_are_left_out() {
+        let seen = [
+            Seen::Opened(Found { usable: false, state: "rebuilding".to_owned(), ..found(Some(9)) }),
+            Seen::Opened(found(Some(1))),
+            Seen::Opened(Found { sector_size: 4096, ..found(Some(1)) }),
+            Seen::Failed("replica must be closed".to_owned()),
+            Seen::Unreachable("connection refused".to_owned()),
+        ];
+        assert_eq!(kept(&seen, &rules()), [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn the_size_is_what_was_asked_or_what_it_has_become() {
+        for (size, current, replicas, expected, kept_ones) in [
+            (GIB, 0, [GIB, GIB], GIB, [true, true]),
+            (GIB, 0, [GIB, 2 * GIB], GIB, [true, false]),
+            (2 * GIB, GIB, [2 * GIB, 2 * GIB], 2 * GIB, [true, true]),
+            (2 * GIB, GIB, [GIB, 2 * GIB], GIB, [true, false]),
+            (2 * GIB, GIB, [GIB, GIB], GIB, [true, true]),
+        ] {
+            let rules = StartRules { size_bytes: size, current_size_bytes: current, ..rules() };
+            let seen = replicas.map(sized);
+            let plan = choose(&seen, &rules).unwrap();
+            assert_eq!(plan.size_bytes, expected, "{size} {current} {replicas:?}");
+            assert_eq!(kept(&seen, &rules), kept_ones, "{size} {current} {replicas:?}");
+        }
+    }
+
+    #[test]
+    fn salvage_keeps_the_fullest_of_the_recent() {
+        let rules = StartRules { revision_counter: false, salvage: true, ..rules() };
+        let of = |list: &[(i64, i64)]| -> Vec<Seen> {
+            let heads = list.iter().map(|&(seconds, allocated)| Found {
+                head_modified_ns: seconds * SECOND,
+                head_allocated_bytes: allocated,
+                ..found(None)
+            });
+            heads.map(Seen::Opened).collect()
+        };
+        for (heads, expected) in [
+            (vec![(100, 1), (104, 5), (105, 3)], vec![false, true, false]),
+            (vec![(99, 9), (105, 3)], vec![false, true]),
+            (vec![(100, 9), (105, 3)], vec![true, false]),
+            (vec![(104, 5), (105, 5)], vec![false, true]),
+            (vec![(105, 5), (105, 5)], vec![true, false]),
+        ] {
+            assert_eq!(kept(&of(&heads), &rules), expected, "{heads:?}");
+        }
+    }
+
+    #[test]
+    fn with_none_the_text_says_whether_to_try_again() {
+        let failed = Seen::Failed("cannot open".to_owned());
+        let away = Seen::Unreachable("connection refused".to_owned());
+        let text = |seen: &[Seen]| choose(seen, &rules()).unwrap_err().to_string();
+        let error = "no available backend due to replica error: cannot open";
+        assert_eq!(text(std::slice::from_ref(&failed)), error);
+        let unavailable = "no available backend due to service unavailable";
+        assert!(text(&[failed, away]).starts_with(unavailable));
+        assert!(text(&[]).starts_with("no available backend due to replica error"));
+    }
+}
