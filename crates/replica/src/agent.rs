@@ -1,7 +1,59 @@
 //! The sync agent: the long file work beside a replica.
+//!
+//! Owns: receiving and sending image files, pulling the files of a rebuild, purging, hashing,
+//! cloning, and where each of these stands. Never: the replica's metadata or its open volume;
+//! those it changes only through the replica's own gRPC verbs, also when both run in one process.
+//!
+//! Start at [`run`], then `service` for the verbs. One file a job: `pull` (rebuild), `purge`,
+//! `hashing`, `cloning`; `receiver` and `sender` are the two ends of the file protocol.
+
+mod cloning;
+mod content;
+mod error;
+mod hash_lock;
+mod hashing;
+mod local;
+mod names;
+mod ports;
+mod prune;
+mod pull;
+mod purge;
+mod queue;
+mod receiver;
+mod sender;
+mod service;
+mod status;
+mod target;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpc::ptypes::replica_service_client::ReplicaServiceClient;
+use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
+use rpc::ptypes::sync_agent_service_server::SyncAgentServiceServer;
+use rpc::{Address, Deadline, Identity, Party, Peer};
+use tasks::{CancellationToken, Tasks};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Request;
+use tonic::transport::Server;
+
+pub use self::error::AgentError;
+use self::error::JobError;
+use self::hash_lock::HashLock;
+use self::hashing::HashJobs;
+use self::ports::Ports;
+use self::receiver::Receivers;
+use self::service::Service;
+use self::status::Statuses;
+
+/// How long jobs may take to notice that the agent ends.
+const DRAIN: Duration = Duration::from_secs(10);
+/// Where a container sees the files of its host.
+const HOST: &str = "/host";
 
 /// The flags of `sync-agent`.
 #[derive(Debug, Clone)]
@@ -15,4 +67,119 @@ pub struct AgentOptions {
     pub replica: String,
     /// Ports for file receivers.
     pub ports: RangeInclusive<u16>,
+}
+
+/// Serves until `shutdown`, then ends every job at its next step.
+pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
+    let listen = |source| AgentError::Listen { address: options.listen.clone(), source };
+    let listener = TcpListener::bind(&options.listen).await.map_err(listen)?;
+    serve(listener, options, shutdown).await
+}
+
+/// [`run`] on a socket that listens already.
+pub async fn serve(
+    listener: TcpListener,
+    options: AgentOptions,
+    shutdown: CancellationToken,
+) -> Result<(), AgentError> {
+    let tasks = Tasks::new();
+    let agent = Arc::new(Agent::new(options, tasks.clone())?);
+    let identity = agent.identity.clone();
+    let checked = move |request: Request<()>| {
+        identity.check(request.metadata(), Party::Replica)?;
+        Ok(request)
+    };
+    let service = SyncAgentServiceServer::with_interceptor(Service(Arc::clone(&agent)), checked);
+    let routes = rpc::common().map_err(|error| AgentError::Routes(error.into()))?;
+    tracing::info!(replica = %agent.replica, dir = %agent.dir.display(), "the sync agent is up");
+    let serving = Server::builder()
+        .add_routes(routes.add_service(service))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+            shutdown.cancelled().await;
+            // Calls that wait for a job end with it.
+            tasks.begin_stop();
+        });
+    let outcome = serving.await.map_err(AgentError::Serve);
+    tasks.stop(DRAIN).await.map_err(AgentError::Drain)?;
+    outcome
+}
+
+/// What all verbs share.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    dir: PathBuf,
+    replica: Address,
+    identity: Identity,
+    /// The root of the host's file system, as this process sees it.
+    host: PathBuf,
+    statuses: Arc<Statuses>,
+    hashes: HashJobs,
+    hash_lock: HashLock,
+    ports: Ports,
+    receivers: Receivers,
+    tasks: Tasks,
+}
+
+impl Agent {
+    fn new(options: AgentOptions, tasks: Tasks) -> Result<Self, AgentError> {
+        let replica = options.replica.parse().map_err(AgentError::Replica)?;
+        let host = PathBuf::from(HOST);
+        let host = if host.is_dir() { host } else { PathBuf::from("/") };
+        Ok(Self {
+            dir: options.dir,
+            replica,
+            identity: Identity { volume: options.volume_name, instance: options.instance_name },
+            hash_lock: HashLock::of_this_node(&host),
+            host,
+            statuses: Arc::default(),
+            hashes: HashJobs::default(),
+            ports: Ports::new(options.ports),
+            receivers: Receivers::default(),
+            tasks,
+        })
+    }
+
+    /// The replica beside this agent.
+    fn own_replica(&self, deadline: Deadline) -> Result<ReplicaServiceClient<Peer>, JobError> {
+        Ok(ReplicaServiceClient::new(self.own_peer(deadline)?))
+    }
+
+    fn own_peer(&self, deadline: Deadline) -> Result<Peer, JobError> {
+        dial(&self.replica, self.identity.clone(), deadline)
+    }
+
+    /// Runs a job that goes on when the caller who waits for it hangs up.
+    async fn detached<T, F>(&self, name: &str, work: F) -> Result<T, JobError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        self.tasks.spawn(name, async move {
+            // A caller that hung up reads the status instead.
+            let _ = answer.send(work.await);
+        });
+        answered.await.map_err(|_| JobError::Stopped)
+    }
+}
+
+/// The agent beside the replica at this control address.
+fn agent_of(
+    replica: &str,
+    volume: &str,
+    deadline: Deadline,
+) -> Result<SyncAgentServiceClient<Peer>, JobError> {
+    let address: Address = replica.parse().map_err(JobError::Address)?;
+    let expected = Identity { volume: volume.to_owned(), instance: String::new() };
+    Ok(SyncAgentServiceClient::new(dial(&address.sync_agent(), expected, deadline)?))
+}
+
+fn dial(address: &Address, expected: Identity, deadline: Deadline) -> Result<Peer, JobError> {
+    rpc::connect(address, expected, deadline)
+        .map_err(|source| JobError::Dial { peer: address.to_string(), source })
+}
+
+/// RFC 3339 in seconds, as the metadata files have it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -51,3 +51,6 @@ pub use purge::{Action, HeadParent, Purge};
 pub use replica::{OpenRequest, Options, Replica, State};
 pub use report::{DiskReport, Report};
 pub use view::View;
+
+pub(crate) use error::During;
+pub(crate) use image::{Access, Image};

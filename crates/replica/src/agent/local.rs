@@ -1,0 +1,131 @@
+//! Files of a rebuild whose source is on this node: copied from directory to directory, without a
+//! network. Any trouble is a reason to pull them instead, so nothing here is tried twice.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rpc::ptypes::FileLocalSync;
+use tasks::Stop;
+
+use super::Agent;
+use super::content::{Content, FileContent, recorded};
+use super::error::JobError;
+use super::queue::File;
+use super::status::Claim;
+use super::target::{Before, Target, TargetError};
+
+const COPY_BYTES: u64 = 1024 * 1024;
+const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Copies all files from the one directory into the other, which must be ours.
+pub(crate) async fn copy(
+    agent: &Arc<Agent>,
+    claim: &Claim,
+    files: &[File],
+    paths: &FileLocalSync,
+) -> Result<(), JobError> {
+    let source = on_host(&agent.host, &paths.source_path)?;
+    let target = on_host(&agent.host, &paths.target_path)?;
+    let own = agent.dir.clone();
+    let check = move || is_same(&target, &own);
+    if !agent.tasks.blocking("compare directories", check).await?? {
+        return Err(JobError::Local(format!(
+            "{} is not the directory of this replica",
+            paths.target_path
+        )));
+    }
+    let total = files.iter().map(|file| file.weight_bytes).fold(0, u64::saturating_add).max(1);
+    let done = Arc::new(AtomicU64::new(0));
+    for file in files {
+        let (source, own, stop) = (source.clone(), agent.dir.clone(), agent.tasks.stop_signal());
+        let moved = file.clone();
+        let copy = move || copy_file(&source, &own, &moved, &stop);
+        agent.tasks.blocking("copy a file", copy).await??;
+        let before = done.fetch_add(file.weight_bytes, Ordering::Relaxed);
+        let sum = before.saturating_add(file.weight_bytes);
+        let percent = u128::from(sum) * 100 / u128::from(total);
+        claim.progress(u8::try_from(percent).unwrap_or(100));
+    }
+    Ok(())
+}
+
+fn on_host(host: &Path, path: &str) -> Result<PathBuf, JobError> {
+    let path = Path::new(path);
+    match path.strip_prefix("/") {
+        Ok(inside) if !path.components().any(|part| part.as_os_str() == "..") => {
+            Ok(host.join(inside))
+        }
+        Ok(_) | Err(_) => {
+            Err(JobError::Local(format!("{} is not an absolute path", path.display())))
+        }
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> Result<bool, JobError> {
+    let inspect = |path: &Path| {
+        fs::metadata(path).map_err(|source| JobError::Io {
+            doing: "inspect",
+            what: path.display().to_string(),
+            source,
+        })
+    };
+    let (one, other) = (inspect(one)?, inspect(other)?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
+fn copy_file(source: &Path, dir: &Path, file: &File, stop: &Stop) -> Result<(), JobError> {
+    let content = FileContent::open(source, &file.from)?;
+    let size = content.size_bytes();
+    let failed = |error: TargetError| JobError::Local(format!("{}: {error}", file.to));
+    let (target, before) = Target::open(dir, &file.to, size).map_err(failed)?;
+    let mut at = 0;
+    while at < size {
+        let window = at..size.min(at.saturating_add(WINDOW_BYTES));
+        at = window.end;
+        for run in content.runs(window)? {
+            let end = run.offset.saturating_add(run.len_bytes);
+            if !run.is_data {
+                target.punch(run.offset, end).map_err(failed)?;
+                continue;
+            }
+            copy_run(&content, &target, before, run.offset..end, stop, &failed)?;
+        }
+    }
+    let record = file.from.disk().and_then(|disk| recorded(source, &disk));
+    let record = record.as_ref().map(|record| (record.method.as_str(), record.checksum.as_str()));
+    target.close(record, &super::now()).map_err(failed)
+}
+
+fn copy_run(
+    content: &FileContent,
+    target: &Target,
+    before: Before,
+    range: std::ops::Range<u64>,
+    stop: &Stop,
+    failed: &impl Fn(TargetError) -> JobError,
+) -> Result<(), JobError> {
+    let mut buffer = vec![0; usize::try_from(COPY_BYTES).unwrap_or(0)];
+    let mut old = buffer.clone();
+    let mut at = range.start;
+    while at < range.end {
+        if stop.is_stopping() {
+            return Err(JobError::Stopped);
+        }
+        let end = range.end.min(at.saturating_add(COPY_BYTES));
+        let len = usize::try_from(end - at).unwrap_or(0);
+        let piece = buffer.get_mut(..len).unwrap_or_default();
+        let there = old.get_mut(..len).unwrap_or_default();
+        content.read(piece, at)?;
+        let is_there = before == Before::Existed
+            && target.read_data(there, at).map_err(failed)?
+            && *there == *piece;
+        if !is_there {
+            target.write(piece, at).map_err(failed)?;
+        }
+        at = end;
+    }
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! Removing snapshots nobody wants any more. Owns what goes next ([`next`], pure) and the long
+//! copying; every change of the chain is a verb of the replica.
+//!
+//! Nothing of the progress is kept: each step looks at the replica as it is, so a purge that was
+//! cut short anywhere is simply run again, and one that is overtaken by a snapshot or a revert goes
+//! on with what it finds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use rpc::ptypes::replica_service_client::ReplicaServiceClient;
+use rpc::ptypes::{
+    DiskMarkAsRemovedRequest, DiskPrepareRemoveRequest, DiskRemoveRequest, DiskReplaceRequest,
+    PrepareRemoveAction, Replica,
+};
+use rpc::upkeep::MergeHeadParentRequest;
+use rpc::upkeep::upkeep_client::UpkeepClient;
+use rpc::{Deadline, Features, Peer};
+
+use super::Agent;
+use super::error::{Asking, JobError};
+use super::prune::Prune;
+use super::status::{Claim, Kind};
+use crate::disk::{Coalesce, DiskName, Progress};
+
+/// Copied before the agent looks whether it is to end.
+const STEP_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Begins a purge, or says why not.
+pub(crate) async fn start(agent: &Arc<Agent>) -> Result<(), JobError> {
+    let claim = agent.statuses.begin(Kind::Purge, &agent.replica, |_| {})?;
+    let purge = Purge { agent: Arc::clone(agent), claim, done: 0, total: 0 };
+    match purge.replica().await {
+        Ok(found) if found.rebuilding => {
+            let refusal = Err(JobError::PurgeWhileRebuilding(agent.replica.to_string()));
+            purge.claim.finish(&refusal);
+            return refusal;
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let failed = Err(error);
+            purge.claim.finish(&failed);
+            return failed;
+        }
+    }
+    agent.tasks.spawn("purge snapshots", purge.run());
+    Ok(())
+}
+
+struct Purge {
+    agent: Arc<Agent>,
+    claim: Claim,
+    /// Disks dealt with, of so many.
+    done: usize,
+    total: usize,
+}
+
+impl Purge {
+    async fn run(mut self) {
+        let outcome = self.work().await;
+        if let Err(error) = &outcome {
+            tracing::warn!(error = error.text(), "the snapshots were not purged");
+        }
+        self.claim.finish(&outcome);
+    }
+
+    async fn work(&mut self) -> Result<(), JobError> {
+        self.mark_system().await?;
+        let mut settled = BTreeSet::new();
+        loop {
+            let replica = self.replica().await?;
+            self.total = self.total.max(self.done + removed(&replica));
+            let merging = if Features(replica.holdfast_features).has(Features::UPKEEP) {
+                HeadParent::Merge
+            } else {
+                HeadParent::Prune
+            };
+            let Some(step) = next(&replica, merging, &settled) else { return Ok(()) };
+            match &step {
+                Step::Dispose(disk) => self.dispose(disk).await?,
+                Step::MergeHeadParent(_) => self.merge_head_parent().await?,
+            }
+            // Whether it went or had to stay: it had its turn.
+            settled.insert(step.into_disk());
+            self.done += 1;
+            self.progress(0);
+        }
+    }
+
+    async fn mark_system(&self) -> Result<(), JobError> {
+        let replica = self.replica().await?;
+        for name in system(&replica) {
+            let request = DiskMarkAsRemovedRequest { name: name.clone() };
+            self.client()?
+                .disk_mark_as_removed(request)
+                .await
+                .asking(format!("mark {name} as removed"), &self.agent.replica)?;
+        }
+        Ok(())
+    }
+
+    /// Does what the replica says it takes to be rid of a disk.
+    async fn dispose(&self, disk: &str) -> Result<(), JobError> {
+        let request = DiskPrepareRemoveRequest { name: disk.to_owned() };
+        let prepared = self
+            .client()?
+            .disk_prepare_remove(request)
+            .await
+            .asking(format!("prepare the removal of {disk}"), &self.agent.replica)?;
+        for action in prepared.operations {
+            self.act(action).await?;
+        }
+        Ok(())
+    }
+
+    async fn act(&self, action: PrepareRemoveAction) -> Result<(), JobError> {
+        let PrepareRemoveAction { action, source, target } = action;
+        let peer = &self.agent.replica;
+        match action.as_str() {
+            "remove" => {
+                let doing = format!("remove {source}");
+                let request = DiskRemoveRequest { name: source, force: false };
+                self.client()?.disk_remove(request).await.asking(doing, peer).map(drop)
+            }
+            "coalesce" => self.coalesce(&source, &target).await,
+            "replace" => {
+                let doing = format!("replace {target} by {source}");
+                let request = DiskReplaceRequest { target, source };
+                self.client()?.disk_replace(request).await.asking(doing, peer).map(drop)
+            }
+            "prune" => self.prune(&source, &target).await,
+            _ => Err(JobError::UnknownAction(action)),
+        }
+    }
+
+    /// Copies what the child holds into its removed parent, in steps.
+    async fn coalesce(&self, source: &str, target: &str) -> Result<(), JobError> {
+        let (dir, tasks) = (self.agent.dir.clone(), &self.agent.tasks);
+        let (parent, child) = (DiskName::parse(source)?, DiskName::parse(target)?);
+        let begin = move || Coalesce::new(&dir, &parent, &child);
+        let mut work = tasks.blocking("begin to coalesce", begin).await??;
+        loop {
+            let step = move || work.step(STEP_BYTES).map(|progress| (progress, work));
+            let (progress, rest) = tasks.blocking("coalesce", step).await??;
+            match progress {
+                Progress::Done => return Ok(()),
+                Progress::Working(percent) => self.progress(percent),
+            }
+            work = rest;
+        }
+    }
+
+    /// For a replica that cannot merge: frees in the parent of the head what the head hides.
+    async fn prune(&self, source: &str, target: &str) -> Result<(), JobError> {
+        let (dir, tasks) = (self.agent.dir.clone(), &self.agent.tasks);
+        let (parent, head) = (DiskName::parse(source)?, DiskName::parse(target)?);
+        let begin = move || Prune::new(&dir, &parent, &head);
+        let mut work = tasks.blocking("begin to prune", begin).await??;
+        loop {
+            let step = move || work.step().map(|progress| (progress, work));
+            let (progress, rest) = tasks.blocking("prune", step).await??;
+            match progress {
+                Progress::Done => return Ok(()),
+                Progress::Working(percent) => self.progress(percent),
+            }
+            work = rest;
+        }
+    }
+
+    /// The replica does it, since only it may touch the head.
+    async fn merge_head_parent(&self) -> Result<(), JobError> {
+        let peer = &self.agent.replica;
+        let doing = "merge the parent of the head";
+        let mut client = UpkeepClient::new(self.agent.own_peer(Deadline::Long)?);
+        let mut steps =
+            client.merge_head_parent(MergeHeadParentRequest {}).await.asking(doing, peer)?;
+        loop {
+            let next = steps.message().await.map(tonic::Response::new).asking(doing, peer)?;
+            let Some(step) = next else { return Ok(()) };
+            let percent = u128::from(step.done) * 100 / u128::from(step.total.max(1));
+            self.progress(u8::try_from(percent).unwrap_or(100));
+        }
+    }
+
+    async fn replica(&self) -> Result<Replica, JobError> {
+        let answer = self.client()?.replica_get(()).await.asking("ask", &self.agent.replica)?;
+        answer.replica.ok_or(JobError::NoReplica)
+    }
+
+    fn client(&self) -> Result<ReplicaServiceClient<Peer>, JobError> {
+        self.agent.own_replica(Deadline::Usual)
+    }
+
+    /// With so many percent of the present disk.
+    fn progress(&self, percent: u8) {
+        let done = self.done.saturating_mul(100).saturating_add(usize::from(percent));
+        let all = done.checked_div(self.total.max(1)).unwrap_or(0);
+        self.claim.progress(u8::try_from(all).unwrap_or(99));
+    }
+}
+
+/// What can be done about the removed parent of the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadParent {
+    /// The replica merges it into the head.
+    Merge,
+    /// Only what the head hides is freed in it.
+    Prune,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// By the actions the replica names.
+    Dispose(String),
+    MergeHeadParent(String),
+}
+
+impl Step {
+    fn into_disk(self) -> String {
+        match self {
+            Self::Dispose(disk) | Self::MergeHeadParent(disk) => disk,
+        }
+    }
+}
+
+/// Snapshots that no user made and that are not removed yet.
+fn system(replica: &Replica) -> Vec<String> {
+    let is_snapshot = |name: &str| name != replica.head && name != replica.backing_file;
+    let mut names: Vec<_> = replica
+        .disks
+        .iter()
+        .filter(|(name, disk)| is_snapshot(name) && !disk.user_created && !disk.removed)
+        .map(|(name, _)| name.clone())
+        .collect();
+    names.sort();
+    names
+}
+
+fn removed(replica: &Replica) -> usize {
+    replica.disks.iter().filter(|(name, disk)| disk.removed && **name != replica.head).count()
+}
+
+/// The disk nearest to the root first, so that nothing is copied twice on its way up; the parent of
+/// the head last, when it holds as little as it ever will.
+///
+/// The removed disks right below the head are within the reach of an unmap, which changes them
+/// while we copy. Where the replica can merge, they are left to it.
+fn next(replica: &Replica, head_parent: HeadParent, settled: &BTreeSet<String>) -> Option<Step> {
+    let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (name, disk) in &replica.disks {
+        children.entry(&disk.parent).or_default().push(name);
+    }
+    let below_head = below_head(replica);
+    let mut best: Option<(usize, &str)> = None;
+    for (name, _) in replica
+        .disks
+        .iter()
+        .filter(|(name, disk)| disk.removed && **name != replica.head && !settled.contains(*name))
+    {
+        let is_free = match children.get(name.as_str()).map_or(&[][..], Vec::as_slice) {
+            [] => true,
+            [child] if *child == replica.head => false,
+            [child] => head_parent == HeadParent::Prune || !below_head.contains(child),
+            [_, _, ..] => false,
+        };
+        let key = (depth(replica, name), name.as_str());
+        if is_free && best.is_none_or(|best| key < best) {
+            best = Some(key);
+        }
+    }
+    if let Some((_, name)) = best {
+        return Some(Step::Dispose(name.to_owned()));
+    }
+    let parent = below_head.first().filter(|parent| !settled.contains(**parent))?;
+    let is_alone = children.get(parent).is_some_and(|children| children.len() == 1);
+    is_alone.then(|| match head_parent {
+        HeadParent::Merge => Step::MergeHeadParent((*parent).to_owned()),
+        HeadParent::Prune => Step::Dispose((*parent).to_owned()),
+    })
+}
+
+/// The removed disks right below the head, the highest first.
+fn below_head(replica: &Replica) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut at = replica.disks.get(&replica.head).map_or("", |head| head.parent.as_str());
+    while let Some((name, disk)) = replica.disks.get_key_value(at) {
+        if !disk.removed || found.len() > replica.disks.len() {
+            break;
+        }
+        found.push(name.as_str());
+        at = &disk.parent;
+    }
+    found
+}
+
+fn depth(replica: &Replica, name: &str) -> usize {
+    let mut depth = 0;
+    let mut at = name;
+    while let Some(disk) = replica.disks.get(at) {
+        depth += 1;
+        // A replica with a circle in it does not open; still, nobody is to hang on one.
+        if depth > replica.disks.len() {
+            break;
+        }
+        at = &disk.parent;
+    }
+    depth
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc::ptypes::DiskInfo;
+
+    use super::*;
+
+    /// `(name, parent)`; a name that ends in `-` is removed.
+    fn replica(disks: &[(&str, &str)]) -> Replica {
+        let bare = |name: &str| name.trim_end_matches('-').to_owned();
+        let disk = |(name, parent): &(&str, &str)| {
+            let info = DiskInfo {
+                name: bare(name),
+                parent: bare(parent),
+                removed: name.ends_with('-'),
+                user_created: true,
+                ..DiskInfo::default()
+            };
+            (bare(name), info)
+        };
+        Replica {
+            head: "head".to_owned(),
+            backing_file: "/backing".to_owned(),
+            disks: disks.iter().map(disk).collect(),
+            ..Replica::default()
+        }
+    }
+
+    /// All steps, with a replica that does what it is told.
+    fn steps(mut replica: Replica, head_parent: HeadParent) -> (Vec<Step>, Vec<String>) {
+        let mut taken = Vec::new();
+        let mut settled = BTreeSet::new();
+        while let Some(step) = next(&replica, head_parent, &settled) {
+            taken.push(step.clone());
+            assert!(taken.len() < 20);
+            let pruned = head_parent == HeadParent::Prune;
+            let disk = step.into_disk();
+            let children: Vec<_> = replica
+                .disks
+                .iter()
+                .filter(|(_, info)| info.parent == disk)
+                .map(|(name, _)| name.clone())
+                .collect();
+            if !(pruned && children == ["head"]) {
+                let gone = replica.disks.remove(&disk).unwrap();
+                for child in children {
+                    replica.disks.get_mut(&child).unwrap().parent.clone_from(&gone.parent);
+                }
+            }
+            settled.insert(disk);
+        }
+        let mut left: Vec<_> = replica.disks.into_keys().collect();
+        left.sort();
+        (taken, left)
+    }
+
+    fn dispose(name: &str) -> Step {
+        Step::Dispose(name.to_owned())
+    }
+
+    fn merge(name: &str) -> Step {
+        Step::MergeHeadParent(name.to_owned())
+    }
+
+    #[test]
+    fn removed_disks_go_root_first_and_the_parent_of_the_head_last() {
+        let chain = [("head", "d-"), ("d-", "c"), ("c", "b-"), ("b-", "a-"), ("a-", "")];
+        let (taken, left) = steps(replica(&chain), HeadParent::Merge);
+        assert_eq!(taken, [dispose("a"), dispose("b"), merge("d")]);
+        assert_eq!(left, ["c", "head"]);
+        let (taken, left) = steps(replica(&chain), HeadParent::Prune);
+        assert_eq!(taken, [dispose("a"), dispose("b"), dispose("d")]);
+        assert_eq!(left, ["c", "d", "head"], "what cannot be merged stays");
+    }
+
+    #[test]
+    fn what_an_unmap_can_reach_is_left_to_the_replica() {
+        let chain = [("head", "c-"), ("c-", "b-"), ("b-", "a-"), ("a-", "")];
+        let (taken, left) = steps(replica(&chain), HeadParent::Merge);
+        assert_eq!(taken, [merge("c"), merge("b"), merge("a")]);
+        assert_eq!(left, ["head"]);
+        let (taken, left) = steps(replica(&chain), HeadParent::Prune);
+        assert_eq!(taken, [dispose("a"), dispose("b"), dispose("c")]);
+        assert_eq!(left, ["c", "head"]);
+    }
+
+    #[test]
+    fn branches_hold_what_they_share_and_removed_leaves_go() {
+        let tree = [("head", "b"), ("b", "a-"), ("a-", ""), ("side", "a-"), ("leaf-", "side")];
+        let (taken, left) = steps(replica(&tree), HeadParent::Merge);
+        assert_eq!(taken, [dispose("leaf")]);
+        assert_eq!(left, ["a", "b", "head", "side"]);
+        let fork = [("head", "a-"), ("side", "a-"), ("a-", "")];
+        let (taken, _) = steps(replica(&fork), HeadParent::Merge);
+        assert_eq!(taken, [], "the parent of the head is not the head's alone");
+        let freed = [("head", "a-"), ("side-", "a-"), ("a-", "")];
+        let (taken, left) = steps(replica(&freed), HeadParent::Merge);
+        assert_eq!((taken, left), (vec![dispose("side"), merge("a")], vec!["head".to_owned()]));
+    }
+
+    #[test]
+    fn snapshots_no_user_made_are_marked_but_not_the_head_or_the_backing_file() {
+        let mut found =
+            replica(&[("head", "a"), ("a", "b"), ("b", "c-"), ("c-", ""), ("/backing", "")]);
+        for info in found.disks.values_mut() {
+            info.user_created = info.name == "a";
+        }
+        assert_eq!(system(&found), ["b"]);
+    }
+
+    #[test]
+    fn a_circle_ends() {
+        let circle = replica(&[("head", "a-"), ("a-", "b-"), ("b-", "a-")]);
+        let _ = next(&circle, HeadParent::Merge, &BTreeSet::new());
+    }
+}

@@ -1,0 +1,257 @@
+//! The verbs of the sync agent: each takes its request apart, calls the job, and draws the answer.
+
+use std::fs;
+use std::sync::Arc;
+
+use rpc::Address;
+use rpc::ptypes::sync_agent_service_server::SyncAgentService;
+use rpc::ptypes::{
+    BackupCreateRequest, BackupCreateResponse, BackupRemoveRequest, BackupRestoreRequest,
+    BackupStatusRequest, BackupStatusResponse, FileRemoveRequest, FileRenameRequest,
+    FileSendRequest, FilesSyncRequest, ReceiverLaunchRequest, ReceiverLaunchResponse,
+    ReplicaRebuildStatusResponse, RestoreStatusResponse, SnapshotCloneRequest,
+    SnapshotCloneStatusResponse, SnapshotHashCancelRequest, SnapshotHashLockStateResponse,
+    SnapshotHashRequest, SnapshotHashStatusRequest, SnapshotHashStatusResponse,
+    SnapshotPurgeStatusResponse, VolumeExportRequest,
+};
+use tonic::{Request, Response, Status};
+
+use super::content::{Content, FileContent, recorded};
+use super::error::JobError;
+use super::names::FileName;
+use super::sender::{self, Manner};
+use super::target::sync_dir;
+use super::{Agent, cloning, hashing, pull, purge, receiver};
+use crate::disk::During;
+
+const SECTOR_BYTES: u64 = 4096;
+const NO_BACKUPS: &str = "this sync agent has no backup store";
+
+#[derive(Debug)]
+pub(crate) struct Service(pub(crate) Arc<Agent>);
+
+impl Service {
+    async fn remove(&self, name: &str) -> Result<(), JobError> {
+        let file = FileName::parse(name)?;
+        let dir = self.0.dir.clone();
+        let remove = move || {
+            fs::remove_file(file.path_in(&dir)).during("remove", &file)?;
+            sync_dir(&dir)
+        };
+        Ok(self.0.tasks.blocking("remove a file", remove).await??)
+    }
+
+    async fn rename(&self, old: &str, new: &str) -> Result<(), JobError> {
+        let (old, new) = (FileName::parse(old)?, FileName::parse(new)?);
+        let dir = self.0.dir.clone();
+        let rename = move || {
+            fs::rename(old.path_in(&dir), new.path_in(&dir)).during("rename", &old)?;
+            sync_dir(&dir)
+        };
+        Ok(self.0.tasks.blocking("rename a file", rename).await??)
+    }
+
+    async fn send(&self, request: FileSendRequest) -> Result<(), JobError> {
+        let file = FileName::parse(&request.from_file_name)?;
+        let port = u16::try_from(request.port).map_err(|_| JobError::BadPort(request.port))?;
+        let (dir, name) = (self.0.dir.clone(), file.clone());
+        let open = move || {
+            let content = FileContent::open(&dir, &name)?;
+            let record = name.disk().and_then(|disk| recorded(&dir, &disk));
+            Ok::<_, JobError>((content, record))
+        };
+        let (content, record) = self.0.tasks.blocking("open a file", open).await??;
+        let manner = Manner {
+            direct_io: !file.is_meta() && content.size_bytes().is_multiple_of(SECTOR_BYTES),
+            file: file.to_string(),
+            to: Address::new(request.host, port),
+            recorded: record,
+            fast_sync: request.fast_sync,
+            timeout: sender::timeout(request.file_sync_http_client_timeout),
+        };
+        let stop = self.0.tasks.stop_signal();
+        let sent = stop.or_stop(sender::send(&self.0.tasks, Arc::new(content), manner)).await;
+        let sent = sent.ok_or(JobError::Stopped)??;
+        let (compared_bytes, sent_bytes) = (sent.compared_bytes, sent.sent_bytes);
+        tracing::debug!(%file, compared_bytes, sent_bytes, "a file was sent");
+        Ok(())
+    }
+
+    async fn receive(&self, name: &str) -> Result<ReceiverLaunchResponse, JobError> {
+        let launched = receiver::launch(&self.0, FileName::parse(name)?).await?;
+        Ok(ReceiverLaunchResponse { port: i32::from(launched.port) })
+    }
+}
+
+fn answer<T>(outcome: Result<T, JobError>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(|error| error.status())
+}
+
+#[tonic::async_trait]
+impl SyncAgentService for Service {
+    async fn file_remove(
+        &self,
+        request: Request<FileRemoveRequest>,
+    ) -> Result<Response<()>, Status> {
+        answer(self.remove(&request.get_ref().file_name).await)
+    }
+
+    async fn file_rename(
+        &self,
+        request: Request<FileRenameRequest>,
+    ) -> Result<Response<()>, Status> {
+        let names = request.get_ref();
+        answer(self.rename(&names.old_file_name, &names.new_file_name).await)
+    }
+
+    async fn file_send(&self, request: Request<FileSendRequest>) -> Result<Response<()>, Status> {
+        answer(Box::pin(self.send(request.into_inner())).await)
+    }
+
+    async fn files_sync(&self, request: Request<FilesSyncRequest>) -> Result<Response<()>, Status> {
+        answer(pull::files_sync(Arc::clone(&self.0), request.into_inner()).await)
+    }
+
+    async fn snapshot_clone(
+        &self,
+        request: Request<SnapshotCloneRequest>,
+    ) -> Result<Response<()>, Status> {
+        answer(cloning::clone(Arc::clone(&self.0), request.into_inner()).await)
+    }
+
+    async fn volume_export(
+        &self,
+        request: Request<VolumeExportRequest>,
+    ) -> Result<Response<()>, Status> {
+        answer(Box::pin(cloning::export(Arc::clone(&self.0), request.into_inner())).await)
+    }
+
+    async fn receiver_launch(
+        &self,
+        request: Request<ReceiverLaunchRequest>,
+    ) -> Result<Response<ReceiverLaunchResponse>, Status> {
+        answer(self.receive(&request.get_ref().to_file_name).await)
+    }
+
+    async fn backup_create(
+        &self,
+        _request: Request<BackupCreateRequest>,
+    ) -> Result<Response<BackupCreateResponse>, Status> {
+        Err(Status::unimplemented(NO_BACKUPS))
+    }
+
+    async fn backup_remove(
+        &self,
+        _request: Request<BackupRemoveRequest>,
+    ) -> Result<Response<()>, Status> {
+        Err(Status::unimplemented(NO_BACKUPS))
+    }
+
+    async fn backup_restore(
+        &self,
+        _request: Request<BackupRestoreRequest>,
+    ) -> Result<Response<()>, Status> {
+        Err(Status::unimplemented(NO_BACKUPS))
+    }
+
+    async fn backup_status(
+        &self,
+        _request: Request<BackupStatusRequest>,
+    ) -> Result<Response<BackupStatusResponse>, Status> {
+        Err(Status::unimplemented(NO_BACKUPS))
+    }
+
+    async fn reset(&self, _request: Request<()>) -> Result<Response<()>, Status> {
+        self.0.statuses.reset();
+        self.0.hashes.reset();
+        Ok(Response::new(()))
+    }
+
+    async fn restore_status(
+        &self,
+        _request: Request<()>,
+    ) -> Result<Response<RestoreStatusResponse>, Status> {
+        // Never restored: without a backup store there is nothing to restore from.
+        Ok(Response::new(RestoreStatusResponse::default()))
+    }
+
+    async fn snapshot_purge(&self, _request: Request<()>) -> Result<Response<()>, Status> {
+        answer(purge::start(&self.0).await)
+    }
+
+    async fn snapshot_purge_status(
+        &self,
+        _request: Request<()>,
+    ) -> Result<Response<SnapshotPurgeStatusResponse>, Status> {
+        let phase = self.0.statuses.board().purge;
+        Ok(Response::new(SnapshotPurgeStatusResponse {
+            is_purging: phase.is_running(),
+            error: phase.error(),
+            progress: phase.percent(),
+            state: phase.word().to_owned(),
+        }))
+    }
+
+    async fn replica_rebuild_status(
+        &self,
+        _request: Request<()>,
+    ) -> Result<Response<ReplicaRebuildStatusResponse>, Status> {
+        let board = self.0.statuses.board();
+        let phase = board.rebuild;
+        Ok(Response::new(ReplicaRebuildStatusResponse {
+            is_rebuilding: phase.is_running(),
+            error: phase.error(),
+            progress: phase.percent(),
+            state: phase.word().to_owned(),
+            from_replica_address: board.rebuild_sources.first().cloned().unwrap_or_default(),
+            from_replica_address_list: board.rebuild_sources,
+        }))
+    }
+
+    async fn snapshot_clone_status(
+        &self,
+        _request: Request<()>,
+    ) -> Result<Response<SnapshotCloneStatusResponse>, Status> {
+        let board = self.0.statuses.board();
+        let phase = board.clone;
+        Ok(Response::new(SnapshotCloneStatusResponse {
+            is_cloning: phase.is_running(),
+            error: phase.error(),
+            progress: phase.percent(),
+            state: phase.word().to_owned(),
+            from_replica_address: board.clone_source,
+            snapshot_name: board.clone_snapshot,
+        }))
+    }
+
+    async fn snapshot_hash(
+        &self,
+        request: Request<SnapshotHashRequest>,
+    ) -> Result<Response<()>, Status> {
+        let SnapshotHashRequest { snapshot_name, rehash } = request.into_inner();
+        answer(hashing::start(&self.0, &snapshot_name, rehash))
+    }
+
+    async fn snapshot_hash_status(
+        &self,
+        request: Request<SnapshotHashStatusRequest>,
+    ) -> Result<Response<SnapshotHashStatusResponse>, Status> {
+        Ok(Response::new(hashing::status(&self.0, &request.get_ref().snapshot_name).await))
+    }
+
+    async fn snapshot_hash_cancel(
+        &self,
+        request: Request<SnapshotHashCancelRequest>,
+    ) -> Result<Response<()>, Status> {
+        hashing::cancel(&self.0, &request.get_ref().snapshot_name);
+        Ok(Response::new(()))
+    }
+
+    async fn snapshot_hash_lock_state(
+        &self,
+        _request: Request<()>,
+    ) -> Result<Response<SnapshotHashLockStateResponse>, Status> {
+        let held = self.0.hash_lock.is_held(&self.0.tasks).await;
+        answer(held.map(|is_locked| SnapshotHashLockStateResponse { is_locked }))
+    }
+}
