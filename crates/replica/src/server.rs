@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
 
+use crate::agent::{self, AgentError, AgentOptions};
 use crate::disk::{CounterPolicy, Options};
 pub use crate::server::listen::data_socket_file;
 use crate::server::service::Service;
@@ -85,6 +86,10 @@ pub enum ServerError {
     Describe(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the control server ended")]
     Control(#[from] tonic::transport::Error),
+    #[error("the sync agent failed")]
+    Agent(#[from] AgentError),
+    #[error("the sync agent ended")]
+    AgentEnded,
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
 }
@@ -120,17 +125,21 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
     let features = listen_for_data(&options, &control, &listeners).await?;
     let tasks = Tasks::new();
     let server = control_server(&options, control_listener, data, features, &tasks, &stop)?;
+    let agent = sync_agent(&options, &control, &stop)?;
     tracing::info!(
         dir = %options.dir.display(), control = %control, volume = options.volume_name, "serving"
     );
     let outcome = tokio::select! {
-        served = server => served.map_err(ServerError::from),
-        thread = &mut ended => return Err(data_thread_ended(thread)),
+        outcome = server => outcome.map_err(ServerError::from),
+        outcome = agent => outcome,
+        thread = &mut ended => Err(data_thread_ended(thread)),
     };
     let stopped = stop.is_cancelled();
     stop.cancel();
-    // The files are let go of, unless a disk hangs.
-    let _ = tokio::time::timeout(PATIENCE, ended).await;
+    if !ended.is_terminated() {
+        // The files are let go of, unless a disk hangs.
+        let _ = tokio::time::timeout(PATIENCE, ended).await;
+    }
     if let Err(error) = tasks.stop(PATIENCE).await {
         tracing::warn!(%error, "background work did not end");
     }
@@ -233,6 +242,35 @@ async fn listen_for_data(
         sent.map_err(|_| ServerError::Data("it ended early".to_owned()))?;
     }
     Ok(features)
+}
+
+/// The agent runs in this process: it needs no memory of its own, and cannot be left behind. If it
+/// ends, so does the process, as callers rely on both or neither.
+fn sync_agent(
+    options: &ReplicaOptions,
+    control: &Address,
+    stop: &CancellationToken,
+) -> Result<impl Future<Output = Result<(), ServerError>> + use<>, ServerError> {
+    let address = control.sync_agent();
+    let listener = if options.sync_agent { Some(bind(&address)?) } else { None };
+    let first = address.port().saturating_add(1);
+    let last = address.port().saturating_add(options.sync_agent_port_count);
+    let agent = AgentOptions {
+        dir: options.dir.clone(),
+        volume_name: options.volume_name.clone(),
+        instance_name: options.instance_name.clone(),
+        listen: address.to_string(),
+        replica: control.to_string(),
+        ports: first..=last,
+    };
+    let stop = stop.clone();
+    Ok(async move {
+        let Some(listener) = listener else { return std::future::pending().await };
+        let failed = |source| ServerError::Listen { address: agent.listen.clone(), source };
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        agent::serve(listener, agent, stop).await?;
+        Err(ServerError::AgentEnded)
+    })
 }
 
 fn control_server(

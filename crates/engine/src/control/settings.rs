@@ -109,7 +109,8 @@ impl Engine {
         if link.file().is_some() {
             return Ok(());
         }
-        let (mark, limits) = (self.state().unmap_mark, self.limits());
+        let limits = self.limits();
+        let mark = self.state().unmap_mark;
         for told in [
             link.set_unmap_mark(CALL_LIMIT, mark).await,
             link.set_max_count(CALL_LIMIT, limits.max_count).await,

@@ -73,7 +73,9 @@ impl Rig {
     }
 
     pub(crate) fn client_as(&self, identity: Identity) -> ControllerServiceClient<Peer> {
-        ControllerServiceClient::new(rpc::connect(&self.address, identity, Deadline::Usual).unwrap())
+        ControllerServiceClient::new(
+            rpc::connect(&self.address, identity, Deadline::Usual).unwrap(),
+        )
     }
 
     pub(crate) async fn modes(&self) -> Vec<(String, ReplicaMode)> {
@@ -162,8 +164,6 @@ pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    match tokio::time::timeout(patience, watching).await {
-        Ok(seen) => seen,
-        Err(_) => panic!("waited in vain for {what}"),
-    }
+    let seen = tokio::time::timeout(patience, watching).await;
+    seen.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }

@@ -117,10 +117,10 @@ fn status(replica: &mut Replica, offset: u64, len_bytes: u64) -> Result<Vec<Run>
     let mut at = offset;
     // An empty or impossible range is refused or answered by the replica itself.
     while at < stop || runs.is_empty() {
-        let step = (stop - at).min(STATUS_STEP_BYTES);
-        replica.block_status(at, step, |run| append(&mut runs, run))?;
-        at += step;
-        if runs.len() >= RUNS_MAX || step == 0 {
+        let piece = (stop - at).min(STATUS_STEP_BYTES);
+        replica.block_status(at, piece, |run| append(&mut runs, run))?;
+        at += piece;
+        if runs.len() >= RUNS_MAX || piece == 0 {
             break;
         }
     }

@@ -4,8 +4,17 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::large_stack_arrays,
     reason = "a test that meets the unexpected should stop there"
 )]
 
 mod control;
+mod disks;
+mod frames;
+mod full;
+mod golden;
+mod hostile;
+mod process;
 mod running;
+mod upkeep;

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wire::frame::{Answer, Limits, Outcome, Reply, Request, decode_reply, encode_request};
 
+pub(crate) type Client = ReplicaServiceClient<Peer>;
+
 pub(crate) const SIZE: i64 = 16 << 20;
 pub(crate) const NOW: &str = "2026-11-15T06:25:24Z";
 
@@ -28,7 +30,7 @@ pub(crate) struct Running {
 }
 
 /// Three ports in a row that were free a moment ago.
-fn free_ports() -> u16 {
+pub(crate) fn free_ports() -> u16 {
     loop {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = first.local_addr().unwrap().port();
@@ -98,11 +100,11 @@ impl Running {
         Self::start(self.place, self.options).await
     }
 
-    pub(crate) fn client(&self) -> ReplicaServiceClient<Peer> {
+    pub(crate) fn client(&self) -> Client {
         self.client_as(Identity::default())
     }
 
-    pub(crate) fn client_as(&self, identity: Identity) -> ReplicaServiceClient<Peer> {
+    pub(crate) fn client_as(&self, identity: Identity) -> Client {
         ReplicaServiceClient::new(rpc::connect(&self.control, identity, Deadline::Usual).unwrap())
     }
 
@@ -126,7 +128,7 @@ impl Running {
         Data::new(TcpStream::connect((data.host(), data.port())).await.unwrap())
     }
 
-    pub(crate) async fn local(&self) -> Data<UnixStream> {
+    pub(crate) fn local(&self) -> Data<UnixStream> {
         let name = rpc::local_data_socket(self.control.data().port());
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
         let stream = std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
@@ -190,6 +192,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Data<S> {
 
     pub(crate) async fn read(&mut self, offset: i64, size: u32) -> Outcome {
         self.ask(|sequence| Request::Read { sequence, offset, size }).await
+    }
+
+    /// Writes one sector at each offset, many at a time, and waits for all.
+    pub(crate) async fn scatter(&mut self, offsets: impl Iterator<Item = i64>) {
+        let offsets: Vec<i64> = offsets.collect();
+        // Few enough that the answers fit into the socket while nobody reads them.
+        for some in offsets.chunks(32) {
+            for offset in some {
+                let data = Bytes::from_static(&[1; 4096]);
+                self.send(|sequence| Request::Write { sequence, offset: *offset, data }).await;
+            }
+            for _ in some {
+                assert_eq!(self.next().await.unwrap().outcome, Outcome::Count(4096));
+            }
+        }
     }
 
     pub(crate) async fn ping(&mut self) -> Outcome {

@@ -1,0 +1,16 @@
+//! The control side from outside: its real gRPC server over scripted replicas and over real ones.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that meets the unexpected should stop there"
+)]
+
+mod expand;
+mod fake;
+mod rig;
+mod serving;
+mod set;
+mod snapshot;
+mod start;
+mod whole;

@@ -1,0 +1,1 @@
+//! Whole engines over real replicas.
