@@ -72,6 +72,15 @@ pub struct AgentOptions {
 /// Serves until `shutdown`, then ends every job at its next step.
 pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
     let listener = listen(&options.listen).await?;
+    serve(listener, options, shutdown).await
+}
+
+/// [`run`] on a socket that listens already.
+pub async fn serve(
+    listener: TcpListener,
+    options: AgentOptions,
+    shutdown: CancellationToken,
+) -> Result<(), AgentError> {
     let tasks = Tasks::new();
     let agent = Arc::new(Agent::new(options, tasks.clone())?);
     let identity = agent.identity.clone();
