@@ -11,6 +11,7 @@
 mod clone;
 mod hash;
 mod hostile;
+mod killed;
 mod node;
 mod proxy;
 mod purge;

@@ -57,7 +57,19 @@ pub(crate) struct Volume {
 impl Volume {
     /// A new volume, open.
     pub(crate) fn new(size: u64) -> Self {
-        let place = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), size)
+    }
+
+    /// In memory where there is such a place: syncs cost nothing there. It has no extent map, so
+    /// this is also the other way to find out where data is.
+    pub(crate) fn in_memory(size: u64) -> Self {
+        let shared = Path::new("/dev/shm");
+        let place =
+            if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
+        Self::at(place.unwrap(), size)
+    }
+
+    fn at(place: TempDir, size: u64) -> Self {
         let mut replica = Replica::new(place.path().join("replica"), Options::default());
         replica.create(i64::try_from(size).unwrap(), NOW).unwrap();
         replica.open(&OpenRequest::default()).unwrap();
@@ -101,6 +113,10 @@ impl Node {
     /// An empty volume, served and open.
     pub(crate) async fn new(size: u64) -> Self {
         Volume::new(size).serve().await
+    }
+
+    pub(crate) async fn in_memory(size: u64) -> Self {
+        Volume::in_memory(size).serve().await
     }
 
     async fn start(place: TempDir, size: u64) -> Self {
@@ -201,7 +217,7 @@ impl Node {
     }
 }
 
-fn replica_options(dir: PathBuf, control: &Address, size: u64) -> ReplicaOptions {
+pub(crate) fn replica_options(dir: PathBuf, control: &Address, size: u64) -> ReplicaOptions {
     ReplicaOptions {
         dir,
         volume_name: VOLUME.into(),
@@ -221,7 +237,7 @@ fn replica_options(dir: PathBuf, control: &Address, size: u64) -> ReplicaOptions
 }
 
 /// Ports in a row that were free a moment ago.
-async fn free_ports() -> u16 {
+pub(crate) async fn free_ports() -> u16 {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let first = listener.local_addr().unwrap().port();

@@ -29,7 +29,7 @@ async fn disks(node: &Node) -> Vec<String> {
 
 /// `a` and `c` are the user's, the rest is not; some of it is right under the head.
 fn volume() -> Volume {
-    let mut volume = Volume::new(SIZE);
+    let mut volume = Volume::in_memory(SIZE);
     for (index, name) in ["s1", "a", "s2", "s3", "c", "s4", "s5"].into_iter().enumerate() {
         let index = index as u64;
         volume.write(index as u8, 65536, index * 32768);

@@ -9,7 +9,7 @@ use crate::node::{Node, Volume, assert_equal, pattern, spawn, until};
 const SIZE: u64 = 16 << 20;
 
 async fn source() -> Node {
-    let mut volume = Volume::new(SIZE);
+    let mut volume = Volume::in_memory(SIZE);
     for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
         volume.write(index as u8, 1 << 20, (index as u64) << 20);
         volume.write(index as u8, 4096, (8 << 20) + (index as u64) * 12288);
@@ -40,7 +40,7 @@ async fn all_files_arrive_equal_from_one_source_or_many() {
     for count in [1, 2] {
         let first = source().await;
         let second = source().await;
-        let target = Node::new(SIZE).await;
+        let target = Node::in_memory(SIZE).await;
         // Left from an earlier life: wrong bytes under a right name.
         durable::replace(target.file("volume-snap-b.img"), &pattern(1 << 20, 9)).unwrap();
         let sources: Vec<&Node> = [&first, &second].into_iter().take(count).collect();
@@ -64,7 +64,7 @@ async fn all_files_arrive_equal_from_one_source_or_many() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_comes_back_in_time_is_waited_for() {
     let mut source = source().await;
-    let target = Node::new(SIZE).await;
+    let target = Node::in_memory(SIZE).await;
     let request = request(&[&source]).await;
     let files = request.sync_file_info_list.clone();
     source.stop_agent().await;
@@ -85,7 +85,7 @@ async fn a_dead_source_beside_a_good_one_does_no_harm() {
     let good = source().await;
     let mut dead = source().await;
     dead.stop_agent().await;
-    let target = Node::new(SIZE).await;
+    let target = Node::in_memory(SIZE).await;
     let request = request(&[&good, &dead]).await;
     let files = request.sync_file_info_list.clone();
     target.agent().files_sync(request).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_dead_source_beside_a_good_one_does_no_harm() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_synced_fails_with_file_and_source_named() {
     let source = source().await;
-    let target = Node::new(SIZE).await;
+    let target = Node::in_memory(SIZE).await;
     let missing = SyncFileInfo {
         from_file_name: "volume-snap-gone.img".into(),
         to_file_name: "volume-snap-gone.img".into(),
@@ -133,7 +133,7 @@ async fn what_cannot_be_synced_fails_with_file_and_source_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_to_sync_is_said() {
     let source = source().await;
-    let target = Node::new(SIZE).await;
+    let target = Node::in_memory(SIZE).await;
     let no_files = FilesSyncRequest { sync_file_info_list: vec![], ..request(&[&source]).await };
     let no_sources =
         FilesSyncRequest { from_address_map: HashMap::new(), ..request(&[&source]).await };
@@ -152,7 +152,7 @@ async fn nothing_to_sync_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_on_this_node_is_copied_without_it() {
     let mut source = source().await;
-    let target = Node::new(SIZE).await;
+    let target = Node::in_memory(SIZE).await;
     durable::replace(target.file("volume-snap-b.img"), &pattern(1 << 20, 9)).unwrap();
     let mut request = request(&[&source]).await;
     let files = request.sync_file_info_list.clone();
@@ -165,7 +165,7 @@ async fn a_source_on_this_node_is_copied_without_it() {
     assert_copied(&source, &target, &files);
     // Paths that are not ours to write to: over the network then.
     source.start_agent().await;
-    let other = Node::new(SIZE).await;
+    let other = Node::in_memory(SIZE).await;
     other.agent().files_sync(request).await.unwrap();
     assert_copied(&source, &other, &files);
 }
