@@ -10,7 +10,7 @@ use wire::frame::{Answer, Outcome, Request};
 
 use crate::message::{Call, Message, Return};
 use crate::party::{Party, Timer};
-use crate::store::{Store, Sync};
+use crate::store::{Ailment, Store, Sync};
 
 #[derive(Debug)]
 struct Task {
@@ -59,7 +59,7 @@ impl Replica {
         if store.session != Some(session) {
             return context.send(from, Message::Reset { session });
         }
-        let delay = delay(context.rng(), store.ailments.slow);
+        let delay = delay(context.rng(), store.ailment == Ailment::Slow);
         self.next += 1;
         let task = Task { from: from.to_owned(), session, request, sync: store.begin_sync() };
         self.tasks.insert(self.next, task);
@@ -74,7 +74,8 @@ impl Replica {
         }
         let outcome = store.apply(&request, &sync, context.rng());
         let answer = Answer { sequence: sequence(&request), offset: 0, outcome };
-        let answer = if store.ailments.lying { twisted(answer, context.rng()) } else { answer };
+        let answer =
+            if store.ailment == Ailment::Lying { twisted(answer, context.rng()) } else { answer };
         context.send(&from, Message::Answer { session, answer });
     }
 
