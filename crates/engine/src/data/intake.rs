@@ -127,7 +127,7 @@ mod tests {
         let mut intake = Intake::default();
         let mut places = std::collections::HashSet::new();
         for _ in 0..64 {
-            read(&mut intake, &[7; 100_000]).await;
+            read(&mut intake, &vec![7; 100_000]).await;
             places.insert(intake.bytes.split_to(100_000).freeze().as_ptr() as usize / BUFFER);
         }
         assert!(places.len() <= 4, "{places:?}");
