@@ -27,6 +27,7 @@ mod meter;
 pub(crate) mod outlet;
 pub(crate) mod pending;
 mod thread;
+pub(crate) mod tune;
 
 /// Where a replica's data is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) snapshot_max_count: i32,
     pub(super) snapshot_max_size: i64,
     pub(super) rebuild_sync_limit: i32,
+    /// A start takes over from an engine that still runs: only the first of this process can.
+    pub(super) takes_over: bool,
     /// The frontend the volume is to have, whether or not it is up.
     pub(super) frontend: String,
 }
@@ -89,6 +91,7 @@ impl Engine {
             snapshot_max_count: options.snapshot_max_count,
             snapshot_max_size: options.snapshot_max_size,
             rebuild_sync_limit: options.rebuild_sync_concurrent_limit,
+            takes_over: options.upgrade,
             frontend: options.frontend.clone(),
         };
         Ok(Self {

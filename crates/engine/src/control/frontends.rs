@@ -69,8 +69,7 @@ impl Engine {
         FrontendOptions {
             volume: self.options.volume.clone(),
             nbd: self.options.nbd.clone(),
-            // Only the first one takes over from another engine.
-            upgrade: self.options.upgrade && self.volume.frontend().state == FrontendState::None,
+            upgrade: self.state().takes_over,
             replica_timeout: self.options.replica_timeout,
         }
     }

@@ -9,10 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc::Features;
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Command, Fault, Member, Mode, ReplicaId};
+use crate::core::{Command, Fault, Mode, ReplicaId};
 
 use super::engine::{Engine, Replica};
 use super::extents::Extents;
@@ -44,20 +43,28 @@ pub(super) struct NotEqual {
     total: u64,
 }
 
-/// Which replica is read from while the others are made equal to it: one that was closed cleanly if
-/// there is one, for it misses nothing. `None` if there is nothing to mend or no way to.
-fn decide(members: &[Member], joined: &[(ReplicaId, bool)]) -> Option<ReplicaId> {
-    let able = |id: ReplicaId| {
-        let member = members.iter().find(|member| member.id == id);
-        member.is_some_and(|member| member.features.has(Features::UPKEEP))
-    };
-    let unclean = joined.iter().any(|(_, unclean)| *unclean);
-    let all_able = joined.iter().all(|(id, _)| able(*id));
+/// A replica the volume was started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Joined {
+    pub(super) id: ReplicaId,
+    /// It was not closed by the engine that had it last.
+    pub(super) unclean: bool,
+    /// It can tell what its head holds.
+    pub(super) able: bool,
+    pub(super) head_modified_ns: i64,
+}
+
+/// Which replica is read from while the others are made equal to it: the one that was written last,
+/// for one that was left behind never is. `None` if there is nothing to mend or no way to.
+fn decide(joined: &[Joined]) -> Option<ReplicaId> {
+    let unclean = joined.iter().any(|one| one.unclean);
+    let all_able = joined.iter().all(|one| one.able);
     if joined.len() < 2 || !unclean || !all_able {
         return None;
     }
-    let clean = joined.iter().find(|(_, unclean)| !unclean);
-    clean.or(joined.first()).map(|(id, _)| *id)
+    // Of equals the first: `max_by_key` would give the last.
+    let newest = joined.iter().rev().max_by_key(|one| one.head_modified_ns);
+    newest.map(|one| one.id)
 }
 
 /// Why mending ended early.
@@ -73,9 +80,9 @@ enum MendError {
 }
 
 impl Engine {
-    /// Begins to make the members `joined` equal if one of them (`true`) was not closed cleanly.
-    pub(super) async fn mend_if_unclean(self: &Arc<Self>, joined: &[(ReplicaId, bool)]) {
-        let Some(reader) = decide(&self.members(), joined) else { return };
+    /// Begins to make the members `joined` equal if one of them was not closed cleanly.
+    pub(super) async fn mend_if_unclean(self: &Arc<Self>, joined: &[Joined]) {
+        let Some(reader) = decide(joined) else { return };
         // Before anything can be read.
         self.volume.set_reader(Some(reader)).await;
         self.mending.send_replace(Mending::Running { done: 0, total: 0 });
@@ -179,19 +186,19 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn member(id: u32, features: Features) -> Member {
-        Member { id: ReplicaId(id), mode: Mode::Rw, features, reason: None }
-    }
-
     #[test]
-    fn only_a_set_with_an_unclean_member_is_mended_and_read_from_a_clean_one() {
-        let members = [member(1, Features::UPKEEP), member(2, Features::UPKEEP)];
-        let joined = |one, two| [(ReplicaId(1), one), (ReplicaId(2), two)];
-        assert_eq!(decide(&members, &joined(false, false)), None);
-        assert_eq!(decide(&members, &joined(true, true)), Some(ReplicaId(1)));
-        assert_eq!(decide(&members, &joined(true, false)), Some(ReplicaId(2)));
-        assert_eq!(decide(&members, &[(ReplicaId(1), true)]), None);
-        let mixed = [member(1, Features::UPKEEP), member(2, Features::NONE)];
-        assert_eq!(decide(&mixed, &joined(true, true)), None);
+    fn only_a_set_with_an_unclean_member_is_mended_and_read_from_the_newest() {
+        let one = |id, unclean, head_modified_ns| Joined {
+            id: ReplicaId(id),
+            unclean,
+            able: true,
+            head_modified_ns,
+        };
+        assert_eq!(decide(&[one(1, false, 5), one(2, false, 5)]), None);
+        assert_eq!(decide(&[one(1, true, 5), one(2, true, 5)]), Some(ReplicaId(1)));
+        assert_eq!(decide(&[one(1, false, 5), one(2, true, 6)]), Some(ReplicaId(2)));
+        assert_eq!(decide(&[one(1, true, 5)]), None);
+        let unable = Joined { able: false, ..one(2, true, 6) };
+        assert_eq!(decide(&[one(1, true, 5), unable]), None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::core::Command;
+use crate::core::Hold;
 use crate::frontend::FrontendError;
 
 use super::engine::Engine;
@@ -33,35 +33,30 @@ impl Engine {
 
     async fn release_ordered(&self) -> Result<(), FrontendError> {
         let stopped = self.stop_frontend_if_up().await;
-        self.flush().await;
         let equal = self.stop_mending().await;
+        // What was acknowledged is on disk before replicas are told that all is well; and as they
+        // leave one by one, those that are still there must not be marked as having outlived them.
+        let hold = match self.hold(Hold::Changes { flush: true }).await {
+            Ok(hold) => Some(hold),
+            Err(error) => {
+                tracing::error!(%error, "cannot flush the volume: {error}");
+                None
+            }
+        };
         let replicas = self.replicas();
         self.state().entries.clear();
         for member in replicas.iter().filter_map(|replica| replica.member) {
             self.volume.detach(member).await;
         }
         self.volume.set_reader(None).await;
-        if equal {
+        if equal && hold.is_some() {
             let close = replicas.iter().map(|one| self.close_quietly(&one.address, &one.link));
             join_all(close).await;
         } else {
             // Closed, they would look equal to the next engine; left open, it sees that they were
             // not closed, and goes on making them so.
-            tracing::warn!("replicas are left open: they are not equal yet");
+            tracing::warn!("replicas are left open: they may differ");
         }
         stopped
-    }
-
-    /// What was acknowledged is to be on disk before replicas are told that all is well.
-    async fn flush(&self) {
-        if self.readable().is_empty() {
-            return;
-        }
-        let flushed = tokio::time::timeout(self.hold_limit(), self.volume.submit(Command::Flush));
-        match flushed.await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::error!(%error, "cannot flush the volume: {error}"),
-            Err(_) => tracing::error!("the volume was not flushed in time"),
-        }
     }
 }

@@ -60,11 +60,7 @@ impl Replica {
     }
 }
 
-fn check_add(
-    wanted: ptypes::ReplicaMode,
-    present: &[Mode],
-    expanding: bool,
-) -> Result<Mode, ReplicaError> {
+fn check_add(wanted: ptypes::ReplicaMode, present: &[Mode]) -> Result<Mode, ReplicaError> {
     let mode = match wanted {
         ptypes::ReplicaMode::Wo => Mode::Wo,
         // With data of others it would be read from before it has them.
@@ -74,9 +70,6 @@ fn check_add(
     };
     if mode == Mode::Wo && present.contains(&Mode::Wo) {
         return Err(ReplicaError::SecondWo);
-    }
-    if expanding {
-        return Err(ReplicaError::Expanding);
     }
     Ok(mode)
 }
@@ -99,13 +92,17 @@ impl Engine {
         snapshot_required: bool,
         wanted: ptypes::ReplicaMode,
     ) -> Result<Replica, ReplicaError> {
+        // Asked before the lock is: an expansion holds it until it is done.
         let expanding = self.state().expansion.running;
+        if expanding && self.find(address).is_none() {
+            return Err(ReplicaError::Expanding);
+        }
         let _order = self.order.lock().await;
         if let Some(known) = self.find(address) {
             return Ok(known);
         }
         let modes: Vec<Mode> = self.replicas().iter().map(|replica| replica.mode).collect();
-        let mode = check_add(wanted, &modes, expanding)?;
+        let mode = check_add(wanted, &modes)?;
         let link = self.link(address)?;
         let opened = self.open_and_set(&link, self.open_as(modes.is_empty())).await?;
         match self.join(address, &link, &opened, mode, snapshot_required).await {
@@ -254,17 +251,15 @@ mod tests {
 
     #[test]
     fn one_replica_at_a_time_joins_and_only_to_be_written() {
-        assert_eq!(check_add(Wanted::Wo, &[Mode::Rw, Mode::Err], false).ok(), Some(Mode::Wo));
-        assert_eq!(check_add(Wanted::Rw, &[], false).ok(), Some(Mode::Rw));
-        let text = |wanted, present: &[Mode], expanding| {
-            check_add(wanted, present, expanding).map_err(|error| error.to_string())
+        assert_eq!(check_add(Wanted::Wo, &[Mode::Rw, Mode::Err]).ok(), Some(Mode::Wo));
+        assert_eq!(check_add(Wanted::Rw, &[]).ok(), Some(Mode::Rw));
+        let text = |wanted, present: &[Mode]| {
+            check_add(wanted, present).map_err(|error| error.to_string())
         };
         let second = "can only have one WO replica at a time";
-        assert_eq!(text(Wanted::Wo, &[Mode::Wo], false), Err(second.into()));
-        let growing = "cannot add WO replica during expansion";
-        assert_eq!(text(Wanted::Wo, &[Mode::Rw], true), Err(growing.into()));
-        assert!(text(Wanted::Rw, &[Mode::Rw], false).is_err());
-        assert!(text(Wanted::Err, &[], false).is_err());
+        assert_eq!(text(Wanted::Wo, &[Mode::Wo]), Err(second.into()));
+        assert!(text(Wanted::Rw, &[Mode::Rw]).is_err());
+        assert!(text(Wanted::Err, &[]).is_err());
     }
 
     #[test]

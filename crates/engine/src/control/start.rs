@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use rpc::Features;
 
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
 use crate::core::{Mode, ReplicaId};
@@ -14,6 +15,7 @@ use crate::frontend::FrontendError;
 
 use super::engine::{Engine, Entry};
 use super::link::{BadAddress, Link};
+use super::mend::Joined;
 use super::probe::{self, OpenAs, Opened, ProbeError};
 
 /// Why a volume did not start. Texts are those callers match.
@@ -79,15 +81,17 @@ impl Engine {
             return Err(NoBackend::ReplicaError(told(&candidates, &verdicts)).into());
         }
         self.adopt(size, &candidates, &verdicts);
-        self.mend_if_unclean(&unclean(&candidates, &verdicts)).await;
-        Ok(self.start_known_frontend().await?)
+        self.mend_if_unclean(&joined(&candidates, &verdicts)).await;
+        self.start_known_frontend().await?;
+        self.state().takes_over = false;
+        Ok(())
     }
 
     fn start_rules(&self, size: i64, current_size: i64) -> StartRules {
         StartRules {
             size_bytes: size,
             current_size_bytes: current_size,
-            upgrade: self.options.upgrade,
+            upgrade: self.state().takes_over,
             revision_counter: self.options.revision_counter,
             salvage: self.options.salvage,
         }
@@ -99,7 +103,7 @@ impl Engine {
         size: i64,
     ) -> Result<Vec<Candidate>, StartError> {
         let wanted = OpenAs {
-            upgrade: self.options.upgrade,
+            upgrade: self.state().takes_over,
             size,
             alone: addresses.len() == 1,
             revision_counter: self.options.revision_counter,
@@ -151,7 +155,7 @@ impl Engine {
         Ok(verdicts)
     }
 
-    pub(super) async fn attach(&self, link: &Link, features: rpc::Features, mode: Mode) -> Verdict {
+    pub(super) async fn attach(&self, link: &Link, features: Features, mode: Mode) -> Verdict {
         let target = link.target(&self.options.volume, self.options.data_protocol);
         let attached = self.volume.attach(&target, features, mode).await;
         attached.map_err(|error| format!("cannot connect for data: {error}"))
@@ -217,10 +221,15 @@ fn told(candidates: &[Candidate], verdicts: &[Verdict]) -> String {
     all.join("; ")
 }
 
-/// The members that were not closed cleanly before, and those that were.
-fn unclean(candidates: &[Candidate], verdicts: &[Verdict]) -> Vec<(ReplicaId, bool)> {
+/// What is known of the members from before they joined.
+fn joined(candidates: &[Candidate], verdicts: &[Verdict]) -> Vec<Joined> {
     let pair = |(candidate, verdict): (&Candidate, &Verdict)| match (verdict, &candidate.opened) {
-        (Ok(member), Ok(opened)) => Some((*member, opened.unclean)),
+        (Ok(id), Ok(opened)) => Some(Joined {
+            id: *id,
+            unclean: opened.unclean,
+            able: opened.features.has(Features::UPKEEP),
+            head_modified_ns: opened.found.head_modified_ns,
+        }),
         (Ok(_) | Err(_), _) => None,
     };
     candidates.iter().zip(verdicts).filter_map(pair).collect()

@@ -22,6 +22,9 @@ use crate::core::ReplicaId;
 /// Zeros written at a time where the file system cannot zero a range.
 const ZEROS: usize = 64 << 10;
 
+/// What an unmap frees is made of these.
+const SECTOR: u64 = 4096;
+
 /// Runs in one answer about holes.
 const MOST_RUNS: usize = 1024;
 
@@ -51,7 +54,7 @@ impl RawFile {
                 (sequence, offset, self.write(offset, &data))
             }
             Request::Unmap { sequence, offset, size } => {
-                (sequence, offset, self.zero(offset, size))
+                (sequence, offset, self.unmap(offset, size))
             }
             Request::Zero { sequence, offset, size } => (sequence, offset, self.zero(offset, size)),
             Request::Status { sequence, offset, size } => {
@@ -90,6 +93,18 @@ impl RawFile {
     fn write(&self, offset: i64, data: &[u8]) -> io::Result<Outcome> {
         self.file.write_all_at(data, position(offset)?)?;
         Ok(Outcome::Count(u32::try_from(data.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// Whole sectors only: the parts of sectors at both ends are left as they are.
+    fn unmap(&self, offset: i64, size: u32) -> io::Result<Outcome> {
+        let start = position(offset)?;
+        let end = start.saturating_add(u64::from(size)) / SECTOR * SECTOR;
+        let start = start.next_multiple_of(SECTOR);
+        let len = u32::try_from(end.saturating_sub(start)).unwrap_or_default();
+        if len == 0 {
+            return Ok(Outcome::Count(0));
+        }
+        self.zero(i64::try_from(start).unwrap_or_default(), len)
     }
 
     fn zero(&self, offset: i64, size: u32) -> io::Result<Outcome> {

@@ -23,7 +23,7 @@ use super::Traffic;
 use super::link::Link;
 use super::meter::{Entry, Meter};
 use super::outlet::Outbox;
-use super::pending::{Asked, Whom, Client, Pending, Table};
+use super::pending::{Asked, Client, Pending, Table, Whom};
 use crate::core::{
     Command, Core, Done, Effect, Fault, Hold, HoldId, Member, Mode, Now, ReplicaId, Settings,
 };

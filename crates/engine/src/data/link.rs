@@ -20,6 +20,7 @@ use super::file::RawFile;
 use super::hub::Hub;
 use super::intake::Intake;
 use super::outlet::{Outbox, Outlet};
+use super::tune::widen;
 use crate::core::{Mode, ReplicaId};
 
 /// Connections to a replica that may answer in any order, as every engine opens them.
@@ -139,13 +140,18 @@ async fn dial(target: &DataTarget, features: Features) -> io::Result<Line> {
             Some(line) => line,
             None => dial_tcp(address).await?,
         },
-        DataTarget::Unix(path) => Line::new(UnixStream::connect(path).await?.into_split()),
+        DataTarget::Unix(path) => unix_line(UnixStream::connect(path).await?),
         DataTarget::File(path) => {
             let text = format!("{} is no address to dial", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     };
     if features.has(Features::FLUSH) { line.announce_flushes().await } else { Ok(line) }
+}
+
+fn unix_line(stream: UnixStream) -> Line {
+    widen(&stream);
+    Line::new(stream.into_split())
 }
 
 async fn dial_tcp(address: &Address) -> io::Result<Line> {
@@ -168,7 +174,7 @@ async fn dial_local(address: &Address, features: Features) -> Option<Line> {
     let stream = UnixStream::connect(Path::new(&name)).await.ok()?;
     let ours = rustix::process::geteuid().as_raw();
     let theirs = stream.peer_cred().ok()?.uid();
-    (theirs == ours || theirs == 0).then(|| Line::new(stream.into_split()))
+    (theirs == ours || theirs == 0).then(|| unix_line(stream))
 }
 
 fn start(hub: &Rc<Hub>, id: ReplicaId, lines: Vec<Line>) -> Remote {

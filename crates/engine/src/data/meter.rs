@@ -57,7 +57,7 @@ impl Meter {
             Verb::Read if well => self.current.read.add(asked.len, took),
             Verb::Write | Verb::Zero if well => self.current.write.add(asked.len, took),
             Verb::Read | Verb::Write | Verb::Zero => {}
-            Verb::Unmap | Verb::Flush | Verb::Status => {}
+            Verb::Unmap | Verb::Mend | Verb::Flush | Verb::Status => {}
         }
         if self.journal.len() >= JOURNAL {
             self.journal.pop_front();

@@ -280,3 +280,85 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Takes a few bytes at a time and makes the writer wait in between.
+    struct Dribble {
+        taken: Rc<RefCell<Vec<u8>>>,
+        at_a_time: usize,
+        wait: bool,
+        fail_after: usize,
+    }
+
+    impl AsyncWrite for Dribble {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.wait = !self.wait;
+            if self.wait {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.taken.borrow().len() >= self.fail_after {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let count = bytes.len().min(self.at_a_time);
+            self.taken.borrow_mut().extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Sends 300 pieces through a sink that fails after so many bytes: what it took, what was
+    /// queued, and whether the end was told.
+    async fn send(fail_after: usize) -> (Vec<u8>, Vec<u8>, bool) {
+        let (taken, broken) = (Rc::default(), Rc::new(Cell::new(false)));
+        let sink = Dribble { taken: Rc::clone(&taken), at_a_time: 7, wait: false, fail_after };
+        let told = Rc::clone(&broken);
+        let outlet = Outlet::new(sink, move |_| told.set(true));
+        let (outbox, mut expected) = (Outbox::default(), Vec::new());
+        for number in 0..300_u16 {
+            let (head, payload) = (number.to_le_bytes(), vec![7; usize::from(number % 40)]);
+            expected.extend_from_slice(&head);
+            expected.extend_from_slice(&payload);
+            outbox.push(&outlet, Piece::new(&head, payload.into()));
+        }
+        assert_eq!(outlet.queued_bytes(), expected.len());
+        let ended = poll_fn(|context| {
+            outlet.wake_on_progress(context.waker());
+            if outlet.is_idle() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::select! {
+            () = outbox.flush_for_ever() => {}
+            () = ended => {}
+        }
+        (taken.take(), expected, broken.get())
+    }
+
+    #[tokio::test]
+    async fn everything_is_sent_in_order_however_little_is_taken_at_a_time() {
+        let (taken, expected, broken) = send(usize::MAX).await;
+        assert_eq!(taken, expected);
+        assert!(!broken);
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_is_told_once_and_forgets_what_was_queued() {
+        let (taken, expected, broken) = send(100).await;
+        assert!(expected.starts_with(&taken) && taken.len() < 200);
+        assert!(broken);
+    }
+}

@@ -13,6 +13,7 @@ pub(crate) enum Verb {
     Write,
     Zero,
     Unmap,
+    Mend,
     Flush,
     Status,
 }
@@ -36,6 +37,7 @@ impl Asked {
             }
             Command::Zero { offset, len, .. } => (Verb::Zero, *offset, *len),
             Command::Unmap { offset, len } => (Verb::Unmap, *offset, *len),
+            Command::Mend { offset, len } => (Verb::Mend, *offset, *len),
             Command::Flush => (Verb::Flush, 0, 0),
             Command::Status { offset, len } => (Verb::Status, *offset, *len),
         };
@@ -46,7 +48,7 @@ impl Asked {
     pub(crate) fn weight(self) -> usize {
         match self.verb {
             Verb::Read | Verb::Write => self.len as usize,
-            Verb::Zero | Verb::Unmap | Verb::Flush | Verb::Status => 0,
+            Verb::Zero | Verb::Unmap | Verb::Mend | Verb::Flush | Verb::Status => 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,11 +59,12 @@ pub(crate) fn start(
     std::thread::Builder::new().name("engine-data".to_owned()).spawn(move || {
         let set = LocalSet::new();
         let hub = Hub::new(settings, Arc::clone(&seen));
-        set.block_on(&runtime, run(&volume, &hub, host, inbox));
+        let serve = AssertUnwindSafe(|| set.block_on(&runtime, run(&volume, &hub, host, inbox)));
+        let broke_down = catch_unwind(serve).is_err() || hub.broke_down();
         drop(set);
         // A sync of a broken disk may hang; the volume's end does not wait for it.
         runtime.shutdown_background();
-        forget_members(&seen, hub.broke_down());
+        forget_members(&seen, broke_down);
         let _ = tell_end.send(());
     })?;
     Ok(Started { messages, ended })

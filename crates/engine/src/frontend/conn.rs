@@ -18,7 +18,7 @@ use crate::core::{Command, Done, Fault};
 use crate::data::hub::Hub;
 use crate::data::intake::Intake;
 use crate::data::outlet::{Outlet, Piece};
-use crate::data::pending::{Asked, Client};
+use crate::data::pending::{Asked, Client, Verb};
 
 /// Requests one client may have under way.
 const MOST_REQUESTS: usize = 1024;
@@ -67,9 +67,14 @@ impl<P: Protocol> Conn<P> {
         self.hub.outbox.push(&self.outlet, piece.into());
     }
 
-    /// Runs a request that takes several steps; its answer is what `work` gives.
-    pub(crate) fn run<T: Into<Piece>>(self: &Rc<Self>, work: impl Future<Output = T> + 'static) {
-        let asked = Asked::new(0, &Command::Flush);
+    /// Runs a request that takes several steps and holds up to `len` bytes meanwhile; its answer
+    /// is what `work` gives.
+    pub(crate) fn run<T: Into<Piece>>(
+        self: &Rc<Self>,
+        len: u32,
+        work: impl Future<Output = T> + 'static,
+    ) {
+        let asked = Asked { tag: 0, verb: Verb::Write, offset: 0, len };
         self.enter(asked);
         let conn = Rc::clone(self);
         self.hub.spawn(async move {

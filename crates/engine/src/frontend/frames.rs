@@ -69,8 +69,8 @@ fn judge(request: Request, size_bytes: u64) -> Judged {
             (*sequence, *offset, "Write", u32::try_from(data.len()).unwrap_or(u32::MAX))
         }
         Request::Unmap { sequence, offset, size } => (*sequence, *offset, "unmap", *size),
-        Request::Zero { sequence, offset, size } => (*sequence, *offset, "Zero", *size),
-        Request::Status { sequence, offset, size } => (*sequence, *offset, "Status", *size),
+        Request::Zero { sequence, offset, size } => (*sequence, *offset, "Write", *size),
+        Request::Status { sequence, offset, size } => (*sequence, *offset, "Read", *size),
         Request::Flush { sequence } => return Judged::Submit(*sequence, Command::Flush),
         Request::Ping { sequence } => return at_once(*sequence, 0, Outcome::Count(0)),
         Request::Close => return Judged::End,

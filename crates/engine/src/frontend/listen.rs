@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::FrontendError;
+use crate::data::tune::widen;
 
 /// Pause after a failed accept: usually this process has no descriptors left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -42,10 +43,16 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
+impl SocketFile {
+    /// False once another engine has put its own socket there.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.identity.is_some() && identity(&self.path) == self.identity
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another engine that took over has put its own socket there.
-        if self.identity.is_some() && identity(&self.path) == self.identity {
+        if self.is_ours() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -62,7 +69,9 @@ impl Accept for UnixListener {
     type Stream = UnixStream;
 
     async fn accept(&self) -> io::Result<UnixStream> {
-        self.accept().await.map(|(stream, _)| stream)
+        let (stream, _) = self.accept().await?;
+        widen(&stream);
+        Ok(stream)
     }
 }
 

@@ -32,6 +32,11 @@ impl Socket {
         }));
         Ok(Self { guests, file })
     }
+
+    /// False once another engine has taken over.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.file.is_ours()
+    }
 }
 
 impl Frontend for Socket {

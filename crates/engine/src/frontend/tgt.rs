@@ -280,7 +280,8 @@ impl Frontend for Tgt {
 
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, Result<(), FrontendError>> {
         async move {
-            let down = self.tear_down().await;
+            // An engine that took over uses the same target.
+            let down = if self.socket.is_ours() { self.tear_down().await } else { Ok(()) };
             Box::new(self.socket).stop().await?;
             down
         }

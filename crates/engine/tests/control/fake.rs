@@ -110,7 +110,7 @@ impl Fake {
         Self { address, shared, tasks }
     }
 
-    /// From now on `method` does this.
+    /// From now on `method` does this; `data` is every request on a data connection.
     pub(crate) fn behave(&self, method: &'static str, manner: Manner) {
         self.shared.manners.lock().unwrap().insert(method, manner);
     }
@@ -150,6 +150,9 @@ async fn serve_data(mut stream: TcpStream, shared: &Shared) {
     let limits = Limits::default();
     loop {
         while let Ok(Some(request)) = frame::decode_request(&mut buf, limits) {
+            if shared.enter("data", "").await.is_err() {
+                return;
+            }
             let Some(reply) = shared.answer(request) else { return };
             let mut out = BytesMut::new();
             frame::encode_reply(&reply, limits).unwrap().put(&mut out);

@@ -6,6 +6,7 @@
     reason = "a test that meets the unexpected should stop there"
 )]
 
+mod copies;
 mod expand;
 mod fake;
 mod rig;

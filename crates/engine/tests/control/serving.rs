@@ -7,7 +7,7 @@ use rpc::{Deadline, Identity, ptypes};
 use tonic::Code;
 
 use crate::fake::Fake;
-use crate::rig::{Rig, SIZE, options, until};
+use crate::rig::{Rig, SIZE, options, until, with_replicas};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_for_another_volume_or_instance_are_refused() {
@@ -68,4 +68,43 @@ async fn version_limits_journal_and_numbers() {
     .await;
     assert!(metrics.write_throughput >= 4096);
     assert!(metrics.write_latency > 0);
+}
+
+const REPLICA: &str = "HOLDFAST_TEST_REPLICA";
+const LISTEN: &str = "HOLDFAST_TEST_LISTEN";
+
+/// The process of the next test.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "started by another test as a process of its own"]
+async fn a_controller_process() {
+    let listen = std::env::var(LISTEN).unwrap();
+    let replica = std::env::var(REPLICA).unwrap();
+    let options = engine::ControllerOptions { listen, ..with_replicas(&[&replica]) };
+    engine::control::run(options).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_told_to_end_closes_its_replicas() {
+    let a = Fake::new(SIZE);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = rpc::Address::new("127.0.0.1", port);
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "serving::a_controller_process", "--ignored"])
+        .env(LISTEN, listen.to_string())
+        .env(REPLICA, &a.address)
+        .stdout(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let peer = rpc::connect(&listen, Identity::default(), Deadline::Usual).unwrap();
+    until("the process to serve", async || {
+        HealthClient::new(peer.clone()).check(HealthCheckRequest::default()).await.ok()
+    })
+    .await;
+    assert_eq!(a.state(), "open");
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    let id = rustix::process::Pid::from_raw(id).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().await.unwrap().success());
+    assert_eq!(a.state(), "closed");
 }

@@ -145,3 +145,24 @@ async fn revert_is_refused_while_a_replica_is_rebuilt_and_fails_who_cannot() {
     assert_eq!(empty.revert("s").await.unwrap_err().message(), text);
     assert_eq!(rig.mode_list().await[2], ReplicaMode::Wo);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_stalls_writes_is_out_and_the_last_one_only_delays() {
+    let (_a, b, rig) = pair().await;
+    b.behave("data", Manner::Stall);
+    rig.write(0, &[1; 4096]).await;
+    assert_eq!(rig.mode_list().await, [Rw, Failed]);
+    rig.snapshot("s").await.unwrap();
+
+    let c = Fake::new(SIZE);
+    let lone = Rig::with(&[&c.address]).await;
+    c.behave("data", Manner::Stall);
+    let data = bytes::Bytes::from_static(&[1; 4096]);
+    let write = engine::core::Command::Write { offset: 0, data, durable: false };
+    let (written, taken) = tokio::join!(lone.engine.volume().submit(write), lone.snapshot("s"));
+    assert!(written.is_err(), "nobody could have taken the write");
+    let error = taken.unwrap_err();
+    assert!(error.message().contains("requests under way did not end"), "{error}");
+    assert_eq!(c.calls("replica_snapshot"), 0);
+    assert_eq!(lone.mode_list().await, [Rw], "it is slow, and all there is");
+}

@@ -1,1 +1,167 @@
-//! Whole engines over real replicas.
+//! Whole engines over real replicas: what a volume goes through in its life.
+
+use engine::ControllerOptions;
+use rpc::ptypes;
+use rpc::ptypes::ReplicaMode::{Err as Failed, Rw, Wo};
+
+use crate::copies::Copy;
+use crate::rig::{Rig, SIZE, place, until, with_replicas};
+
+fn options(copies: &[&Copy]) -> ControllerOptions {
+    let addresses: Vec<_> = copies.iter().map(|copy| copy.address()).collect();
+    with_replicas(&addresses.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn without_counters(copies: &[&Copy]) -> ControllerOptions {
+    ControllerOptions { revision_counter: false, ..options(copies) }
+}
+
+async fn start(copies: &[&Copy]) -> Rig {
+    Rig::try_new(options(copies)).await.unwrap()
+}
+
+/// Waits until no engine is connected to `copy` any more.
+async fn abandoned(copy: &Copy) {
+    until("the engine to be gone", async || (copy.get().await.holdfast_engines == 0).then_some(()))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_copies_take_writes_snapshots_a_death_a_revert_and_a_new_size() {
+    let [a, b, mut c] = Copy::some::<3>(true).await;
+    let rig = start(&[&a, &b, &c]).await;
+    assert_eq!(rig.mode_list().await, [Rw, Rw, Rw]);
+    rig.write(0, &[1; 8192]).await;
+    rig.snapshot("one").await.unwrap();
+    rig.write(4096, &[2; 4096]).await;
+    for copy in [&a, &b, &c] {
+        let seen = copy.get().await;
+        assert!(seen.disks.contains_key("volume-snap-one.img"));
+        assert!(seen.disks["volume-snap-one.img"].user_created);
+    }
+    c.kill().await;
+    rig.write(8192, &[3; 4096]).await;
+    assert_eq!(rig.mode_list().await, [Rw, Rw, Failed]);
+    assert_eq!(rig.read(0, 12_288).await, [[1; 4096], [2; 4096], [3; 4096]].concat());
+
+    rig.revert("one").await.unwrap();
+    assert_eq!(rig.read(0, 12_288).await, [[1; 4096], [1; 4096], [0; 4096]].concat());
+
+    let grown = i64::try_from(SIZE * 2).unwrap();
+    let volume = rig.expand(grown).await.unwrap();
+    assert_eq!((volume.size, volume.last_expansion_error.as_str()), (grown, ""));
+    rig.write(SIZE as u64, &[4; 4096]).await;
+    assert_eq!(rig.read(SIZE as u64, 4096).await, [4; 4096]);
+    assert_eq!(a.get().await.size, grown.to_string());
+    rig.engine.shutdown().await.unwrap();
+    assert_eq!((a.get().await.state, a.get().await.dirty), ("closed".into(), false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_missed_writes_is_not_started_with() {
+    let [a, mut b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a, &b]).await;
+    rig.write(0, &[1; 4096]).await;
+    b.kill().await;
+    rig.write(0, &[2; 4096]).await;
+    rig.engine.shutdown().await.unwrap();
+    b.start().await;
+    let rig = start(&[&b, &a]).await;
+    assert_eq!(rig.mode_list().await, [Failed, Rw]);
+    assert_eq!(rig.read(0, 4096).await, [2; 4096]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn salvage_starts_with_the_copy_that_was_written_last() {
+    let [a, mut b] = Copy::some::<2>(false).await;
+    let rig = Rig::try_new(without_counters(&[&a, &b])).await.unwrap();
+    rig.write(0, &[1; 4096]).await;
+    b.kill().await;
+    rig.write(4096, &vec![2; 65536]).await;
+    rig.engine.shutdown().await.unwrap();
+    b.start().await;
+    let salvage = ControllerOptions { salvage: true, ..without_counters(&[&b, &a]) };
+    let rig = Rig::try_new(salvage).await.unwrap();
+    assert_eq!(rig.mode_list().await, [Failed, Rw]);
+    assert_eq!(rig.read(4096, 4096).await, [2; 4096]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_of_an_engine_that_died_are_taken_over_and_made_equal() {
+    let [a, b] = Copy::some::<2>(false).await;
+    let rig = Rig::try_new(without_counters(&[&a, &b])).await.unwrap();
+    rig.write(0, &[1; 8192]).await;
+    // It dies: nobody closes the replicas, and a last write reached one of them only.
+    rig.engine.volume().stop().await;
+    drop(rig);
+    b.write(4096, &[9; 4096]).await;
+    b.write(1 << 20, &[8; 4096]).await;
+    for copy in [&a, &b] {
+        abandoned(copy).await;
+        assert_ne!(copy.get().await.state, "closed");
+    }
+    let rig = Rig::try_new(without_counters(&[&a, &b])).await.unwrap();
+    assert_eq!(rig.mode_list().await, [Rw, Rw]);
+    // Either is right, as nobody was told that the write is done; but reads agree from the first
+    // moment on, and a snapshot waits until the copies do too.
+    let chosen = (rig.read(4096, 4096).await, rig.read(1 << 20, 4096).await);
+    assert!([(vec![1; 4096], vec![0; 4096]), (vec![9; 4096], vec![8; 4096])].contains(&chosen));
+    for _ in 0..4 {
+        assert_eq!(rig.read(4096, 4096).await, chosen.0);
+    }
+    rig.snapshot("equal").await.unwrap();
+    for copy in [&a, &b] {
+        assert_eq!(copy.read(4096, 4096).await, chosen.0);
+        assert_eq!(copy.read(1 << 20, 4096).await, chosen.1);
+    }
+    assert_eq!(rig.mode_list().await, [Rw, Rw]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_rebuilt_and_equal() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a]).await;
+    rig.write(0, &[1; 8192]).await;
+    rig.snapshot("one").await.unwrap();
+    rig.write(4096, &[2; 4096]).await;
+
+    assert_eq!(rig.add(&b.address(), true).await.unwrap(), Wo);
+    rig.write(8192, &[3; 4096]).await;
+    let rebuilding = |rebuilding| ptypes::RebuildingSetRequest { rebuilding };
+    b.client().rebuilding_set(rebuilding(true)).await.unwrap();
+    let prepared = rig.client().replica_prepare_rebuild(place(&b.address())).await.unwrap();
+    let files = prepared.into_inner().sync_file_info_list;
+    assert!(files.iter().any(|file| file.to_file_name == "volume-snap-one.img"), "{files:?}");
+    let sync = ptypes::FilesSyncRequest {
+        to_host: "127.0.0.1".into(),
+        sync_file_info_list: files,
+        file_sync_http_client_timeout: 5,
+        from_address_map: [(a.address(), true)].into(),
+        ..Default::default()
+    };
+    b.agent().files_sync(sync).await.unwrap();
+    b.client().replica_reload(()).await.unwrap();
+    assert_eq!(rig.verify(&b.address()).await.unwrap(), Rw);
+    b.client().rebuilding_set(rebuilding(false)).await.unwrap();
+
+    assert_eq!(a.get().await.revision_counter, b.get().await.revision_counter);
+    let expected = [[1; 4096], [2; 4096], [3; 4096]].concat();
+    assert_eq!(b.read(0, 12_288).await, expected);
+    rig.client().replica_delete(place(&a.address())).await.unwrap();
+    assert_eq!(rig.read(0, 12_288).await, expected);
+    rig.revert("one").await.unwrap();
+    assert_eq!(rig.read(0, 12_288).await, [[1; 4096], [1; 4096], [0; 4096]].concat());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_volume_starts_again_with_what_it_had() {
+    let [a, b] = Copy::some::<2>(true).await;
+    for round in 1..=3 {
+        let rig = start(&[&a, &b]).await;
+        assert_eq!(rig.mode_list().await, [Rw, Rw], "round {round}");
+        rig.write(u64::from(round) * 4096, &[round; 4096]).await;
+        rig.client().volume_shutdown(()).await.unwrap();
+    }
+    let rig = start(&[&b]).await;
+    assert_eq!(rig.read(4096, 12_288).await, [[1; 4096], [2; 4096], [3; 4096]].concat());
+}

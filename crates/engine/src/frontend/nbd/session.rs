@@ -56,9 +56,10 @@ impl Speaker {
     fn fault(&self, cookie: u64, verb: Verb, fault: &Fault) -> Frame {
         let errno = match (fault, verb) {
             (Fault::NoSpace, _) | (Fault::Beyond { .. }, Verb::Write | Verb::Zero) => Errno::NoSpc,
-            (Fault::Beyond { .. }, Verb::Read | Verb::Unmap | Verb::Flush | Verb::Status) => {
-                Errno::Inval
-            }
+            (
+                Fault::Beyond { .. },
+                Verb::Read | Verb::Unmap | Verb::Mend | Verb::Flush | Verb::Status,
+            ) => Errno::Inval,
             (Fault::Io(_), _) => Errno::Io,
             (Fault::Refused(_), _) => Errno::NotSup,
         };
@@ -159,12 +160,14 @@ fn perform(conn: &Rc<Conn<Speaker>>, request: Request) {
         nbd::Command::Flush => conn.submit(cookie, Command::Flush),
         // Replicas keep what they have in the page cache as they see fit.
         nbd::Command::Cache { .. } => conn.send(conn.protocol.done(cookie)),
-        nbd::Command::Trim { offset, len } if durable => conn.run(trim(conn, cookie, offset, len)),
+        nbd::Command::Trim { offset, len } if durable => {
+            conn.run(0, trim(conn, cookie, offset, len))
+        }
         nbd::Command::Trim { offset, len } => conn.submit(cookie, Command::Unmap { offset, len }),
         nbd::Command::WriteZeroes { offset, len } => zero(conn, cookie, flags, offset, len),
         nbd::Command::BlockStatus { offset, len } => {
             let speaker = Rc::clone(conn);
-            conn.run(async move {
+            conn.run(0, async move {
                 let result = speaker.hub.call(Command::Status { offset, len }).await;
                 speaker.protocol.status(&request_of(cookie, flags), len, result)
             });
@@ -206,7 +209,7 @@ fn zero(conn: &Rc<Conn<Speaker>>, cookie: u64, flags: CommandFlags, offset: u64,
     } else if fast {
         conn.submit(cookie, Command::Zero { offset, len, durable });
     } else {
-        conn.run(write_zeros(conn, cookie, offset, len, durable));
+        conn.run(len.min(ZEROS), write_zeros(conn, cookie, offset, len, durable));
     }
 }
 

@@ -1,0 +1,92 @@
+//! The data thread and its frontends from outside: replicas that behave and that do not, clients
+//! that behave and that do not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "tests"
+)]
+
+#[path = "data/fake.rs"]
+mod fake;
+#[path = "data/file.rs"]
+mod file;
+#[path = "data/nbd.rs"]
+mod nbd;
+#[path = "data/nbd_tls.rs"]
+mod nbd_tls;
+#[path = "data/nbd_tools.rs"]
+mod nbd_tools;
+#[path = "data/replicas.rs"]
+mod replicas;
+#[path = "data/rest.rs"]
+mod rest;
+#[path = "data/socket.rs"]
+mod socket;
+#[path = "data/tgt.rs"]
+mod tgt;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use engine::NbdOptions;
+use engine::core::{Command, Done, Fault, Settings};
+use engine::data::Volume;
+use engine::frontend::{FrontendOptions, Host};
+
+const MIB: u64 = 1 << 20;
+
+/// Long enough for a machine under load; nothing waits as long when all is well.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn settings() -> Settings {
+    Settings {
+        replica_timeout: Duration::from_secs(8),
+        ping_interval: Duration::from_secs(2),
+        write_through: false,
+    }
+}
+
+/// A machine that is all below one folder.
+fn host(folder: &Path) -> Host {
+    Host {
+        run_dir: folder.to_owned(),
+        device_dir: folder.join("dev"),
+        sys_block: folder.join("sys"),
+        namespaces: folder.join("no-namespaces"),
+        tools: Some(folder.join("bin").into()),
+        rest_listen: "localhost:0".to_owned(),
+    }
+}
+
+fn options() -> FrontendOptions {
+    FrontendOptions {
+        volume: "vol".to_owned(),
+        nbd: NbdOptions::default(),
+        upgrade: false,
+        replica_timeout: Duration::from_secs(8),
+    }
+}
+
+/// Waits for `condition`, by asking again and again.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn write(volume: &Volume, offset: u64, byte: u8, len: usize) -> Result<Done, Fault> {
+    let data = Bytes::from(vec![byte; len]);
+    volume.submit(Command::Write { offset, data, durable: false }).await
+}
+
+async fn read(volume: &Volume, offset: u64, len: u32) -> Bytes {
+    match volume.submit(Command::Read { offset, len }).await {
+        Ok(Done::Data(data)) => data,
+        other => panic!("data, not {other:?}"),
+    }
+}

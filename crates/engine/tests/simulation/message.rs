@@ -1,0 +1,98 @@
+//! What goes over the network of the simulation.
+
+use std::fmt;
+
+use bytes::Bytes;
+use wire::frame::{Answer, Request};
+
+#[derive(Clone)]
+pub(crate) enum Message {
+    /// Data frames, on the connection of that number.
+    Frame {
+        session: u64,
+        request: Request,
+    },
+    Answer {
+        session: u64,
+        answer: Answer,
+    },
+    /// The connection is gone.
+    Reset {
+        session: u64,
+    },
+    Call {
+        call: u64,
+        session: u64,
+        request: Call,
+    },
+    Return {
+        call: u64,
+        result: Result<Return, String>,
+    },
+}
+
+/// Calls of the control side.
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    /// Connects; frames of earlier connections are not taken any more.
+    Open,
+    Snapshot {
+        name: String,
+    },
+    /// Empties the replica and gets it ready for a copy of that snapshot.
+    Prepare {
+        name: String,
+    },
+    Fetch {
+        name: String,
+        offset: usize,
+        len: usize,
+    },
+    Store {
+        offset: usize,
+        data: Bytes,
+    },
+    Counter,
+    /// The copy is complete: from now on it counts as a replica with this counter.
+    Finish {
+        counter: i64,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Return {
+    Opened { counter: i64, rebuilding: bool },
+    Data(Bytes),
+    Counter(i64),
+    Done,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame { session, request } => {
+                write!(out, "s{session} ")?;
+                match request {
+                    Request::Write { sequence, offset, data } => {
+                        write!(out, "write #{sequence:x} {offset} {}", data.len())
+                    }
+                    other => write!(out, "{other:?}"),
+                }
+            }
+            Self::Answer { session, answer } => {
+                write!(out, "s{session} answer #{:x} ", answer.sequence)?;
+                match &answer.outcome {
+                    wire::frame::Outcome::Data(data) => write!(out, "{} bytes", data.len()),
+                    other => write!(out, "{other:?}"),
+                }
+            }
+            Self::Reset { session } => write!(out, "s{session} reset"),
+            Self::Call { call, request: Call::Store { offset, .. }, .. } => {
+                write!(out, "call {call} store {offset}")
+            }
+            Self::Call { call, request, .. } => write!(out, "call {call} {request:?}"),
+            Self::Return { call, result: Ok(Return::Data(_)) } => write!(out, "return {call} data"),
+            Self::Return { call, result } => write!(out, "return {call} {result:?}"),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A replica process: serves frames and calls, in any order, on top of a store.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use testkit::sim::{Context, Rng};
+use wire::frame::{Answer, Outcome, Request};
+
+use crate::message::{Call, Message, Return};
+use crate::party::{Party, Timer};
+use crate::store::{Ailment, Store, Sync};
+
+#[derive(Debug)]
+struct Task {
+    from: String,
+    session: u64,
+    request: Request,
+    sync: Sync,
+}
+
+#[derive(Debug)]
+pub(crate) struct Replica {
+    store: Rc<RefCell<Store>>,
+    tasks: BTreeMap<u64, Task>,
+    next: u64,
+}
+
+impl Replica {
+    pub(crate) fn start(store: &Rc<RefCell<Store>>) -> Self {
+        Self { store: Rc::clone(store), tasks: BTreeMap::new(), next: 0 }
+    }
+
+    pub(crate) fn on_message(
+        &mut self,
+        from: &str,
+        message: Message,
+        context: &mut Context<'_, Party>,
+    ) {
+        match message {
+            Message::Frame { session, request } => self.accept(from, session, request, context),
+            Message::Call { call, session, request } => {
+                let result = self.call(session, request);
+                context.send(from, Message::Return { call, result });
+            }
+            Message::Answer { .. } | Message::Reset { .. } | Message::Return { .. } => {}
+        }
+    }
+
+    fn accept(
+        &mut self,
+        from: &str,
+        session: u64,
+        request: Request,
+        context: &mut Context<'_, Party>,
+    ) {
+        let store = self.store.borrow();
+        if store.session != Some(session) {
+            return context.send(from, Message::Reset { session });
+        }
+        let delay = delay(context.rng(), store.ailment == Ailment::Slow);
+        self.next += 1;
+        let task = Task { from: from.to_owned(), session, request, sync: store.begin_sync() };
+        self.tasks.insert(self.next, task);
+        context.set_timer(delay, Timer::Task(self.next));
+    }
+
+    pub(crate) fn on_task(&mut self, id: u64, context: &mut Context<'_, Party>) {
+        let Some(Task { from, session, request, sync }) = self.tasks.remove(&id) else { return };
+        let mut store = self.store.borrow_mut();
+        if store.session != Some(session) {
+            return;
+        }
+        let outcome = store.apply(&request, &sync, context.rng());
+        let answer = Answer { sequence: sequence(&request), offset: 0, outcome };
+        let answer =
+            if store.ailment == Ailment::Lying { twisted(answer, context.rng()) } else { answer };
+        context.send(&from, Message::Answer { session, answer });
+    }
+
+    fn call(&mut self, session: u64, request: Call) -> Result<Return, String> {
+        let mut store = self.store.borrow_mut();
+        if session < store.last_session {
+            return Err("somebody else has come since".to_owned());
+        }
+        if matches!(request, Call::Open | Call::Prepare { .. }) {
+            (store.session, store.last_session) = (Some(session), session);
+        } else if store.session.is_none() {
+            return Err("closed".to_owned());
+        }
+        match request {
+            Call::Open => {
+                Ok(Return::Opened { counter: store.counter, rebuilding: store.rebuilding })
+            }
+            Call::Prepare { name } => {
+                store.begin_rebuild(&name);
+                Ok(Return::Done)
+            }
+            Call::Snapshot { name } => {
+                let head = store.head.clone();
+                store.snapshots.insert(name, head);
+                Ok(Return::Done)
+            }
+            Call::Fetch { name, offset, len } => match store.snapshots.get(&name) {
+                Some(copy) => Ok(Return::Data(copy[offset..offset + len].to_vec().into())),
+                None => Err(format!("no snapshot {name}")),
+            },
+            Call::Store { offset, data } => match &mut store.rebuild {
+                Some(rebuild) => {
+                    rebuild.base[offset..offset + data.len()].copy_from_slice(&data);
+                    Ok(Return::Done)
+                }
+                None => Err("not being rebuilt".to_owned()),
+            },
+            Call::Counter => Ok(Return::Counter(store.counter)),
+            Call::Finish { counter } if store.end_rebuild(counter) => Ok(Return::Done),
+            Call::Finish { .. } => Err("not being rebuilt".to_owned()),
+        }
+    }
+}
+
+fn delay(rng: &mut Rng, slow: bool) -> Duration {
+    let most = match (slow, rng.below(10)) {
+        (true, 0..5) => 2_500_000,
+        (_, 0) => 8_000,
+        (_, _) => 600,
+    };
+    Duration::from_micros(rng.below(most) as u64)
+}
+
+fn twisted(answer: Answer, rng: &mut Rng) -> Answer {
+    let Answer { sequence, offset, outcome } = answer;
+    match rng.below(4) {
+        0 => Answer { sequence: sequence ^ 0x8000_0000, offset, outcome },
+        1 => Answer { sequence: sequence ^ 0x0008_0000, offset, outcome },
+        2 => {
+            let outcome = match outcome {
+                Outcome::Data(data) => Outcome::Data(data.slice(1..)),
+                Outcome::Count(count) => Outcome::Count(count.wrapping_sub(1)),
+                other => other,
+            };
+            Answer { sequence, offset, outcome }
+        }
+        _ => Answer { sequence, offset, outcome: Outcome::Eof(bytes::Bytes::new()) },
+    }
+}
+
+pub(crate) fn sequence(request: &Request) -> u32 {
+    match request {
+        Request::Read { sequence, .. }
+        | Request::Write { sequence, .. }
+        | Request::Unmap { sequence, .. }
+        | Request::Ping { sequence }
+        | Request::Flush { sequence }
+        | Request::Zero { sequence, .. }
+        | Request::Status { sequence, .. } => *sequence,
+        Request::Close => 0,
+    }
+}

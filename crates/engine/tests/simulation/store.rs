@@ -1,0 +1,206 @@
+//! The disk of a replica: what a process sees of it, and what is left when the power fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use testkit::sim::Rng;
+use wire::frame::{Outcome, Request, Run, encode_runs};
+
+use crate::oracle::CELL;
+
+pub(crate) const SECTOR: usize = 4096;
+
+/// What ails a replica at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ailment {
+    Nothing,
+    Slow,
+    Lying,
+    Full,
+    Broken,
+}
+
+/// What a replica under rebuild has: a base that is copied, and what was written meanwhile.
+#[derive(Debug)]
+pub(crate) struct Rebuild {
+    pub(crate) name: String,
+    pub(crate) base: Vec<u8>,
+    written: BTreeSet<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) head: Vec<u8>,
+    disk: Vec<u8>,
+    /// Cells of the head that are not on disk.
+    dirty: BTreeSet<usize>,
+    pub(crate) counter: i64,
+    disk_counter: i64,
+    writes_through: bool,
+    /// Survives everything; such a replica is not used.
+    pub(crate) rebuilding: bool,
+    pub(crate) rebuild: Option<Rebuild>,
+    pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
+    pub(crate) ailment: Ailment,
+    /// The connection it serves.
+    pub(crate) session: Option<u64>,
+    pub(crate) last_session: u64,
+}
+
+/// What a flush has to bring to disk: what was there when it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Sync {
+    cells: Vec<usize>,
+    counter: i64,
+}
+
+impl Store {
+    pub(crate) fn new(size: usize, writes_through: bool) -> Self {
+        Self {
+            head: vec![0; size],
+            disk: vec![0; size],
+            dirty: BTreeSet::new(),
+            counter: 0,
+            disk_counter: 0,
+            writes_through,
+            rebuilding: false,
+            rebuild: None,
+            snapshots: BTreeMap::new(),
+            ailment: Ailment::Nothing,
+            session: None,
+            last_session: 0,
+        }
+    }
+
+    /// Each cell that was not synced is on disk or is not, and so is the counter.
+    pub(crate) fn lose_power(&mut self, rng: &mut Rng) {
+        for cell in std::mem::take(&mut self.dirty) {
+            let range = cell * CELL..(cell + 1) * CELL;
+            if rng.permille(500) {
+                self.disk[range.clone()].copy_from_slice(&self.head[range]);
+            } else {
+                self.head[range.clone()].copy_from_slice(&self.disk[range]);
+            }
+        }
+        let ahead = usize::try_from(self.counter - self.disk_counter).unwrap();
+        self.disk_counter += i64::try_from(rng.below(ahead + 1)).unwrap();
+        self.counter = self.disk_counter;
+        self.end_process();
+    }
+
+    pub(crate) fn end_process(&mut self) {
+        self.session = None;
+        self.rebuild = None;
+    }
+
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.dirty.is_empty() && self.counter == self.disk_counter
+    }
+
+    pub(crate) fn begin_sync(&self) -> Sync {
+        Sync { cells: self.dirty.iter().copied().collect(), counter: self.counter }
+    }
+
+    pub(crate) fn sync(&mut self, sync: &Sync) {
+        for cell in &sync.cells {
+            let range = cell * CELL..(cell + 1) * CELL;
+            self.disk[range.clone()].copy_from_slice(&self.head[range]);
+            self.dirty.remove(cell);
+        }
+        self.disk_counter = self.disk_counter.max(sync.counter);
+    }
+
+    fn put(&mut self, offset: usize, data: &[u8]) {
+        self.head[offset..offset + data.len()].copy_from_slice(data);
+        self.dirty.extend(offset / CELL..(offset + data.len()).div_ceil(CELL));
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.written.extend(offset / SECTOR..(offset + data.len()).div_ceil(SECTOR));
+        }
+    }
+
+    fn change(&mut self, offset: usize, data: &[u8], rng: &mut Rng) -> Outcome {
+        let is_full = self.ailment == Ailment::Full && !data.is_empty();
+        if is_full || self.ailment == Ailment::Broken {
+            // A part may have been written.
+            let cells = rng.below(data.len() / CELL + 1);
+            self.put(offset, &data[..cells * CELL]);
+            if self.writes_through {
+                self.sync(&self.begin_sync());
+            }
+            let text = if is_full { "no space left on device" } else { "i/o error" };
+            return Outcome::Error(format!("write at {offset}: {text}"));
+        }
+        self.put(offset, data);
+        self.counted();
+        Outcome::Count(u32::try_from(data.len()).unwrap())
+    }
+
+    fn counted(&mut self) {
+        self.counter += 1;
+        if self.writes_through {
+            self.sync(&self.begin_sync());
+        }
+    }
+
+    /// Does what a frame asks for; `sync` is what a flush has to do.
+    pub(crate) fn apply(&mut self, request: &Request, sync: &Sync, rng: &mut Rng) -> Outcome {
+        let at = |offset: &i64| usize::try_from(*offset).unwrap();
+        let broken = || Outcome::Error("i/o error".to_owned());
+        match request {
+            Request::Read { .. } | Request::Flush { .. } if self.ailment == Ailment::Broken => {
+                broken()
+            }
+            Request::Read { offset, size, .. } => {
+                let range = at(offset)..at(offset) + *size as usize;
+                Outcome::Data(self.head[range].to_vec().into())
+            }
+            Request::Write { offset, data, .. } => self.change(at(offset), data, rng),
+            Request::Zero { offset, size, .. } => {
+                self.change(at(offset), &vec![0; *size as usize], rng)
+            }
+            Request::Unmap { offset, size, .. } => {
+                let start = at(offset).next_multiple_of(SECTOR);
+                let end = (at(offset) + *size as usize) / SECTOR * SECTOR;
+                let inner = end.saturating_sub(start);
+                self.put(start.min(end), &vec![0; inner]);
+                self.counted();
+                Outcome::Count(u32::try_from(inner).unwrap())
+            }
+            Request::Flush { .. } => {
+                self.sync(sync);
+                Outcome::Count(0)
+            }
+            Request::Status { size, .. } => {
+                Outcome::Data(encode_runs(&[Run { len: *size, hole: false }]))
+            }
+            Request::Ping { .. } | Request::Close => Outcome::Count(0),
+        }
+    }
+
+    /// Empties it, to be filled from another.
+    pub(crate) fn begin_rebuild(&mut self, name: &str) {
+        let size = self.head.len();
+        self.rebuilding = true;
+        self.head.fill(0);
+        self.snapshots.clear();
+        let base = vec![0xee; size];
+        self.rebuild = Some(Rebuild { name: name.to_owned(), base, written: BTreeSet::new() });
+        self.counter = 0;
+        self.disk_counter = 0;
+    }
+
+    /// The copy is complete; false if there was none under way.
+    pub(crate) fn end_rebuild(&mut self, counter: i64) -> bool {
+        let Some(rebuild) = self.rebuild.take() else { return false };
+        for sector in 0..self.head.len() / SECTOR {
+            if !rebuild.written.contains(&sector) {
+                let range = sector * SECTOR..(sector + 1) * SECTOR;
+                self.head[range.clone()].copy_from_slice(&rebuild.base[range]);
+            }
+        }
+        self.snapshots.insert(rebuild.name, rebuild.base);
+        self.dirty.clear();
+        self.disk.copy_from_slice(&self.head);
+        (self.counter, self.disk_counter, self.rebuilding) = (counter, counter, false);
+        true
+    }
+}
