@@ -71,8 +71,7 @@ pub struct AgentOptions {
 
 /// Serves until `shutdown`, then ends every job at its next step.
 pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let listen = |source| AgentError::Listen { address: options.listen.clone(), source };
-    let listener = TcpListener::bind(&options.listen).await.map_err(listen)?;
+    let listener = listen(&options.listen).await?;
     serve(listener, options, shutdown).await
 }
 
@@ -102,6 +101,16 @@ pub async fn serve(
     let outcome = serving.await.map_err(AgentError::Serve);
     tasks.stop(DRAIN).await.map_err(AgentError::Drain)?;
     outcome
+}
+
+/// A host that is left out means every address; of a name with several, an IPv4 one is preferred.
+async fn listen(address: &str) -> Result<TcpListener, AgentError> {
+    let failed = |source| AgentError::Listen { address: address.to_owned(), source };
+    let whole =
+        if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
+    let mut found: Vec<_> = tokio::net::lookup_host(whole).await.map_err(failed)?.collect();
+    found.sort_by_key(std::net::SocketAddr::is_ipv6);
+    TcpListener::bind(found.as_slice()).await.map_err(failed)
 }
 
 /// What all verbs share.

@@ -72,6 +72,7 @@ async fn pull(
     };
     launched.stop();
     outcome.asking(format!("have snapshot {disk} exported"), &request.from_address)?;
+    launched.check_received(&FileName::of_disk(disk))?;
     adopt(agent, disk).await
 }
 

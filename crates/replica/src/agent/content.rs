@@ -162,3 +162,74 @@ pub(crate) fn recorded(dir: &Path, disk: &DiskName) -> Option<Checksum> {
         (Progress::Working(_), _) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{OpenRequest, Options, Replica};
+
+    const MIB: u64 = 1 << 20;
+
+    fn data(content: &dyn Content) -> Vec<(u64, u64)> {
+        let runs = content.runs(0..content.size_bytes()).unwrap();
+        let covered: u64 = runs.iter().map(|run| run.len_bytes).sum();
+        assert_eq!(covered, content.size_bytes());
+        let data = runs.iter().filter(|run| run.is_data);
+        data.map(|run| (run.offset, run.offset + run.len_bytes)).collect()
+    }
+
+    #[test]
+    fn an_export_holds_the_backing_image_only_where_that_is_wanted() {
+        let place = tempfile::tempdir().unwrap();
+        let backing = place.path().join("backing");
+        let mut image = vec![0; 4 << 20];
+        image[..1 << 20].fill(7);
+        durable::replace(&backing, &image).unwrap();
+        let options = Options { backing_file: Some(backing), ..Options::default() };
+        let mut replica = Replica::new(place.path().join("replica"), options);
+        replica.create(4 << 20, "2026-11-15T06:25:24Z").unwrap();
+        replica.open(&OpenRequest::default()).unwrap();
+        replica.write_at(&[9; 4096], 2 * MIB).unwrap();
+        replica.snapshot("a", true, "2026-11-15T06:25:24Z", None).unwrap();
+        let open = |backing| FlatContent::open(replica.dir(), "a", backing).unwrap();
+        let own = (2 * MIB, 2 * MIB + 4096);
+        assert_eq!(data(&open(Backing::LeftOut)), [own]);
+        let whole = open(Backing::Included);
+        assert_eq!(data(&whole), [(0, MIB), own]);
+        let mut piece = [0; 4096];
+        whole.read(&mut piece, MIB - 4096).unwrap();
+        assert_eq!(piece, [7; 4096]);
+    }
+
+    #[test]
+    fn a_file_is_cut_where_its_holes_are_and_metadata_has_none() {
+        let place = tempfile::tempdir().unwrap();
+        let disk = DiskName::of_snapshot("a").unwrap();
+        let image = Image::create(place.path(), &disk, 4 * MIB).unwrap();
+        image.write(&[0; 8192], MIB).unwrap();
+        image.write(&[1; 4096], 4 * MIB - 4096).unwrap();
+        let content = FileContent::open(place.path(), &FileName::of_disk(&disk)).unwrap();
+        assert_eq!(data(&content), [(MIB, MIB + 8192), (4 * MIB - 4096, 4 * MIB)]);
+        let meta = FileName::parse("volume-snap-a.img.meta").unwrap();
+        durable::replace(meta.path_in(place.path()), &[0; 100]).unwrap();
+        let content = FileContent::open(place.path(), &meta).unwrap();
+        assert_eq!(data(&content), [(0, 100)]);
+    }
+
+    #[test]
+    fn only_a_record_of_the_file_as_it_is_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let disk = DiskName::of_snapshot("a").unwrap();
+        assert_eq!(recorded(place.path(), &disk), None, "nothing is there");
+        let image = Image::create(place.path(), &disk, MIB).unwrap();
+        assert_eq!(recorded(place.path(), &disk), None, "no record");
+        let mut hash = Hash::new(place.path(), &disk, false).unwrap();
+        while hash.step(MIB).unwrap() != Progress::Done {}
+        let HashOutcome::Made(made) = hash.finish("now").unwrap() else { panic!() };
+        assert_eq!(recorded(place.path(), &disk), Some(made.clone()));
+        // File systems stamp coarsely: write until the time has moved.
+        while recorded(place.path(), &disk).is_some() {
+            image.write(&[1], 0).unwrap();
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! network. Any trouble is a reason to pull them instead, so nothing here is tried twice.
 
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,51 +82,60 @@ fn copy_file(source: &Path, dir: &Path, file: &File, stop: &Stop) -> Result<(), 
     let size = content.size_bytes();
     let failed = |error: TargetError| JobError::Local(format!("{}: {error}", file.to));
     let (target, before) = Target::open(dir, &file.to, size).map_err(failed)?;
+    let piece = usize::try_from(COPY_BYTES).unwrap_or(0);
+    let mut copying = Copying { content, target, before, new: vec![0; piece], old: vec![0; piece] };
     let mut at = 0;
     while at < size {
         let window = at..size.min(at.saturating_add(WINDOW_BYTES));
         at = window.end;
-        for run in content.runs(window)? {
+        for run in copying.content.runs(window)? {
             let end = run.offset.saturating_add(run.len_bytes);
-            if !run.is_data {
-                target.punch(run.offset, end).map_err(failed)?;
-                continue;
+            if run.is_data {
+                copying.copy(run.offset..end, stop, failed)?;
+            } else {
+                copying.target.punch(run.offset, end).map_err(failed)?;
             }
-            copy_run(&content, &target, before, run.offset..end, stop, &failed)?;
         }
     }
     let record = file.from.disk().and_then(|disk| recorded(source, &disk));
     let record = record.as_ref().map(|record| (record.method.as_str(), record.checksum.as_str()));
-    target.close(record, &super::now()).map_err(failed)
+    copying.target.close(record, &super::now()).map_err(failed)
 }
 
-fn copy_run(
-    content: &FileContent,
-    target: &Target,
+struct Copying {
+    content: FileContent,
+    target: Target,
     before: Before,
-    range: std::ops::Range<u64>,
-    stop: &Stop,
-    failed: &impl Fn(TargetError) -> JobError,
-) -> Result<(), JobError> {
-    let mut buffer = vec![0; usize::try_from(COPY_BYTES).unwrap_or(0)];
-    let mut old = buffer.clone();
-    let mut at = range.start;
-    while at < range.end {
-        if stop.is_stopping() {
-            return Err(JobError::Stopped);
+    new: Vec<u8>,
+    old: Vec<u8>,
+}
+
+impl Copying {
+    /// Writes what is not there already.
+    fn copy(
+        &mut self,
+        range: Range<u64>,
+        stop: &Stop,
+        failed: impl Fn(TargetError) -> JobError + Copy,
+    ) -> Result<(), JobError> {
+        let mut at = range.start;
+        while at < range.end {
+            if stop.is_stopping() {
+                return Err(JobError::Stopped);
+            }
+            let end = range.end.min(at.saturating_add(COPY_BYTES));
+            let len = usize::try_from(end - at).unwrap_or(0);
+            let new = self.new.get_mut(..len).unwrap_or_default();
+            let old = self.old.get_mut(..len).unwrap_or_default();
+            self.content.read(new, at)?;
+            let is_there = self.before == Before::Existed
+                && self.target.read_data(old, at).map_err(failed)?
+                && *old == *new;
+            if !is_there {
+                self.target.write(new, at).map_err(failed)?;
+            }
+            at = end;
         }
-        let end = range.end.min(at.saturating_add(COPY_BYTES));
-        let len = usize::try_from(end - at).unwrap_or(0);
-        let piece = buffer.get_mut(..len).unwrap_or_default();
-        let there = old.get_mut(..len).unwrap_or_default();
-        content.read(piece, at)?;
-        let is_there = before == Before::Existed
-            && target.read_data(there, at).map_err(failed)?
-            && *there == *piece;
-        if !is_there {
-            target.write(piece, at).map_err(failed)?;
-        }
-        at = end;
+        Ok(())
     }
-    Ok(())
 }

@@ -175,7 +175,8 @@ impl Pull<'_> {
         agent_of(source, &self.agent.identity.volume, deadline)?
             .file_send(request)
             .await
-            .asking(format!("have {} sent", file.from), source)
+            .asking(format!("have {} sent", file.from), source)?;
+        launched.check_received(&file.to)
     }
 
     fn percent(&self) -> u8 {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,16 +55,25 @@ pub(crate) struct Launched {
 }
 
 impl Launched {
+    /// The sender says that it is done; this is whether all of it is on disk here.
+    pub(crate) fn check_received(&self, file: &FileName) -> Result<(), JobError> {
+        if self.meter.is_closed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(JobError::NotReceived(file.to_string()))
+    }
+
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 }
 
-/// How far into its file the sender has come.
+/// How far into its file the sender has come, and whether it was closed well.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     at: AtomicU64,
     size: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 impl Meter {
@@ -297,12 +306,19 @@ async fn close(State(receiver): Shared, uri: Uri) -> Result<(), Refusal> {
     let opened = receiver.opened.lock().await.take();
     // Whatever comes of it, there is no more to receive here.
     let _stop = receiver.stop.clone().drop_guard();
-    let Some(target) = opened else { return Ok(()) };
+    let closed = || receiver.meter.is_closed.store(true, Ordering::SeqCst);
+    let Some(target) = opened else {
+        // The sender found that the file is here already.
+        closed();
+        return Ok(());
+    };
     let closing = move || {
         let record = method.as_deref().zip(checksum.as_deref());
         target.close(record, &super::now())
     };
-    Ok(receiver.agent.tasks.blocking("close a file", closing).await??)
+    receiver.agent.tasks.blocking("close a file", closing).await??;
+    closed();
+    Ok(())
 }
 
 /// The value of a key in the query; the last one counts.

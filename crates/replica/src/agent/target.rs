@@ -26,6 +26,7 @@ const IMAGE_MAX_BYTES: u64 = 1 << 62;
 const IMAGE_MODE: u32 = 0o644;
 /// Written before it is put on disk: the close at the end must not take minutes.
 const WRITE_BACK_BYTES: u64 = 64 * 1024 * 1024;
+const BLOCK_BYTES: u64 = 4096;
 const HASH_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +132,7 @@ impl Target {
                 }
             }
             Kind::Meta(meta) => {
-                meta.lock().unwrap_or_else(PoisonError::into_inner).fill(range, bytes);
+                meta.lock().unwrap_or_else(PoisonError::into_inner).fill(&range, bytes);
             }
         }
         Ok(())
@@ -153,7 +154,7 @@ impl Target {
             }
             Kind::Meta(meta) => {
                 let zeros = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-                meta.lock().unwrap_or_else(PoisonError::into_inner).fill(range, &zeros);
+                meta.lock().unwrap_or_else(PoisonError::into_inner).fill(&range, &zeros);
             }
         }
         Ok(())
@@ -251,7 +252,12 @@ impl Target {
     }
 
     fn checked(&self, begin: u64, end: u64) -> Result<Range<u64>, TargetError> {
-        if begin > end || end > self.size_bytes {
+        let limit = match &self.kind {
+            Kind::Image { .. } => self.size_bytes,
+            // Some senders round the last range up to a block.
+            Kind::Meta(_) => self.size_bytes.next_multiple_of(BLOCK_BYTES),
+        };
+        if begin > end || end > limit {
             return Err(TargetError::Range { begin, end, size_bytes: self.size_bytes });
         }
         Ok(begin..end)
@@ -259,14 +265,14 @@ impl Target {
 }
 
 impl Meta {
-    fn fill(&mut self, range: Range<u64>, from: &[u8]) {
-        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+    /// What lies behind the end of the file is dropped.
+    fn fill(&mut self, range: &Range<u64>, from: &[u8]) {
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
         let range = place(range.start)..place(range.end);
-        if let Some(bytes) = self.bytes.get_mut(range.clone()) {
+        let from = from.get(..range.len()).unwrap_or_default();
+        if let Some(bytes) = self.bytes.get_mut(range.clone()).filter(|to| to.len() == from.len()) {
             bytes.copy_from_slice(from);
-        }
-        if let Some(is_filled) = self.is_filled.get_mut(range) {
-            is_filled.fill(true);
+            self.is_filled.get_mut(range).unwrap_or_default().fill(true);
         }
     }
 }
@@ -353,6 +359,14 @@ mod tests {
         target.write(b"56789", 5).unwrap();
         target.close(None, "now").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"0123456789");
+        // A sender that rounds its last range up.
+        let (target, _) = Target::open(place.path(), &name("a.img.meta"), 3).unwrap();
+        let mut block = vec![0; 4096];
+        block[..3].copy_from_slice(b"abc");
+        target.write(&block, 0).unwrap();
+        assert!(target.write(&[1], 4096).is_err());
+        target.close(None, "now").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"abc");
         let huge = Target::open(place.path(), &name("a.img.meta"), 1 << 40);
         assert!(matches!(huge, Err(TargetError::TooLarge(_))));
     }

@@ -1,0 +1,79 @@
+//! The small verbs, and what every server of the dialect has besides.
+
+use rpc::Identity;
+use rpc::health_v1::HealthCheckRequest;
+use rpc::health_v1::health_client::HealthClient;
+use rpc::ptypes::{
+    BackupCreateRequest, BackupStatusRequest, FileRemoveRequest, FileRenameRequest,
+    FileSendRequest, ReceiverLaunchRequest, RestoreStatusResponse,
+};
+use tonic::Code;
+
+use crate::node::{Node, VOLUME};
+
+const SIZE: u64 = 1 << 20;
+
+#[tokio::test]
+async fn files_are_renamed_and_removed_and_names_do_not_leave_the_directory() {
+    let node = Node::new(SIZE).await;
+    durable::replace(node.file("one"), b"1").unwrap();
+    durable::replace(node.place.path().join("outside"), b"1").unwrap();
+    let rename = |old: &str, new: &str| FileRenameRequest {
+        old_file_name: old.into(),
+        new_file_name: new.into(),
+    };
+    node.agent().file_rename(rename("one", "two")).await.unwrap();
+    assert!(!node.file("one").exists() && node.file("two").exists());
+    let remove = |file: &str| FileRemoveRequest { file_name: file.into() };
+    let refused = |status: &tonic::Status, name: &str| {
+        let text = format!("{name:?} is not the plain name of a file");
+        assert_eq!(status.message(), text);
+    };
+    for name in ["../outside", "..", ".", "", "a/b", "/etc/passwd"] {
+        refused(&node.agent().file_remove(remove(name)).await.unwrap_err(), name);
+        refused(&node.agent().file_rename(rename("two", name)).await.unwrap_err(), name);
+        refused(&node.agent().file_rename(rename(name, "three")).await.unwrap_err(), name);
+        let launch = ReceiverLaunchRequest { to_file_name: name.into() };
+        refused(&node.agent().receiver_launch(launch).await.unwrap_err(), name);
+        let send = FileSendRequest { from_file_name: name.into(), ..FileSendRequest::default() };
+        refused(&node.agent().file_send(send).await.unwrap_err(), name);
+    }
+    node.agent().file_remove(remove("two")).await.unwrap();
+    assert!(!node.file("two").exists());
+    assert!(node.place.path().join("outside").exists());
+    let gone = node.agent().file_remove(remove("two")).await.unwrap_err();
+    assert_eq!(gone.message(), "cannot remove two: no such file or directory");
+}
+
+#[tokio::test]
+async fn calls_meant_for_another_replica_are_refused() {
+    let node = Node::new(SIZE).await;
+    let other = Identity { volume: "other".into(), instance: String::new() };
+    let refused = node.agent_as(other).restore_status(()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "incorrect volume name other; check replica address");
+    let other = Identity { volume: VOLUME.into(), instance: "else".into() };
+    let refused = node.agent_as(other).restore_status(()).await.unwrap_err();
+    assert_eq!(refused.message(), "incorrect instance name else; check replica address");
+    node.agent_as(Identity::default()).restore_status(()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_has_no_health_service_and_no_backups_yet() {
+    let node = Node::new(SIZE).await;
+    let peer = || {
+        let address = node.control.sync_agent();
+        rpc::connect(&address, Identity::default(), rpc::Deadline::Usual).unwrap()
+    };
+    let health = HealthClient::new(peer()).check(HealthCheckRequest::default()).await.unwrap_err();
+    assert_eq!(health.code(), Code::Unimplemented);
+    let created = node.agent().backup_create(BackupCreateRequest::default()).await.unwrap_err();
+    assert_eq!(created.code(), Code::Unimplemented);
+    let status = node.agent().backup_status(BackupStatusRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let restored = node.agent().restore_status(()).await.unwrap().into_inner();
+    assert_eq!(restored, RestoreStatusResponse::default());
+    let purge = node.agent().snapshot_purge_status(()).await.unwrap().into_inner();
+    assert_eq!((purge.state.as_str(), purge.progress), ("", 0));
+    node.agent().reset(()).await.unwrap();
+}
