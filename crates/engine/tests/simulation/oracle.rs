@@ -179,9 +179,12 @@ impl Oracle {
 
     fn end_writes(&mut self, command: &Command, token: u64, now: u64, kept: Kept) {
         for cell in &mut self.cells[cells_of(command)] {
-            cell.undefined = cell.undefined.filter(|_| kept == Kept::Maybe);
             for write in cell.writes.iter_mut().filter(|write| write.token == token) {
                 (write.end, write.kept) = (now, kept);
+                // One that failed while this was under way may have come after it.
+                let begin = write.begin;
+                cell.undefined =
+                    cell.undefined.filter(|since| kept == Kept::Maybe || *since > begin);
             }
         }
     }

@@ -200,6 +200,17 @@ fn what_a_failed_replica_may_have_done_is_done_before_anything_completes() {
 }
 
 #[test]
+fn what_only_failed_replicas_did_is_not_acknowledged() {
+    let mut rig = Rig::healthy(2);
+    let token = rig.write(0, &[1; 512]);
+    rig.ok(1);
+    rig.lose(0);
+    assert_eq!(rig.waiting(), ["1 mark"]);
+    rig.lose(1);
+    assert!(matches!(rig.result(token), Some(Err(Fault::Io(_)))));
+}
+
+#[test]
 fn who_knows_marks_must_not_fail_them() {
     let mut rig = Rig::healthy(3);
     rig.lose(0);
