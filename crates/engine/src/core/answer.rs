@@ -26,8 +26,6 @@ enum Expected {
     AnyChange,
     Flush,
     Pong,
-    /// Whether it was counted cannot be told, and nothing was changed.
-    Mark,
 }
 
 pub(super) fn judge(op: &Op, outcome: Outcome) -> Verdict {
@@ -37,7 +35,7 @@ pub(super) fn judge(op: &Op, outcome: Outcome) -> Verdict {
         (_, Kind::Unmap) => Expected::AnyChange,
         (_, Kind::Round) => Expected::Flush,
         (_, Kind::Ping) => Expected::Pong,
-        (_, Kind::Mark) => Expected::Mark,
+        (_, Kind::Mark) => Expected::Change(0),
         (_, Kind::Write | Kind::Zero | Kind::Mend | Kind::Read | Kind::Status | Kind::Flush) => {
             Expected::Change(op.frame_len)
         }
@@ -51,10 +49,7 @@ fn take(expected: Expected, outcome: Outcome) -> Verdict {
         (E::Bytes(len), Outcome::Data(data)) if data.len() == len as usize => Verdict::Data(data),
         (E::Runs(len), Outcome::Data(data)) => runs(len, data),
         (E::Change(len), Outcome::Count(count)) if count == len => Verdict::Done(count),
-        (E::AnyChange | E::Flush | E::Pong | E::Mark, Outcome::Count(count)) => {
-            Verdict::Done(count)
-        }
-        (E::Mark, Outcome::Error(_) | Outcome::NoSpace(_)) => Verdict::Done(0),
+        (E::AnyChange | E::Flush | E::Pong, Outcome::Count(count)) => Verdict::Done(count),
         (E::Change(_) | E::AnyChange, Outcome::NoSpace(_)) => Verdict::Full,
         (E::Change(_) | E::AnyChange, Outcome::Error(text)) if text.contains(NO_SPACE_TEXT) => {
             Verdict::Full
@@ -87,7 +82,7 @@ fn wrong(expected: Expected, what: &str, amount: usize) -> Verdict {
         Expected::Bytes(len) => format!("a read of {len} bytes"),
         Expected::Runs(len) => format!("a status of {len} bytes"),
         Expected::Change(len) => format!("a change of {len} bytes"),
-        Expected::AnyChange | Expected::Mark => "an unmap".to_owned(),
+        Expected::AnyChange => "an unmap".to_owned(),
         Expected::Flush => "a flush".to_owned(),
         Expected::Pong => "a ping".to_owned(),
     };
@@ -121,8 +116,6 @@ mod tests {
             (Expected::AnyChange, error("no space left on device"), Verdict::Full),
             (Expected::Flush, Outcome::Count(0), Verdict::Done(0)),
             (Expected::Pong, Outcome::Count(0), Verdict::Done(0)),
-            (Expected::Mark, Outcome::Count(0), Verdict::Done(0)),
-            (Expected::Mark, error("cannot"), Verdict::Done(0)),
         ] {
             assert_eq!(take(expected, outcome.clone()), verdict, "{expected:?} {outcome:?}");
         }
@@ -153,7 +146,6 @@ mod tests {
             (Expected::Flush, error("no space left on device")),
             (Expected::Flush, data(1)),
             (Expected::Pong, error("replica is closed")),
-            (Expected::Mark, data(1)),
         ] {
             let verdict = take(expected, outcome.clone());
             assert!(matches!(verdict, Verdict::Bad(_)), "{expected:?} {outcome:?}: {verdict:?}");

@@ -5,7 +5,7 @@
 //! were under way when it failed, and its count may have reached the disk before its data did. So
 //! when a replica fails, the changes under way at that moment are an epoch that closes: none of
 //! them, and none that begins later, completes before all of them are done on those that remain,
-//! and before those were sent a mark: a change of nothing that only counts. From then on their
+//! and before those were sent a mark: a write of nothing, which only counts. From then on their
 //! count is above that of the failed one. Flushes wait for it too.
 
 use std::collections::VecDeque;

@@ -296,7 +296,12 @@ impl Core {
 
     /// Nothing keeps a settled change from completing but, if wanted, a flush.
     pub(super) fn finish_change(&mut self, slot: Slot, out: &mut Vec<Effect>) {
+        let rw = self.members.rw();
         let Some(op) = self.ops.get_mut(slot) else { return };
+        if op.targets & rw == 0 && matches!(op.result, Some(Ok(_))) {
+            // Whoever did it failed while it was parked.
+            op.result = Some(Err(self.members.nobody_left()));
+        }
         if op.durable && matches!(op.result, Some(Ok(_))) {
             self.others = self.others.saturating_add(1);
             self.join_flush(slot);

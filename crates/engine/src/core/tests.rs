@@ -107,10 +107,10 @@ impl Rig {
             let number = self.number(*id);
             match request {
                 Request::Read { offset, size, .. } => format!("{number} read {offset} {size}"),
+                Request::Write { data, .. } if data.is_empty() => format!("{number} mark"),
                 Request::Write { offset, data, .. } => {
                     format!("{number} write {offset} {}", data.len())
                 }
-                Request::Unmap { offset: 0, size: MARK_BYTES, .. } => format!("{number} mark"),
                 Request::Unmap { offset, size, .. } => format!("{number} unmap {offset} {size}"),
                 Request::Ping { .. } => format!("{number} ping"),
                 Request::Flush { .. } => format!("{number} flush"),

@@ -7,7 +7,7 @@ use testkit::sim::{Rng, World};
 
 use crate::message::Message;
 use crate::party::{NAMES, Party, Shared};
-use crate::store::Ailments;
+use crate::store::Ailment;
 
 const ENGINE: &str = "engine";
 
@@ -28,7 +28,7 @@ pub(crate) fn unleash(
     world.at(until, "all faults end", move |world| {
         world.network().heal();
         for peer in 0..NAMES.len() {
-            shared.stores[peer].borrow_mut().ailments = Ailments::default();
+            shared.stores[peer].borrow_mut().ailment = Ailment::Nothing;
             reset(world, &shared, peer);
         }
         for name in world.names() {
@@ -59,26 +59,13 @@ fn strike(
             end_replicas(world, shared, rng, vec![0, 1, 2], (time, end));
         }
         7..10 => part(world, shared, rng, peer, (time, end)),
-        10 | 11 => ail(
-            world,
-            shared,
-            vec![peer],
-            Ailments { slow: true, ..Ailments::default() },
-            (time, end),
-        ),
+        10 | 11 => ail(world, shared, vec![peer], Ailment::Slow, (time, end)),
         12 => {
-            let kind = rng.below(3);
-            let ailments =
-                Ailments { slow: false, lying: kind == 0, full: kind == 1, broken: kind == 2 };
-            ail(world, shared, vec![peer], ailments, (time, end));
+            let kinds = [Ailment::Lying, Ailment::Full, Ailment::Broken];
+            let ailment = *rng.choose(&kinds).unwrap();
+            ail(world, shared, vec![peer], ailment, (time, end));
         }
-        _ => ail(
-            world,
-            shared,
-            vec![0, 1, 2],
-            Ailments { full: true, ..Ailments::default() },
-            (time, end),
-        ),
+        _ => ail(world, shared, vec![0, 1, 2], Ailment::Full, (time, end)),
     }
 }
 
@@ -158,19 +145,19 @@ fn ail(
     world: &mut World<Party>,
     shared: &Rc<Shared>,
     peers: Vec<usize>,
-    ailments: Ailments,
+    ailment: Ailment,
     (time, end): (Duration, Duration),
 ) {
     let (sick, well) = (Rc::clone(shared), Rc::clone(shared));
     let both = peers.clone();
     world.at(time, "replicas ail", move |_| {
         for peer in peers {
-            sick.stores[peer].borrow_mut().ailments = ailments;
+            sick.stores[peer].borrow_mut().ailment = ailment;
         }
     });
     world.at(end, "replicas are well", move |_| {
         for peer in both {
-            well.stores[peer].borrow_mut().ailments = Ailments::default();
+            well.stores[peer].borrow_mut().ailment = Ailment::Nothing;
         }
     });
 }

@@ -9,8 +9,9 @@ use testkit::sim::{Context, Rng};
 use wire::frame::{Answer, Outcome, Request};
 
 use crate::message::{Call, Message, Return};
+use crate::oracle::CELL;
 use crate::party::{Party, Timer};
-use crate::store::{Store, Sync};
+use crate::store::{Ailment, Store, Sync};
 
 #[derive(Debug)]
 struct Task {
@@ -59,7 +60,7 @@ impl Replica {
         if store.session != Some(session) {
             return context.send(from, Message::Reset { session });
         }
-        let delay = delay(context.rng(), store.ailments.slow);
+        let delay = delay(context.rng(), store.ailment == Ailment::Slow);
         self.next += 1;
         let task = Task { from: from.to_owned(), session, request, sync: store.begin_sync() };
         self.tasks.insert(self.next, task);
@@ -72,9 +73,11 @@ impl Replica {
         if store.session != Some(session) {
             return;
         }
-        let outcome = store.apply(&request, &sync, context.rng());
+        let lying = store.ailment == Ailment::Lying;
+        let short = if lying { shortened(&request, context.rng()) } else { None };
+        let outcome = store.apply(short.as_ref().unwrap_or(&request), &sync, context.rng());
         let answer = Answer { sequence: sequence(&request), offset: 0, outcome };
-        let answer = if store.ailments.lying { twisted(answer, context.rng()) } else { answer };
+        let answer = if lying && short.is_none() { twisted(answer, context.rng()) } else { answer };
         context.send(&from, Message::Answer { session, answer });
     }
 
@@ -126,6 +129,17 @@ fn delay(rng: &mut Rng, slow: bool) -> Duration {
         (_, _) => 600,
     };
     Duration::from_micros(rng.below(most) as u64)
+}
+
+/// Less than was asked for, at times.
+fn shortened(request: &Request, rng: &mut Rng) -> Option<Request> {
+    match request {
+        Request::Write { sequence, offset, data } if data.len() > CELL && rng.permille(500) => {
+            let data = data.slice(..data.len() - CELL);
+            Some(Request::Write { sequence: *sequence, offset: *offset, data })
+        }
+        _ => None,
+    }
 }
 
 fn twisted(answer: Answer, rng: &mut Rng) -> Answer {

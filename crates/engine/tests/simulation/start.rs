@@ -48,15 +48,11 @@ impl Engine {
             }
             return;
         }
-        let unreachable: Vec<usize> =
-            (0..NAMES.len()).filter(|peer| matches!(opening.seen[*peer], Some(Err(_)))).collect();
         if opening.seen.iter().all(|seen| matches!(seen, Some(Ok(_)))) {
-            return self.choose(context);
-        }
-        for peer in unreachable {
+            self.choose(context);
+        } else if let Some(peer) = opening.seen.iter().position(|it| matches!(it, Some(Err(_)))) {
             opening.seen[peer] = None;
             self.open(peer, context);
-            return;
         }
     }
 

@@ -10,12 +10,13 @@ use crate::oracle::CELL;
 pub(crate) const SECTOR: usize = 4096;
 
 /// What ails a replica at the moment.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ailments {
-    pub(crate) slow: bool,
-    pub(crate) lying: bool,
-    pub(crate) full: bool,
-    pub(crate) broken: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ailment {
+    Nothing,
+    Slow,
+    Lying,
+    Full,
+    Broken,
 }
 
 /// What a replica under rebuild has: a base that is copied, and what was written meanwhile.
@@ -39,7 +40,7 @@ pub(crate) struct Store {
     pub(crate) rebuilding: bool,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
-    pub(crate) ailments: Ailments,
+    pub(crate) ailment: Ailment,
     /// The connection it serves.
     pub(crate) session: Option<u64>,
     pub(crate) last_session: u64,
@@ -64,7 +65,7 @@ impl Store {
             rebuilding: false,
             rebuild: None,
             snapshots: BTreeMap::new(),
-            ailments: Ailments::default(),
+            ailment: Ailment::Nothing,
             session: None,
             last_session: 0,
         }
@@ -117,14 +118,15 @@ impl Store {
     }
 
     fn change(&mut self, offset: usize, data: &[u8], rng: &mut Rng) -> Outcome {
-        if self.ailments.full || self.ailments.broken {
+        let is_full = self.ailment == Ailment::Full && !data.is_empty();
+        if is_full || self.ailment == Ailment::Broken {
             // A part may have been written.
             let cells = rng.below(data.len() / CELL + 1);
             self.put(offset, &data[..cells * CELL]);
             if self.writes_through {
                 self.sync(&self.begin_sync());
             }
-            let text = if self.ailments.full { "no space left on device" } else { "i/o error" };
+            let text = if is_full { "no space left on device" } else { "i/o error" };
             return Outcome::Error(format!("write at {offset}: {text}"));
         }
         self.put(offset, data);
@@ -144,7 +146,9 @@ impl Store {
         let at = |offset: &i64| usize::try_from(*offset).unwrap();
         let broken = || Outcome::Error("i/o error".to_owned());
         match request {
-            Request::Read { .. } | Request::Flush { .. } if self.ailments.broken => broken(),
+            Request::Read { .. } | Request::Flush { .. } if self.ailment == Ailment::Broken => {
+                broken()
+            }
             Request::Read { offset, size, .. } => {
                 let range = at(offset)..at(offset) + *size as usize;
                 Outcome::Data(self.head[range].to_vec().into())

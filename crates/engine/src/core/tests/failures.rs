@@ -180,7 +180,7 @@ fn removing_a_replica_goes_on_without_it_and_is_no_failure() {
 
 #[test]
 fn what_a_failed_replica_may_have_done_is_done_before_anything_completes() {
-    let mut rig = Rig::healthy(2);
+    let mut rig = Rig::new(&[(ALL, Mode::Rw), (Features::NONE, Mode::Rw)]);
     let slow = rig.write(0, &[1; 512]);
     let quick = rig.write(8192, &[1; 512]);
     rig.lose(0);
@@ -196,7 +196,26 @@ fn what_a_failed_replica_may_have_done_is_done_before_anything_completes() {
     for token in [slow, quick, later] {
         rig.assert_count(token, 512);
     }
-    assert_eq!(rig.modes(), [Mode::Err, Mode::Rw], "a mark that is not understood is no fault");
+    assert_eq!(rig.modes(), [Mode::Err, Mode::Rw], "it need not know marks");
+}
+
+#[test]
+fn what_only_failed_replicas_did_is_not_acknowledged() {
+    let mut rig = Rig::healthy(2);
+    let token = rig.write(0, &[1; 512]);
+    rig.ok(1);
+    rig.lose(0);
+    assert_eq!(rig.waiting(), ["1 mark"]);
+    rig.lose(1);
+    assert!(matches!(rig.result(token), Some(Err(Fault::Io(_)))));
+}
+
+#[test]
+fn who_knows_marks_must_not_fail_them() {
+    let mut rig = Rig::healthy(3);
+    rig.lose(0);
+    rig.error(1, "input/output error");
+    assert_eq!(rig.modes(), [Mode::Err, Mode::Err, Mode::Rw]);
 }
 
 #[test]
