@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,6 +29,9 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// Bytes that requests of all clients may stand for; beyond it each still gets one at a time.
 const MOST_BYTES_OF_ALL: usize = 32 << 20;
+
+/// How long a client that sends nothing more has to take its last answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What a connection speaks.
 pub(crate) trait Protocol: Sized + 'static {
@@ -217,7 +221,10 @@ pub(crate) async fn converse<P: Protocol>(
                 conn.hub.outbox.wake();
             }
         }
-        conn.wait(|| conn.requests.get() == 0 && conn.outlet.is_idle()).await;
+        conn.wait(|| conn.requests.get() == 0).await;
+        // Who has left, and does not take its answers either, is not waited for.
+        let sent = conn.wait(|| conn.outlet.is_idle());
+        drop(tokio::time::timeout(LAST_ANSWERS, sent).await);
     };
     broken.run_until_cancelled(talk).await;
 }

@@ -12,8 +12,8 @@ use crate::data::hub::Hub;
 /// Connections at a time. Each may stand for some megabytes of requests.
 const MOST: usize = 64;
 
-/// How long clients have to take their last answers.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// More than a connection takes for its last answers.
+const MARGIN: Duration = Duration::from_secs(7);
 
 #[derive(Clone)]
 pub(crate) struct Guests {
@@ -62,7 +62,7 @@ impl Guests {
     pub(crate) async fn dismiss(&self) {
         self.stop.cancel();
         self.tracker.close();
-        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + LAST_ANSWERS;
+        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
         if tokio::time::timeout(patience, self.tracker.wait()).await.is_err() {
             tracing::warn!(connections = self.tracker.len(), "connections cut with requests open");
             self.cut.cancel();

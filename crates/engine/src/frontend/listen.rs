@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::FrontendError;
-use crate::data::tune::widen;
+use crate::data::tune::{keep_alive, widen};
 
 /// Pause after a failed accept: usually this process has no descriptors left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -81,6 +81,7 @@ impl Accept for TcpListener {
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
         stream.set_nodelay(true)?;
+        keep_alive(&stream);
         Ok(stream)
     }
 }
