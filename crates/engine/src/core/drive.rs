@@ -63,6 +63,8 @@ impl Core {
         frame: impl Fn(u32, Features) -> frame::Request,
         out: &mut Vec<Effect>,
     ) {
+        // One may have failed since the targets were chosen.
+        let to = to & self.members.live();
         let sequence = self.ops.renew(slot);
         let Some(op) = self.ops.get_mut(slot) else { return };
         (op.awaiting, op.done, op.full, op.sent) = (to, 0, 0, now);

@@ -226,6 +226,7 @@ impl Engine {
     fn failed(&mut self, replica: ReplicaId, context: &mut Context<'_, Party>) {
         let Some(peer) = self.peer_of(replica) else { return };
         self.shared.count(|tally| tally.failures += 1);
+        self.shared.oracle.borrow_mut().replica_gone();
         if self.readable().is_empty() {
             if matches!(self.job, Job::Idle) && self.core.in_flight() > 0 {
                 let what = "no replica and no hold is left, and requests wait".to_owned();

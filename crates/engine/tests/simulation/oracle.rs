@@ -35,6 +35,8 @@ struct Cell {
     writes: Vec<Write>,
     /// Since when a write failed here: copies may differ until the next one, or until mended.
     undefined: Option<u64>,
+    /// What a read found when nothing was under way here, and when.
+    seen: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub(crate) struct Oracle {
     next_value: u64,
     write_through: bool,
     power_lost: bool,
+    started: u64,
     /// What each snapshot holds; `None` where copies may differ.
     snapshots: BTreeMap<String, Vec<Option<u64>>>,
     pub(crate) violation: Option<String>,
@@ -87,7 +90,7 @@ pub(crate) fn bytes_of(value: u64, cells: usize) -> Vec<u8> {
 impl Oracle {
     pub(crate) fn new(cells: usize, write_through: bool) -> Self {
         let origin = || Write { value: 0, begin: 0, end: 0, kept: Kept::Safe, token: u64::MAX };
-        let cell = || Cell { writes: vec![origin()], undefined: None };
+        let cell = || Cell { writes: vec![origin()], undefined: None, seen: None };
         Self {
             clock: 1,
             cells: std::iter::repeat_with(cell).take(cells).collect(),
@@ -96,6 +99,7 @@ impl Oracle {
             next_value: 1,
             write_through,
             power_lost: false,
+            started: 0,
             snapshots: BTreeMap::new(),
             violation: None,
             completed: 0,
@@ -203,6 +207,7 @@ impl Oracle {
     /// The engine is gone, and with it the requests under way.
     pub(crate) fn engine_gone(&mut self) {
         let now = self.tick();
+        self.replica_gone();
         self.open.clear();
         for cell in &mut self.cells {
             for write in &mut cell.writes {
@@ -214,8 +219,16 @@ impl Oracle {
         }
     }
 
+    /// Reads may go to another copy from now on.
+    pub(crate) fn replica_gone(&mut self) {
+        for cell in &mut self.cells {
+            cell.seen = None;
+        }
+    }
+
     /// The engine is back. What was not flushed may be gone if the power was.
     pub(crate) fn engine_back(&mut self) {
+        self.started = self.tick();
         if std::mem::take(&mut self.power_lost) {
             for write in self.cells.iter_mut().flat_map(|cell| &mut cell.writes) {
                 if write.kept == Kept::Acknowledged {
@@ -227,9 +240,33 @@ impl Oracle {
 
     fn check_read(&mut self, command: &Command, begin: u64, data: &[u8]) {
         for (cell, bytes) in cells_of(command).zip(data.chunks(CELL)) {
-            if let Err(why) = self.judge(cell, bytes, begin) {
-                return self.complain(format!("a read begun at {begin}: {why}"));
+            match self.judge(cell, bytes, begin) {
+                Err(why) => return self.complain(format!("a read begun at {begin}: {why}")),
+                Ok(value) => self.compare_reads(cell, value, begin),
             }
+        }
+    }
+
+    /// Two reads with no write between them find the same, even where copies may differ.
+    fn compare_reads(&mut self, index: usize, value: u64, begin: u64) {
+        let (now, started) = (self.clock, self.started);
+        let cell = &mut self.cells[index];
+        if cell.undefined.is_some_and(|since| since > started) {
+            return;
+        }
+        let writes = &cell.writes;
+        if let Some((seen, at)) = cell.seen
+            && at < begin
+            && seen != value
+            && !writes.iter().any(|write| write.value == value && write.end > at)
+        {
+            let what = format!(
+                "cell {index} held {seen} at {at}, then {value} at {begin}: {cell:?} started {started}"
+            );
+            return self.complain(what);
+        }
+        if writes.iter().all(|write| write.end < begin) {
+            cell.seen = Some((value, now));
         }
     }
 
@@ -273,6 +310,7 @@ impl Oracle {
             match self.judge(cell, bytes, now) {
                 Err(why) => return self.complain(format!("{first_name}: {why}")),
                 Ok(value) if settled && !reading && self.cells[cell].undefined.is_none() => {
+                    self.cells[cell].seen = None;
                     let writes = &mut self.cells[cell].writes;
                     writes.retain(|write| write.end == u64::MAX);
                     let (kept, token) = (Kept::Safe, u64::MAX);

@@ -9,6 +9,7 @@ use testkit::sim::{Context, Rng};
 use wire::frame::{Answer, Outcome, Request};
 
 use crate::message::{Call, Message, Return};
+use crate::oracle::CELL;
 use crate::party::{Party, Timer};
 use crate::store::{Ailment, Store, Sync};
 
@@ -72,10 +73,11 @@ impl Replica {
         if store.session != Some(session) {
             return;
         }
-        let outcome = store.apply(&request, &sync, context.rng());
+        let lying = store.ailment == Ailment::Lying;
+        let short = if lying { shortened(&request, context.rng()) } else { None };
+        let outcome = store.apply(short.as_ref().unwrap_or(&request), &sync, context.rng());
         let answer = Answer { sequence: sequence(&request), offset: 0, outcome };
-        let answer =
-            if store.ailment == Ailment::Lying { twisted(answer, context.rng()) } else { answer };
+        let answer = if lying && short.is_none() { twisted(answer, context.rng()) } else { answer };
         context.send(&from, Message::Answer { session, answer });
     }
 
@@ -127,6 +129,17 @@ fn delay(rng: &mut Rng, slow: bool) -> Duration {
         (_, _) => 600,
     };
     Duration::from_micros(rng.below(most) as u64)
+}
+
+/// Less than was asked for, at times.
+fn shortened(request: &Request, rng: &mut Rng) -> Option<Request> {
+    match request {
+        Request::Write { sequence, offset, data } if data.len() > CELL && rng.permille(500) => {
+            let data = data.slice(..data.len() - CELL);
+            Some(Request::Write { sequence: *sequence, offset: *offset, data })
+        }
+        _ => None,
+    }
 }
 
 fn twisted(answer: Answer, rng: &mut Rng) -> Answer {

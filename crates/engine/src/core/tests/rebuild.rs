@@ -120,3 +120,18 @@ fn a_mend_goes_on_from_another_if_the_reader_fails() {
     rig.settle();
     rig.assert_count(token, 2 << 20);
 }
+
+#[test]
+fn one_that_fails_while_the_rest_of_a_sector_is_read_is_not_written_to() {
+    let mut rig = Rig::new(&[(ALL, Mode::Rw), (ALL, Mode::Wo)]);
+    let token = rig.write(512, &[1; 512]);
+    rig.lose(1);
+    rig.settle();
+    rig.assert_count(token, 512);
+
+    let mut rig = Rig::healthy(2);
+    let token = rig.submit(Command::Mend { offset: 0, len: 4096 });
+    rig.lose(1);
+    rig.settle();
+    rig.assert_count(token, 4096);
+}
