@@ -283,7 +283,7 @@ impl Hub {
 
     /// Lets time pass: timeouts and pings.
     pub(crate) fn tick(&self) {
-        self.at_once(|core, now, out| core.tick(now, out));
+        self.at_once(Core::tick);
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {

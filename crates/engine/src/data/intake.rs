@@ -43,7 +43,10 @@ impl Intake {
     }
 
     /// Whether so many buffers are in use that no more should be read.
-    pub(crate) fn crowded(&self) -> bool {
+    pub(crate) fn crowded(&mut self) -> bool {
+        if self.parked.len() >= MOST_PARKED {
+            self.sweep();
+        }
         self.parked.len() >= MOST_PARKED
     }
 
@@ -74,6 +77,7 @@ impl Intake {
         if room >= LEAST_ROOM || (large_beginning && room > 0) {
             return;
         }
+        self.sweep();
         if self.bytes.try_reclaim(BUFFER.saturating_sub(self.bytes.len())) {
             return;
         }
@@ -83,31 +87,31 @@ impl Intake {
         full.clear();
         // A handle without room: it can be reclaimed exactly if nobody else has one.
         drop(full.split_off(0));
-        if self.crowded() {
+        if self.parked.len() >= MOST_PARKED {
             self.parked.remove(0);
         }
         self.parked.push(full);
     }
 
-    /// A parked buffer that nobody uses any more; frees all but a few of the others.
+    /// A parked buffer that nobody uses any more.
     fn unused(&mut self) -> Option<BytesMut> {
+        let index = self.parked.iter_mut().position(|buffer| buffer.try_reclaim(BUFFER))?;
+        Some(self.parked.swap_remove(index))
+    }
+
+    /// Frees the parked buffers that nobody uses any more, but for a few.
+    fn sweep(&mut self) {
         let mut spare = 0;
-        let mut found = None;
         self.parked.retain_mut(|buffer| {
-            if !buffer.try_reclaim(1) {
+            if buffer.capacity() < BUFFER && !buffer.try_reclaim(1) {
                 return true;
             }
             if !buffer.try_reclaim(BUFFER) || buffer.capacity() > LARGEST_KEPT {
                 return false;
             }
-            if found.is_none() {
-                found = Some(std::mem::take(buffer));
-                return false;
-            }
             spare += 1;
             spare <= MOST_SPARE
         });
-        found
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
         let mut intake = Intake::default();
         let mut places = std::collections::HashSet::new();
         for _ in 0..64 {
-            read(&mut intake, &[7; 100_000]).await;
+            read(&mut intake, &vec![7; 100_000]).await;
             places.insert(intake.bytes.split_to(100_000).freeze().as_ptr() as usize / BUFFER);
         }
         assert!(places.len() <= 4, "{places:?}");

@@ -243,9 +243,9 @@ impl Outbox {
         poll_fn(|context| {
             self.remember(context.waker());
             self.flush(context);
-            Poll::Pending
+            Poll::<()>::Pending
         })
-        .await
+        .await;
     }
 
     fn remember(&self, waker: &Waker) {

@@ -102,7 +102,7 @@ impl<P: Protocol> Conn<P> {
         }
     }
 
-    fn has_room(&self, intake: &Intake) -> bool {
+    fn has_room(&self, intake: &mut Intake) -> bool {
         let (requests, bytes) = (self.requests.get(), self.bytes.get());
         let more = requests < MOST_REQUESTS
             && bytes < MOST_BYTES
@@ -113,7 +113,7 @@ impl<P: Protocol> Conn<P> {
     }
 
     /// Waits until `condition` holds, looking again whenever something was answered or sent.
-    async fn wait(&self, condition: impl Fn() -> bool) {
+    async fn wait(&self, mut condition: impl FnMut() -> bool) {
         poll_fn(|context| {
             if condition() {
                 return Poll::Ready(());
@@ -148,7 +148,7 @@ impl<P: Protocol> Conn<P> {
                         Err(error) => return tracing::debug!(%error, "connection failed"),
                     }
                 }
-                Next::Room => self.wait(|| self.has_room(&intake)).await,
+                Next::Room => self.wait(|| self.has_room(&mut intake)).await,
                 Next::End => return,
             }
         }

@@ -157,8 +157,8 @@ async fn a_hold_keeps_changes_out_until_it_is_dropped() {
     let fake = Fake::start(MIB);
     let (volume, _) = volume(settings(), &[(&fake, all_features())]).await;
     let guard = volume.hold(Hold::Changes { flush: true }).await;
-    let waiting = volume.clone();
-    let writing = async { write(&waiting, 0, 9, 4096).await };
+    let other = volume.clone();
+    let writing = async { write(&other, 0, 9, 4096).await };
     tokio::pin!(writing);
     // The read is behind the write in the data thread's queue, so the write has been seen.
     let got = tokio::select! {

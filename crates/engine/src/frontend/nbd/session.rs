@@ -161,7 +161,7 @@ fn perform(conn: &Rc<Conn<Speaker>>, request: Request) {
         // Replicas keep what they have in the page cache as they see fit.
         nbd::Command::Cache { .. } => conn.send(conn.protocol.done(cookie)),
         nbd::Command::Trim { offset, len } if durable => {
-            conn.run(0, trim(conn, cookie, offset, len))
+            conn.run(0, trim(conn, cookie, offset, len));
         }
         nbd::Command::Trim { offset, len } => conn.submit(cookie, Command::Unmap { offset, len }),
         nbd::Command::WriteZeroes { offset, len } => zero(conn, cookie, flags, offset, len),

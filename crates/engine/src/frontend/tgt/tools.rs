@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::frontend::{FrontendError, Host};
 
 /// Longest run of one tool. A login to a target may take many seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A program of others, and what to install if it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub(super) struct IscsiLock {
 }
 
 /// How long others may keep the lock.
-const LOCK_PATIENCE: Duration = Duration::from_secs(120);
+const LOCK_PATIENCE: Duration = Duration::from_mins(2);
 
 const LOCK_RETRY: Duration = Duration::from_millis(100);
 
