@@ -1,6 +1,7 @@
 //! Loads a replica's data socket and prints what it bears: operations a second, and what each
-//! costs the replica in processor time. Start: `frame_load [DIR] [layers]`; it starts the replica
-//! as a child process, and removes the directory it made below `DIR`.
+//! costs the replica in processor time. Start: `frame_load [DIR] [LAYERS] [ONLY]`; it starts the
+//! replica as a child process, and removes the directory it made below `DIR`. `ONLY` is a part of
+//! the name of the loads to run.
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -24,9 +25,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.as_slice() {
         [verb, dir] if verb == "serve" => serve(PathBuf::from(dir)),
-        [] => load(&std::env::temp_dir(), 1),
-        [dir] => load(Path::new(dir), 1),
-        [dir, layers, ..] => load(Path::new(dir), layers.parse()?),
+        [] => load(&std::env::temp_dir(), 1, ""),
+        [dir] => load(Path::new(dir), 1, ""),
+        [dir, layers] => load(Path::new(dir), layers.parse()?, ""),
+        [dir, layers, only, ..] => load(Path::new(dir), layers.parse()?, only),
     }
 }
 
@@ -84,17 +86,17 @@ enum Load {
     FlushedWrite { size: u32 },
 }
 
-fn load(dir: &Path, layers: usize) -> Result<(), Box<dyn std::error::Error>> {
+fn load(dir: &Path, layers: usize, only: &str) -> Result<(), Box<dyn std::error::Error>> {
     let place = dir.join(format!("frame-load-{}", std::process::id()));
     let child = Command::new(std::env::current_exe()?).arg("serve").arg(&place).spawn()?;
     let server = Server(child);
-    let done = run_all(&server, layers);
+    let done = run_all(&server, layers, only);
     drop(server);
     std::fs::remove_dir_all(&place)?;
     done
 }
 
-fn run_all(server: &Server, layers: usize) -> Result<(), Box<dyn std::error::Error>> {
+fn run_all(server: &Server, layers: usize, only: &str) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut stream = runtime.block_on(open())?;
     let mut buffers = Buffers::default();
@@ -121,12 +123,16 @@ fn run_all(server: &Server, layers: usize) -> Result<(), Box<dyn std::error::Err
         (Load::FlushedWrite { size: 4096 }, 1),
     ];
     for (what, depth) in random(1).into_iter().chain(random(32)).chain(long) {
+        let name = format!("{what:?}, {depth}");
+        if !name.contains(only) {
+            continue;
+        }
         let before = server.used().unwrap_or_default();
         let (count, bytes, seconds) = run(&mut stream, &mut buffers, what, depth, TIME)?;
         let after = server.used().unwrap_or_default();
         let each = |used: f64| used * 1e6 / count;
         println!(
-            "{what:?}, {depth}: {:.0} op/s, {:.0} MiB/s, {:.1} + {:.1} us",
+            "{name}: {:.0} op/s, {:.0} MiB/s, {:.1} + {:.1} us",
             count / seconds,
             bytes / seconds / 1_048_576.0,
             each(after.0 - before.0),

@@ -2,7 +2,7 @@
 //! one. Owns `revision.counter`: 4096 bytes, a decimal number, then NULs.
 //!
 //! A number is in the file's page before the write it counts is acknowledged, so the death of the
-//! process loses none; it is on disk when a flush returned, after the data it speaks of. That
+//! process loses none; it is on disk when a flush returned, as is the data it speaks of. That
 //! costs a small buffered write where the peer pays a synchronous one, and no number is ever
 //! larger than the number of writes done.
 

@@ -26,7 +26,7 @@ pub struct Flush {
     pub(crate) images: Vec<Syncing>,
     /// The open images this was made by; they may have been replaced when it ends.
     pub(crate) made_by: Arc<()>,
-    /// Synced after the images. Writes that came meanwhile may have made it larger; being early is
+    /// Synced after the images, or beside them. Writes that came meanwhile may have made it larger; being early is
     /// what the number may do, being late for a flushed write it may not.
     pub(crate) counter: Option<(Syncing, i64)>,
 }
@@ -46,12 +46,32 @@ impl Flush {
         self.images.is_empty() && self.counter.is_none()
     }
 
+    /// The images and the counter apart, to be waited for side by side: two waits take as long as
+    /// one. The counter may be on disk first, as it may be at any other time.
+    pub fn split(mut self) -> (Self, Option<Self>) {
+        if self.images.is_empty() {
+            return (self, None);
+        }
+        let (counter, made_by) = (self.counter.take(), Arc::clone(&self.made_by));
+        let counter =
+            counter.map(|counter| Self { images: Vec::new(), made_by, counter: Some(counter) });
+        (self, counter)
+    }
+
     /// Waits for the disk.
     pub fn run(self) -> Flushed {
         let mut all = self.images.iter().chain(self.counter.as_ref().map(|(file, _)| file));
         let result = all.try_for_each(Syncing::run);
         let counter = self.counter.map(|(_, value)| value);
         Flushed { made_by: self.made_by, counter, result }
+    }
+}
+
+impl Flushed {
+    /// Both parts of a flush that was [`Flush::split`].
+    pub fn and(self, other: Self) -> Self {
+        let result = self.result.and(other.result);
+        Self { made_by: self.made_by, counter: self.counter.or(other.counter), result }
     }
 }
 
@@ -79,7 +99,8 @@ mod tests {
         let second = replica.start_flush().unwrap();
         assert_eq!((first.images.len(), second.images.len()), (2, 2), "head and snapshot");
         assert!(first.counter.is_some() && second.counter.is_some());
-        replica.end_flush(second.run()).unwrap();
+        let (images, counter) = second.split();
+        replica.end_flush(images.run().and(counter.unwrap().run())).unwrap();
         let third = replica.start_flush().unwrap();
         assert_eq!(third.images.len(), 2, "the first is still on its way");
         // The images are replaced under two flushes.

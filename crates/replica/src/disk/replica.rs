@@ -303,7 +303,7 @@ impl Replica {
         Ok(freed)
     }
 
-    /// Data, metadata and the counter are on disk when this returns, in that order. After an error
+    /// Data, metadata and the counter are on disk when this returns. After an error
     /// the replica refuses all I/O until it is reopened: what was lost cannot be known.
     pub fn flush(&mut self) -> Result<(), Error> {
         let flushed = self.start_flush()?.run();

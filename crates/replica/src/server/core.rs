@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::disk::{Error, Flushed, OpenRequest, Replica, State};
+use tokio::task::{JoinError, spawn_blocking, spawn_local};
+
+use crate::disk::{Error, Flush, Flushed, OpenRequest, Replica, State};
 use crate::server::flushes::{Flushes, Waiter};
 
 /// When a write may be answered.
@@ -62,6 +64,17 @@ impl Core {
     }
 }
 
+/// Waits for the disk on other threads.
+async fn run_aside(flush: Flush) -> Result<Flushed, JoinError> {
+    let (images, counter) = flush.split();
+    let counter = counter.map(|counter| spawn_blocking(|| counter.run()));
+    let flushed = spawn_blocking(|| images.run()).await?;
+    match counter {
+        Some(counter) => Ok(flushed.and(counter.await?)),
+        None => Ok(flushed),
+    }
+}
+
 /// Starts a flush if somebody waits for one and none runs. The waiting for the disk is done on
 /// another thread; I/O goes on meanwhile.
 pub(crate) fn start_due_flush(shared: &Shared) {
@@ -76,8 +89,8 @@ pub(crate) fn start_due_flush(shared: &Shared) {
         Ok(flush) => {
             drop(core);
             let shared = Rc::clone(shared);
-            tokio::task::spawn_local(async move {
-                match tokio::task::spawn_blocking(|| flush.run()).await {
+            spawn_local(async move {
+                match run_aside(flush).await {
                     Ok(flushed) => shared.borrow_mut().end_flush(flushed),
                     // The process is ending, or a bug: either way nobody may hear that it is done.
                     Err(error) => return tracing::error!(%error, "flush did not end"),

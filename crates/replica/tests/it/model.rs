@@ -1,54 +1,61 @@
-//! The replica against a plain model: contents as byte vectors, ownership as sets of sectors.
+//! The replica against a plain model, as a state machine: contents as byte vectors, ownership as
+//! sets of sectors. How far a purge has come must make no difference to what is read, so the model
+//! knows only of purges that ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use proptest::prelude::*;
-use replica::{HeadParent, Progress, Purge, Replica};
+use proptest::sample::select;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use replica::{HeadMerge, HeadParent, MergeStep, Progress, Purge, Replica};
 
 use crate::place::{NOW, Place, SECTOR, read_head, read_snapshot};
 
 const SECTORS: u64 = 48;
 const SECTORS_MAX: u64 = 96;
+/// Of a purge, copied in one step.
+const STEP_BYTES: u64 = 3 * SECTOR;
 
 #[derive(Debug, Clone)]
 enum Op {
-    Write { offset: u64, len: u64, seed: u8 },
-    Unmap { offset: u64, len: u64 },
-    Zero { offset: u64, len: u64 },
-    Snapshot { user: bool },
-    Revert(prop::sample::Index),
-    MarkRemoved(prop::sample::Index),
+    Write {
+        offset: u64,
+        len: u64,
+        seed: u8,
+    },
+    Unmap {
+        offset: u64,
+        len: u64,
+    },
+    Zero {
+        offset: u64,
+        len: u64,
+    },
+    Snapshot {
+        user: bool,
+    },
+    Revert(String),
+    MarkRemoved(String),
     MarkOnUnmap(bool),
-    Purge { merge: bool, steps: usize },
+    /// Part of a purge, left off.
+    PurgeSome {
+        merge: bool,
+        steps: usize,
+    },
+    /// All of one.
+    Purge {
+        merge: bool,
+    },
+    /// Part of a merge of the head's parent, left off.
+    MergeSome {
+        steps: usize,
+    },
     Expand,
     Reopen,
     Kill,
     Reload,
     Flush,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let offset = prop_oneof![0..SECTORS_MAX * SECTOR, (0..SECTORS_MAX).prop_map(|at| at * SECTOR)];
-    let len = prop_oneof![1..20u64, 1..8 * SECTOR, (1..40u64).prop_map(|count| count * SECTOR)];
-    let range = (offset, len);
-    prop_oneof![
-        8 => (range.clone(), any::<u8>())
-            .prop_map(|((offset, len), seed)| Op::Write { offset, len, seed }),
-        4 => range.clone().prop_map(|(offset, len)| Op::Unmap { offset, len }),
-        2 => range.prop_map(|(offset, len)| Op::Zero { offset, len }),
-        4 => any::<bool>().prop_map(|user| Op::Snapshot { user }),
-        1 => any::<prop::sample::Index>().prop_map(Op::Revert),
-        3 => any::<prop::sample::Index>().prop_map(Op::MarkRemoved),
-        1 => any::<bool>().prop_map(Op::MarkOnUnmap),
-        3 => (any::<bool>(), prop_oneof![1..6usize, Just(usize::MAX)])
-            .prop_map(|(merge, steps)| Op::Purge { merge, steps }),
-        1 => Just(Op::Expand),
-        1 => Just(Op::Reopen),
-        2 => Just(Op::Kill),
-        1 => Just(Op::Reload),
-        1 => Just(Op::Flush),
-    ]
 }
 
 #[derive(Debug, Clone, Default)]
@@ -62,11 +69,13 @@ struct Layer {
 }
 
 /// The head is the layer named "".
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Model {
     layers: BTreeMap<String, Layer>,
     mark_on_unmap: bool,
     made: usize,
+    /// A purge was begun and not ended: what is left of removed snapshots is not known.
+    is_purging: bool,
 }
 
 impl Model {
@@ -164,37 +173,41 @@ impl Model {
         }
     }
 
-    /// Follows whatever part of a purge has happened: names that are gone were merged.
-    fn follow_purge(&mut self, replica: &Replica) {
-        for layer in self.layers.iter_mut().filter(|(name, layer)| !name.is_empty() && !layer.user)
-        {
-            layer.1.removed = true;
-        }
-        let kept: BTreeSet<String> = replica
-            .chain()
-            .unwrap()
-            .disks()
-            .filter_map(|(name, _)| name.snapshot().map(str::to_owned))
-            .collect();
-        // Leaves first: what is left of the gone then had one child each, and was merged into it.
-        loop {
-            let is_gone = |name: &&String| !name.is_empty() && !kept.contains(*name);
-            let gone: Vec<_> = self.layers.keys().filter(is_gone).cloned().collect();
-            let Some(next) = gone.iter().min_by_key(|name| self.children(name)) else { return };
-            assert!(self.layers[next].removed, "{next} was not to go");
-            assert!(self.children(next) < 2, "{next} holds up a branch");
-            self.merge(next);
+    fn mark_system_removed(&mut self) {
+        for (name, layer) in &mut self.layers {
+            layer.removed |= !name.is_empty() && !layer.user;
         }
     }
 
-    fn pick(&self, index: prop::sample::Index, also_removed: bool) -> Option<String> {
-        let named: Vec<_> = self
-            .layers
-            .iter()
-            .filter(|(name, layer)| !name.is_empty() && (also_removed || !layer.removed))
-            .map(|(name, _)| name.clone())
-            .collect();
-        (!named.is_empty()).then(|| index.get(&named).clone())
+    /// What a purge makes go, one after the other.
+    fn purge(&mut self, merge_into_head: bool) {
+        self.mark_system_removed();
+        // One that leaves the head's parent finds it gone if an earlier one was to merge it.
+        self.is_purging &= !merge_into_head;
+        loop {
+            let head_parent = self.layers[""].parent.clone();
+            let can_go = |name: &&String| {
+                let is_kept_for_head = !merge_into_head && head_parent.as_ref() == Some(*name);
+                !name.is_empty()
+                    && self.layers[*name].removed
+                    && self.children(name) < 2
+                    && !is_kept_for_head
+            };
+            let Some(next) = self.layers.keys().find(can_go).cloned() else { return };
+            self.merge(&next);
+        }
+    }
+
+    /// The names of snapshots, those that are removed included or not.
+    fn names(&self, also_removed: bool) -> Vec<String> {
+        let is_named = |(name, layer): &(&String, &Layer)| {
+            !name.is_empty() && (also_removed || !layer.removed)
+        };
+        self.layers.iter().filter(is_named).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn next_size(&self) -> u64 {
+        self.size() + 16 * SECTOR
     }
 }
 
@@ -203,92 +216,216 @@ fn clip(model: &Model, offset: u64, len: u64) -> (u64, u64) {
     (offset, len.min(model.size() - offset))
 }
 
-fn apply(place: &Place, replica: &mut Replica, model: &mut Model, op: &Op) {
-    match op.clone() {
-        Op::Write { offset, len, seed } => {
-            let (offset, len) = clip(model, offset, len);
-            let bytes = crate::place::pattern(usize::try_from(len).unwrap(), seed);
-            replica.write_at(&bytes, offset).unwrap();
-            model.write(offset, &bytes);
+fn purge_of(merge: bool) -> Purge {
+    Purge::new(if merge { HeadParent::Merge } else { HeadParent::Prune })
+}
+
+struct Machine;
+
+impl ReferenceStateMachine for Machine {
+    type State = Model;
+    type Transition = Op;
+
+    fn init_state() -> BoxedStrategy<Model> {
+        let contents = vec![0; usize::try_from(SECTORS * SECTOR).unwrap()];
+        let head = Layer { contents, ..Layer::default() };
+        let layers = BTreeMap::from([(String::new(), head)]);
+        Just(Model { layers, ..Model::default() }).boxed()
+    }
+
+    fn transitions(model: &Model) -> BoxedStrategy<Op> {
+        let offset =
+            prop_oneof![0..SECTORS_MAX * SECTOR, (0..SECTORS_MAX).prop_map(|at| at * SECTOR)];
+        let len = prop_oneof![1..20u64, 1..8 * SECTOR, (1..40u64).prop_map(|count| count * SECTOR)];
+        let range = (offset, len);
+        let mut choices = vec![
+            (
+                8,
+                (range.clone(), any::<u8>())
+                    .prop_map(|((offset, len), seed)| Op::Write { offset, len, seed })
+                    .boxed(),
+            ),
+            (4, range.clone().prop_map(|(offset, len)| Op::Unmap { offset, len }).boxed()),
+            (2, range.prop_map(|(offset, len)| Op::Zero { offset, len }).boxed()),
+            (4, any::<bool>().prop_map(|user| Op::Snapshot { user }).boxed()),
+            (1, any::<bool>().prop_map(Op::MarkOnUnmap).boxed()),
+            (
+                2,
+                (any::<bool>(), 1..8usize)
+                    .prop_map(|(merge, steps)| Op::PurgeSome { merge, steps })
+                    .boxed(),
+            ),
+            (1, any::<bool>().prop_map(|merge| Op::Purge { merge }).boxed()),
+            (1, (1..8usize).prop_map(|steps| Op::MergeSome { steps }).boxed()),
+        ];
+        choices.extend(
+            [Op::Expand, Op::Reopen, Op::Kill, Op::Kill, Op::Reload, Op::Flush]
+                .map(|op| (1, Just(op).boxed())),
+        );
+        let (all, kept) = (model.names(true), model.names(false));
+        if !all.is_empty() {
+            choices.push((1, select(all).prop_map(Op::Revert).boxed()));
         }
-        Op::Unmap { offset, len } => {
-            let (offset, len) = clip(model, offset, len);
-            replica.unmap_at(offset, len).unwrap();
-            model.unmap(offset, len);
+        if !kept.is_empty() {
+            choices.push((3, select(kept).prop_map(Op::MarkRemoved).boxed()));
         }
-        Op::Zero { offset, len } => {
-            let (offset, len) = clip(model, offset, len);
-            replica.write_zeroes_at(offset, len).unwrap();
-            model.zero(offset, len);
+        proptest::strategy::Union::new_weighted(choices).boxed()
+    }
+
+    fn preconditions(model: &Model, op: &Op) -> bool {
+        match op {
+            Op::Revert(name) => model.layers.contains_key(name),
+            Op::MarkRemoved(name) => model.layers.get(name).is_some_and(|layer| !layer.removed),
+            Op::Expand => model.next_size() <= SECTORS_MAX * SECTOR,
+            // Which snapshots it would mark depends on those that are left.
+            Op::Unmap { .. } => !(model.is_purging && model.mark_on_unmap),
+            Op::Write { .. } | Op::Zero { .. } | Op::Snapshot { .. } | Op::MarkOnUnmap(_) => true,
+            Op::PurgeSome { .. } | Op::Purge { .. } | Op::MergeSome { .. } => true,
+            Op::Reopen | Op::Kill | Op::Reload | Op::Flush => true,
         }
-        Op::Snapshot { user } => {
-            model.made += 1;
-            let name = format!("s{:02}", model.made);
-            replica.snapshot(&name, user, NOW, None).unwrap();
-            let head = model.head().clone();
-            *model.head() = Layer {
-                parent: Some(name.clone()),
-                contents: head.contents.clone(),
-                ..Layer::default()
-            };
-            model.layers.insert(name, Layer { user, ..head });
-        }
-        Op::Revert(index) => {
-            let Some(name) = model.pick(index, true) else { return };
-            let reverted = replica.revert(&format!("volume-snap-{name}.img"), NOW);
-            let target = &model.layers[&name];
-            assert_eq!(reverted.is_err(), target.removed);
-            if reverted.is_ok() {
-                let size = model.layers[""].contents.len();
-                let mut contents = target.contents.clone();
-                contents.resize(size, 0);
-                *model.head() = Layer { parent: Some(name), contents, ..Layer::default() };
+    }
+
+    fn apply(mut model: Model, op: &Op) -> Model {
+        match op.clone() {
+            Op::Write { offset, len, seed } => {
+                let (offset, len) = clip(&model, offset, len);
+                model.write(offset, &crate::place::pattern(usize::try_from(len).unwrap(), seed));
             }
-        }
-        Op::MarkRemoved(index) => {
-            let Some(name) = model.pick(index, false) else { return };
-            replica.mark_removed(&name).unwrap();
-            model.layers.get_mut(&name).unwrap().removed = true;
-        }
-        Op::MarkOnUnmap(wanted) => {
-            replica.unmap_mark_removed = wanted;
-            model.mark_on_unmap = wanted;
-        }
-        Op::Purge { merge, steps } => {
-            replica.mark_system_removed().unwrap();
-            let mut purge = Purge::new(if merge { HeadParent::Merge } else { HeadParent::Prune });
-            for _ in 0..steps {
-                if purge.step(replica, 3 * SECTOR).unwrap() == Progress::Done {
-                    break;
+            Op::Unmap { offset, len } => {
+                let (offset, len) = clip(&model, offset, len);
+                model.unmap(offset, len);
+            }
+            Op::Zero { offset, len } => {
+                let (offset, len) = clip(&model, offset, len);
+                model.zero(offset, len);
+            }
+            Op::Snapshot { user } => {
+                model.made += 1;
+                let size = model.size();
+                let name = format!("s{:02}", model.made);
+                model.freeze(name, user, size);
+            }
+            Op::Revert(name) => {
+                let target = &model.layers[&name];
+                if !target.removed {
+                    let mut contents = target.contents.clone();
+                    contents.resize(model.layers[""].contents.len(), 0);
+                    *model.head() = Layer { parent: Some(name), contents, ..Layer::default() };
                 }
             }
-            model.follow_purge(replica);
-        }
-        Op::Expand => {
-            let size = model.size() + 16 * SECTOR;
-            if size > SECTORS_MAX * SECTOR {
-                return;
+            Op::MarkRemoved(name) => model.layers.get_mut(&name).unwrap().removed = true,
+            Op::MarkOnUnmap(wanted) => model.mark_on_unmap = wanted,
+            Op::PurgeSome { .. } => {
+                model.mark_system_removed();
+                model.is_purging = true;
             }
-            replica.expand(i64::try_from(size).unwrap(), NOW).unwrap();
-            let mut head = model.head().clone();
-            let name = format!("expand-{size}");
-            let mut contents = head.contents.clone();
-            contents.resize(usize::try_from(size).unwrap(), 0);
-            *model.head() = Layer { parent: Some(name.clone()), contents, ..Layer::default() };
-            head.user = false;
-            model.layers.insert(name, head);
+            Op::MergeSome { .. } => model.is_purging = true,
+            Op::Purge { merge } => model.purge(merge),
+            Op::Expand => {
+                let size = model.next_size();
+                model.freeze(format!("expand-{size}"), false, size);
+            }
+            Op::Reopen | Op::Kill | Op::Reload | Op::Flush => {}
         }
-        Op::Reopen => {
-            replica.close().unwrap();
-            *replica = place.opened();
-            replica.unmap_mark_removed = model.mark_on_unmap;
+        model
+    }
+}
+
+impl Model {
+    /// The head becomes a snapshot, and a new one of this size sits on it.
+    fn freeze(&mut self, name: String, user: bool, size: u64) {
+        let frozen = self.head().clone();
+        let mut contents = frozen.contents.clone();
+        contents.resize(usize::try_from(size).unwrap(), 0);
+        *self.head() = Layer { parent: Some(name.clone()), contents, ..Layer::default() };
+        self.layers.insert(name, Layer { user, ..frozen });
+    }
+}
+
+struct System {
+    place: Place,
+    replica: Replica,
+}
+
+impl System {
+    fn new(place: Place) -> Self {
+        let replica = place.created(SECTORS);
+        Self { place, replica }
+    }
+
+    fn open_again(&mut self, model: &Model) {
+        self.replica = self.place.opened();
+        self.replica.unmap_mark_removed = model.mark_on_unmap;
+    }
+
+    /// `model` is as it is afterwards.
+    fn apply(&mut self, model: &Model, op: Op) {
+        let replica = &mut self.replica;
+        match op {
+            Op::Write { offset, len, seed } => {
+                let (offset, len) = clip(model, offset, len);
+                let bytes = crate::place::pattern(usize::try_from(len).unwrap(), seed);
+                replica.write_at(&bytes, offset).unwrap();
+            }
+            Op::Unmap { offset, len } => {
+                let (offset, len) = clip(model, offset, len);
+                replica.unmap_at(offset, len).unwrap();
+            }
+            Op::Zero { offset, len } => {
+                let (offset, len) = clip(model, offset, len);
+                replica.write_zeroes_at(offset, len).unwrap();
+            }
+            Op::Snapshot { user } => {
+                replica.snapshot(&format!("s{:02}", model.made), user, NOW, None).unwrap();
+            }
+            Op::Revert(name) => {
+                let reverted = replica.revert(&format!("volume-snap-{name}.img"), NOW);
+                assert_eq!(reverted.is_err(), model.layers[&name].removed);
+            }
+            Op::MarkRemoved(name) => replica.mark_removed(&name).unwrap(),
+            Op::MarkOnUnmap(wanted) => replica.unmap_mark_removed = wanted,
+            Op::PurgeSome { merge, steps } => {
+                replica.mark_system_removed().unwrap();
+                let mut purge = purge_of(merge);
+                for _ in 0..steps {
+                    purge.step(replica, STEP_BYTES).unwrap();
+                }
+            }
+            Op::Purge { merge } => {
+                replica.mark_system_removed().unwrap();
+                let mut purge = purge_of(merge);
+                while purge.step(replica, STEP_BYTES).unwrap() != Progress::Done {}
+                let names = |(name, _): (&replica::DiskName, _)| name.snapshot().map(str::to_owned);
+                let left: BTreeSet<_> =
+                    replica.chain().unwrap().disks().filter_map(names).collect();
+                let expected: BTreeSet<_> = model.names(true).into_iter().collect();
+                assert!(left == expected || model.is_purging && left.is_subset(&expected));
+            }
+            Op::MergeSome { steps } => {
+                let mut merge = HeadMerge::default();
+                for _ in 0..steps {
+                    match merge.step(replica, STEP_BYTES).unwrap() {
+                        MergeStep::Working => {}
+                        MergeStep::NeedsFlush => {
+                            replica.flush().unwrap();
+                            merge.flushed();
+                        }
+                        MergeStep::Done => break,
+                    }
+                }
+            }
+            Op::Expand => {
+                replica.expand(i64::try_from(model.size()).unwrap(), NOW).unwrap();
+            }
+            Op::Reopen => {
+                replica.close().unwrap();
+                self.open_again(model);
+            }
+            Op::Kill => self.open_again(model),
+            Op::Reload => replica.reload().unwrap(),
+            Op::Flush => replica.flush().unwrap(),
         }
-        Op::Kill => {
-            *replica = place.opened();
-            replica.unmap_mark_removed = model.mark_on_unmap;
-        }
-        Op::Reload => replica.reload().unwrap(),
-        Op::Flush => replica.flush().unwrap(),
+        check(&self.place.path(), &mut self.replica, model);
     }
 }
 
@@ -325,31 +462,48 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, ..asked }
 }
 
-fn run(place: &Place, ops: &[Op]) {
-    let mut replica = place.created(SECTORS);
-    let contents = vec![0; usize::try_from(SECTORS * SECTOR).unwrap()];
-    let mut model = Model::default();
-    model.layers.insert(String::new(), Layer { contents, ..Layer::default() });
-    for op in ops {
-        apply(place, &mut replica, &mut model, op);
-        check(&place.path(), &mut replica, &model);
+/// On a file system with extent maps.
+struct OnDisk;
+
+impl StateMachineTest for OnDisk {
+    type SystemUnderTest = System;
+    type Reference = Machine;
+
+    fn init_test(_: &Model) -> System {
+        System::new(Place::new())
+    }
+
+    fn apply(mut system: System, model: &Model, op: Op) -> System {
+        system.apply(model, op);
+        system
     }
 }
 
-proptest! {
+/// On one without.
+struct InMemory;
+
+impl StateMachineTest for InMemory {
+    type SystemUnderTest = System;
+    type Reference = Machine;
+
+    fn init_test(_: &Model) -> System {
+        System::new(Place::in_memory())
+    }
+
+    fn apply(mut system: System, model: &Model, op: Op) -> System {
+        system.apply(model, op);
+        system
+    }
+}
+
+prop_state_machine! {
     #![proptest_config(config(24))]
     #[test]
-    fn the_replica_reads_what_the_model_reads(ops in prop::collection::vec(op(), 1..40)) {
-        run(&Place::new(), &ops);
-    }
+    fn the_replica_reads_what_the_model_reads(sequential 1..40 => OnDisk);
 }
 
-proptest! {
+prop_state_machine! {
     #![proptest_config(config(96))]
     #[test]
-    fn the_replica_reads_what_the_model_reads_without_extent_maps(
-        ops in prop::collection::vec(op(), 1..60),
-    ) {
-        run(&Place::in_memory(), &ops);
-    }
+    fn the_replica_reads_what_the_model_reads_without_extent_maps(sequential 1..60 => InMemory);
 }
