@@ -188,6 +188,7 @@ impl Engine {
     }
 
     async fn grow(&self, wanted: i64) {
+        self.await_equal().await;
         let _order = self.order.lock().await;
         self.volume.set_expanding(true).await;
         let error = self.grow_all(wanted).await.err();
@@ -207,7 +208,7 @@ impl Engine {
     /// # Errors
     /// The text to show, also if the volume has grown but not all replicas have.
     async fn grow_all(&self, wanted: i64) -> Result<(), String> {
-        self.equal().await.map_err(|error| error.to_string())?;
+        self.equal().map_err(|error| error.to_string())?;
         freeze::quiesce(self.volume.frontend(), false).await.end().await;
         let seen = self.ask_readable().await.map_err(|error| error.to_string())?;
         room_for_one(Usage::of(&seen), self.limits()).map_err(|error| error.to_string())?;

@@ -168,13 +168,19 @@ impl Engine {
         Ok(extents)
     }
 
-    /// Waits until replicas are equal.
-    pub(super) async fn equal(&self) -> Result<(), NotEqual> {
+    /// Waits until replicas are equal, or for a while. To be called before the lock on changes is
+    /// taken, so that others need not wait; [`Engine::equal`] is then asked under it.
+    pub(super) async fn await_equal(&self) {
         let mut mending = self.mending.subscribe();
-        let ended = |state: &Mending| !matches!(state, Mending::Running { .. });
-        // Either it ended or time did; what it is now is what counts.
-        let _ = tokio::time::timeout(PATIENCE, mending.wait_for(ended)).await;
-        let now = *mending.borrow();
+        let ended = mending.wait_for(|state| *state == Mending::Equal);
+        if tokio::time::timeout(PATIENCE, ended).await.is_err() {
+            tracing::warn!("replicas are still not equal");
+        }
+    }
+
+    /// Refuses while replicas are not equal.
+    pub(super) fn equal(&self) -> Result<(), NotEqual> {
+        let now = *self.mending.borrow();
         match now {
             Mending::Equal => Ok(()),
             Mending::Running { done, total } => Err(NotEqual { done, total }),

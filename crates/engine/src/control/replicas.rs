@@ -97,6 +97,9 @@ impl Engine {
         if expanding && self.find(address).is_none() {
             return Err(ReplicaError::Expanding);
         }
+        if snapshot_required {
+            self.await_equal().await;
+        }
         let _order = self.order.lock().await;
         if let Some(known) = self.find(address) {
             return Ok(known);
@@ -148,7 +151,7 @@ impl Engine {
         }
         let name = uuid::Uuid::new_v4().to_string();
         if snapshot_required && !first {
-            self.equal().await?;
+            self.equal()?;
             let disk = DiskName::of_snapshot(&name).map_err(SnapshotError::from)?;
             self.room_for_snapshot(&disk).await?;
         }

@@ -42,11 +42,12 @@ pub(super) struct Wanted {
 impl Engine {
     /// Takes a user's snapshot and gives its name.
     pub(super) async fn snapshot(&self, wanted: Wanted) -> Result<String, SnapshotError> {
+        self.await_equal().await;
         let _order = self.order.lock().await;
         let Wanted { name, labels, freeze } = wanted;
         let name = if name.is_empty() { uuid::Uuid::new_v4().to_string() } else { name };
         let disk = DiskName::of_snapshot(&name)?;
-        self.equal().await?;
+        self.equal()?;
         self.room_for_snapshot(&disk).await?;
         let request = ptypes::ReplicaSnapshotRequest {
             name: name.clone(),
