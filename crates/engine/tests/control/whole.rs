@@ -118,6 +118,36 @@ async fn copies_of_an_engine_that_died_are_taken_over_and_made_equal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn copies_become_equal_even_if_engines_come_and_go() {
+    let [a, b, c] = Copy::some::<3>(false).await;
+    let all = [&a, &b, &c];
+    let rig = Rig::try_new(without_counters(&all)).await.unwrap();
+    rig.engine.volume().stop().await;
+    drop(rig);
+    for (copy, byte) in all.into_iter().zip(1..) {
+        for at in 0..64 {
+            copy.write(at << 16, &[byte; 4096]).await;
+        }
+    }
+    for round in 0..3 {
+        for copy in all {
+            abandoned(copy).await;
+        }
+        let rig = Rig::try_new(without_counters(&all)).await.unwrap();
+        assert_eq!(rig.mode_list().await, [Rw, Rw, Rw], "round {round}");
+        // Told to end at once, it may be anywhere on its way.
+        rig.engine.shutdown().await.unwrap();
+    }
+    let rig = Rig::try_new(without_counters(&all)).await.unwrap();
+    rig.snapshot("equal").await.unwrap();
+    for at in 0..64 {
+        let expected = a.read(at << 16, 4096).await;
+        assert!(b.read(at << 16, 4096).await == expected, "{at}");
+        assert!(c.read(at << 16, 4096).await == expected, "{at}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_rebuilt_and_equal() {
     let [a, b] = Copy::some::<2>(true).await;
     let rig = start(&[&a]).await;
