@@ -62,8 +62,6 @@ pub enum FrontendError {
     Other { running: String, wanted: String },
     #[error("failed to find frontend: {0}: unsupported frontend type: {0}")]
     Unknown(String),
-    #[error("expand is not supported")]
-    CannotExpand,
     #[error("{0}")]
     Failed(String),
 }

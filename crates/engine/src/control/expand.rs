@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::core::{Hold, Mode};
-use crate::frontend::{FrontendError, FrontendState, FrontendStatus};
+use crate::frontend::FrontendError;
 
 use super::each::each;
 use super::engine::{Engine, Replica};
@@ -39,12 +39,7 @@ enum Way {
     Nothing,
 }
 
-fn decide(
-    wanted: i64,
-    size: u64,
-    running: bool,
-    frontend: &FrontendStatus,
-) -> Result<Way, ExpandError> {
+fn decide(wanted: i64, size: u64, running: bool) -> Result<Way, ExpandError> {
     if running {
         return Err(ExpandError::Running);
     }
@@ -55,16 +50,8 @@ fn decide(
     match bytes.cmp(&size) {
         std::cmp::Ordering::Less => Err(ExpandError::Smaller(wanted)),
         std::cmp::Ordering::Equal => Ok(Way::Nothing),
-        std::cmp::Ordering::Greater if cannot_grow(frontend) => {
-            Err(ExpandError::Frontend(FrontendError::CannotExpand))
-        }
         std::cmp::Ordering::Greater => Ok(Way::Grow),
     }
-}
-
-/// Clients of these have no way to learn of a new size.
-fn cannot_grow(frontend: &FrontendStatus) -> bool {
-    frontend.state == FrontendState::Up && matches!(frontend.name.as_str(), "socket" | "rest")
 }
 
 /// How a replica says what came of growing: the text of its INTERNAL status.
@@ -169,12 +156,11 @@ impl Engine {
     /// Begins to grow the volume and returns; [`Engine::show`] tells how it went.
     pub(super) fn expand(self: &Arc<Self>, wanted: i64) -> Result<(), ExpandError> {
         {
-            let frontend = self.volume.frontend();
             let mut state = self.state();
             if state.entries.is_empty() {
                 return Err(ExpandError::NotStarted);
             }
-            match decide(wanted, state.size, state.expansion.running, &frontend)? {
+            match decide(wanted, state.size, state.expansion.running)? {
                 Way::Nothing => return Ok(()),
                 Way::Grow => {}
             }

@@ -2,12 +2,8 @@ use tonic::Status;
 
 use super::*;
 
-fn frontend(name: &str, state: FrontendState) -> FrontendStatus {
-    FrontendStatus { name: name.into(), endpoint: String::new(), state }
-}
-
 fn text(wanted: i64, running: bool) -> Result<Way, String> {
-    decide(wanted, 8192, running, &FrontendStatus::default()).map_err(|error| error.to_string())
+    decide(wanted, 8192, running).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -19,19 +15,6 @@ fn what_is_refused_is_refused_at_once() {
     assert_eq!(text(4096, false), Err(smaller.into()));
     assert!(text(-4096, false).is_err());
     assert!(text(12289, false).is_err());
-}
-
-#[test]
-fn a_frontend_that_cannot_grow_is_known_before_any_replica_grows() {
-    let up = frontend("socket", FrontendState::Up);
-    let refused = decide(12288, 8192, false, &up).map_err(|error| error.to_string());
-    assert_eq!(refused, Err("expand is not supported".into()));
-    let down = frontend("socket", FrontendState::Down);
-    assert_eq!(decide(12288, 8192, false, &down).ok(), Some(Way::Grow));
-    assert_eq!(
-        decide(12288, 8192, false, &frontend("nbd", FrontendState::Up)).ok(),
-        Some(Way::Grow)
-    );
 }
 
 fn answered(code: &str, rollback: &str) -> Grown {
