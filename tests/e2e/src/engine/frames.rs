@@ -96,7 +96,9 @@ impl Frames {
         while offset < size_bytes {
             let len = u32::try_from(MIB.min(size_bytes - offset)).unwrap();
             match self.read(i64::try_from(offset).unwrap(), len).unwrap() {
-                Outcome::Data(data) if data.len() == len as usize => contents.extend(data),
+                Outcome::Data(data) if data.len() == len as usize => {
+                    contents.extend_from_slice(&data);
+                }
                 other => panic!("read of {len} bytes at {offset}: {other:?}"),
             }
             offset += u64::from(len);

@@ -54,6 +54,15 @@ impl Layers {
         }
     }
 
+    /// The volume at each snapshot of the chain, by snapshot name, and at the head.
+    pub fn states(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut states = BTreeMap::new();
+        self.each(|name, contents| {
+            states.insert(name.to_owned(), contents.to_vec());
+        });
+        states
+    }
+
     /// SHA-256 of the volume at each snapshot of the chain, by snapshot name, and at the head
     /// (`volume-head`).
     pub fn sums(&self) -> BTreeMap<String, String> {

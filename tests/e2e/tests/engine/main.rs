@@ -19,7 +19,8 @@ use e2e::engine::{Nbd, SECTOR};
 /// Sectors of one byte value each, never zero.
 fn pattern(sectors: u64, seed: u8) -> Bytes {
     let fill = |sector: u64| (u8::try_from(sector % 251).unwrap()).wrapping_add(seed) | 1;
-    (0..sectors).flat_map(|sector| vec![fill(sector); 4096]).collect()
+    let sectors: Vec<[u8; 4096]> = (0..sectors).map(|sector| [fill(sector); 4096]).collect();
+    sectors.concat().into()
 }
 
 /// Writes `sectors` from `first` on, and flushes.

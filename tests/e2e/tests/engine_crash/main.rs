@@ -3,7 +3,8 @@
 //! After every kill an operator brings the volume back with the command line. Then: nothing is
 //! lost that was acknowledged before an acknowledged flush (or at all, while an engine lived), no
 //! block holds anything but a state it once had, all replicas are equal, and no snapshot has
-//! changed. `CRASH_ROUNDS` says how often, `CRASH_SEED` replays the choices of an earlier run.
+//! changed. `CRASH_ROUNDS` says how often, `CRASH_SEED` replays the choices of an earlier run,
+//! `CRASH_VERBOSE` names every round.
 
 mod load;
 mod model;
@@ -44,11 +45,13 @@ async fn nothing_flushed_is_lost_when_engines_and_replicas_are_killed() {
     for round in 1..=rounds {
         let subject = &mut volumes[round as usize % 2];
         let plan = Plan::choose(&mut random, REPLICAS, subject.counters);
-        if std::env::var_os("CRASH_VERBOSE").is_some() {
-            println!("round {round}: counters {}, {plan:?}", subject.counters);
-        }
         *kills.entry(plan.kind).or_insert(0_u32) += 1;
+        let start = std::time::Instant::now();
         subject.round(&plan).await;
+        if std::env::var_os("CRASH_VERBOSE").is_some() {
+            let (counters, took) = (subject.counters, start.elapsed());
+            println!("round {round}: {took:.1?}, counters {counters}, {plan:?}");
+        }
         let lost = subject.complaints();
         assert!(lost.is_empty(), "round {round} of seed {seed}, {plan:?}: {lost:#?}");
         if round % SAY_EVERY == 0 && round != rounds {

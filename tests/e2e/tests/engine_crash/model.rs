@@ -206,7 +206,7 @@ fn expected(index: usize, order: u64) -> [u8; BLOCK] {
 
 /// What a block holds; none if it is torn or another block's.
 fn parse(index: usize, found: &[u8]) -> Option<Content> {
-    if found.iter().all(|byte| *byte == 0) {
+    if found == [0; BLOCK] {
         return Some(Content::Zero);
     }
     let order = u64::from_le_bytes(found[8..16].try_into().unwrap());
