@@ -10,7 +10,7 @@ use futures::future::join_all;
 use rpc::Features;
 
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
-use crate::core::{Mode, ReplicaId};
+use crate::core::{Command, Mode, ReplicaId};
 use crate::frontend::FrontendError;
 
 use super::engine::{Engine, Entry};
@@ -82,6 +82,7 @@ impl Engine {
         }
         self.adopt(size, &candidates, &verdicts);
         self.mend_if_unclean(&joined(&candidates, &verdicts)).await;
+        self.settle().await;
         self.start_known_frontend().await?;
         self.state().takes_over = false;
         Ok(())
@@ -170,6 +171,14 @@ impl Engine {
         let mut state = self.state();
         state.entries = candidates.iter().zip(verdicts).map(entry).collect();
         state.size = size;
+    }
+
+    /// What an earlier engine had acknowledged may still be in the memory of one replica's machine
+    /// and on the disk of none: it is on all of them before clients build on it.
+    async fn settle(&self) {
+        if let Err(error) = self.volume.submit(Command::Flush).await {
+            tracing::error!(%error, "the replicas cannot be flushed: {error}");
+        }
     }
 
     /// Closes what was opened and is not used. One that was not closed cleanly before is left as

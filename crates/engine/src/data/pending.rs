@@ -40,7 +40,6 @@ impl Asked {
             Command::Mend { offset, len } => (Verb::Mend, *offset, *len),
             Command::Flush => (Verb::Flush, 0, 0),
             Command::Status { offset, len } => (Verb::Status, *offset, *len),
-            Command::Mend { offset, len } => (Verb::Write, *offset, *len),
         };
         Self { tag, verb, offset, len }
     }
