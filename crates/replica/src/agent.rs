@@ -52,8 +52,8 @@ use self::status::Statuses;
 
 /// How long jobs may take to notice that the agent ends.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Where a container sees the files of its host.
-const HOST: &str = "/host";
+/// Where the files of the node are seen: in a container, and outside of one.
+const HOST_ROOTS: [&str; 2] = ["/host", "/"];
 
 /// The flags of `sync-agent`.
 #[derive(Debug, Clone)]
@@ -119,8 +119,6 @@ pub(crate) struct Agent {
     dir: PathBuf,
     replica: Address,
     identity: Identity,
-    /// The root of the host's file system, as this process sees it.
-    host: PathBuf,
     statuses: Arc<Statuses>,
     hashes: HashJobs,
     hash_lock: HashLock,
@@ -132,14 +130,11 @@ pub(crate) struct Agent {
 impl Agent {
     fn new(options: AgentOptions, tasks: Tasks) -> Result<Self, AgentError> {
         let replica = options.replica.parse().map_err(AgentError::Replica)?;
-        let host = PathBuf::from(HOST);
-        let host = if host.is_dir() { host } else { PathBuf::from("/") };
         Ok(Self {
             dir: options.dir,
             replica,
             identity: Identity { volume: options.volume_name, instance: options.instance_name },
-            hash_lock: HashLock::of_this_node(&host),
-            host,
+            hash_lock: HashLock::of_this_node(),
             statuses: Arc::default(),
             hashes: HashJobs::default(),
             ports: Ports::new(options.ports),

@@ -55,6 +55,8 @@ pub(crate) enum JobError {
     NoReplica,
     #[error("an action {0:?} for removing a snapshot is not known")]
     UnknownAction(String),
+    #[error("{0} is to be synced twice")]
+    ListedTwice(String),
     #[error("{0} was sent, it is said, but it was not received")]
     NotReceived(String),
     #[error("the agent is ending")]

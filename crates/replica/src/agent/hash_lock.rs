@@ -10,6 +10,7 @@ use std::time::Duration;
 use tasks::Tasks;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::HOST_ROOTS;
 use super::error::JobError;
 
 const CONTROL_PATH: &str = "LONGHORN_CONTROL_PATH";
@@ -31,18 +32,18 @@ pub(crate) enum HashGuard {
 }
 
 impl HashLock {
-    /// `host` is the root of the node's file system.
-    pub(crate) fn of_this_node(host: &Path) -> Self {
-        Self::below(host, std::env::var(CONTROL_PATH).unwrap_or_default().as_str())
+    pub(crate) fn of_this_node() -> Self {
+        let roots = HOST_ROOTS.map(Path::new);
+        Self::below(&roots, std::env::var(CONTROL_PATH).unwrap_or_default().as_str())
     }
 
-    fn below(host: &Path, control: &str) -> Self {
+    /// In the first root that has the control path.
+    fn below(roots: &[&Path], control: &str) -> Self {
         let control = control_path(control);
-        let dir = host.join(control.strip_prefix("/").unwrap_or(&control));
-        if dir.is_dir() {
-            Self::OfNode(dir.join(".lock").join("hash"))
-        } else {
-            Self::OfAgent(Arc::new(Semaphore::new(1)))
+        let control = control.strip_prefix("/").unwrap_or(&control);
+        match roots.iter().map(|root| root.join(control)).find(|dir| dir.is_dir()) {
+            Some(dir) => Self::OfNode(dir.join(".lock").join("hash")),
+            None => Self::OfAgent(Arc::new(Semaphore::new(1))),
         }
     }
 
@@ -122,11 +123,13 @@ mod tests {
     #[tokio::test]
     async fn agents_of_a_node_share_the_lock_and_others_do_not() {
         let host = tempfile::tempdir().unwrap();
+        let nowhere = host.path().join("nowhere");
+        let roots = [nowhere.as_path(), host.path()];
         let tasks = Tasks::new();
-        assert!(matches!(HashLock::below(host.path(), "/c"), HashLock::OfAgent(_)));
+        assert!(matches!(HashLock::below(&roots, "/c"), HashLock::OfAgent(_)));
         fs::create_dir(host.path().join("c")).unwrap();
-        let one = HashLock::below(host.path(), "/c");
-        let other = HashLock::below(host.path(), "/c");
+        let one = HashLock::below(&roots, "/c");
+        let other = HashLock::below(&roots, "/c");
         assert!(!other.is_held(&tasks).await.unwrap());
         let guard = one.acquire(&tasks).await.unwrap();
         assert!(other.is_held(&tasks).await.unwrap());
@@ -135,7 +138,7 @@ mod tests {
         let guard = waiting.await.unwrap();
         assert!(one.is_held(&tasks).await.unwrap());
         drop(guard);
-        let alone = HashLock::below(host.path(), "/none");
+        let alone = HashLock::below(&roots, "/none");
         let guard = alone.acquire(&tasks).await.unwrap();
         assert!(alone.is_held(&tasks).await.unwrap());
         drop(guard);

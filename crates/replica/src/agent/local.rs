@@ -2,21 +2,22 @@
 //! network. Any trouble is a reason to pull them instead, so nothing here is tried twice.
 
 use std::fs;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpc::ptypes::FileLocalSync;
 use tasks::Stop;
 
-use super::Agent;
 use super::content::{Content, FileContent, recorded};
 use super::error::JobError;
 use super::queue::File;
 use super::status::Claim;
 use super::target::{Before, Target, TargetError};
+use super::{Agent, HOST_ROOTS};
 
 const COPY_BYTES: u64 = 1024 * 1024;
 const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
@@ -28,16 +29,9 @@ pub(crate) async fn copy(
     files: &[File],
     paths: &FileLocalSync,
 ) -> Result<(), JobError> {
-    let source = on_host(&agent.host, &paths.source_path)?;
-    let target = on_host(&agent.host, &paths.target_path)?;
-    let own = agent.dir.clone();
-    let check = move || is_same(&target, &own);
-    if !agent.tasks.blocking("compare directories", check).await?? {
-        return Err(JobError::Local(format!(
-            "{} is not the directory of this replica",
-            paths.target_path
-        )));
-    }
+    let (own, paths) = (agent.dir.clone(), paths.clone());
+    let find = move || source_dir(&own, &paths);
+    let source = agent.tasks.blocking("compare directories", find).await??;
     let total = files.iter().map(|file| file.weight_bytes).fold(0, u64::saturating_add).max(1);
     let done = Arc::new(AtomicU64::new(0));
     for file in files {
@@ -53,27 +47,30 @@ pub(crate) async fn copy(
     Ok(())
 }
 
-fn on_host(host: &Path, path: &str) -> Result<PathBuf, JobError> {
-    let path = Path::new(path);
-    match path.strip_prefix("/") {
-        Ok(inside) if !path.components().any(|part| part.as_os_str() == "..") => {
-            Ok(host.join(inside))
-        }
-        Ok(_) | Err(_) => {
-            Err(JobError::Local(format!("{} is not an absolute path", path.display())))
+/// The directory to copy from, seen from where the directory to copy to is ours.
+fn source_dir(own: &Path, paths: &FileLocalSync) -> Result<PathBuf, JobError> {
+    let (source, target) = (inside(&paths.source_path)?, inside(&paths.target_path)?);
+    for root in HOST_ROOTS.map(Path::new) {
+        if is_same(&root.join(target), own).is_ok_and(|is_same| is_same) {
+            return Ok(root.join(source));
         }
     }
+    let text = format!("{} is not the directory of this replica", paths.target_path);
+    Err(JobError::Local(text))
 }
 
-fn is_same(one: &Path, other: &Path) -> Result<bool, JobError> {
-    let inspect = |path: &Path| {
-        fs::metadata(path).map_err(|source| JobError::Io {
-            doing: "inspect",
-            what: path.display().to_string(),
-            source,
-        })
-    };
-    let (one, other) = (inspect(one)?, inspect(other)?);
+/// An absolute path, below whatever the root is.
+fn inside(path: &str) -> Result<&Path, JobError> {
+    let is_plain = Path::new(path).components().all(|part| part != Component::ParentDir);
+    Path::new(path)
+        .strip_prefix("/")
+        .ok()
+        .filter(|_| is_plain)
+        .ok_or_else(|| JobError::Local(format!("{path:?} is not an absolute path")))
+}
+
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (fs::metadata(one)?, fs::metadata(other)?);
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 

@@ -2,7 +2,7 @@
 //! the agent there to send. Owns how a rebuild runs; what is copied when is in `queue`, how one
 //! file is copied in `receiver` and in the `sender` of the other side.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,10 +55,16 @@ fn sources(request: &FilesSyncRequest) -> Vec<String> {
 }
 
 fn files(list: &[SyncFileInfo]) -> Result<Vec<File>, JobError> {
+    let mut seen = HashSet::new();
     let file = |named: &SyncFileInfo| {
+        let to = FileName::parse(&named.to_file_name)?;
+        // Two that are written at once would be neither.
+        if !seen.insert(to.clone()) {
+            return Err(JobError::ListedTwice(to.to_string()));
+        }
         Ok(File {
             from: FileName::parse(&named.from_file_name)?,
-            to: FileName::parse(&named.to_file_name)?,
+            to,
             weight_bytes: u64::try_from(named.actual_size).unwrap_or(0),
         })
     };
@@ -137,7 +143,7 @@ impl Pull<'_> {
         let outcome = self.copy(index, source, &taken.file).await;
         self.meters().remove(&index);
         let Err(error) = outcome else {
-            self.queue().done(taken);
+            self.queue().done(taken, index);
             self.changed.notify_waiters();
             return Ok(());
         };

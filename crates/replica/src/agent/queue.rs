@@ -1,7 +1,7 @@
 //! The files of a rebuild, and who copies which next. Pure: times are handed in.
 //!
-//! A file that failed waits, and is then tried from another source first; the third failure of
-//! one file ends the rebuild.
+//! A file that failed waits, and is then tried from another source first. The third failure of one
+//! file ends the rebuild, and so do sources none of which has given anything for a while.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,6 +10,8 @@ use super::names::FileName;
 
 /// Failures of one file before all is given up.
 const FAILURES_MAX: u32 = 3;
+/// Failures in a row before a source counts as dead.
+const STREAK_MAX: u32 = 4;
 const BACK_OFF: Duration = Duration::from_secs(2);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
@@ -41,7 +43,7 @@ pub(crate) enum Next {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// The source should rest as long as the file does.
+    /// The source should rest so long.
     Again(Duration),
     GiveUp,
 }
@@ -50,7 +52,8 @@ pub(crate) enum Failed {
 pub(crate) struct Queue {
     waiting: VecDeque<(Duration, Taken)>,
     running: usize,
-    sources: usize,
+    /// Of each source, the failures since its last success.
+    streaks: Vec<u32>,
     done_bytes: u64,
     total_bytes: u64,
 }
@@ -61,12 +64,12 @@ impl Queue {
         let fresh =
             |file| (Duration::ZERO, Taken { file, failed_at: BTreeSet::new(), failures: 0 });
         let waiting = files.into_iter().map(fresh).collect();
-        Self { waiting, running: 0, sources, done_bytes: 0, total_bytes }
+        Self { waiting, running: 0, streaks: vec![0; sources], done_bytes: 0, total_bytes }
     }
 
     pub(crate) fn next(&mut self, source: usize, now: Duration) -> Next {
         let may = |taken: &Taken| {
-            !taken.failed_at.contains(&source) || taken.failed_at.len() >= self.sources
+            !taken.failed_at.contains(&source) || taken.failed_at.len() >= self.streaks.len()
         };
         let ready = self.waiting.iter().position(|(from, taken)| *from <= now && may(taken));
         if let Some((_, taken)) = ready.and_then(|place| self.waiting.remove(place)) {
@@ -81,25 +84,32 @@ impl Queue {
         }
     }
 
-    pub(crate) fn done(&mut self, taken: Taken) {
+    pub(crate) fn done(&mut self, taken: Taken, source: usize) {
         let Taken { file, .. } = taken;
         self.running = self.running.saturating_sub(1);
         self.done_bytes = self.done_bytes.saturating_add(file.weight_bytes);
+        if let Some(streak) = self.streaks.get_mut(source) {
+            *streak = 0;
+        }
     }
 
     pub(crate) fn failed(&mut self, mut taken: Taken, source: usize, now: Duration) -> Failed {
         self.running = self.running.saturating_sub(1);
         taken.failures += 1;
         taken.failed_at.insert(source);
-        if taken.failures >= FAILURES_MAX {
+        let streak = self.streaks.get_mut(source).map_or(1, |streak| {
+            *streak += 1;
+            *streak
+        });
+        let is_hopeless = self.streaks.iter().all(|streak| *streak >= STREAK_MAX);
+        if taken.failures >= FAILURES_MAX || is_hopeless {
             return Failed::GiveUp;
         }
-        let wait = BACK_OFF.saturating_mul(taken.failures.saturating_mul(taken.failures));
-        let wait = wait.min(BACK_OFF_MAX);
         // Another source need not wait for what this one could not do.
-        let from = if taken.failed_at.len() < self.sources { now } else { now + wait };
-        self.waiting.push_back((from, taken));
-        Failed::Again(wait)
+        let is_new_elsewhere = taken.failed_at.len() < self.streaks.len();
+        let wait = if is_new_elsewhere { Duration::ZERO } else { back_off(taken.failures) };
+        self.waiting.push_back((now + wait, taken));
+        Failed::Again(back_off(streak))
     }
 
     /// Percent, with so many bytes of files that are being copied.
@@ -108,6 +118,10 @@ impl Queue {
         let percent = u128::from(done) * 100 / u128::from(self.total_bytes.max(1));
         u8::try_from(percent).unwrap_or(100)
     }
+}
+
+fn back_off(failures: u32) -> Duration {
+    BACK_OFF.saturating_mul(failures.saturating_mul(failures)).min(BACK_OFF_MAX)
 }
 
 #[cfg(test)]
@@ -134,13 +148,13 @@ mod tests {
         let mut queue = queue(3, 2);
         let one = take(&mut queue, 0, START);
         let two = take(&mut queue, 1, START);
-        queue.done(one);
+        queue.done(one, 0);
         assert_eq!(queue.percent(0), 33);
         assert_eq!(queue.percent(50), 50);
         let three = take(&mut queue, 0, START);
         assert_eq!(queue.next(1, START), Next::WaitForOthers);
-        queue.done(two);
-        queue.done(three);
+        queue.done(two, 1);
+        queue.done(three, 0);
         assert_eq!(queue.next(0, START), Next::Finished);
         assert_eq!(queue.next(1, START), Next::Finished);
         assert_eq!(queue.percent(0), 100);
@@ -153,7 +167,8 @@ mod tests {
         assert_eq!(queue.failed(taken, 0, START), Failed::Again(BACK_OFF));
         assert_eq!(queue.next(0, START), Next::WaitForOthers);
         let taken = take(&mut queue, 1, START);
-        let Failed::Again(wait) = queue.failed(taken, 1, START) else { panic!() };
+        assert_eq!(queue.failed(taken, 1, START), Failed::Again(BACK_OFF));
+        let wait = back_off(2);
         assert_eq!(queue.next(0, START), Next::WaitUntil(wait), "both have failed: wait");
         let taken = take(&mut queue, 0, wait);
         assert_eq!(queue.failed(taken, 0, wait), Failed::GiveUp);
@@ -181,13 +196,42 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_source_does_not_make_many_files_wait_for_each_other() {
+        let mut queue = queue(500, 1);
+        let mut now = START;
+        loop {
+            let taken = take(&mut queue, 0, now);
+            match queue.failed(taken, 0, now) {
+                Failed::Again(rest) => now += rest,
+                Failed::GiveUp => break,
+            }
+        }
+        assert!(now >= Duration::from_secs(20) && now <= Duration::from_mins(1), "{now:?}");
+    }
+
+    #[test]
+    fn a_dead_source_beside_a_good_one_ends_nothing() {
+        let mut queue = queue(100, 2);
+        for _ in 0..50 {
+            let bad = take(&mut queue, 0, START);
+            assert!(matches!(queue.failed(bad, 0, START), Failed::Again(_)));
+            let good = take(&mut queue, 1, START);
+            queue.done(good, 1);
+        }
+        while let Next::Copy(taken) = queue.next(1, START) {
+            queue.done(taken, 1);
+        }
+        assert_eq!(queue.next(0, START), Next::Finished);
+    }
+
+    #[test]
     fn files_without_weight_do_not_divide_by_zero() {
         let name = FileName::parse("a.meta").unwrap();
         let file = File { from: name.clone(), to: name, weight_bytes: 0 };
         let mut queue = Queue::new(vec![file], 1);
         assert_eq!(queue.percent(0), 0);
         let taken = take(&mut queue, 0, START);
-        queue.done(taken);
+        queue.done(taken, 0);
         assert_eq!(queue.next(0, START), Next::Finished);
     }
 }
