@@ -2,7 +2,7 @@
 //! changes the volume on request: snapshots, size, replicas, frontend.
 //!
 //! Owns: every call to a replica's control server, the order of changes, what callers are told.
-//! Never: reads or writes of the volume's data, which [`data`](crate::data) carries. Start reading
+//! Never: reads or writes of the volume's data, which [`volume`](crate::volume) carries. Start reading
 //! at [`run`], then [`Engine`]; each operation is the file of its name.
 
 mod each;

@@ -14,7 +14,7 @@ use futures::future::LocalBoxFuture;
 use tokio::sync::Mutex;
 
 use crate::NbdOptions;
-use crate::data::hub::Hub;
+use crate::volume::hub::Hub;
 
 mod conn;
 mod frames;

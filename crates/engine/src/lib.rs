@@ -2,14 +2,14 @@
 //! frontends over it, its control server, and the commands of the engine's dialect.
 //!
 //! Start reading at [`core`]: the whole data path as a pure state machine, driven here by sockets
-//! ([`data`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds;
+//! ([`volume`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds;
 //! [`frontend`] is how bytes come in; [`cli`] is the command line.
 
 pub mod cli;
 pub mod control;
 pub mod core;
-pub mod data;
 pub mod frontend;
 mod options;
+pub mod volume;
 
 pub use options::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};

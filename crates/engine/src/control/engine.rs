@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use crate::ControllerOptions;
 use crate::core::{Hold, Member, Mode, ReplicaId, Settings};
-use crate::data::{HoldGuard, Volume};
 use crate::frontend::FrontendState;
+use crate::volume::{HoldGuard, Volume};
 
 use super::link::Link;
 use super::mend::Mending;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::core::{Hold, Mode};
-use crate::frontend::FrontendError;
 
 use super::each::each;
 use super::engine::{Engine, Replica};
@@ -27,9 +26,6 @@ pub(super) enum ExpandError {
     Unaligned(i64),
     #[error("controller cannot be expanded: the volume is not started")]
     NotStarted,
-    /// Found out before any replica has grown.
-    #[error(transparent)]
-    Frontend(FrontendError),
 }
 
 /// What there is to do for a wanted size.

@@ -13,7 +13,7 @@ use rpc::upkeep::upkeep_client::UpkeepClient;
 use rpc::{Address, AddressError, Deadline, Identity, Peer, ptypes};
 use tonic::{Code, Response, Status};
 
-use crate::data::DataTarget;
+use crate::volume::DataTarget;
 use crate::{Backend, DataProtocol};
 
 use super::paths;

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::guests::Guests;
 use crate::core::{Command, Done, Fault};
-use crate::data::hub::Hub;
-use crate::data::intake::Intake;
-use crate::data::outlet::{Outlet, Piece};
-use crate::data::pending::{Asked, Client, Verb};
+use crate::volume::hub::Hub;
+use crate::volume::intake::Intake;
+use crate::volume::outlet::{Outlet, Piece};
+use crate::volume::pending::{Asked, Client, Verb};
 
 /// Requests one client may have under way.
 const MOST_REQUESTS: usize = 1024;

@@ -11,8 +11,8 @@ use wire::frame::{
 
 use super::conn::{Conn, Protocol};
 use crate::core::{Command, Done, Fault};
-use crate::data::outlet::Piece;
-use crate::data::pending::Asked;
+use crate::volume::outlet::Piece;
+use crate::volume::pending::Asked;
 
 pub(crate) struct Frames;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::data::hub::Hub;
+use crate::volume::hub::Hub;
 
 /// Connections at a time. Each may stand for some megabytes of requests.
 const MOST: usize = 64;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::FrontendError;
-use crate::data::tune::{keep_alive, widen};
+use crate::volume::tune::{keep_alive, widen};
 
 /// Pause after a failed accept: usually this process has no descriptors left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);

@@ -22,8 +22,8 @@ use super::conn::converse;
 use super::guests::Guests;
 use super::listen::{SocketFile, accept_all, bind_unix};
 use super::{Frontend, FrontendError, Site};
-use crate::data::hub::Hub;
-use crate::data::intake::Intake;
+use crate::volume::hub::Hub;
+use crate::volume::intake::Intake;
 
 mod session;
 mod tls;

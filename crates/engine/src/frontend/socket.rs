@@ -7,7 +7,7 @@ use super::frames::Frames;
 use super::guests::Guests;
 use super::listen::{SocketFile, accept_all, bind_unix};
 use super::{Frontend, FrontendError, Site};
-use crate::data::intake::Intake;
+use crate::volume::intake::Intake;
 
 pub(crate) struct Socket {
     guests: Guests,

@@ -14,9 +14,9 @@ use wire::nbd::{
 };
 
 use crate::core::{Command, Done, Fault};
-use crate::data::outlet::Piece;
-use crate::data::pending::{Asked, Verb};
 use crate::frontend::conn::{Conn, Protocol};
+use crate::volume::outlet::Piece;
+use crate::volume::pending::{Asked, Verb};
 
 /// Zeros sent at a time where they must take up space.
 const ZEROS: u32 = 1 << 20;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::core::{Command, Done, Fault, Hold, Member, Mode, ReplicaId, Settings};
-use engine::data::{Traffic, Volume};
+use engine::volume::{Traffic, Volume};
 use rpc::Features;
 use wire::frame::Request;
 
@@ -124,7 +124,7 @@ async fn nobody_at_the_address_is_an_error_and_no_member() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
-    let target = engine::data::DataTarget::Tcp(rpc::Address::new("127.0.0.1", port));
+    let target = engine::volume::DataTarget::Tcp(rpc::Address::new("127.0.0.1", port));
     assert!(volume.attach(&target, all_features(), Mode::Rw).await.is_err());
     assert!(volume.members().borrow().is_empty());
 }

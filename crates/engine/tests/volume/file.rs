@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use engine::core::{Command, Done, Mode};
-use engine::data::{DataTarget, Volume};
+use engine::volume::{DataTarget, Volume};
 use rpc::Features;
 use wire::frame::Run;
 

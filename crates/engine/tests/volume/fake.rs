@@ -11,7 +11,7 @@ use wire::frame::{
     Answer, Limits, Outcome, Reply, Request, Run, decode_request, encode_reply, encode_runs,
 };
 
-use engine::data::DataTarget;
+use engine::volume::DataTarget;
 
 /// What a replica does to the next reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

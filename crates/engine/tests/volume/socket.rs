@@ -6,8 +6,8 @@ use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use engine::core::Mode;
-use engine::data::Volume;
 use engine::frontend::{FrontendError, FrontendState};
+use engine::volume::Volume;
 use wire::frame::{
     self, Answer, Limits, Outcome, Reply, Request, Run, decode_reply, decode_runs, encode_request,
 };

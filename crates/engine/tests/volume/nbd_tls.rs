@@ -186,7 +186,7 @@ async fn files_that_are_no_certificates_are_refused_by_name() {
     let papers = Papers::make();
     let folder = tempfile::tempdir().unwrap();
     let volume =
-        engine::data::Volume::start_on("vol", crate::settings(), crate::host(folder.path()))
+        engine::volume::Volume::start_on("vol", crate::settings(), crate::host(folder.path()))
             .unwrap();
     let mut nbd = papers.server(false);
     nbd.tls.as_mut().unwrap().certificate = papers.path("server.key");

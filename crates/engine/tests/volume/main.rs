@@ -9,23 +9,14 @@
     reason = "tests"
 )]
 
-#[path = "data/fake.rs"]
 mod fake;
-#[path = "data/file.rs"]
 mod file;
-#[path = "data/nbd.rs"]
 mod nbd;
-#[path = "data/nbd_tls.rs"]
 mod nbd_tls;
-#[path = "data/nbd_tools.rs"]
 mod nbd_tools;
-#[path = "data/replicas.rs"]
 mod replicas;
-#[path = "data/rest.rs"]
 mod rest;
-#[path = "data/socket.rs"]
 mod socket;
-#[path = "data/tgt.rs"]
 mod tgt;
 
 use std::path::Path;
@@ -34,8 +25,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use engine::NbdOptions;
 use engine::core::{Command, Done, Fault, Settings};
-use engine::data::Volume;
 use engine::frontend::{FrontendOptions, Host};
+use engine::volume::Volume;
 
 const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use bytes::{Bytes, BytesMut};
 use engine::core::Mode;
-use engine::data::Volume;
+use engine::volume::Volume;
 use wire::nbd::client::{Agreed, Dial, Dialing, Reply, decode_reply};
 use wire::nbd::{
     Chunk, Command, CommandFlags, Errno, Extent, ExtentFlags, MAX_PAYLOAD, Request,

@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use engine::core::{Command, Mode};
-use engine::data::Volume;
 use engine::frontend::{FrontendOptions, FrontendState};
+use engine::volume::Volume;
 use wire::frame::Request;
 
 use crate::fake::{Fake, all_features};
