@@ -30,7 +30,7 @@ fn every_command_is_reached_by_its_name_and_aliases() {
                 match (parse(words(&text)).unwrap(), command.verb) {
                     (Asked::Run(line), Some(verb)) => assert_eq!(line.verb, verb, "{text}"),
                     (Asked::Help(path), None) => {
-                        assert_eq!(path.last().unwrap().name, command.name)
+                        assert_eq!(path.last().unwrap().name, command.name);
                     }
                     other => panic!("{text}: {other:?}"),
                 }
