@@ -12,6 +12,7 @@ mod resize;
 mod snapshots;
 mod socket;
 mod tls;
+mod verbs;
 
 use bytes::Bytes;
 use e2e::engine::{Nbd, SECTOR};
