@@ -215,8 +215,12 @@ async fn listen_for_data(
     control: &Address,
     listeners: &mpsc::Sender<Listener>,
 ) -> Result<Features, ServerError> {
-    let mut features =
-        Features::FLUSH | Features::ZERO | Features::STATUS | Features::ORDERED | Features::UPKEEP;
+    let mut features = Features::FLUSH
+        | Features::ZERO
+        | Features::STATUS
+        | Features::ORDERED
+        | Features::UPKEEP
+        | Features::DISCARD;
     let mut found = Vec::new();
     if options.data_unix {
         let control_path = std::env::var(CONTROL_PATH_VARIABLE).ok();

@@ -24,6 +24,9 @@ impl Features {
     /// Also listens for data on the abstract unix socket [`local_data_socket`].
     pub const LOCAL: Self = Self(1 << 5);
 
+    /// Discard frames: unmaps whose answers tell replicas apart that may disagree about them.
+    pub const DISCARD: Self = Self(1 << 6);
+
     /// Whether every feature of `wanted` is here.
     pub fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0

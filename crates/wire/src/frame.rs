@@ -36,6 +36,7 @@ const TYPE_NO_SPACE: u32 = 8;
 const TYPE_FLUSH: u32 = 0x4846_0001;
 const TYPE_ZERO: u32 = 0x4846_0002;
 const TYPE_STATUS: u32 = 0x4846_0003;
+const TYPE_DISCARD: u32 = 0x4846_0004;
 
 /// The text of an [`Outcome::NoSpace`], and what callers search for in other error texts.
 pub const NO_SPACE_TEXT: &str = "no space left on device";
@@ -86,6 +87,13 @@ pub enum Request {
     },
     /// The range reads as zeros afterwards, and takes no more space than it must.
     Zero {
+        sequence: u32,
+        offset: i64,
+        size: u32,
+    },
+    /// As unmap; the answer's offset is a number for the layers that decided what the range reads
+    /// now. Replicas that give different numbers may hold different bytes there.
+    Discard {
         sequence: u32,
         offset: i64,
         size: u32,
@@ -205,7 +213,8 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
     };
     let Header { sequence, kind, offset, size, len } = header;
     match kind {
-        TYPE_READ | TYPE_UNMAP | TYPE_PING | TYPE_CLOSE | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS => {
+        TYPE_READ | TYPE_UNMAP | TYPE_PING | TYPE_CLOSE | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS
+        | TYPE_DISCARD => {
             header.expect_payload(0)?;
         }
         // The reply counts bytes by `size`; were the two allowed to differ, so would the answers.
@@ -226,6 +235,7 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
         TYPE_FLUSH => Request::Flush { sequence },
         TYPE_ZERO => Request::Zero { sequence, offset, size },
         TYPE_STATUS => Request::Status { sequence, offset, size },
+        TYPE_DISCARD => Request::Discard { sequence, offset, size },
         _ => Request::Close,
     }))
 }
@@ -250,7 +260,8 @@ pub fn decode_reply(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reply>,
             header.expect_payload(0)?;
             0
         }
-        TYPE_READ | TYPE_WRITE | TYPE_PING | TYPE_UNMAP | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS => {
+        TYPE_READ | TYPE_WRITE | TYPE_PING | TYPE_UNMAP | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS
+        | TYPE_DISCARD => {
             return Err(FrameError::Type(kind));
         }
         unknown => return Err(FrameError::Type(unknown)),
@@ -289,6 +300,9 @@ pub fn encode_request(request: &Request, limits: Limits) -> Result<Frame, FrameE
         }
         Request::Status { sequence, offset, size } => {
             head(*sequence, TYPE_STATUS, *offset, *size).alone()
+        }
+        Request::Discard { sequence, offset, size } => {
+            head(*sequence, TYPE_DISCARD, *offset, *size).alone()
         }
         Request::Close => head(0, TYPE_CLOSE, 0, 0).alone(),
         Request::Write { sequence, offset, data } => {

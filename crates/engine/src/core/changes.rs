@@ -175,7 +175,8 @@ impl Core {
         }
         match next {
             Next::Conclude => {
-                let count = if op.kind == Kind::Unmap { op.count } else { op.len };
+                let is_unmap = op.kind == Kind::Unmap || op.differs;
+                let count = if is_unmap { op.count } else { op.len };
                 self.conclude(now, slot, Ok(Done::Count(count)), out);
             }
             Next::Fetch { start, end } => self.fetch(now, slot, (start, end), out),
@@ -231,7 +232,9 @@ impl Core {
             Bytes::new()
         };
         let frame = |sequence, features: Features| {
-            if kind == Kind::Unmap {
+            if kind == Kind::Unmap && features.has(Features::DISCARD) {
+                Request::Discard { sequence, offset, size }
+            } else if kind == Kind::Unmap {
                 Request::Unmap { sequence, offset, size }
             } else if kind == Kind::Zero && features.has(Features::ZERO) {
                 Request::Zero { sequence, offset, size }
@@ -249,6 +252,11 @@ impl Core {
         let outcome = weigh(op.done, op.full, rw);
         op.targets = op.done;
         op.cursor = op.piece_end;
+        if op.kind == Kind::Unmap && op.differs {
+            // What the range reads now is one replica's word; the others take it from there.
+            op.kind = Kind::Mend;
+            op.cursor = op.offset;
+        }
         let fail = match outcome {
             Outcome::Done { fail } | Outcome::NoSpace { fail } => fail,
             Outcome::Nobody => 0,

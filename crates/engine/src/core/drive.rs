@@ -94,6 +94,8 @@ impl Core {
         };
         op.awaiting &= !bit(place);
         let (step, is_mark) = (op.step, op.kind == Kind::Mark);
+        // Only the answer to a discard says something by it.
+        let layout = answer.offset;
         let verdict = answer::judge(op, answer.outcome);
         if op.kind == Kind::Ping {
             self.members.ponged(place);
@@ -107,9 +109,10 @@ impl Core {
             Verdict::Data(data) => return self.end_other(slot, Ok(Done::Data(data)), out),
             Verdict::Runs(runs) => return self.end_other(slot, Ok(Done::Runs(runs)), out),
             Verdict::Done(count) => {
+                let tells = self.members.with_discard() & bit(place) != 0;
                 if let Some(op) = self.ops.get_mut(slot) {
                     op.done |= bit(place);
-                    op.count = op.count.max(count);
+                    op.unmapped(count, tells.then_some(layout));
                 }
             }
             Verdict::Full => {

@@ -25,6 +25,7 @@ pub(super) struct Members {
     flush: Mask,
     zero: Mask,
     status: Mask,
+    discard: Mask,
     reader: Option<ReplicaId>,
     /// Who is read from next.
     turn: usize,
@@ -95,6 +96,7 @@ impl Members {
 
     fn classify(&mut self) {
         (self.rw, self.wo, self.flush, self.zero, self.status) = (0, 0, 0, 0, 0);
+        self.discard = 0;
         for (place, replica) in self.places.iter().enumerate() {
             let Some(replica) = replica else { continue };
             let (bit, features) = (bit(place), replica.member.features);
@@ -107,6 +109,7 @@ impl Members {
             self.flush |= with(Features::FLUSH);
             self.zero |= with(Features::ZERO);
             self.status |= with(Features::STATUS);
+            self.discard |= with(Features::DISCARD);
         }
     }
 
@@ -128,6 +131,10 @@ impl Members {
 
     pub(super) fn with_zero(&self) -> Mask {
         self.zero
+    }
+
+    pub(super) fn with_discard(&self) -> Mask {
+        self.discard
     }
 
     pub(super) fn with_status(&self) -> Mask {

@@ -81,6 +81,9 @@ pub(super) struct Op {
     pub(super) done: Mask,
     pub(super) full: Mask,
     pub(super) count: u32,
+    /// Of an unmap: what the replicas said of their layers, and whether they disagreed.
+    pub(super) layout: Option<i64>,
+    pub(super) differs: bool,
     pub(super) epoch: u64,
     /// Earlier changes of the same place, and later ones.
     pub(super) blockers: u32,
@@ -108,6 +111,8 @@ impl Op {
             done: 0,
             full: 0,
             count: 0,
+            layout: None,
+            differs: false,
             epoch: 0,
             blockers: 0,
             blocked: Vec::new(),
@@ -117,6 +122,20 @@ impl Op {
 
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
+    }
+
+    /// A replica did an unmap. Two that decided by different layers may read differently there, and
+    /// so may one that does not tell by which.
+    pub(super) fn unmapped(&mut self, count: u32, layout: Option<i64>) {
+        if self.kind != Kind::Unmap {
+            return;
+        }
+        let is_first = self.done.is_power_of_two();
+        self.differs |= !is_first && self.layout != layout;
+        if is_first {
+            self.layout = layout;
+        }
+        self.count = self.count.max(count);
     }
 
     /// The client was told that it failed; nothing more is begun for it.

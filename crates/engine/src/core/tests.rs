@@ -112,6 +112,9 @@ impl Rig {
                     format!("{number} write {offset} {}", data.len())
                 }
                 Request::Unmap { offset, size, .. } => format!("{number} unmap {offset} {size}"),
+                Request::Discard { offset, size, .. } => {
+                    format!("{number} discard {offset} {size}")
+                }
                 Request::Ping { .. } => format!("{number} ping"),
                 Request::Flush { .. } => format!("{number} flush"),
                 Request::Zero { offset, size, .. } => format!("{number} zero {offset} {size}"),
@@ -134,6 +137,16 @@ impl Rig {
 
     fn answer_to(&mut self, id: ReplicaId, request: &Request, outcome: Outcome) {
         let answer = Answer { sequence: sequence(request), offset: 0, outcome };
+        self.with(|core, now, out| core.reply(now, id, answer, out));
+    }
+
+    /// Answers a discard with a number for its layers.
+    fn discarded(&mut self, number: usize, count: u32, layout: i64) {
+        let id = self.ids[number];
+        let index = self.sent.iter().position(|(to, _)| *to == id).expect("owes nothing");
+        let (_, request) = self.sent.remove(index).unwrap();
+        let outcome = Outcome::Count(count);
+        let answer = Answer { sequence: sequence(&request), offset: layout, outcome };
         self.with(|core, now, out| core.reply(now, id, answer, out));
     }
 
@@ -194,6 +207,7 @@ fn sequence(request: &Request) -> u32 {
         Request::Read { sequence, .. }
         | Request::Write { sequence, .. }
         | Request::Unmap { sequence, .. }
+        | Request::Discard { sequence, .. }
         | Request::Ping { sequence }
         | Request::Flush { sequence }
         | Request::Zero { sequence, .. }
@@ -207,7 +221,9 @@ fn good(request: &Request) -> Outcome {
     match request {
         Request::Read { size, .. } => Outcome::Data(Bytes::from(vec![7; *size as usize])),
         Request::Write { data, .. } => Outcome::Count(u32::try_from(data.len()).unwrap()),
-        Request::Unmap { size, .. } | Request::Zero { size, .. } => Outcome::Count(*size),
+        Request::Unmap { size, .. }
+        | Request::Discard { size, .. }
+        | Request::Zero { size, .. } => Outcome::Count(*size),
         Request::Ping { .. } | Request::Flush { .. } | Request::Close => Outcome::Count(0),
         Request::Status { size, .. } => {
             Outcome::Data(frame::encode_runs(&[frame::Run { len: *size, hole: false }]))

@@ -68,7 +68,9 @@ fn judge(request: Request, size_bytes: u64) -> Judged {
         Request::Write { sequence, offset, data } => {
             (*sequence, *offset, "Write", u32::try_from(data.len()).unwrap_or(u32::MAX))
         }
-        Request::Unmap { sequence, offset, size } => (*sequence, *offset, "unmap", *size),
+        Request::Unmap { sequence, offset, size } | Request::Discard { sequence, offset, size } => {
+            (*sequence, *offset, "unmap", *size)
+        }
         Request::Zero { sequence, offset, size } => (*sequence, *offset, "Write", *size),
         Request::Status { sequence, offset, size } => (*sequence, *offset, "Read", *size),
         Request::Flush { sequence } => return Judged::Submit(*sequence, Command::Flush),
@@ -105,7 +107,7 @@ fn command(request: Request, offset: u64, len: u32) -> Command {
     match request {
         Request::Read { .. } => Command::Read { offset, len },
         Request::Write { data, .. } => Command::Write { offset, data, durable: false },
-        Request::Unmap { .. } => Command::Unmap { offset, len },
+        Request::Unmap { .. } | Request::Discard { .. } => Command::Unmap { offset, len },
         Request::Zero { .. } => Command::Zero { offset, len, durable: false },
         Request::Status { .. } => Command::Status { offset, len },
         Request::Flush { .. } | Request::Ping { .. } | Request::Close => Command::Flush,

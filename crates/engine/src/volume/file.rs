@@ -53,7 +53,8 @@ impl RawFile {
             Request::Write { sequence, offset, data } => {
                 (sequence, offset, self.write(offset, &data))
             }
-            Request::Unmap { sequence, offset, size } => {
+            Request::Unmap { sequence, offset, size }
+            | Request::Discard { sequence, offset, size } => {
                 (sequence, offset, self.unmap(offset, size))
             }
             Request::Zero { sequence, offset, size } => (sequence, offset, self.zero(offset, size)),

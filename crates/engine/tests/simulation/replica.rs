@@ -164,6 +164,7 @@ pub(crate) fn sequence(request: &Request) -> u32 {
         Request::Read { sequence, .. }
         | Request::Write { sequence, .. }
         | Request::Unmap { sequence, .. }
+        | Request::Discard { sequence, .. }
         | Request::Ping { sequence }
         | Request::Flush { sequence }
         | Request::Zero { sequence, .. }

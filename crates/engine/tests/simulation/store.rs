@@ -157,7 +157,7 @@ impl Store {
             Request::Zero { offset, size, .. } => {
                 self.change(at(offset), &vec![0; *size as usize], rng)
             }
-            Request::Unmap { offset, size, .. } => {
+            Request::Unmap { offset, size, .. } | Request::Discard { offset, size, .. } => {
                 let start = at(offset).next_multiple_of(SECTOR);
                 let end = (at(offset) + *size as usize) / SECTOR * SECTOR;
                 let inner = end.saturating_sub(start);

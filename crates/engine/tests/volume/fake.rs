@@ -152,7 +152,8 @@ impl Fake {
                 disk[start..start + size as usize].fill(0);
                 (sequence, offset, Outcome::Count(size))
             }
-            Request::Unmap { sequence, offset, size } => {
+            Request::Unmap { sequence, offset, size }
+            | Request::Discard { sequence, offset, size } => {
                 let end = (usize::try_from(offset).unwrap() + size as usize) / 4096 * 4096;
                 let start = usize::try_from(offset).unwrap().next_multiple_of(4096).min(end);
                 disk[start..end].fill(0);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::disk::crc64::Crc64;
 use crate::disk::error::Error;
 use crate::disk::meta::{DiskMeta, Labels};
 use crate::disk::names::DiskName;
@@ -131,6 +132,21 @@ impl Chain {
         let alone = |name: &&DiskName| removed(name) && self.children(name).len() == 1;
         let punchable = 1 + below.iter().take_while(alone).count();
         Reach { group, punchable }
+    }
+
+    /// A number for what [`Self::unmap_reach`] depends on: the removed disks below the head and the
+    /// first that is not. Copies of a volume with the same number unmap alike.
+    pub(crate) fn unmap_layout(&self) -> u64 {
+        let mut sum = Crc64::default();
+        for name in self.live.get(1..).unwrap_or_default() {
+            sum.update(name.as_str().as_bytes());
+            if !self.get(name).is_some_and(|disk| disk.removed) {
+                break;
+            }
+            // Whether it may be punched depends on its branches too.
+            sum.update(if self.children(name).len() == 1 { b"/alone/" } else { b"/shared/" });
+        }
+        sum.finish()
     }
 }
 

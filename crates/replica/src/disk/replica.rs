@@ -303,6 +303,14 @@ impl Replica {
         Ok(freed)
     }
 
+    /// As [`Self::unmap_at`], with a number for the layers that decided the result: copies that
+    /// give different numbers may read different bytes there.
+    pub fn discard_at(&mut self, offset: u64, len_bytes: u64) -> Result<(u64, u64), Error> {
+        let freed = self.unmap_at(offset, len_bytes)?;
+        let layout = self.chain().map_or(0, Chain::unmap_layout);
+        Ok((freed, layout))
+    }
+
     /// Data, metadata and the counter are on disk when this returns. After an error
     /// the replica refuses all I/O until it is reopened: what was lost cannot be known.
     pub fn flush(&mut self) -> Result<(), Error> {

@@ -53,6 +53,13 @@ pub(crate) fn execute(core: &mut Core, request: Request, out: &mut Outgoing, bat
                 result.as_ref().map_or(0, |freed| u32::try_from(*freed).unwrap_or(u32::MAX));
             acknowledge(Ack { sequence, offset, count }, result.map(drop), out, batch);
         }
+        Request::Discard { sequence, offset, size } => {
+            let result = place(offset).and_then(|at| replica.discard_at(at, u64::from(size)));
+            let (freed, layout) = *result.as_ref().unwrap_or(&(0, 0));
+            let count = u32::try_from(freed).unwrap_or(u32::MAX);
+            let ack = Ack { sequence, offset: layout.cast_signed(), count };
+            acknowledge(ack, result.map(drop), out, batch);
+        }
         Request::Status { sequence, offset, size } => {
             let runs = place(offset).and_then(|at| status(replica, at, u64::from(size)));
             match runs {

@@ -196,6 +196,11 @@ fn requests() -> impl Strategy<Value = Request> {
             offset,
             size
         }),
+        any::<(u32, i64, u32)>().prop_map(|(sequence, offset, size)| Request::Discard {
+            sequence,
+            offset,
+            size
+        }),
         Just(Request::Close),
     ]
 }

@@ -159,3 +159,33 @@ fn unmaps_are_refused_while_the_volume_grows() {
     rig.settle();
     rig.assert_count(token, 8192);
 }
+
+const TELLS: Features = Features(ALL.0 | Features::DISCARD.0);
+
+#[test]
+fn replicas_that_unmapped_by_the_same_layers_are_believed() {
+    let mut rig = Rig::new(&[(TELLS, Mode::Rw), (TELLS, Mode::Rw)]);
+    let token = rig.submit(Command::Unmap { offset: 4096, len: 8192 });
+    assert_eq!(rig.waiting(), ["0 discard 4096 8192", "1 discard 4096 8192"]);
+    rig.discarded(0, 8192, 5);
+    rig.discarded(1, 4096, 5);
+    rig.assert_count(token, 8192);
+    assert!(rig.waiting().is_empty());
+}
+
+#[test]
+fn replicas_that_unmapped_by_different_layers_are_made_equal_first() {
+    for kinds in [[TELLS, TELLS], [TELLS, ALL]] {
+        let mut rig = Rig::new(&kinds.map(|features| (features, Mode::Rw)));
+        let token = rig.submit(Command::Unmap { offset: 5000, len: 10_000 });
+        rig.discarded(1, 4096, 6);
+        rig.discarded(0, 8192, 5);
+        assert_eq!(rig.waiting(), ["0 read 4096 12288"]);
+        rig.ok(0);
+        assert_eq!(rig.waiting(), ["0 write 4096 12288", "1 write 4096 12288"]);
+        rig.assert_open(token);
+        rig.settle();
+        rig.assert_count(token, 8192);
+        assert_eq!(rig.modes(), [Mode::Rw, Mode::Rw]);
+    }
+}
