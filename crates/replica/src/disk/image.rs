@@ -146,8 +146,11 @@ impl Image {
     }
 
     /// Gives the space back: the range becomes a hole. `false` where the file system cannot.
+    ///
+    /// Not cut at the length the file had when it was opened: a coalesce beside us may have let it
+    /// grow since. A hole behind the end is none.
     pub(crate) fn punch(&self, range: Range<u64>) -> Result<bool, Error> {
-        let len = range.end.min(self.len_bytes).saturating_sub(range.start);
+        let len = range.end.saturating_sub(range.start);
         if len == 0 {
             return Ok(true);
         }

@@ -297,7 +297,8 @@ impl Live {
         }
         let owner = if is_hole { NOBODY } else { self.head_id() };
         let below = self.layers.images.len().saturating_sub(1);
-        for position in punchable..below {
+        // From the top down, which is what a coalesce of two of them relies on.
+        for position in (punchable..below).rev() {
             if let Some(image) = self.layers.images.get(position) {
                 image.punch(run.clone())?;
             }

@@ -102,23 +102,72 @@ impl Coalesce {
     pub fn step(&mut self, budget_bytes: u64) -> Result<Progress, Error> {
         let mut copied = 0;
         while copied < budget_bytes && !self.is_done {
-            let Some((piece, is_unwritten)) = self.walk.next(&self.child, COPY_BYTES)? else {
+            let Some(piece) = self.take()? else {
                 self.parent.sync()?;
                 self.is_done = true;
                 break;
             };
-            copied += piece.end - piece.start;
-            if is_unwritten {
-                self.parent.preallocate_zeros(piece)?;
-            } else {
-                let len = usize::try_from(piece.end - piece.start).unwrap_or(usize::MAX);
-                self.buffer.resize(len, 0);
-                self.child.read(&mut self.buffer, piece.start)?;
-                self.parent.write(&self.buffer, piece.start)?;
-            }
+            copied += piece.range.end - piece.range.start;
+            self.give(&piece)?;
+            self.follow_holes(piece.range)?;
         }
         Ok(if self.is_done { Progress::Done } else { Progress::Working(self.walk.percent()) })
     }
+
+    /// Reads the next piece of the child.
+    fn take(&mut self) -> Result<Option<Piece>, Error> {
+        let Some((range, is_unwritten)) = self.walk.next(&self.child, COPY_BYTES)? else {
+            return Ok(None);
+        };
+        if !is_unwritten {
+            let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            self.buffer.resize(len, 0);
+            self.child.read(&mut self.buffer, range.start)?;
+        }
+        Ok(Some(Piece { range, is_unwritten }))
+    }
+
+    fn give(&self, piece: &Piece) -> Result<(), Error> {
+        if piece.is_unwritten {
+            self.parent.preallocate_zeros(piece.range.clone())
+        } else {
+            self.parent.write(&self.buffer, piece.range.start)
+        }
+    }
+
+    /// Frees in the parent what the child gave up since it was read.
+    ///
+    /// A child that is itself removed, or was marked so meanwhile, is within the reach of an unmap.
+    /// That makes its holes from the head down, in the child before the parent. So where the child
+    /// has data now, a hole still to come is made in the parent after our write; where it has none,
+    /// ours is the later write and the discarded data must not come back by it. A kept child never
+    /// changes, and then there is nothing to free.
+    ///
+    /// No lock: the volume's own I/O never waits for a copy. What remains is a death between the
+    /// write of one piece and this; then discarded sectors of a removed snapshot may read as they
+    /// did before, which a discard allows.
+    fn follow_holes(&self, range: Range<u64>) -> Result<(), Error> {
+        let mut holes = Vec::new();
+        let mut at = range.start;
+        self.child.extents(range.clone(), true, |extent| {
+            if at < extent.start {
+                holes.push(at..extent.start);
+            }
+            at = at.max(extent.end);
+        })?;
+        if at < range.end {
+            holes.push(at..range.end);
+        }
+        // Where holes cannot be made, the child has got none either.
+        holes.into_iter().try_for_each(|hole| self.parent.punch(hole).map(drop))
+    }
+}
+
+/// A piece of a child that was read, into the buffer unless it is only preallocated.
+#[derive(Debug)]
+struct Piece {
+    range: Range<u64>,
+    is_unwritten: bool,
 }
 
 /// How far a [`Lift`] came.
@@ -220,5 +269,133 @@ impl Prune {
         }
         let percent = self.at.saturating_mul(99).checked_div(self.end).unwrap_or(99);
         Ok(Progress::Working(u8::try_from(percent).unwrap_or(99)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::disk::replica::{OpenRequest, Options, Replica};
+
+    const NOW: &str = "2026-11-15T06:25:24Z";
+    const SECTORS: u64 = 8;
+    const ONE: usize = 4096;
+
+    /// Every sector in the parent `p`, then in the child `c`; the head is empty. `p` is removed.
+    struct Case {
+        place: TempDir,
+        replica: Replica,
+    }
+
+    impl Case {
+        fn new(grown: bool) -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let mut replica = Replica::new(place.path().join("replica"), Options::default());
+            let size = i64::try_from(SECTORS * SECTOR_BYTES).unwrap();
+            replica.create(size, NOW).unwrap();
+            replica.open(&OpenRequest::default()).unwrap();
+            replica.write_at(&vec![1; ONE * 8], 0).unwrap();
+            replica.snapshot("p", true, NOW, None).unwrap();
+            if grown {
+                replica.expand(size * 2, NOW).unwrap();
+            }
+            let all = vec![2; usize::try_from(replica.size_bytes().unwrap()).unwrap()];
+            replica.write_at(&all, 0).unwrap();
+            replica.snapshot("c", true, NOW, None).unwrap();
+            replica.mark_removed("p").unwrap();
+            Self { place, replica }
+        }
+
+        fn dir(&self) -> PathBuf {
+            self.place.path().join("replica")
+        }
+
+        fn coalesce(&self, parent: &str) -> Coalesce {
+            let name = |name: &str| DiskName::of_either(name).unwrap();
+            Coalesce::new(&self.dir(), &name(parent), &name("c")).unwrap()
+        }
+
+        fn discard(&mut self, sector: u64) {
+            self.replica.unmap_at(sector * SECTOR_BYTES, SECTOR_BYTES).unwrap();
+        }
+
+        /// The byte of which the sector is full.
+        fn sector(&mut self, sector: u64) -> Option<u8> {
+            let mut found = [9; ONE];
+            self.replica.read_at(&mut found, sector * SECTOR_BYTES).unwrap();
+            found.first().copied().filter(|first| found.iter().all(|byte| byte == first))
+        }
+    }
+
+    /// The race itself, one turn each: discards before the child is read, between the reading and
+    /// the writing, and after the writing. The child is marked removed when the copy runs already.
+    #[test]
+    fn what_is_discarded_while_it_is_copied_stays_discarded() {
+        let mut case = Case::new(false);
+        let mut work = case.coalesce("p");
+        case.replica.mark_removed("c").unwrap();
+        // The extents of the child are known from here on, the data is not.
+        work.walk.at = work.walk.end;
+        work.walk.found.push_back((0..SECTORS * SECTOR_BYTES, false));
+        case.discard(1);
+        let piece = work.take().unwrap().unwrap();
+        assert_eq!(piece.range, 0..SECTORS * SECTOR_BYTES);
+        case.discard(2);
+        work.give(&piece).unwrap();
+        case.discard(3);
+        work.follow_holes(piece.range).unwrap();
+        case.discard(4);
+        while work.step(1 << 20).unwrap() != Progress::Done {}
+        let expected = [2, 0, 0, 0, 0, 2, 2, 2];
+        for round in ["copied", "reopened", "replaced"] {
+            match round {
+                "copied" => {}
+                "reopened" => case.replica.reload().unwrap(),
+                _ => case.replica.replace("c", "p").unwrap(),
+            }
+            for (sector, byte) in (0..SECTORS).zip(expected) {
+                assert_eq!(case.sector(sector), Some(byte), "sector {sector}, {round}");
+            }
+        }
+    }
+
+    /// The parent grew under the replica's open files, which must still reach all of it.
+    #[test]
+    fn a_discard_reaches_the_part_by_which_the_parent_grew() {
+        let mut case = Case::new(true);
+        let expansion = format!("expand-{}", SECTORS * 2 * SECTOR_BYTES);
+        for name in [expansion.as_str(), "c"] {
+            case.replica.mark_removed(name).unwrap();
+        }
+        let mut work = case.coalesce(&expansion);
+        while work.step(1 << 20).unwrap() != Progress::Done {}
+        case.discard(SECTORS + 1);
+        case.replica.replace("c", &expansion).unwrap();
+        case.replica.reload().unwrap();
+        assert_eq!(case.sector(SECTORS + 1), Some(0));
+        assert_eq!(case.sector(SECTORS + 2), Some(2));
+    }
+
+    /// A kept child is out of reach: it reads the same whatever is discarded while it is copied.
+    #[test]
+    fn a_kept_snapshot_does_not_change_while_it_is_copied() {
+        let mut case = Case::new(false);
+        let mut work = case.coalesce("p");
+        let piece = work.take().unwrap().unwrap();
+        case.discard(2);
+        work.give(&piece).unwrap();
+        case.discard(3);
+        work.follow_holes(piece.range).unwrap();
+        while work.step(1 << 20).unwrap() != Progress::Done {}
+        case.replica.replace("c", "p").unwrap();
+        let mut view = crate::disk::View::open(&case.dir(), "c", 1 << 20).unwrap();
+        let mut found = vec![9; ONE * 8];
+        view.read_at(&mut found, 0).unwrap();
+        assert!(found.iter().all(|byte| *byte == 2));
+        assert_eq!(case.sector(2), Some(2), "nor does the volume, which has it from there");
     }
 }
