@@ -10,9 +10,12 @@ use engine::control::{Engine, serve};
 use engine::core::{Command, Done, Mode};
 use engine::{Backend, ControllerOptions, DataProtocol, NbdOptions};
 use tasks::Tasks;
+use testkit::process::poll_until;
 use tokio::net::TcpListener;
 
 pub(crate) const VOLUME: &str = "vol-model";
+/// Far more than anything takes here.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 fn options(replicas: Vec<String>, size: u64, revision_counter: bool) -> ControllerOptions {
     let size_bytes = i64::try_from(size).unwrap();
@@ -99,7 +102,7 @@ impl Controller {
         let usable = members.wait_for(|members| {
             members.iter().filter(|member| member.mode == Mode::Rw).count() == count
         });
-        let waited = tokio::time::timeout(Duration::from_secs(60), usable).await;
+        let waited = tokio::time::timeout(PATIENCE, usable).await;
         waited.expect("waited in vain for a replica to fail").unwrap();
     }
 }
@@ -113,26 +116,25 @@ pub(crate) struct Cli {
 impl Cli {
     /// Runs a line that must succeed. Never within a runtime: it has its own.
     pub(crate) fn run(self, line: &str) -> String {
+        self.attempt(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    /// Runs a line that may fail: what it prints, or what it complains of.
+    pub(crate) fn attempt(self, line: &str) -> Result<String, String> {
         let url = format!("127.0.0.1:{}", self.port);
         let words = ["--url", &url, "--volume-name", VOLUME].into_iter().chain(line.split(' '));
         let words = words.map(OsString::from).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, shows_progress: false };
         let exit_code = engine::cli::run(words, Invocation::Longhorn, &mut console);
-        assert_eq!(exit_code, 0, "{line}: {}", String::from_utf8_lossy(&err));
-        String::from_utf8(out).unwrap()
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if exit_code == 0 { Ok(text(out)) } else { Err(text(err)) }
     }
 
     /// Polls `line` until `seen` of what it prints.
     pub(crate) fn until(self, line: &str, seen: impl Fn(&str) -> bool) -> String {
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        loop {
-            let out = self.run(line);
-            if seen(&out) {
-                return out;
-            }
-            assert!(std::time::Instant::now() < deadline, "{line} still says {out}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let look = || Some(self.run(line)).filter(|out| seen(out));
+        let found = poll_until(PATIENCE, look);
+        found.unwrap_or_else(|| panic!("waited in vain; {line} says {}", self.run(line)))
     }
 }

@@ -65,10 +65,20 @@ pub(crate) enum Step {
         directory: Directory,
         meanwhile: Vec<Write>,
     },
+    /// The same, but it dies after these were written, however far it is.
+    AddInVain {
+        copy: usize,
+        directory: Directory,
+        meanwhile: Vec<Write>,
+    },
     /// The engine ends and is started again. With `stale`, also with the replicas that had failed,
     /// as they are: they must be refused.
     Restart {
         stale: bool,
+    },
+    /// The engine and all replicas die, and come back; with `purging`, in the middle of a purge.
+    Blackout {
+        purging: bool,
     },
     /// The engine dies, and a write that nobody was told of has reached one replica.
     Crash {
@@ -122,6 +132,7 @@ impl Plan {
             | Step::Read(_)
             | Step::Snapshot
             | Step::Purge
+            | Step::Blackout { .. }
             | Step::Crash { torn: None } => true,
             Step::Revert(name) => known(name),
             Step::MarkRemoved(name) => known(name) && self.standing(Standing::Failed).is_empty(),
@@ -130,7 +141,9 @@ impl Plan {
                 self.copies[*copy] == Standing::In && self.standing(Standing::In).len() > 1
             }
             Step::Remove(copy) => self.copies[*copy] == Standing::Failed,
-            Step::Add { copy, .. } => self.copies[*copy] == Standing::Out,
+            Step::Add { copy, .. } | Step::AddInVain { copy, .. } => {
+                self.copies[*copy] == Standing::Out
+            }
             // Without counters, nothing tells a stale replica from a good one.
             Step::Restart { stale } => !stale || self.revision_counter,
             // With counters, the replica that has one change more is the only one left.
@@ -148,7 +161,8 @@ impl Plan {
             | Step::Flush
             | Step::Read(_)
             | Step::Revert(_)
-            | Step::Purge => {}
+            | Step::Purge
+            | Step::AddInVain { .. } => {}
             Step::Snapshot => {
                 self.made += 1;
                 self.snapshots.push(self.newest());
@@ -159,7 +173,7 @@ impl Plan {
             Step::Remove(copy) => self.copies[*copy] = Standing::Out,
             Step::Add { copy, .. } => self.copies[*copy] = Standing::In,
             Step::Restart { stale } => self.started(*stale),
-            Step::Crash { .. } => self.started(false),
+            Step::Blackout { .. } | Step::Crash { .. } => self.started(false),
         }
     }
 }
@@ -219,15 +233,22 @@ fn about_copies(plan: &Plan) -> Vec<Choice> {
         let directory = select(vec![Directory::Old, Directory::Fresh, Directory::FreshAndSmall]);
         let meanwhile = prop::collection::vec(writes(), 0..6);
         let add = (select(out), directory, meanwhile);
+        let in_vain = add.clone().prop_map(|(copy, directory, meanwhile)| Step::AddInVain {
+            copy,
+            directory,
+            meanwhile,
+        });
         let add =
             add.prop_map(|(copy, directory, meanwhile)| Step::Add { copy, directory, meanwhile });
         found.push((6, add.boxed()));
+        found.push((2, in_vain.boxed()));
     }
     found
 }
 
 fn about_engines(plan: &Plan) -> Vec<Choice> {
     let mut found = vec![(1, Just(Step::Crash { torn: None }).boxed())];
+    found.push((1, any::<bool>().prop_map(|purging| Step::Blackout { purging }).boxed()));
     if plan.revision_counter {
         found.push((2, any::<bool>().prop_map(|stale| Step::Restart { stale }).boxed()));
     } else {

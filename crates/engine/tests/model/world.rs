@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use engine::core::Command;
+use futures::future::join_all;
+use rpc::ptypes::DiskInfo;
 use tokio::runtime::Runtime;
 
-use crate::engines::{Cli, Controller};
+use crate::engines::{Cli, Controller, PATIENCE};
 use crate::node::Node;
 use crate::oracle::{Oracle, difference, pattern};
 use crate::plan::{COPIES, Directory, Plan, SIZE, Span, Standing, Step, Write};
@@ -54,12 +56,16 @@ impl World {
             Step::Snapshot => self.snapshot(plan.newest()),
             Step::Revert(name) => self.revert(&name),
             Step::MarkRemoved(name) => self.mark_removed(&name),
-            Step::Purge => self.purge(),
+            Step::Purge => self.purge(plan),
             Step::Expand => self.expand(plan.size),
             Step::Kill(copy) => self.kill(plan, copy),
             Step::Remove(copy) => self.remove(copy),
             Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, &meanwhile),
+            Step::AddInVain { copy, directory, meanwhile } => {
+                self.add_in_vain(plan, copy, directory, &meanwhile)
+            }
             Step::Restart { stale } => self.restart(plan, stale),
+            Step::Blackout { purging } => self.blackout(plan, purging),
             Step::Crash { torn } => self.crash(plan, torn),
         };
         self.check(plan, look);
@@ -144,13 +150,18 @@ impl World {
         Look::Quick
     }
 
-    fn purge(&self) -> Look {
+    fn purge(&self, plan: &Plan) -> Look {
         self.cli().run("snapshots purge");
         let ended = |out: &str| !out.contains("\"isPurging\": true");
         let status = self.cli().until("snapshots purge-status", ended);
-        let clean = status.lines().filter(|line| line.contains("\"error\""));
-        assert!(clean.clone().count() > 0, "{status}");
-        assert!(clean.clone().all(|line| line.contains("\"\"")), "{status}");
+        let mut errors = status.lines().filter(|line| line.contains("\"error\""));
+        assert!(errors.all(|line| line.contains("\"\"")), "{status}");
+        for copy in plan.standing(Standing::In) {
+            let seen = self.runtime.block_on(self.nodes[copy].get());
+            let is_left =
+                |(_, disk): &(&String, &DiskInfo)| disk.removed && disk.children.len() < 2;
+            assert_eq!(seen.disks.iter().find(is_left), None, "replica {copy}");
+        }
         Look::Deep
     }
 
@@ -177,6 +188,42 @@ impl World {
     }
 
     fn add(&mut self, plan: &Plan, copy: usize, directory: Directory, meanwhile: &[Write]) -> Look {
+        let line = self.newcomer(plan, copy, directory);
+        let cli = self.cli();
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(move || cli.run(&line));
+            for write in meanwhile {
+                self.write(write);
+            }
+            adding.join().unwrap();
+        });
+        Look::Deep
+    }
+
+    fn add_in_vain(
+        &mut self,
+        plan: &Plan,
+        copy: usize,
+        directory: Directory,
+        meanwhile: &[Write],
+    ) -> Look {
+        let line = self.newcomer(plan, copy, directory);
+        let cli = self.cli();
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(move || cli.attempt(&line));
+            for write in meanwhile {
+                self.write(write);
+            }
+            self.runtime.block_on(self.nodes[copy].kill());
+            // It may have been done by then.
+            let _ = adding.join().unwrap();
+        });
+        self.remove(copy);
+        Look::Deep
+    }
+
+    /// Starts a replica in such a directory; the line that adds it.
+    fn newcomer(&mut self, plan: &Plan, copy: usize, directory: Directory) -> String {
         let size = match directory {
             Directory::Old | Directory::FreshAndSmall => SIZE,
             Directory::Fresh => plan.size,
@@ -189,16 +236,8 @@ impl World {
             }
             node.start(size).await;
         });
-        let (size, address, cli) = (plan.size, node.address(), self.cli());
-        let line = format!("add-replica --size {size} --current-size {size} {address}");
-        std::thread::scope(|scope| {
-            let adding = scope.spawn(move || cli.run(&line));
-            for write in meanwhile {
-                self.write(write);
-            }
-            adding.join().unwrap();
-        });
-        Look::Deep
+        let (size, address) = (plan.size, node.address());
+        format!("add-replica --size {size} --current-size {size} {address}")
     }
 
     fn restart(&mut self, plan: &Plan, stale: bool) -> Look {
@@ -245,10 +284,26 @@ impl World {
             self.check_volume(COPIES);
             self.cli().run("snapshots create equal");
             self.cli().run("snapshots rm equal");
-            self.cli().run("snapshots purge");
-            let ended = |out: &str| !out.contains("\"isPurging\": true");
-            self.cli().until("snapshots purge-status", ended);
+            self.purge(plan);
         }
+        Look::Deep
+    }
+}
+
+impl World {
+    /// Everything dies at once and comes back.
+    fn blackout(&mut self, plan: &Plan, purging: bool) -> Look {
+        if purging {
+            self.cli().run("snapshots purge");
+        }
+        let with = plan.standing(Standing::In);
+        let controller = self.controller.take().unwrap();
+        self.runtime.block_on(controller.die());
+        self.runtime.block_on(join_all(self.nodes.iter_mut().map(Node::kill)));
+        for copy in &with {
+            self.runtime.block_on(self.nodes[*copy].start(SIZE));
+        }
+        self.launch(plan, &with);
         Look::Deep
     }
 }
@@ -265,7 +320,7 @@ async fn abandoned(node: &Node) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let gone = tokio::time::timeout(Duration::from_secs(60), gone).await;
+    let gone = tokio::time::timeout(PATIENCE, gone).await;
     gone.expect("waited in vain for the engine to be gone");
 }
 
