@@ -1,0 +1,83 @@
+//! What must be read: the volume and its snapshots as byte vectors. Where more than one answer is
+//! right (after an unmap, and after a write nobody was told of), it checks that the answer is one
+//! of them and holds the volume to it from then on.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::plan::{SECTOR, Write};
+
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    pub(crate) volume: Vec<u8>,
+    pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
+}
+
+/// Bytes that tell where they are from; never zero.
+pub(crate) fn pattern(range: &Range<usize>, seed: u8) -> Vec<u8> {
+    let byte = |at: usize| u8::try_from((at / 97 + usize::from(seed) * 7) % 255).unwrap() + 1;
+    range.clone().map(byte).collect()
+}
+
+/// Where two differ first, as `(sector, byte in it)`.
+pub(crate) fn difference(found: &[u8], wanted: &[u8]) -> Option<(usize, usize)> {
+    let sector = usize::try_from(SECTOR).unwrap();
+    let at = found.iter().zip(wanted).position(|(one, other)| one != other);
+    let at = at.or((found.len() != wanted.len()).then_some(found.len().min(wanted.len())));
+    at.map(|at| (at / sector, at % sector))
+}
+
+impl Oracle {
+    pub(crate) fn new(size: u64) -> Self {
+        Self { volume: vec![0; usize::try_from(size).unwrap()], snapshots: BTreeMap::new() }
+    }
+
+    pub(crate) fn span(&self, write: &Write) -> Range<usize> {
+        write.span.within(self.volume.len() as u64)
+    }
+
+    pub(crate) fn write(&mut self, write: &Write) {
+        let range = self.span(write);
+        let bytes = pattern(&range, write.seed);
+        self.volume[range].copy_from_slice(&bytes);
+    }
+
+    pub(crate) fn zero(&mut self, range: Range<usize>) {
+        self.volume[range].fill(0);
+    }
+
+    /// The range was unmapped and `found` is the volume now: whole sectors in it read as before
+    /// or as zeros.
+    pub(crate) fn unmapped(&mut self, range: &Range<usize>, found: &[u8]) {
+        let size = usize::try_from(SECTOR).unwrap();
+        for at in range.start.div_ceil(size)..range.end / size {
+            let sector = at * size..(at + 1) * size;
+            if found[sector.clone()].iter().all(|byte| *byte == 0) {
+                self.zero(sector);
+            }
+        }
+    }
+
+    /// The write reached some replicas, and `found` is the volume now: all of it or nothing is
+    /// there.
+    pub(crate) fn torn(&mut self, write: &Write, found: &[u8]) {
+        let range = self.span(write);
+        if found[range.clone()] == pattern(&range, write.seed) {
+            self.write(write);
+        }
+    }
+
+    pub(crate) fn snapshot(&mut self, name: String) {
+        self.snapshots.insert(name, self.volume.clone());
+    }
+
+    pub(crate) fn revert(&mut self, name: &str) {
+        let size = self.volume.len();
+        self.volume.clone_from(&self.snapshots[name]);
+        self.volume.resize(size, 0);
+    }
+
+    pub(crate) fn grow(&mut self, size: u64) {
+        self.volume.resize(usize::try_from(size).unwrap(), 0);
+    }
+}
