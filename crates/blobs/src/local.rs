@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
 
 /// Taken while a version is compared and swapped.
 const LOCK: &str = ".durable-lock";
@@ -32,6 +32,8 @@ const LOCK_LOOK_EVERY: Duration = Duration::from_millis(2);
 const READ_MAX_BYTES: u64 = 1 << 30;
 /// Reads of an object that is replaced while it is read.
 const READ_TRIES: usize = 16;
+/// Writes into a folder that is removed while it is written to.
+const FOLDER_TRIES: usize = 16;
 
 #[derive(Debug, Clone)]
 pub struct LocalStore {
@@ -86,6 +88,11 @@ impl Store for LocalStore {
         self.run(move |inner| inner.put_if_match(&key, &bytes, &version)).await
     }
 
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.put(&key, &bytes)).await
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         let key = key.clone();
         self.run(move |inner| inner.get_range(&key, &range)).await
@@ -101,6 +108,11 @@ impl Store for LocalStore {
         self.run(move |inner| inner.list(&prefix, after.as_ref())).await
     }
 
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let prefix = prefix.clone();
+        self.run(move |inner| inner.list_level(&prefix)).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), Error> {
         let key = key.clone();
         self.run(move |inner| inner.delete(&key)).await
@@ -114,12 +126,41 @@ impl Store for LocalStore {
 impl Inner {
     fn put_new(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
         let path = self.path(key)?;
-        self.make_folder(key, &path)?;
-        match on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE) {
-            Ok(made) => Ok(meta(key.clone(), &made)?.version),
-            Err(durable::Error::Exists { .. }) => Err(Error::Exists { key: key.clone() }),
-            Err(error) => Err(error.into()),
+        match self.in_folder(key, &path, || {
+            on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE)
+        }) {
+            Err(Error::Disk(durable::Error::Exists { .. })) => {
+                Err(Error::Exists { key: key.clone() })
+            }
+            Err(Error::Disk(error)) if has_no_links(&error) => {
+                Err(Error::Unsupported { what: "create a file only once", source: error.into() })
+            }
+            other => other,
         }
+    }
+
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
+        let path = self.path(key)?;
+        self.in_folder(key, &path, || on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE))
+    }
+
+    /// Writes in a folder, which is made where it is missing, and again where somebody removed it
+    /// because it was empty.
+    fn in_folder(
+        &self,
+        key: &Key,
+        path: &Path,
+        write: impl Fn() -> Result<Stat, durable::Error>,
+    ) -> Result<Version, Error> {
+        for _ in 0..FOLDER_TRIES {
+            match self.make_folder(key, path).and_then(|()| Ok(write()?)) {
+                Ok(made) => return Ok(meta(key.clone(), &made)?.version),
+                Err(Error::Disk(error)) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let source = "its folder was removed again and again while it was written".into();
+        Err(Error::Unavailable { what: key.to_string(), source })
     }
 
     fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
@@ -192,7 +233,38 @@ impl Inner {
             Err(Error::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
-        Ok(on::remove(self.disk.as_ref(), &path)?)
+        on::remove(self.disk.as_ref(), &path)?;
+        self.remove_empty_folders(&path);
+        Ok(())
+    }
+
+    /// A store has no empty folders, so that a walk over what was removed costs nothing. One that
+    /// is not empty, or cannot be removed, stays, and nothing is lost by it.
+    fn remove_empty_folders(&self, path: &Path) {
+        let above = path.ancestors().skip(1).take_while(|folder| *folder != self.root);
+        for folder in above {
+            if self.disk.remove_dir(folder).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let mut level = Level::default();
+        for found in self.below(prefix.folder(), None)? {
+            match found {
+                Found::Folder(key) => level.folders.push(key),
+                Found::Object(key) => match self.head(&key) {
+                    Ok(meta) => level.objects.push(meta),
+                    // Removed since the folder was read.
+                    Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        level.folders.sort_unstable();
+        level.objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Ok(level)
     }
 
     /// Walks the folders in the order of keys, and leaves out those that end before `after`.
@@ -290,6 +362,16 @@ impl Inner {
             }
             _ => durable::Error::Io { operation, path: path.to_owned(), source }.into(),
         }
+    }
+}
+
+/// Whether the file system has no second names for a file, as those of Windows shares.
+fn has_no_links(error: &durable::Error) -> bool {
+    match error {
+        durable::Error::Io { operation: Operation::Link, source, .. } => {
+            matches!(source.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+        }
+        _ => false,
     }
 }
 
