@@ -52,6 +52,11 @@ impl LocalStore {
         Self::open_on(Box::new(RealDisk), root)
     }
 
+    /// Leaves a directory that is missing to the first put; until then it is an empty store.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { inner: Arc::new(Inner { disk: Box::new(RealDisk), root: root.into() }) }
+    }
+
     pub fn open_on(disk: Box<dyn Disk>, root: impl Into<PathBuf>) -> Result<Self, Error> {
         let root = root.into();
         on::create_dir(disk.as_ref(), &root, Mode::PRIVATE_DIR)?;
@@ -166,6 +171,9 @@ impl Inner {
     fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
         let path = self.path(key)?;
         let changed = || Error::Changed { key: key.clone() };
+        if self.is_missing(key)? {
+            return Err(changed());
+        }
         let _lock = self.lock()?;
         match self.head(key) {
             Ok(meta) if meta.version == *version => {}
@@ -227,15 +235,25 @@ impl Inner {
 
     fn delete(&self, key: &Key) -> Result<(), Error> {
         let path = self.path(key)?;
+        // Without the lock first: what is not there is removed already, and neither may the lock be.
+        if self.is_missing(key)? {
+            return Ok(());
+        }
         let _lock = self.lock()?;
-        match self.head(key) {
-            Ok(_) => {}
-            Err(Error::NotFound { .. }) => return Ok(()),
-            Err(error) => return Err(error),
+        if self.is_missing(key)? {
+            return Ok(());
         }
         on::remove(self.disk.as_ref(), &path)?;
         self.remove_empty_folders(&path);
         Ok(())
+    }
+
+    fn is_missing(&self, key: &Key) -> Result<bool, Error> {
+        match self.head(key) {
+            Ok(_) => Ok(false),
+            Err(Error::NotFound { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// A store has no empty folders, so that a walk over what was removed costs nothing. One that
