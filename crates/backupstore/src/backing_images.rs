@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use futures::FutureExt;
 use serde::Serialize;
 
 use crate::control::Control;
-use crate::delete::{DeleteOptions, StoredBlock};
+use crate::delete::DeleteOptions;
 use crate::error::Error;
 use crate::format::layout::{self, BlockFolder};
 use crate::format::{BackingImageCfg, Compression, LockKind, Name};
@@ -66,18 +67,19 @@ impl BackupStore {
     ) -> Result<(), Error> {
         let volume = Name::parse(layout::BACKING_IMAGES_LOCK)?;
         let lease = self.lock(&volume, LockKind::Delete, options.patience, control).await?;
-        let work = async |control: Control| {
+        let below = control.below();
+        let work = async {
             self.store.delete(&layout::backing_image(image)?).await?;
             let Some(needed) = self.blocks_of_images(options).await? else { return Ok(()) };
             lease.confirm().await?;
-            let blocks = BlockFolder::of_backing_images();
-            self.each_block(&blocks, async |page: Vec<StoredBlock>| {
+            let mut pages = self.blocks_in(&BlockFolder::of_backing_images());
+            while let Some(page) = pages.next().await? {
                 let orphans = page.into_iter().filter(|block| !needed.contains(&block.checksum));
-                self.remove_keys(orphans.map(|block| block.key).collect(), &control).await
-            })
-            .await
+                self.remove_keys(orphans.map(|block| block.key).collect(), &below).await?;
+            }
+            Ok(())
         };
-        let done = lease.keep(control, work).await;
+        let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         done
     }

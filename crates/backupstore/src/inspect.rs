@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -103,7 +104,7 @@ impl BackupStore {
         // Two levels of digits, then the volumes.
         for _ in 0..3 {
             let levels = stream::iter(folders)
-                .map(|folder| async move { self.store.list_level(&folder).await })
+                .map(|folder| async move { self.store.list_level(&folder).await }.boxed())
                 .buffer_unordered(LISTS_AT_ONCE)
                 .map_ok(|level| level.folders);
             let below: Vec<_> = levels.try_concat().await?;
@@ -121,9 +122,12 @@ impl BackupStore {
         });
         let volumes: Vec<Name> = volumes.collect();
         stream::iter(volumes)
-            .map(|volume| async move {
-                let listed = self.list_volume(&volume, shown).await?;
-                Ok((volume.to_string(), listed))
+            .map(|volume| {
+                async move {
+                    let listed = self.list_volume(&volume, shown).await?;
+                    Ok((volume.to_string(), listed))
+                }
+                .boxed()
             })
             .buffer_unordered(LISTS_AT_ONCE)
             .try_collect()

@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use blobs::{Key, Version, get_limited};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
@@ -102,14 +104,17 @@ impl BackupStore {
         let locks: Vec<Key> =
             locks.filter(|key| layout::lock_of(key).is_some()).take(LOCKS_MAX).collect();
         stream::iter(locks)
-            .map(|key| async move {
-                match get_limited(self.store.as_ref(), &key, LOCK_MAX_BYTES).await {
-                    Ok(blob) => Ok(LockRecord::parse(&blob.bytes)
-                        .map(|record| SeenLock { record, written: blob.meta.modified })),
-                    Err(error) if error.is_not_found() => Ok(None),
-                    Err(blobs::Error::TooLong { .. }) => Ok(None),
-                    Err(error) => Err(Error::Store(error)),
+            .map(|key| {
+                async move {
+                    match get_limited(self.store.as_ref(), &key, LOCK_MAX_BYTES).await {
+                        Ok(blob) => Ok(LockRecord::parse(&blob.bytes)
+                            .map(|record| SeenLock { record, written: blob.meta.modified })),
+                        Err(error) if error.is_not_found() => Ok(None),
+                        Err(blobs::Error::TooLong { .. }) => Ok(None),
+                        Err(error) => Err(Error::Store(error)),
+                    }
                 }
+                .boxed()
             })
             .buffer_unordered(LOOKS_AT_ONCE)
             .try_filter_map(|seen| async move { Ok(seen) })
@@ -226,20 +231,20 @@ fn first_in_the_way(seen: &[SeenLock], ours: &SeenLock, now: Timestamp) -> Optio
 impl Lease {
     /// Runs work and renews the lock meanwhile. Where it is lost the work is told to stop, and
     /// waited for, so that nothing goes on without a lock.
+    ///
+    /// `control` is that of the work itself, and of nothing else.
     pub(crate) async fn keep<T>(
         &self,
         control: &Control,
-        work: impl AsyncFnOnce(Control) -> Result<T, Error>,
+        mut work: BoxFuture<'_, Result<T, Error>>,
     ) -> Result<T, Error> {
-        let below = control.below();
-        let mut running = Box::pin(work(below.clone()));
         tokio::select! {
             biased;
-            done = &mut running => done,
+            done = &mut work => done,
             lost = self.renew_until_lost() => {
-                below.cancel();
+                control.cancel();
                 // Whatever it says: without the lock it does not count.
-                let _ = running.await;
+                let _ = work.await;
                 Err(lost)
             }
         }

@@ -8,7 +8,7 @@ use futures::stream::{self, StreamExt};
 use serde::Serialize;
 
 use crate::control::{Control, window};
-use crate::delete::{StoredBlock, Unreadable};
+use crate::delete::Unreadable;
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockSize, Checksum, Compression, Name};
@@ -125,7 +125,8 @@ impl BackupStore {
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
         let mut present = HashSet::new();
         let mut damaged = HashMap::new();
-        self.each_block(&VolumeFolder::of(volume).blocks(), async |page: Vec<StoredBlock>| {
+        let mut pages = self.blocks_in(&VolumeFolder::of(volume).blocks());
+        while let Some(page) = pages.next().await? {
             control.check()?;
             for block in page {
                 let Some((size, compression)) = wanted.get(&block.checksum) else {
@@ -139,9 +140,7 @@ impl BackupStore {
                     damaged.insert(block.checksum, BlockDamage::Length { len_bytes });
                 }
             }
-            Ok(())
-        })
-        .await?;
+        }
         report.blocks = u64::try_from(present.len()).unwrap_or(u64::MAX);
         let missing = wanted.keys().filter(|sum| !present.contains(*sum));
         damaged.extend(missing.map(|sum| (*sum, BlockDamage::Missing)));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use blobs::Version;
+use futures::FutureExt;
 use jiff::Timestamp;
 
 use self::decide::Base;
@@ -235,8 +236,8 @@ impl Begun {
 
     /// Uploads, and makes the backup known. On an error, what was uploaded stays for the next try.
     pub async fn run(self, source: Arc<dyn Source>, control: &Control) -> Result<Created, Error> {
-        let done =
-            self.lease.keep(control, async |control| self.work(source, &control).await).await;
+        let below = control.below();
+        let done = self.lease.keep(&below, self.work(source, &below).boxed()).await;
         self.lease.release().await;
         if done.is_ok() {
             control.finished();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
@@ -105,13 +106,11 @@ impl Upload<'_> {
             searched_to: AtomicU64::new(0),
             stop: control.below(),
         });
-        let (tell, found) = mpsc::channel(FOUND_AHEAD);
+        let (tell, mut found) = mpsc::channel(FOUND_AHEAD);
         let search = search(&source, base, self.block_size, &shared, tell);
-        let found = stream::unfold(found, async |mut found| {
-            found.recv().await.map(|offset| (offset, found))
-        });
+        let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
-            .map(|offset| self.one(offset, Arc::clone(&source), &shared))
+            .map(|offset| self.one_or_stop(offset, Arc::clone(&source), &shared).boxed())
             .buffer_unordered(width);
         let (searched, uploaded) =
             futures::join!(search, gather(blocks, &shared, source.size_bytes()));
@@ -143,13 +142,27 @@ impl Upload<'_> {
         }
     }
 
-    async fn one(
+    /// A call that hangs must not keep a cancelled operation alive; one that ends later leaves a
+    /// block that nobody names, and no more.
+    async fn one_or_stop(
         &self,
         offset: Result<u64, Error>,
         source: Arc<dyn Source>,
         shared: &Shared,
     ) -> Result<(u64, Outcome), Error> {
         let offset = offset?;
+        tokio::select! {
+            done = self.one(offset, source, shared) => done,
+            () = shared.stop.cancelled() => Err(Error::Cancelled),
+        }
+    }
+
+    async fn one(
+        &self,
+        offset: u64,
+        source: Arc<dyn Source>,
+        shared: &Shared,
+    ) -> Result<(u64, Outcome), Error> {
         shared.stop.check()?;
         let len = self.block_size.len();
         let read = shared.workers.run(move || read(source.as_ref(), offset, len)).await?;
@@ -297,6 +310,7 @@ async fn gather(
             }
         }
     }
+    // The first error came before what it cancelled.
     failed.map_or_else(|| shared.stop.check().map(|()| uploaded), Err)
 }
 

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use blobs::{Key, Prefix, get_limited};
 use bytes::{BufMut, BytesMut};
+use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
 
 pub use self::references::Unreadable;
-pub(crate) use self::references::{References, StoredBlock, missing};
+pub(crate) use self::references::{References, missing};
 use crate::control::Control;
 use crate::error::Error;
 use crate::format::layout::{BlockFolder, VolumeFolder};
@@ -93,13 +94,14 @@ impl BackupStore {
     ) -> Result<Deleted, Error> {
         self.require_volume_folder(volume).await?;
         let lease = self.lock(volume, LockKind::Delete, options.patience, control).await?;
-        let work = async |control: Control| {
+        let below = control.below();
+        let work = async {
             let existed = self.remove_record(volume, backup).await?;
             let blocks =
-                self.collect(volume, options, Extent::Remove, Some(&lease), &control).await?;
+                self.collect(volume, options, Extent::Remove, Some(&lease), &below).await?;
             Ok(Deleted { existed, blocks })
         };
-        let done = lease.keep(control, work).await;
+        let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         if done.is_ok() {
             control.finished();
@@ -116,10 +118,9 @@ impl BackupStore {
     ) -> Result<Collected, Error> {
         self.require_volume_folder(volume).await?;
         let lease = self.lock(volume, LockKind::Delete, options.patience, control).await?;
-        let work = async |control: Control| {
-            self.collect(volume, options, Extent::Remove, Some(&lease), &control).await
-        };
-        let done = lease.keep(control, work).await;
+        let below = control.below();
+        let work = self.collect(volume, options, Extent::Remove, Some(&lease), &below);
+        let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         done
     }
@@ -146,8 +147,9 @@ impl BackupStore {
             return Ok(());
         }
         let lease = self.lock(volume, LockKind::Delete, options.patience, control).await?;
-        let work = async |control: Control| self.remove_volume(volume, &lease, &control).await;
-        let done = lease.keep(control, work).await;
+        let below = control.below();
+        let work = self.remove_volume(volume, &lease, &below);
+        let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         if done.is_ok() {
             control.finished();
@@ -226,9 +228,12 @@ impl BackupStore {
     /// All that can be removed is; the first error is told then.
     pub(crate) async fn remove_keys(&self, keys: Vec<Key>, control: &Control) -> Result<(), Error> {
         let mut removals = stream::iter(keys)
-            .map(|key| async move {
-                control.check()?;
-                self.store.delete(&key).await.map_err(Error::from)
+            .map(|key| {
+                async move {
+                    control.check()?;
+                    self.store.delete(&key).await.map_err(Error::from)
+                }
+                .boxed()
             })
             .buffer_unordered(DELETES_AT_ONCE);
         let mut failed = None;
@@ -367,7 +372,8 @@ impl BackupStore {
     ) -> Result<(), Error> {
         let mut present = HashSet::new();
         let removes = collected.outcome == Outcome::Removed;
-        self.each_block(blocks, async |page: Vec<StoredBlock>| {
+        let mut pages = self.blocks_in(blocks);
+        while let Some(page) = pages.next().await? {
             control.check()?;
             let (kept, orphans): (Vec<_>, Vec<_>) =
                 page.into_iter().partition(|block| references.blocks.contains_key(&block.checksum));
@@ -382,9 +388,7 @@ impl BackupStore {
                 collected.removed_blocks += count;
                 collected.removed_bytes += bytes;
             }
-            Ok(())
-        })
-        .await?;
+        }
         collected.referenced_blocks = u64::try_from(present.len()).unwrap_or(u64::MAX);
         collected.missing_blocks = missing(&references.blocks, &present);
         Ok(())

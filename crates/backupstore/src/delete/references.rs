@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use blobs::{Key, Version};
+use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -83,42 +84,50 @@ impl BackupStore {
 
     pub(crate) async fn references(&self, volume: &Name) -> Result<References, Error> {
         let names = self.backup_names(volume).await?;
-        let records = stream::iter(names)
-            .map(|name| async move {
-                let found = self.read_backup(volume, &name).await?;
-                Ok::<_, Error>((name, found))
+        let mut records = stream::iter(names)
+            .map(|name| {
+                async move {
+                    let found = self.read_backup(volume, &name).await?;
+                    Ok::<_, Error>((name, found))
+                }
+                .boxed()
             })
             .buffer_unordered(READS_AT_ONCE);
-        records
-            .try_fold(References::default(), async |mut all, (name, found)| {
-                all.add(name, found);
-                Ok(all)
-            })
-            .await
+        let mut all = References::default();
+        while let Some((name, found)) = records.try_next().await? {
+            all.add(name, found);
+        }
+        Ok(all)
     }
 
-    /// Calls `each` with the blocks that lie in a folder, page by page.
-    pub(crate) async fn each_block(
-        &self,
-        blocks: &layout::BlockFolder,
-        mut each: impl AsyncFnMut(Vec<StoredBlock>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let prefix = blocks.prefix()?;
-        let mut after: Option<Key> = None;
-        loop {
-            let page = self.store.list(&prefix, after.as_ref()).await?;
-            let is_last = page.is_last || page.objects.is_empty();
-            let next = page.objects.last().map(|meta| meta.key.clone());
-            let found = page.objects.into_iter().filter_map(|meta| {
-                let checksum = blocks.checksum_of(&meta.key)?;
-                Some(StoredBlock { key: meta.key, checksum, len_bytes: meta.len_bytes })
-            });
-            each(found.collect()).await?;
-            if is_last {
-                return Ok(());
-            }
-            after = next;
+    /// The blocks that lie in a folder.
+    pub(crate) fn blocks_in(&self, folder: &layout::BlockFolder) -> BlockPages<'_> {
+        BlockPages { store: self, folder: folder.clone(), after: None, is_over: false }
+    }
+}
+
+/// Blocks of a folder, page by page.
+pub(crate) struct BlockPages<'s> {
+    store: &'s BackupStore,
+    folder: layout::BlockFolder,
+    after: Option<Key>,
+    is_over: bool,
+}
+
+impl BlockPages<'_> {
+    /// The next page; it may be empty, and nothing is the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<StoredBlock>>, Error> {
+        if self.is_over {
+            return Ok(None);
         }
+        let page = self.store.store.list(&self.folder.prefix()?, self.after.as_ref()).await?;
+        self.is_over = page.is_last || page.objects.is_empty();
+        self.after = page.objects.last().map(|meta| meta.key.clone());
+        let found = page.objects.into_iter().filter_map(|meta| {
+            let checksum = self.folder.checksum_of(&meta.key)?;
+            Some(StoredBlock { key: meta.key, checksum, len_bytes: meta.len_bytes })
+        });
+        Ok(Some(found.collect()))
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
 use self::decide::{Content, runs};
@@ -161,10 +162,9 @@ impl RestoreBegun {
         control: &Control,
     ) -> Result<Restored, Error> {
         let (plan, limit) = (Arc::clone(&self.plan), self.request.concurrent_limit);
-        let work = async |control: Control| {
-            restore(plan, fetch, sink, limit, self.request.on_damage, &control).await
-        };
-        let done = self.lease.keep(control, work).await;
+        let below = control.below();
+        let work = restore(plan, fetch, sink, limit, self.request.on_damage, &below);
+        let done = self.lease.keep(&below, work.boxed()).await;
         self.lease.release().await;
         if done.is_ok() {
             control.finished();
@@ -196,7 +196,8 @@ pub async fn restore(
     let mut restored = Restored::default();
     let mut failed = None;
     {
-        let jobs = running.plan.jobs.iter().map(|job| running.one(job));
+        let running = &running;
+        let jobs = (0..running.plan.jobs.len()).map(|index| running.one(index).boxed());
         let mut jobs = stream::iter(jobs).buffer_unordered(width);
         while let Some(one) = jobs.next().await {
             match one {
@@ -261,9 +262,10 @@ impl Running {
         self.workers.run(work).await?
     }
 
-    async fn one(&self, job: &Job) -> Result<Restored, Error> {
+    async fn one(&self, index: usize) -> Result<Restored, Error> {
         self.stop.check()?;
         let mut restored = Restored::default();
+        let Some(job) = self.plan.jobs.get(index) else { return Ok(restored) };
         let all = job.offsets.iter().copied();
         let (written, wanted): (Vec<u64>, Vec<u64>) = all.partition(|at| self.sink.is_written(*at));
         restored.found_written = u64::try_from(written.len()).unwrap_or(u64::MAX);

@@ -39,7 +39,9 @@ proptest! {
             let store = over(Arc::clone(&clean));
             let mut made: Vec<String> = vec![];
             for (pages, backs_up) in &states {
-                pages.iter().for_each(|(page, seed)| of.write(*page, *seed));
+                for (page, seed) in pages {
+                    of.write(*page, *seed);
+                }
                 let index = of.snapshots.len() - 1;
                 if *backs_up {
                     let backup = format!("backup-{index}");

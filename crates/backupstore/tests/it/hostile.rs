@@ -124,7 +124,7 @@ async fn bombs_and_wrong_lengths_are_told_and_stopped() {
     let (of, store, clean) = one_backup().await;
     let sum = Checksum::of(&of.data_of("snap-0")[..BLOCK as usize]).to_string();
     let key = keys(&clean, &sum).await.remove(0);
-    let bomb = pack(Compression::Lz4, &vec![0; 64 << 20]).unwrap();
+    let bomb = pack(Compression::Lz4, &vec![0; 8 << 20]).unwrap();
     let long = vec![1; 1 << 20];
     let short = pack(Compression::Lz4, &[1; 100]).unwrap();
     for object in [bomb, long, short, vec![], b"garbage".to_vec()] {

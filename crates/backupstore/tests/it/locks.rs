@@ -51,7 +51,7 @@ async fn a_conflict_says_who_holds_the_lock_and_until_when() {
     assert!(text.starts_with("failed lock backupstore/volumes/"), "{text}");
     let part = "when performing backup create/restore, please try again later";
     assert!(text.contains("failed to acquire lock") && text.contains(part), "{text}");
-    assert_eq!(keys(&clean, "/locks/").await, [key.clone()], "ours is taken away");
+    assert_eq!(keys(&clean, "/locks/").await, std::slice::from_ref(&key), "ours is taken away");
     // The other direction, and those that do not exclude each other.
     clean.delete(&key).await.unwrap();
     put_lock(&clean, "lock-bbbb", 1, true).await;
@@ -104,7 +104,7 @@ async fn waiting_can_be_cancelled() {
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     let key = put_lock(&clean, "lock-aaaa", 1, true).await;
     let control = Control::default();
-    let options = DeleteOptions { patience: Duration::from_secs(60), ..DeleteOptions::default() };
+    let options = DeleteOptions { patience: Duration::from_mins(1), ..DeleteOptions::default() };
     let (volume, backup) = (volume(), name("backup-1"));
     let waits = store.delete_backup(&volume, &backup, &options, &control);
     let cancels = async {

@@ -9,6 +9,7 @@ use backupstore::create::CreateRequest;
 use backupstore::delete::{DeleteOptions, Outcome};
 use backupstore::format::SystemBackupCfg;
 use backupstore::restore::{FanOut, OnDamage, SharedFetch, Sink};
+use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{
     BlockDamage, BlockSize, Control, Error, Extents, Name, Shown, Source, SystemBackup,
 };
@@ -22,7 +23,9 @@ use crate::world::{
 
 fn written(pages: &[(usize, u64)]) -> Volume {
     let mut of = Volume::new(8);
-    pages.iter().for_each(|(page, seed)| of.write(*page, *seed));
+    for (page, seed) in pages {
+        of.write(*page, *seed);
+    }
     of
 }
 
@@ -45,6 +48,15 @@ async fn futures_can_be_sent() {
     sent(store.delete_backup(&volume, &backup, &options, &control)).await.unwrap();
     sent(store.delete_volume(&volume, &options, &control)).await.unwrap();
     sent(store.list(Shown::Backups)).await.unwrap();
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let deep = VerifyOptions::new(Depth::Deep);
+    assert!(sent(store.verify(&volume, &deep, &control)).await.unwrap().is_healthy());
+    sent(store.report_garbage(&volume, &control)).await.unwrap();
+    sent(store.collect_garbage(&volume, &options, &control)).await.unwrap();
+    sent(store.delete_backing_image(&backup, &options, &control)).await.unwrap();
+    let url = backupstore::TargetUrl::parse("ftp://x/y").unwrap();
+    let environment = backupstore::Environment::default();
+    sent(backupstore::BackupStore::open(&url, &environment)).await.unwrap_err();
 }
 
 #[tokio::test]
@@ -127,6 +139,33 @@ async fn an_empty_block_left_by_a_crash_is_written_anew() {
     let key = keys(&clean, "/blocks/").await.remove(0);
     clean.put(&key, Bytes::new()).await.unwrap();
     back_up(&store, &of, 0, "backup-2").await.unwrap();
+    assert_eq!(check_all(&store, &of).await, 2);
+}
+
+/// More blocks than a page of a listing shows: each is then looked for on its own.
+#[tokio::test]
+async fn blocks_are_found_in_a_large_store() {
+    let mut of = written(&[(0, 1), (4, 2)]);
+    of.snapshot();
+    of.write(4, 3);
+    of.write(6, 1);
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let prefix = keys(&clean, "volume.cfg").await.remove(0).to_string();
+    let prefix = prefix.strip_suffix("/volume.cfg").unwrap();
+    for filler in 0..1000_u32 {
+        let sum = backupstore::format::Checksum::of(&filler.to_le_bytes()).to_string();
+        let key = format!("{prefix}/blocks/{}/{}/{sum}.blk", &sum[..2], &sum[2..4]);
+        clean.put_new(&blobs::Key::parse(&key).unwrap(), "x".into()).await.unwrap();
+    }
+    let again = back_up(&store, &of, 0, "backup-2").await.unwrap();
+    assert_eq!((again.new_blocks, again.uploaded_bytes), (0, 0));
+    let more = back_up(&store, &of, 1, "backup-3").await.unwrap();
+    assert_eq!(more.new_blocks, 2);
+    assert_eq!(check_all(&store, &of).await, 3);
+    let collected = delete(&store, "backup-1").await.unwrap().blocks;
+    assert_eq!((collected.removed_blocks, collected.referenced_blocks), (1000, 4));
     assert_eq!(check_all(&store, &of).await, 2);
 }
 

@@ -15,29 +15,29 @@ use backupstore::{
 use blobs::wrap::{Faults, Faulty};
 use blobs::{Key, Prefix, Store, delete_all, list_all};
 
-pub const BLOCK: u64 = 8192;
-pub const PAGE: usize = 4096;
+pub(crate) const BLOCK: u64 = 8192;
+pub(crate) const PAGE: usize = 4096;
 
-pub fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-pub fn volume() -> Name {
+pub(crate) fn volume() -> Name {
     name("vol-1")
 }
 
-pub const PACE: LockPace = LockPace {
+pub(crate) const PACE: LockPace = LockPace {
     settle: Duration::ZERO,
-    renew_every: Duration::from_secs(60),
+    renew_every: Duration::from_mins(1),
     look_every: Duration::from_millis(1),
 };
 
-pub fn over(store: Arc<dyn Store>) -> BackupStore {
+pub(crate) fn over(store: Arc<dyn Store>) -> BackupStore {
     BackupStore::new(store, TargetUrl::parse("vfs:///store").unwrap()).with_pace(PACE)
 }
 
 /// A store in memory, the plan of its faults, and the same store without faults.
-pub fn faulty() -> (BackupStore, Faults, Arc<dyn Store>) {
+pub(crate) fn faulty() -> (BackupStore, Faults, Arc<dyn Store>) {
     let clean = blobs::memory();
     let faults = Faults::default();
     (over(Faulty::around(Arc::clone(&clean), faults.clone())), faults, clean)
@@ -45,31 +45,31 @@ pub fn faulty() -> (BackupStore, Faults, Arc<dyn Store>) {
 
 /// One state of the volume and what was written since the one before.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
-    pub name: String,
-    pub data: Vec<u8>,
-    pub written: Vec<Range<u64>>,
+pub(crate) struct Snapshot {
+    pub(crate) name: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) written: Vec<Range<u64>>,
 }
 
 /// The volume: its snapshots, the oldest first.
 #[derive(Debug, Clone)]
-pub struct Volume {
-    pub snapshots: Vec<Snapshot>,
+pub(crate) struct Volume {
+    pub(crate) snapshots: Vec<Snapshot>,
 }
 
 impl Volume {
-    pub fn new(blocks: u64) -> Self {
+    pub(crate) fn new(blocks: u64) -> Self {
         let data = vec![0; (blocks * BLOCK) as usize];
         let first = Snapshot { name: "snap-0".to_owned(), data, written: vec![] };
         Self { snapshots: vec![first] }
     }
 
-    pub fn newest(&mut self) -> &mut Snapshot {
+    pub(crate) fn newest(&mut self) -> &mut Snapshot {
         self.snapshots.last_mut().unwrap()
     }
 
     /// Writes a page of bytes that follow from `seed`; 0 writes zeros.
-    pub fn write(&mut self, page: usize, seed: u64) {
+    pub(crate) fn write(&mut self, page: usize, seed: u64) {
         let newest = self.newest();
         let at = page * PAGE;
         for (index, byte) in newest.data[at..at + PAGE].iter_mut().enumerate() {
@@ -79,17 +79,17 @@ impl Volume {
         newest.written.push(at as u64..(at + PAGE) as u64);
     }
 
-    pub fn snapshot(&mut self) {
+    pub(crate) fn snapshot(&mut self) {
         let data = self.newest().data.clone();
         let name = format!("snap-{}", self.snapshots.len());
         self.snapshots.push(Snapshot { name, data, written: vec![] });
     }
 
-    pub fn source(&self, index: usize) -> Arc<dyn Source> {
+    pub(crate) fn source(&self, index: usize) -> Arc<dyn Source> {
         Arc::new(MemorySource { snapshots: self.snapshots[..=index].to_vec() })
     }
 
-    pub fn data_of(&self, snapshot: &str) -> &[u8] {
+    pub(crate) fn data_of(&self, snapshot: &str) -> &[u8] {
         &self.snapshots.iter().find(|it| it.name == snapshot).unwrap().data
     }
 }
@@ -125,29 +125,29 @@ impl Source for MemorySource {
 
 /// A volume to restore to, which knows what was ever written to it.
 #[derive(Debug)]
-pub struct MemorySink {
-    pub state: Mutex<SinkState>,
+pub(crate) struct MemorySink {
+    pub(crate) state: Mutex<SinkState>,
 }
 
 #[derive(Debug, Default)]
-pub struct SinkState {
-    pub data: Vec<u8>,
-    pub allocated: BTreeSet<u64>,
-    pub written: BTreeSet<u64>,
-    pub writes: u64,
-    pub synced: bool,
+pub(crate) struct SinkState {
+    pub(crate) data: Vec<u8>,
+    pub(crate) allocated: BTreeSet<u64>,
+    pub(crate) written: BTreeSet<u64>,
+    pub(crate) writes: u64,
+    pub(crate) synced: bool,
 }
 
 impl MemorySink {
-    pub fn holding(data: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn holding(data: Vec<u8>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(SinkState { data, ..SinkState::default() }) })
     }
 
-    pub fn empty(len: usize) -> Arc<Self> {
+    pub(crate) fn empty(len: usize) -> Arc<Self> {
         Self::holding(vec![0; len])
     }
 
-    pub fn data(&self) -> Vec<u8> {
+    pub(crate) fn data(&self) -> Vec<u8> {
         self.state.lock().unwrap().data.clone()
     }
 }
@@ -186,7 +186,7 @@ impl Sink for MemorySink {
     }
 }
 
-pub fn create_request(snapshot: &str, backup: &str) -> CreateRequest {
+pub(crate) fn create_request(snapshot: &str, backup: &str) -> CreateRequest {
     CreateRequest {
         backup: Some(name(backup)),
         block_size: BlockSize::from_bytes(BLOCK).unwrap(),
@@ -196,7 +196,7 @@ pub fn create_request(snapshot: &str, backup: &str) -> CreateRequest {
     }
 }
 
-pub async fn back_up(
+pub(crate) async fn back_up(
     store: &BackupStore,
     of: &Volume,
     index: usize,
@@ -206,7 +206,7 @@ pub async fn back_up(
     run_create(store, request, of.source(index)).await
 }
 
-pub async fn run_create(
+pub(crate) async fn run_create(
     store: &BackupStore,
     request: CreateRequest,
     source: Arc<dyn Source>,
@@ -216,7 +216,7 @@ pub async fn run_create(
     begun.run(source, &control).await
 }
 
-pub fn restore_request(backup: &str) -> RestoreRequest {
+pub(crate) fn restore_request(backup: &str) -> RestoreRequest {
     RestoreRequest {
         concurrent_limit: 3,
         fetch: FetchOptions { pauses: vec![], bytes_per_second: None },
@@ -224,7 +224,7 @@ pub fn restore_request(backup: &str) -> RestoreRequest {
     }
 }
 
-pub async fn run_restore(
+pub(crate) async fn run_restore(
     store: &BackupStore,
     request: RestoreRequest,
     sink: Arc<dyn Sink>,
@@ -234,7 +234,7 @@ pub async fn run_restore(
 }
 
 /// The contents of a backup.
-pub async fn contents(store: &BackupStore, backup: &str) -> Result<Vec<u8>, Error> {
+pub(crate) async fn contents(store: &BackupStore, backup: &str) -> Result<Vec<u8>, Error> {
     let size = store.inspect_volume(&volume()).await?.size;
     let sink = MemorySink::empty(size as usize);
     run_restore(store, restore_request(backup), Arc::clone(&sink) as Arc<dyn Sink>).await?;
@@ -242,26 +242,26 @@ pub async fn contents(store: &BackupStore, backup: &str) -> Result<Vec<u8>, Erro
     Ok(sink.data())
 }
 
-pub async fn delete(store: &BackupStore, backup: &str) -> Result<Deleted, Error> {
+pub(crate) async fn delete(store: &BackupStore, backup: &str) -> Result<Deleted, Error> {
     store
         .delete_backup(&volume(), &name(backup), &DeleteOptions::default(), &Control::default())
         .await
 }
 
 /// What lies under a part of the only volume, by the ends of keys.
-pub async fn keys(store: &Arc<dyn Store>, part: &str) -> Vec<Key> {
+pub(crate) async fn keys(store: &Arc<dyn Store>, part: &str) -> Vec<Key> {
     let all = list_all(store.as_ref(), &Prefix::ROOT).await.unwrap();
     all.into_iter().map(|meta| meta.key).filter(|key| key.as_str().contains(part)).collect()
 }
 
 /// As if all lock holders had died long ago.
-pub async fn drop_locks(store: &Arc<dyn Store>) {
+pub(crate) async fn drop_locks(store: &Arc<dyn Store>) {
     for key in keys(store, "/locks/").await {
         store.delete(&key).await.unwrap();
     }
 }
 
-pub async fn copy_of(store: &Arc<dyn Store>) -> Arc<dyn Store> {
+pub(crate) async fn copy_of(store: &Arc<dyn Store>) -> Arc<dyn Store> {
     let copy = blobs::memory();
     for meta in list_all(store.as_ref(), &Prefix::ROOT).await.unwrap() {
         let blob = blobs::get_limited(store.as_ref(), &meta.key, 1 << 30).await.unwrap();
@@ -270,12 +270,12 @@ pub async fn copy_of(store: &Arc<dyn Store>) -> Arc<dyn Store> {
     copy
 }
 
-pub async fn empty(store: &Arc<dyn Store>) {
+pub(crate) async fn empty(store: &Arc<dyn Store>) {
     delete_all(store.as_ref(), &Prefix::ROOT).await.unwrap();
 }
 
 /// Every complete backup restores to what its snapshot was. Says how many there are.
-pub async fn check_all(store: &BackupStore, of: &Volume) -> usize {
+pub(crate) async fn check_all(store: &BackupStore, of: &Volume) -> usize {
     let listed = store.list(Shown::Backups).await.unwrap();
     let mut complete = 0;
     for backup in listed.get("vol-1").into_iter().flat_map(|volume| volume.backups.keys()) {
