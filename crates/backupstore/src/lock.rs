@@ -76,7 +76,13 @@ impl BackupStore {
         let name = Name::new_lock();
         let key = folder.lock(&name)?;
         let record = LockRecord { name: name.to_string(), kind, acquired: false };
-        let mut wanted = Wanted::put(self, &folder, key, record).await?;
+        let mut wanted = match Wanted::put(self, &folder, key.clone(), record).await {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                self.forget(&key).await;
+                return Err(error);
+            }
+        };
         let deadline = Instant::now() + patience;
         let taken = tokio::select! {
             taken = wanted.take(deadline) => taken,
@@ -88,12 +94,16 @@ impl BackupStore {
                 Ok(Lease { store: self.clone(), key, record, state: Mutex::new(state) })
             }
             Err(error) => {
-                // What is left ends by itself.
-                if let Err(left) = self.store.delete(&wanted.key).await {
-                    tracing::debug!("{} is left to its end: {left}", wanted.key);
-                }
+                self.forget(&wanted.key).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Removes a lock of ours. Where that fails, it ends by itself.
+    async fn forget(&self, key: &Key) {
+        if let Err(error) = self.store.delete(key).await {
+            tracing::warn!("{key} is left to its end: {error}");
         }
     }
 
@@ -101,8 +111,11 @@ impl BackupStore {
     pub(crate) async fn seen_locks(&self, folder: &VolumeFolder) -> Result<Vec<SeenLock>, Error> {
         let level = self.store.list_level(&folder.locks()?).await?;
         let locks = level.objects.into_iter().map(|meta| meta.key);
-        let locks: Vec<Key> =
-            locks.filter(|key| layout::lock_of(key).is_some()).take(LOCKS_MAX).collect();
+        let locks: Vec<Key> = locks.filter(|key| layout::lock_of(key).is_some()).collect();
+        if locks.len() > LOCKS_MAX {
+            let why = format!("it holds {} locks; {LOCKS_MAX} are looked at", locks.len());
+            return Err(Error::Unreadable { path: folder.locks()?.to_string(), why });
+        }
         stream::iter(locks)
             .map(|key| {
                 async move {
@@ -318,9 +331,7 @@ impl Lease {
 
     /// Gives it back. A failure is not one of the work that was done: it ends by itself.
     pub(crate) async fn release(self) {
-        if let Err(error) = self.store.store.delete(&self.key).await {
-            tracing::warn!("{} is left to its end: {error}", self.key);
-        }
+        self.store.forget(&self.key).await;
     }
 }
 

@@ -34,6 +34,8 @@ const READ_MAX_BYTES: u64 = 1 << 30;
 const READ_TRIES: usize = 16;
 /// Writes into a folder that is removed while it is written to.
 const FOLDER_TRIES: usize = 16;
+/// No write takes this long.
+const ABANDONED_AFTER: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Clone)]
 pub struct LocalStore {
@@ -261,10 +263,25 @@ impl Inner {
     fn remove_empty_folders(&self, path: &Path) {
         let above = path.ancestors().skip(1).take_while(|folder| *folder != self.root);
         for folder in above {
-            if self.disk.remove_dir(folder).is_err() {
+            let is_removed = self.disk.remove_dir(folder).is_ok()
+                || (self.remove_abandoned(folder) && self.disk.remove_dir(folder).is_ok());
+            if !is_removed {
                 return;
             }
         }
+    }
+
+    /// Removes what writers that died long ago left half written; true if that is all there was.
+    fn remove_abandoned(&self, folder: &Path) -> bool {
+        let is_old = |path: &Path| {
+            let age = self.disk.stat(path).ok().and_then(|found| found.modified.elapsed().ok());
+            age.is_some_and(|age| age > ABANDONED_AFTER)
+        };
+        let Ok(entries) = self.disk.list(folder) else { return false };
+        entries.iter().all(|entry| {
+            let path = folder.join(&entry.name);
+            on::is_beside(&entry.name) && is_old(&path) && self.disk.remove(&path).is_ok()
+        })
     }
 
     fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {

@@ -162,10 +162,10 @@ async fn blocks_are_found_in_a_large_store() {
     let again = back_up(&store, &of, 0, "backup-2").await.unwrap();
     assert_eq!((again.new_blocks, again.uploaded_bytes), (0, 0));
     let more = back_up(&store, &of, 1, "backup-3").await.unwrap();
-    assert_eq!(more.new_blocks, 2);
+    assert_eq!(more.new_blocks, 1, "one of the two is there under another place");
     assert_eq!(check_all(&store, &of).await, 3);
     let collected = delete(&store, "backup-1").await.unwrap().blocks;
-    assert_eq!((collected.removed_blocks, collected.referenced_blocks), (1000, 4));
+    assert_eq!((collected.removed_blocks, collected.referenced_blocks), (1000, 3));
     assert_eq!(check_all(&store, &of).await, 2);
 }
 
