@@ -1,1 +1,37 @@
-//! Backups of volumes in an object store: blocks, manifests, locks, garbage collection, verification.
+//! The backup store: blocks by their checksums, the records that list them, and locks.
+//!
+//! Owns: making, restoring, deleting, listing and verifying backups in a store that v1 engines read
+//! and write ([`mod@format`] is all that is known of its bytes), and opening such a store by its URL
+//! ([`target`]). Never: command lines, network services, replica directories; those call this.
+//!
+//! What holds whatever happens: a backup whose record is final has all its blocks; a block is removed
+//! only under the delete lock, and only when no record names it; what is read is checked.
+
+#![forbid(unsafe_code)]
+
+mod backing_images;
+mod control;
+pub mod create;
+pub mod delete;
+mod error;
+pub mod format;
+mod inspect;
+mod lock;
+pub mod restore;
+pub mod source;
+mod store;
+mod system_backups;
+pub mod target;
+pub mod verify;
+
+pub use backing_images::BackingImageInfo;
+pub use blobs::Retry;
+pub use control::{CancellationToken, Control};
+pub use error::{BlockDamage, DamagedBlock, DamagedBlocks, Error, Locked};
+pub use format::{BlockSize, Compression, Name};
+pub use inspect::{BackupInfo, Head, Shown, VolumeInfo};
+pub use lock::LockPace;
+pub use source::{Extents, Source};
+pub use store::BackupStore;
+pub use system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
+pub use target::{BackupUrl, Environment, TargetUrl};

@@ -28,6 +28,8 @@ pub async fn run(store: &dyn Store, folder: &Prefix) {
     suite.reads_ranges().await;
     suite.says_what_is_not_there().await;
     suite.lists_in_order_and_by_whole_parts().await;
+    suite.replaces_whatever_is_there().await;
+    suite.lists_one_level().await;
     suite.deletes_one_object().await;
     suite.deletes_a_folder_and_no_sibling().await;
     suite.keeps_names_as_they_are().await;
@@ -94,6 +96,33 @@ impl Suite<'_> {
         let gone = self.store.put_if_match(&key, "five".into(), &meta.version).await;
         assert!(matches!(gone, Err(Error::Changed { .. })), "{gone:?}");
         assert!(self.store.head(&key).await.is_err_and(|error| error.is_not_found()));
+    }
+
+    async fn replaces_whatever_is_there(&self) {
+        let key = self.key("put/object");
+        let first = self.store.put(&key, "one".into()).await.expect("it is made");
+        let second = self.store.put(&key, "two".into()).await.expect("it is replaced");
+        assert_ne!(first, second);
+        let found = get_limited(self.store, &key, 100).await.expect("it is there");
+        assert_eq!((found.bytes.as_ref(), found.meta.version), (b"two".as_slice(), second));
+    }
+
+    async fn lists_one_level(&self) {
+        for name in ["level/b/1", "level/b/c/2", "level/d/3", "level/a", "level/z", "levels/x"] {
+            self.put(name).await;
+        }
+        let level = Prefix::from(self.key("level"));
+        let found = self.store.list_level(&level).await.expect("it is listed");
+        assert_eq!(found.folders, [self.key("level/b"), self.key("level/d")]);
+        let objects: Vec<_> = found.objects.iter().map(|meta| meta.key.clone()).collect();
+        assert_eq!(objects, [self.key("level/a"), self.key("level/z")]);
+        for name in ["level/b/1", "level/b/c/2"] {
+            self.store.delete(&self.key(name)).await.expect("it is removed");
+        }
+        let found = self.store.list_level(&level).await.expect("it is listed");
+        assert_eq!(found.folders, [self.key("level/d")], "a folder without objects is none");
+        let none = self.store.list_level(&Prefix::from(self.key("nothing"))).await;
+        assert_eq!(none.expect("nothing is listed"), crate::store::Level::default());
     }
 
     async fn reads_ranges(&self) {

@@ -1,11 +1,12 @@
 //! Object stores: the one door to them.
 //!
-//! Owns: the port [`Store`] (seven methods), keys and errors; the stores behind it (a directory,
+//! Owns: the port [`Store`] (nine methods), keys and errors; the stores behind it (a directory,
 //! memory, S3, Google Cloud Storage, Azure), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
 //!
-//! A put is conditional, always: it creates, or it replaces exactly the version that was read.
+//! Puts are conditional: they create, or replace exactly the version that was read. The one that is
+//! not, [`Store::put`], is for objects that are the same whoever writes them.
 
 #![forbid(unsafe_code)]
 
@@ -23,9 +24,9 @@ pub use durable::Retry;
 pub use error::Error;
 pub use key::{Key, KeyError, Prefix};
 pub use local::LocalStore;
-pub use open::{Credentials, OpenError, open};
+pub use open::{Credentials, Network, OpenError, open, open_over};
 pub use remote::memory;
 pub use store::{
-    Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version, delete_all, get_limited,
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version, delete_all, get_limited,
     list_all,
 };

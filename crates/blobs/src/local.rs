@@ -20,7 +20,7 @@ use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
 
 /// Taken while a version is compared and swapped.
 const LOCK: &str = ".durable-lock";
@@ -32,6 +32,10 @@ const LOCK_LOOK_EVERY: Duration = Duration::from_millis(2);
 const READ_MAX_BYTES: u64 = 1 << 30;
 /// Reads of an object that is replaced while it is read.
 const READ_TRIES: usize = 16;
+/// Writes into a folder that is removed while it is written to.
+const FOLDER_TRIES: usize = 16;
+/// No write takes this long.
+const ABANDONED_AFTER: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Clone)]
 pub struct LocalStore {
@@ -48,6 +52,11 @@ impl LocalStore {
     /// Makes the directory where it is missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::open_on(Box::new(RealDisk), root)
+    }
+
+    /// Leaves a directory that is missing to the first put; until then it is an empty store.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { inner: Arc::new(Inner { disk: Box::new(RealDisk), root: root.into() }) }
     }
 
     pub fn open_on(disk: Box<dyn Disk>, root: impl Into<PathBuf>) -> Result<Self, Error> {
@@ -86,6 +95,11 @@ impl Store for LocalStore {
         self.run(move |inner| inner.put_if_match(&key, &bytes, &version)).await
     }
 
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.put(&key, &bytes)).await
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         let key = key.clone();
         self.run(move |inner| inner.get_range(&key, &range)).await
@@ -101,6 +115,11 @@ impl Store for LocalStore {
         self.run(move |inner| inner.list(&prefix, after.as_ref())).await
     }
 
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let prefix = prefix.clone();
+        self.run(move |inner| inner.list_level(&prefix)).await
+    }
+
     async fn delete(&self, key: &Key) -> Result<(), Error> {
         let key = key.clone();
         self.run(move |inner| inner.delete(&key)).await
@@ -114,17 +133,49 @@ impl Store for LocalStore {
 impl Inner {
     fn put_new(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
         let path = self.path(key)?;
-        self.make_folder(key, &path)?;
-        match on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE) {
-            Ok(made) => Ok(meta(key.clone(), &made)?.version),
-            Err(durable::Error::Exists { .. }) => Err(Error::Exists { key: key.clone() }),
-            Err(error) => Err(error.into()),
+        match self.in_folder(key, &path, || {
+            on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE)
+        }) {
+            Err(Error::Disk(durable::Error::Exists { .. })) => {
+                Err(Error::Exists { key: key.clone() })
+            }
+            Err(Error::Disk(error)) if has_no_links(&error) => {
+                Err(Error::Unsupported { what: "create a file only once", source: error.into() })
+            }
+            other => other,
         }
+    }
+
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
+        let path = self.path(key)?;
+        self.in_folder(key, &path, || on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE))
+    }
+
+    /// Writes in a folder, which is made where it is missing, and again where somebody removed it
+    /// because it was empty.
+    fn in_folder(
+        &self,
+        key: &Key,
+        path: &Path,
+        write: impl Fn() -> Result<Stat, durable::Error>,
+    ) -> Result<Version, Error> {
+        for _ in 0..FOLDER_TRIES {
+            match self.make_folder(key, path).and_then(|()| Ok(write()?)) {
+                Ok(made) => return Ok(meta(key.clone(), &made)?.version),
+                Err(Error::Disk(error)) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let source = "its folder was removed again and again while it was written".into();
+        Err(Error::Unavailable { what: key.to_string(), source })
     }
 
     fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
         let path = self.path(key)?;
         let changed = || Error::Changed { key: key.clone() };
+        if self.is_missing(key)? {
+            return Err(changed());
+        }
         let _lock = self.lock()?;
         match self.head(key) {
             Ok(meta) if meta.version == *version => {}
@@ -186,13 +237,69 @@ impl Inner {
 
     fn delete(&self, key: &Key) -> Result<(), Error> {
         let path = self.path(key)?;
-        let _lock = self.lock()?;
-        match self.head(key) {
-            Ok(_) => {}
-            Err(Error::NotFound { .. }) => return Ok(()),
-            Err(error) => return Err(error),
+        // Without the lock first: what is not there is removed already, and neither may the lock be.
+        if self.is_missing(key)? {
+            return Ok(());
         }
-        Ok(on::remove(self.disk.as_ref(), &path)?)
+        let _lock = self.lock()?;
+        if self.is_missing(key)? {
+            return Ok(());
+        }
+        on::remove(self.disk.as_ref(), &path)?;
+        self.remove_empty_folders(&path);
+        Ok(())
+    }
+
+    fn is_missing(&self, key: &Key) -> Result<bool, Error> {
+        match self.head(key) {
+            Ok(_) => Ok(false),
+            Err(Error::NotFound { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A store has no empty folders, so that a walk over what was removed costs nothing. One that
+    /// is not empty, or cannot be removed, stays, and nothing is lost by it.
+    fn remove_empty_folders(&self, path: &Path) {
+        let above = path.ancestors().skip(1).take_while(|folder| *folder != self.root);
+        for folder in above {
+            let is_removed = self.disk.remove_dir(folder).is_ok()
+                || (self.remove_abandoned(folder) && self.disk.remove_dir(folder).is_ok());
+            if !is_removed {
+                return;
+            }
+        }
+    }
+
+    /// Removes what writers that died long ago left half written; true if that is all there was.
+    fn remove_abandoned(&self, folder: &Path) -> bool {
+        let is_old = |path: &Path| {
+            let age = self.disk.stat(path).ok().and_then(|found| found.modified.elapsed().ok());
+            age.is_some_and(|age| age > ABANDONED_AFTER)
+        };
+        let Ok(entries) = self.disk.list(folder) else { return false };
+        entries.iter().all(|entry| {
+            let path = folder.join(&entry.name);
+            on::is_beside(&entry.name) && is_old(&path) && self.disk.remove(&path).is_ok()
+        })
+    }
+
+    fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let mut level = Level::default();
+        for found in self.below(prefix.folder(), None)? {
+            match found {
+                Found::Folder(key) => level.folders.push(key),
+                Found::Object(key) => match self.head(&key) {
+                    Ok(meta) => level.objects.push(meta),
+                    // Removed since the folder was read.
+                    Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        level.folders.sort_unstable();
+        level.objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Ok(level)
     }
 
     /// Walks the folders in the order of keys, and leaves out those that end before `after`.
@@ -290,6 +397,16 @@ impl Inner {
             }
             _ => durable::Error::Io { operation, path: path.to_owned(), source }.into(),
         }
+    }
+}
+
+/// Whether the file system has no second names for a file, as those of Windows shares.
+fn has_no_links(error: &durable::Error) -> bool {
+    match error {
+        durable::Error::Io { operation: Operation::Link, source, .. } => {
+            matches!(source.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+        }
+        _ => false,
     }
 }
 

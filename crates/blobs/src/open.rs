@@ -18,7 +18,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -79,9 +79,30 @@ pub enum OpenError {
     Directory(#[source] Error),
 }
 
+/// The way to a store that is not on this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    /// Certificates, as PEM, that are trusted beside those of the system.
+    pub ca_pem: Option<String>,
+    /// The URL of an HTTP proxy.
+    pub proxy: Option<String>,
+    /// Hosts that are asked directly, with commas between them.
+    pub proxy_excludes: Option<String>,
+}
+
 /// Opens a store. It asks nothing of it: wrong credentials show at the first call.
 pub fn open(url: &str, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
-    let place = Place::parse(url)?;
+    open_over(url, credentials, &Network::default())
+}
+
+/// [`open`], by a way of one's own.
+pub fn open_over(
+    url: &str,
+    credentials: &Credentials,
+    network: &Network,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let mut place = Place::parse(url)?;
+    place.network = network.clone();
     match place.scheme.as_str() {
         "memory" => Ok(memory()),
         "file" => {
@@ -103,6 +124,7 @@ struct Place {
     path: PathBuf,
     prefix: Prefix,
     settings: BTreeMap<String, String>,
+    network: Network,
 }
 
 impl Place {
@@ -123,6 +145,7 @@ impl Place {
             path: PathBuf::new(),
             prefix: Prefix::ROOT,
             settings,
+            network: Network::default(),
         };
         match place.scheme.as_str() {
             "memory" => {}
@@ -166,6 +189,25 @@ impl Place {
         }
     }
 
+    fn client(&self, allow_http: bool) -> Result<ClientOptions, OpenError> {
+        let mut options = ClientOptions::new()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_timeout(REQUEST_TIMEOUT)
+            .with_allow_http(allow_http);
+        if let Some(pem) = &self.network.ca_pem {
+            for certificate in Certificate::from_pem_bundle(pem.as_bytes()).map_err(failed)? {
+                options = options.with_root_certificate(certificate);
+            }
+        }
+        if let Some(proxy) = &self.network.proxy {
+            options = options.with_proxy_url(proxy);
+        }
+        if let Some(excludes) = &self.network.proxy_excludes {
+            options = options.with_proxy_excludes(excludes);
+        }
+        Ok(options)
+    }
+
     fn finish<S: ObjectStore>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store> {
         let inner: Arc<dyn ObjectStore> = match self.prefix.folder() {
             Some(folder) => Arc::new(PrefixStore::new(store, Path::from(folder.as_str()))),
@@ -198,13 +240,6 @@ fn decode_prefix(url: &Url) -> Result<Prefix, OpenError> {
 /// Only the outermost loop retries.
 fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, retry_timeout: REQUEST_TIMEOUT, ..RetryConfig::default() }
-}
-
-fn client(allow_http: bool) -> ClientOptions {
-    ClientOptions::new()
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_timeout(REQUEST_TIMEOUT)
-        .with_allow_http(allow_http)
 }
 
 fn failed(error: object_store::Error) -> OpenError {
@@ -246,7 +281,7 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
         .with_virtual_hosted_style_request(!path_style)
         .with_conditional_put(conditions)
         .with_retry(no_retries())
-        .with_client_options(client(allow_http))
+        .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
     Ok(place.finish(store, Capabilities { conditional_put, durable: true }))
@@ -270,7 +305,7 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
     let store = builder
         .with_bucket_name(&place.bucket)
         .with_retry(no_retries())
-        .with_client_options(client(allow_http))
+        .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
     Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
@@ -297,7 +332,7 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         .with_account(account)
         .with_container_name(&place.bucket)
         .with_retry(no_retries())
-        .with_client_options(client(allow_http))
+        .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
     Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))

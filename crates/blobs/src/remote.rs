@@ -17,7 +17,7 @@ use object_store::{
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
 
 /// An empty store that ends with the process.
 pub fn memory() -> Arc<dyn Store> {
@@ -36,7 +36,7 @@ impl RemoteStore {
         Self { inner, capabilities }
     }
 
-    async fn put(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
+    async fn write(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
         let options = PutOptions::from(mode);
         let put = self.inner.put_opts(&path(key)?, bytes.into(), options).await;
         let put = put.map_err(|error| translate(key, error))?;
@@ -47,7 +47,7 @@ impl RemoteStore {
 #[async_trait]
 impl Store for RemoteStore {
     async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
-        self.put(key, bytes, PutMode::Create).await
+        self.write(key, bytes, PutMode::Create).await
     }
 
     async fn put_if_match(
@@ -58,11 +58,15 @@ impl Store for RemoteStore {
     ) -> Result<Version, Error> {
         let Version { e_tag, number } = version.clone();
         let mode = PutMode::Update(UpdateVersion { e_tag, version: number });
-        match self.put(key, bytes, mode).await {
+        match self.write(key, bytes, mode).await {
             // Some services say that what is gone is not found; to us it was changed.
             Err(Error::NotFound { key }) => Err(Error::Changed { key }),
             other => other,
         }
+    }
+
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.write(key, bytes, PutMode::Overwrite).await
     }
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
@@ -115,6 +119,26 @@ impl Store for RemoteStore {
             })
             .collect::<Result<_, _>>()?;
         Ok(Page { objects, is_last })
+    }
+
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let folder = prefix.folder().map(path).transpose()?;
+        let found = self
+            .inner
+            .list_with_delimiter(folder.as_ref())
+            .await
+            .map_err(|error| translate_listing(prefix, error))?;
+        let folders = found.common_prefixes.iter().filter_map(|it| Key::parse(it.as_ref()).ok());
+        let mut folders: Vec<Key> = folders.collect();
+        folders.sort_unstable();
+        let mut objects = Vec::with_capacity(found.objects.len());
+        for object in &found.objects {
+            if let Ok(key) = Key::parse(object.location.as_ref()) {
+                objects.push(meta(key, object)?);
+            }
+        }
+        objects.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        Ok(Level { folders, objects })
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! The port, its plain values, and what can be said with its seven methods alone.
+//! The port, its plain values, and what can be said with its methods alone.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,6 +37,14 @@ pub struct Blob {
     pub bytes: Bytes,
 }
 
+/// What lies directly under a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Level {
+    /// The folders that hold at least one object, at any depth.
+    pub folders: Vec<Key>,
+    pub objects: Vec<Meta>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// In the order of their keys, byte by byte.
@@ -69,6 +77,10 @@ pub trait Store: fmt::Debug + Send + Sync {
         version: &Version,
     ) -> Result<Version, Error>;
 
+    /// Writes an object, whole, whatever was there. Only for objects whose name says what they hold,
+    /// or that nobody else writes, and for stores without conditions: the last of two writers wins.
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error>;
+
     /// What the object holds in `range`: less where it ends before, nothing past its end.
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error>;
 
@@ -78,6 +90,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`LIST_PAGE_MAX`] of them. Their versions may lack what `put_if_match` needs: take those of
     /// `head` and `get_range`.
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error>;
+
+    /// What lies directly under `prefix`, in the order of keys; names that are no keys are left
+    /// out. It asks for one level, however much lies below, and holds all of that level: for levels
+    /// of known size.
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error>;
 
     /// Removes this one object; one that is not there is removed already.
     async fn delete(&self, key: &Key) -> Result<(), Error>;

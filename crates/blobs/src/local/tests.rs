@@ -131,3 +131,29 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn folders_go_with_their_last_object_and_what_the_dead_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = LocalStore::at(dir.path().join("store"));
+    let root = dir.path().join("store");
+    assert!(list_all(&store, &Prefix::ROOT).await.unwrap().is_empty());
+    store.delete(&key("a/b/c")).await.unwrap();
+    assert!(!root.exists(), "looking makes nothing");
+    for name in ["a/b/c", "a/b/d", "a/e"] {
+        store.put_new(&key(name), "x".into()).await.unwrap();
+    }
+    store.delete(&key("a/b/c")).await.unwrap();
+    assert!(root.join("a/b").is_dir());
+    let half = |name: &str| {
+        let file = std::fs::File::create(root.join("a/b").join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_hours(48)).unwrap();
+    };
+    half(".durable-1.tmp");
+    store.delete(&key("a/b/d")).await.unwrap();
+    assert!(!root.join("a/b").exists() && root.join("a/e").exists());
+    store.put(&key("a/b/d"), "y".into()).await.unwrap();
+    std::fs::File::create(root.join("a/b/.durable-2.tmp")).unwrap();
+    store.delete(&key("a/b/d")).await.unwrap();
+    assert!(root.join("a/b/.durable-2.tmp").exists(), "somebody may be writing it");
+}

@@ -22,16 +22,18 @@ pub use retry::{Policy, Retrying};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
 
 /// Which of the methods is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     PutNew,
     PutIfMatch,
+    Put,
     GetRange,
     Head,
     List,
+    ListLevel,
     Delete,
 }
 
@@ -40,9 +42,11 @@ impl fmt::Display for Method {
         out.write_str(match self {
             Self::PutNew => "put_new",
             Self::PutIfMatch => "put_if_match",
+            Self::Put => "put",
             Self::GetRange => "get_range",
             Self::Head => "head",
             Self::List => "list",
+            Self::ListLevel => "list_level",
             Self::Delete => "delete",
         })
     }
@@ -80,6 +84,10 @@ impl<A: Around> Store for Wrapped<A> {
         self.around.around(Method::PutIfMatch, call).await
     }
 
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.around.around(Method::Put, self.inner.put(key, bytes)).await
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         self.around.around(Method::GetRange, self.inner.get_range(key, range)).await
     }
@@ -90,6 +98,10 @@ impl<A: Around> Store for Wrapped<A> {
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
         self.around.around(Method::List, self.inner.list(prefix, after)).await
+    }
+
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        self.around.around(Method::ListLevel, self.inner.list_level(prefix)).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use durable::Retry;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
 
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -132,6 +132,16 @@ impl Store for Retrying {
         }
     }
 
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.put(key, bytes.clone()).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         let mut tries = self.tries();
         loop {
@@ -156,6 +166,16 @@ impl Store for Retrying {
         let mut tries = self.tries();
         loop {
             match self.inner.list(prefix, after).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.list_level(prefix).await {
                 Err(error) => tries.pause(error).await?,
                 done => return done,
             }

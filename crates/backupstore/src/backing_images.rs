@@ -1,0 +1,114 @@
+//! Backing images in the store: listed, looked at, removed. Their blocks are shared by all of them.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures::FutureExt;
+use serde::Serialize;
+
+use crate::control::Control;
+use crate::delete::DeleteOptions;
+use crate::error::Error;
+use crate::format::layout::{self, BlockFolder};
+use crate::format::{BackingImageCfg, Compression, LockKind, Name};
+use crate::store::{BackupStore, Found};
+
+/// A backing image as tools read it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BackingImageInfo {
+    pub name: String,
+    #[serde(rename = "URL")]
+    pub url: String,
+    pub checksum: String,
+    pub size: u64,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub created: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression_method: Option<Compression>,
+    pub secret: String,
+    pub secret_namespace: String,
+    pub messages: BTreeMap<String, String>,
+}
+
+impl BackupStore {
+    pub async fn list_backing_images(&self) -> Result<Vec<Name>, Error> {
+        let level = self.store.list_level(&layout::backing_images()?).await?;
+        let names = level.folders.iter().map(|folder| Name::parse(layout::last_part(folder)));
+        Ok(names.filter_map(Result::ok).collect())
+    }
+
+    pub async fn inspect_backing_image(&self, image: &Name) -> Result<BackingImageInfo, Error> {
+        let key = layout::backing_image(image)?;
+        let (cfg, _) = self.read(&key, BackingImageCfg::parse).await?.required(&key)?;
+        if cfg.is_in_progress() {
+            return Err(Error::InProgress { backup: image.to_string() });
+        }
+        Ok(BackingImageInfo {
+            name: cfg.name,
+            url: self.url.backing_image_url(image),
+            checksum: cfg.checksum,
+            size: cfg.size,
+            labels: cfg.labels,
+            created: cfg.complete_time,
+            compression_method: Some(cfg.compression_method),
+            secret: cfg.secret,
+            secret_namespace: cfg.secret_namespace,
+            messages: BTreeMap::new(),
+        })
+    }
+
+    /// Removes a backing image, and the blocks that no other needs. While the record of another cannot
+    /// be read, or is in progress, blocks stay: they are shared, and so is the loss.
+    pub async fn delete_backing_image(
+        &self,
+        image: &Name,
+        options: &DeleteOptions,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let volume = Name::parse(layout::BACKING_IMAGES_LOCK)?;
+        let lease = self.lock(&volume, LockKind::Delete, options.patience, control).await?;
+        let below = control.below();
+        let work = async {
+            self.store.delete(&layout::backing_image(image)?).await?;
+            let Some(needed) = self.blocks_of_images(options).await? else { return Ok(()) };
+            lease.confirm().await?;
+            let mut pages = self.blocks_in(&BlockFolder::of_backing_images());
+            while let Some(page) = pages.next().await? {
+                let orphans = page.into_iter().filter(|block| !needed.contains(&block.checksum));
+                self.remove_keys(orphans.map(|block| block.key).collect(), &below).await?;
+            }
+            Ok(())
+        };
+        let done = lease.keep(&below, work.boxed()).await;
+        lease.release().await;
+        done
+    }
+
+    /// Nothing where it cannot be known.
+    async fn blocks_of_images(
+        &self,
+        options: &DeleteOptions,
+    ) -> Result<Option<HashSet<crate::format::Checksum>>, Error> {
+        let mut needed = HashSet::new();
+        for image in self.list_backing_images().await? {
+            let key = layout::backing_image(&image)?;
+            match self.read(&key, BackingImageCfg::parse).await? {
+                Found::Missing => {}
+                Found::Readable(cfg, _) => {
+                    // One in progress names its blocks as it goes; under our lock its writer is gone.
+                    needed.extend(cfg.blocks.iter().map(|block| block.checksum));
+                }
+                Found::Unreadable { .. } if options.abandon.contains(&image) => {
+                    self.store.delete(&key).await?;
+                }
+                Found::Unreadable { why } => {
+                    tracing::warn!(
+                        "no block of backing images is removed: {key} cannot be read: {why}"
+                    );
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(needed))
+    }
+}

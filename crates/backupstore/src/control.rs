@@ -1,0 +1,126 @@
+//! How a running operation is watched and ended, and where its blocking work runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::Semaphore;
+pub use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// The part of the way after which only the records are left to be written.
+const DATA_PERCENT: u64 = 95;
+
+/// Watches one operation and can end it. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Control {
+    cancel: CancellationToken,
+    percent: Arc<AtomicU32>,
+}
+
+impl Control {
+    /// Ends with that token as well.
+    pub fn under(cancel: &CancellationToken) -> Self {
+        Self { cancel: cancel.child_token(), percent: Arc::default() }
+    }
+
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// 0 to 100; it never goes back, and is 100 only when all is done.
+    pub fn percent(&self) -> u32 {
+        self.percent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    pub(crate) async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    /// The same operation with an end of its own below this one.
+    pub(crate) fn below(&self) -> Self {
+        Self { cancel: self.cancel.child_token(), percent: Arc::clone(&self.percent) }
+    }
+
+    /// `done` of `all` parts of the data.
+    pub(crate) fn report(&self, done: u64, all: u64) {
+        let percent = done.saturating_mul(DATA_PERCENT).checked_div(all).unwrap_or(0);
+        let percent = u32::try_from(percent.min(DATA_PERCENT)).unwrap_or(0);
+        self.percent.fetch_max(percent, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finished(&self) {
+        self.percent.store(100, Ordering::Relaxed);
+    }
+}
+
+/// Threads for hashing, packing and files: so many at a time, so that the async workers stay free.
+#[derive(Debug, Clone)]
+pub(crate) struct Workers {
+    turns: Arc<Semaphore>,
+    count: usize,
+}
+
+impl Workers {
+    /// One for each core.
+    pub(crate) fn new() -> Self {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { turns: Arc::new(Semaphore::new(count)), count }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        // The semaphore is never closed.
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Error::Cancelled)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work()
+        });
+        done.await.map_err(Error::Thread)
+    }
+}
+
+/// Memory for blocks on their way, raw and packed, whatever the size of the volume.
+const IN_FLIGHT_BYTES: u64 = 96 << 20;
+
+/// How many blocks of this size may be on their way.
+pub(crate) fn window(wanted: usize, block_bytes: u64) -> usize {
+    let fits = IN_FLIGHT_BYTES / block_bytes.saturating_mul(2).max(1);
+    wanted.min(usize::try_from(fits).unwrap_or(usize::MAX)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_never_goes_back_and_ends_at_a_hundred() {
+        let control = Control::default();
+        control.report(1, 2);
+        control.report(1, 4);
+        assert_eq!(control.percent(), 47);
+        control.report(9, 4);
+        assert_eq!(control.percent(), 95);
+        control.report(0, 0);
+        control.finished();
+        assert_eq!(control.percent(), 100);
+    }
+
+    #[test]
+    fn blocks_on_their_way_fit_in_memory() {
+        assert_eq!(window(8, 2 << 20), 8);
+        assert_eq!(window(100, 2 << 20), 24);
+        assert_eq!(window(100, 16 << 20), 3);
+        assert_eq!(window(100, 64 << 20), 1);
+    }
+}

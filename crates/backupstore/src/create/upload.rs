@@ -1,0 +1,334 @@
+//! Blocks on their way into the store: found, read, hashed, looked for, packed, put.
+//!
+//! So many blocks are on their way at a time as fit in a fixed memory, whatever the volume. Reading,
+//! hashing and packing run on threads, one for each core; the store is asked by at most
+//! `concurrent_limit` at a time. The first error ends it, after what was under way has ended.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{self, Stream, StreamExt};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+
+use super::decide::Touched;
+use crate::control::{Control, Workers, window};
+use crate::error::Error;
+use crate::format::layout::BlockFolder;
+use crate::format::{BlockSize, Checksum, Compression, is_zero, pack};
+use crate::source::Source;
+use crate::store::BackupStore;
+
+/// Blocks that were found and wait to be read.
+const FOUND_AHEAD: usize = 256;
+/// Calls to the store at a time, whatever is asked for.
+const CALLS_MAX: usize = 1024;
+
+pub(super) struct Upload<'s> {
+    pub(super) store: &'s BackupStore,
+    pub(super) blocks: BlockFolder,
+    pub(super) block_size: BlockSize,
+    pub(super) compression: Compression,
+    pub(super) concurrent_limit: usize,
+    /// Whether blocks that are in the store are written anew.
+    pub(super) writes_anew: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Uploaded {
+    /// By offset; a block of zeros has no checksum.
+    pub(super) blocks: BTreeMap<u64, Option<Checksum>>,
+    pub(super) new_blocks: u64,
+    pub(super) new_bytes: u64,
+    pub(super) again_bytes: u64,
+}
+
+/// What is known of the blocks in the store before the first is looked for.
+enum Present {
+    /// All of them, and only these.
+    Exactly(HashSet<Checksum>),
+    /// Too many to be listed first.
+    Unknown,
+}
+
+/// What became of one block.
+enum Outcome {
+    Zeros,
+    /// It is in the store, or somebody of this run brings it there.
+    There(Checksum),
+    New(Checksum, u64),
+    Again(Checksum, u64),
+}
+
+/// What the blocks of one run share.
+struct Shared {
+    present: Present,
+    /// Blocks that this run has taken on: identical ones go once.
+    taken: Mutex<HashSet<Checksum>>,
+    workers: Workers,
+    calls: Semaphore,
+    found: AtomicU64,
+    /// Up to where the volume was searched.
+    searched_to: AtomicU64,
+    /// Ends with the operation, or with the first error.
+    stop: Control,
+}
+
+/// Whether the store has an object under the name of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InStore {
+    Absent,
+    Plausible,
+    /// It cannot be the block.
+    Damaged,
+}
+
+impl Upload<'_> {
+    pub(super) async fn run(
+        &self,
+        source: Arc<dyn Source>,
+        base: Option<String>,
+        control: &Control,
+    ) -> Result<Uploaded, Error> {
+        let workers = Workers::new();
+        let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
+        let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
+        let shared = Arc::new(Shared {
+            present: self.present().await?,
+            taken: Mutex::default(),
+            workers,
+            calls: Semaphore::new(limit),
+            found: AtomicU64::new(0),
+            searched_to: AtomicU64::new(0),
+            stop: control.below(),
+        });
+        let (tell, mut found) = mpsc::channel(FOUND_AHEAD);
+        let search = search(&source, base, self.block_size, &shared, tell);
+        let found = stream::poll_fn(move |context| found.poll_recv(context));
+        let blocks = found
+            .map(|offset| self.one_or_stop(offset, Arc::clone(&source), &shared).boxed())
+            .buffer_unordered(width);
+        let (searched, uploaded) =
+            futures::join!(search, gather(blocks, &shared, source.size_bytes()));
+        let uploaded = uploaded?;
+        searched?;
+        Ok(uploaded)
+    }
+
+    /// Where all blocks fit on one page of a listing, no block need be looked for on its own: the
+    /// first backup of a volume asks for none.
+    async fn present(&self) -> Result<Present, Error> {
+        let page = self.store.store.list(&self.blocks.prefix()?, None).await?;
+        if !page.is_last {
+            return Ok(Present::Unknown);
+        }
+        let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
+        let sums = plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key));
+        Ok(Present::Exactly(sums.collect()))
+    }
+
+    /// What an object must be to be taken for the block it is named after: a writer that died may
+    /// have left an empty one.
+    fn is_plausible(&self, len_bytes: u64) -> bool {
+        match self.compression {
+            Compression::None => len_bytes == self.block_size.bytes(),
+            Compression::Gzip | Compression::Lz4 => {
+                (1..=self.block_size.packed_max_bytes()).contains(&len_bytes)
+            }
+        }
+    }
+
+    /// A call that hangs must not keep a cancelled operation alive; one that ends later leaves a
+    /// block that nobody names, and no more.
+    async fn one_or_stop(
+        &self,
+        offset: Result<u64, Error>,
+        source: Arc<dyn Source>,
+        shared: &Shared,
+    ) -> Result<(u64, Outcome), Error> {
+        let offset = offset?;
+        tokio::select! {
+            done = self.one(offset, source, shared) => done,
+            () = shared.stop.cancelled() => Err(Error::Cancelled),
+        }
+    }
+
+    async fn one(
+        &self,
+        offset: u64,
+        source: Arc<dyn Source>,
+        shared: &Shared,
+    ) -> Result<(u64, Outcome), Error> {
+        shared.stop.check()?;
+        let len = self.block_size.len();
+        let read = shared.workers.run(move || read(source.as_ref(), offset, len)).await?;
+        let Some((sum, block)) = read.map_err(Error::Source)? else {
+            return Ok((offset, Outcome::Zeros));
+        };
+        if !shared.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(sum) {
+            return Ok((offset, Outcome::There(sum)));
+        }
+        shared.stop.check()?;
+        let state = self.look_for(&sum, shared).await?;
+        if state == InStore::Plausible && !self.writes_anew {
+            return Ok((offset, Outcome::There(sum)));
+        }
+        shared.stop.check()?;
+        let compression = self.compression;
+        let packed = match compression {
+            Compression::None => block,
+            Compression::Gzip | Compression::Lz4 => {
+                let packed = shared.workers.run(move || pack(compression, &block)).await?;
+                packed.map_err(Error::Source)?
+            }
+        };
+        shared.stop.check()?;
+        Ok((offset, self.put(sum, packed.into(), state, shared).await?))
+    }
+
+    async fn look_for(&self, sum: &Checksum, shared: &Shared) -> Result<InStore, Error> {
+        match &shared.present {
+            Present::Exactly(sums) if sums.contains(sum) => return Ok(InStore::Plausible),
+            Present::Exactly(_) => return Ok(InStore::Absent),
+            Present::Unknown => {}
+        }
+        let _turn = shared.turn().await?;
+        match self.store.store.head(&self.blocks.block(sum)?).await {
+            Ok(meta) if self.is_plausible(meta.len_bytes) => Ok(InStore::Plausible),
+            Ok(_) => Ok(InStore::Damaged),
+            Err(error) if error.is_not_found() => Ok(InStore::Absent),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn put(
+        &self,
+        sum: Checksum,
+        packed: Bytes,
+        state: InStore,
+        shared: &Shared,
+    ) -> Result<Outcome, Error> {
+        let key = self.blocks.block(&sum)?;
+        let len_bytes = u64::try_from(packed.len()).unwrap_or(u64::MAX);
+        let _turn = shared.turn().await?;
+        match state {
+            InStore::Absent => match self.store.create(&key, packed.clone()).await {
+                Ok(_) => return Ok(Outcome::New(sum, len_bytes)),
+                Err(blobs::Error::Exists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+            InStore::Damaged | InStore::Plausible => {
+                self.store.store.put(&key, packed).await?;
+                return Ok(Outcome::Again(sum, len_bytes));
+            }
+        }
+        // Another writer was faster, or the object cannot be the block.
+        let found = self.store.store.head(&key).await?;
+        if self.is_plausible(found.len_bytes) {
+            return Ok(Outcome::There(sum));
+        }
+        self.store.store.put(&key, packed).await?;
+        Ok(Outcome::Again(sum, len_bytes))
+    }
+}
+
+impl Shared {
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
+        // The semaphore is never closed.
+        self.calls.acquire().await.map_err(|_| Error::Cancelled)
+    }
+
+    /// Blocks done among those found, in the part of the volume that was searched.
+    fn report(&self, done: u64, size_bytes: u64) {
+        let found = self.found.load(Ordering::Relaxed).max(1);
+        let searched = self.searched_to.load(Ordering::Relaxed);
+        let part = u128::from(searched) * u128::from(done.min(found)) / u128::from(found);
+        self.stop.report(u64::try_from(part).unwrap_or(u64::MAX), size_bytes);
+    }
+}
+
+/// Finds changed blocks as long as somebody takes them.
+async fn search(
+    source: &Arc<dyn Source>,
+    base: Option<String>,
+    block_size: BlockSize,
+    shared: &Arc<Shared>,
+    tell: mpsc::Sender<Result<u64, Error>>,
+) -> Result<(), Error> {
+    let (source, shared) = (Arc::clone(source), Arc::clone(shared));
+    let walk = move || {
+        let size_bytes = source.size_bytes();
+        let extents = match source.changed_since(base.as_deref()) {
+            Ok(extents) => extents,
+            Err(error) => return drop(tell.blocking_send(Err(Error::Source(error)))),
+        };
+        for offset in Touched::new(extents, size_bytes, block_size) {
+            if let Ok(offset) = &offset {
+                shared.found.fetch_add(1, Ordering::Relaxed);
+                shared.searched_to.store(*offset, Ordering::Relaxed);
+            }
+            if shared.stop.check().is_err() || tell.blocking_send(offset).is_err() {
+                return;
+            }
+        }
+        shared.searched_to.store(size_bytes, Ordering::Relaxed);
+    };
+    tokio::task::spawn_blocking(walk).await.map_err(Error::Thread)
+}
+
+/// A block and its checksum; nothing where it is all zeros.
+fn read(source: &dyn Source, offset: u64, len: usize) -> io::Result<Option<(Checksum, Vec<u8>)>> {
+    let mut block = vec![0; len];
+    source.read_at(offset, &mut block)?;
+    Ok((!is_zero(&block)).then(|| (Checksum::of(&block), block)))
+}
+
+/// Counts what came; after an error nothing new begins, and what was under way is waited for.
+async fn gather(
+    blocks: impl Stream<Item = Result<(u64, Outcome), Error>>,
+    shared: &Shared,
+    size_bytes: u64,
+) -> Result<Uploaded, Error> {
+    let mut uploaded = Uploaded::default();
+    let mut failed = None;
+    let mut blocks = std::pin::pin!(blocks);
+    let mut done = 0;
+    while let Some(block) = blocks.next().await {
+        match block {
+            Ok((offset, outcome)) => {
+                uploaded.add(offset, &outcome);
+                done += 1;
+                shared.report(done, size_bytes);
+            }
+            Err(error) => {
+                shared.stop.cancel();
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    // The first error came before what it cancelled.
+    failed.map_or_else(|| shared.stop.check().map(|()| uploaded), Err)
+}
+
+impl Uploaded {
+    fn add(&mut self, offset: u64, outcome: &Outcome) {
+        let sum = match outcome {
+            Outcome::Zeros => None,
+            Outcome::There(sum) => Some(*sum),
+            Outcome::New(sum, len_bytes) => {
+                self.new_blocks += 1;
+                self.new_bytes = self.new_bytes.saturating_add(*len_bytes);
+                Some(*sum)
+            }
+            Outcome::Again(sum, len_bytes) => {
+                self.again_bytes = self.again_bytes.saturating_add(*len_bytes);
+                Some(*sum)
+            }
+        };
+        self.blocks.insert(offset, sum);
+    }
+}

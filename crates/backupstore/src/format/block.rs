@@ -1,0 +1,283 @@
+//! Blocks: their size, how they are packed into objects, and how they are taken out again.
+//!
+//! What comes from a store is believed in nothing: a block that unpacks to another length, or whose
+//! checksum is another, is refused, and no more is unpacked than a block can hold.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use lz4_flex::frame::FrameDecoder;
+use serde::{Deserialize, Serialize};
+
+use super::frame::{self, Refusal};
+use super::json;
+use super::names::Checksum;
+
+/// How long an object of a block may be beside the block: no packing adds more.
+const PACKED_EXTRA_BYTES: u64 = 64 * 1024;
+
+/// The length of all blocks of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockSize(u32);
+
+impl BlockSize {
+    pub const DEFAULT: Self = Self(2 << 20);
+    const UNIT: u32 = 4096;
+    const MAX: u32 = 64 << 20;
+
+    /// Whole pages, at most 64 MiB: a lie about it must not cost more memory than that.
+    pub fn from_bytes(bytes: u64) -> Option<Self> {
+        let bytes = u32::try_from(bytes).ok()?;
+        (bytes > 0 && bytes % Self::UNIT == 0 && bytes <= Self::MAX).then_some(Self(bytes))
+    }
+
+    /// As in parameters: empty and 0 are the default.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let size = match json::quantity(text) {
+            None if text.is_empty() => Some(Self::DEFAULT),
+            Some(0) => Some(Self::DEFAULT),
+            Some(bytes) => Self::from_bytes(bytes),
+            None => None,
+        };
+        size.ok_or_else(|| format!("its size of blocks, {text:?}, cannot be used"))
+    }
+
+    pub fn bytes(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    pub(crate) fn len(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// The longest object that can be a block of this size.
+    pub(crate) fn packed_max_bytes(self) -> u64 {
+        self.bytes() + self.bytes() / 64 + PACKED_EXTRA_BYTES
+    }
+}
+
+/// How blocks are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "Option<String>", into = "&'static str")]
+pub enum Compression {
+    None,
+    /// What the absence of a name means, too.
+    #[default]
+    Gzip,
+    Lz4,
+}
+
+impl Compression {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "gzip" | "" => Ok(Self::Gzip),
+            "lz4" => Ok(Self::Lz4),
+            other => Err(format!("unsupported compression method: {other}")),
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Lz4 => "lz4",
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl TryFrom<Option<String>> for Compression {
+    type Error = String;
+
+    fn try_from(text: Option<String>) -> Result<Self, String> {
+        Self::parse(&text.unwrap_or_default())
+    }
+}
+
+impl From<Compression> for &'static str {
+    fn from(method: Compression) -> Self {
+        method.as_str()
+    }
+}
+
+/// Why an object is not the block that its name says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    #[error("it cannot be unpacked: {why}")]
+    Packing { why: String },
+    #[error("it holds {found} bytes, {expected} are a block")]
+    Length { found: u64, expected: u64 },
+    /// Tools look for these words.
+    #[error("checksum verification failed: its contents have the checksum {found}")]
+    Checksum { found: Checksum },
+}
+
+/// Packs one block.
+pub fn pack(method: Compression, block: &[u8]) -> io::Result<Vec<u8>> {
+    match method {
+        Compression::None => Ok(block.to_vec()),
+        Compression::Gzip => {
+            let mut out = GzEncoder::new(Vec::new(), flate2::Compression::default());
+            out.write_all(block)?;
+            out.finish()
+        }
+        Compression::Lz4 => frame::pack(block),
+    }
+}
+
+/// Takes a block out of its object and checks that it is the one that was asked for.
+pub fn unpack(
+    method: Compression,
+    object: &[u8],
+    size: BlockSize,
+    expected: &Checksum,
+) -> Result<Vec<u8>, Damage> {
+    let block = match method {
+        Compression::None => inflate(object, size)?,
+        Compression::Gzip => {
+            gunzip(object, size).or_else(|damage| unframe(object, size).map_err(|_| damage))?
+        }
+        Compression::Lz4 => {
+            unframe(object, size).or_else(|damage| gunzip(object, size).map_err(|_| damage))?
+        }
+    };
+    let found = Checksum::of(&block);
+    if found == *expected { Ok(block) } else { Err(Damage::Checksum { found }) }
+}
+
+fn gunzip(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
+    inflate(GzDecoder::new(object), size)
+}
+
+fn unframe(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
+    let mut block = vec![0; size.len()];
+    match frame::unpack(object, &mut block) {
+        Ok(found) if found == block.len() => Ok(block),
+        Ok(found) => Err(Damage::Length {
+            found: u64::try_from(found).unwrap_or(u64::MAX),
+            expected: size.bytes(),
+        }),
+        Err(Refusal::Foreign) => inflate(FrameDecoder::new(object), size),
+        Err(Refusal::Broken(why)) => Err(Damage::Packing { why }),
+        Err(Refusal::Long) => {
+            Err(Damage::Length { found: size.bytes() + 1, expected: size.bytes() })
+        }
+    }
+}
+
+/// One byte more than a block ends it.
+fn inflate(mut from: impl Read, size: BlockSize) -> Result<Vec<u8>, Damage> {
+    let failed = |error: io::Error| Damage::Packing { why: error.to_string() };
+    let mut block = vec![0; size.len()];
+    let mut done = 0;
+    while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest).map_err(failed)? {
+            0 => {
+                let found = u64::try_from(done).unwrap_or(u64::MAX);
+                return Err(Damage::Length { found, expected: size.bytes() });
+            }
+            read => done += read,
+        }
+    }
+    // Also makes the decoder read the checksum at the end.
+    match from.read(&mut [0]).map_err(failed)? {
+        0 => Ok(block),
+        _ => Err(Damage::Length { found: size.bytes() + 1, expected: size.bytes() }),
+    }
+}
+
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SMALL: BlockSize = BlockSize(8192);
+    const METHODS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Lz4];
+
+    fn block() -> Vec<u8> {
+        (0..8192_u32)
+            .flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 24).to_le_bytes())
+            .take(8192)
+            .collect()
+    }
+
+    #[test]
+    fn a_frame_has_the_flags_of_the_format() {
+        let packed = pack(Compression::Lz4, &block()).unwrap();
+        assert_eq!(packed[..6], [0x04, 0x22, 0x4d, 0x18, 0x64, 0x70]);
+        // One chunk, the end mark and the checksum of the contents: chunks have none of their own.
+        let chunk = u32::from_le_bytes(packed[7..11].try_into().unwrap()) & 0x7fff_ffff;
+        assert_eq!(packed.len(), 11 + usize::try_from(chunk).unwrap() + 8);
+    }
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        for (method, block) in METHODS.into_iter().flat_map(|m| [(m, block()), (m, vec![0; 8192])])
+        {
+            let packed = pack(method, &block).unwrap();
+            let sum = Checksum::of(&block);
+            assert_eq!(unpack(method, &packed, SMALL, &sum).unwrap(), block);
+            assert!(packed.len() as u64 <= SMALL.packed_max_bytes());
+        }
+        let packed = pack(Compression::Gzip, &block()).unwrap();
+        let other = unpack(Compression::Lz4, &packed, SMALL, &Checksum::of(&block()));
+        assert_eq!(other.unwrap(), block(), "gzip where lz4 was announced");
+        let packed = pack(Compression::Lz4, &block()).unwrap();
+        let other = unpack(Compression::Gzip, &packed, SMALL, &Checksum::of(&block()));
+        assert_eq!(other.unwrap(), block(), "lz4 where gzip was announced");
+    }
+
+    #[test]
+    fn an_object_that_holds_more_or_less_than_a_block_is_refused() {
+        for method in METHODS {
+            let bomb = pack(method, &vec![7; 1 << 20]).unwrap();
+            let refused = unpack(method, &bomb, SMALL, &Checksum::of(b"")).unwrap_err();
+            assert_eq!(refused, Damage::Length { found: 8193, expected: 8192 });
+            let short = pack(method, &[7; 100]).unwrap();
+            let refused = unpack(method, &short, SMALL, &Checksum::of(&[7; 100])).unwrap_err();
+            assert_eq!(refused, Damage::Length { found: 100, expected: 8192 });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_damage_passes(at in 0_usize..9000, flip in 1_u8.., cut in 0_usize..9000, which in 0_usize..3) {
+            let method = METHODS[which];
+            let good = pack(method, &block()).unwrap();
+            let sum = Checksum::of(&block());
+            let mut flipped = good.clone();
+            if let Some(byte) = flipped.get_mut(at) {
+                *byte ^= flip;
+            }
+            for damaged in [flipped, good[..cut.min(good.len())].to_vec()] {
+                if let Ok(found) = unpack(method, &damaged, SMALL, &sum) {
+                    prop_assert!(found == block());
+                }
+            }
+        }
+
+        #[test]
+        fn zeros_are_found(len in 0_usize..300, at in 0_usize..300) {
+            let mut bytes = vec![0; len];
+            prop_assert!(is_zero(&bytes));
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = 1;
+                prop_assert!(!is_zero(&bytes));
+            }
+        }
+    }
+}

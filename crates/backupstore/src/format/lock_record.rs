@@ -1,0 +1,143 @@
+//! `<lock>.lck`: what a lock object says, and which of two locks goes first.
+
+use std::cmp::Ordering;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::json;
+
+/// A lock that was not written anew for longer is nobody's.
+pub(crate) const EXPIRY: SignedDuration = SignedDuration::from_secs(150);
+/// No lock object is longer.
+pub(crate) const LOCK_MAX_BYTES: u64 = 64 * 1024;
+
+/// What a lock is for. Locks of one kind do not exclude each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Creating and restoring backups.
+    Use,
+    Delete,
+}
+
+impl LockKind {
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Use => 1,
+            Self::Delete => 2,
+        }
+    }
+
+    /// As errors name it.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Use => "create/restore",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl Serialize for LockKind {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(self.number())
+    }
+}
+
+impl<'de> Deserialize<'de> for LockKind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match u64::deserialize(from)? {
+            1 => Ok(Self::Use),
+            2 => Ok(Self::Delete),
+            other => Err(D::Error::custom(format!("there is no lock of type {other}"))),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct LockRecord {
+    pub name: String,
+    #[serde(rename = "Type")]
+    pub kind: LockKind,
+    #[serde(default, deserialize_with = "json::flag")]
+    pub acquired: bool,
+}
+
+impl LockRecord {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        json::to_bytes(self)
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        json::from_bytes(bytes).ok()
+    }
+}
+
+/// A lock as it lies in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenLock {
+    pub(crate) record: LockRecord,
+    /// When it was last written, by the clock of the store.
+    pub(crate) written: Timestamp,
+}
+
+impl SeenLock {
+    pub(crate) fn expires(&self) -> Timestamp {
+        self.written.saturating_add(EXPIRY).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether `self` stands in the way of `ours` at `now`, by the clock of the store.
+    pub(crate) fn blocks(&self, ours: &Self, now: Timestamp) -> bool {
+        self.record.kind != ours.record.kind
+            && now <= self.expires()
+            && self.goes_before(ours) == Ordering::Less
+    }
+
+    /// Held before wanted, then the older, then the smaller name.
+    fn goes_before(&self, ours: &Self) -> Ordering {
+        let rank = |lock: &Self| !lock.record.acquired;
+        rank(self)
+            .cmp(&rank(ours))
+            .then(self.written.cmp(&ours.written))
+            .then_with(|| self.record.name.cmp(&ours.record.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(name: &str, kind: LockKind, acquired: bool, second: i64) -> SeenLock {
+        let record = LockRecord { name: name.to_owned(), kind, acquired };
+        SeenLock { record, written: Timestamp::from_second(second).unwrap() }
+    }
+
+    #[test]
+    fn a_record_is_byte_exact() {
+        let text = br#"{"Name":"lock-14b53d40b80b4268","Type":1,"Acquired":true}"#;
+        let record = LockRecord::parse(text).unwrap();
+        assert_eq!(record.kind, LockKind::Use);
+        assert_eq!(record.to_bytes().unwrap(), text);
+        assert_eq!(LockRecord::parse(br#"{"Name":"x","Type":3,"Acquired":true}"#), None);
+    }
+
+    #[test]
+    fn priority_is_held_then_age_then_name() {
+        use LockKind::{Delete, Use};
+        let ours = lock("lock-b", Delete, false, 1000);
+        let now = Timestamp::from_second(1010).unwrap();
+        for (other, blocks) in [
+            (lock("lock-z", Use, true, 1005), true),
+            (lock("lock-z", Use, false, 999), true),
+            (lock("lock-a", Use, false, 1000), true),
+            (lock("lock-c", Use, false, 1000), false),
+            (lock("lock-a", Use, false, 1001), false),
+            (lock("lock-a", Delete, true, 900), false),
+            (lock("lock-a", Use, true, 860), true),
+            (lock("lock-a", Use, true, 859), false),
+        ] {
+            assert_eq!(other.blocks(&ours, now), blocks, "{other:?}");
+        }
+    }
+}

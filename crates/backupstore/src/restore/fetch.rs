@@ -1,0 +1,229 @@
+//! Getting blocks: from the store, or from whoever has fetched them already.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use blobs::{Retry, get_limited};
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::decide::Plan;
+use crate::control::Workers;
+use crate::error::{BlockDamage, Error};
+use crate::format::layout::BlockFolder;
+use crate::format::{BlockSize, Checksum, Compression, unpack};
+use crate::store::BackupStore;
+
+/// Why a block did not come.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FetchError {
+    /// This one cannot be had; others may.
+    #[error(transparent)]
+    Damaged(#[from] BlockDamage),
+    /// Nothing can be had.
+    #[error("{0}")]
+    Failed(Arc<Error>),
+}
+
+impl From<Error> for FetchError {
+    fn from(error: Error) -> Self {
+        Self::Failed(Arc::new(error))
+    }
+}
+
+/// Where blocks come from, checked and unpacked.
+#[async_trait]
+pub trait Fetch: fmt::Debug + Send + Sync {
+    async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError>;
+
+    /// As errors name it.
+    fn path_of(&self, block: &Checksum) -> String;
+}
+
+/// How hard a block is asked for.
+#[derive(Debug, Clone)]
+pub struct FetchOptions {
+    /// Pauses between tries, beyond those of the store itself.
+    pub pauses: Vec<Duration>,
+    /// At most so many bytes a second come from the store.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        let pauses = [1, 5, 30, 60, 120, 300].map(Duration::from_secs).to_vec();
+        Self { pauses, bytes_per_second: None }
+    }
+}
+
+/// Blocks of a volume, from its store.
+#[derive(Debug)]
+pub struct StoreFetch {
+    store: BackupStore,
+    blocks: BlockFolder,
+    size: BlockSize,
+    compression: Compression,
+    options: FetchOptions,
+    workers: Workers,
+    fetched_bytes: AtomicU64,
+    /// When the next byte may come.
+    next: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl StoreFetch {
+    pub(crate) fn new(
+        store: BackupStore,
+        blocks: BlockFolder,
+        plan: &Plan,
+        options: FetchOptions,
+    ) -> Self {
+        Self {
+            store,
+            blocks,
+            size: plan.block_size,
+            compression: plan.compression,
+            options,
+            workers: Workers::new(),
+            fetched_bytes: AtomicU64::new(0),
+            next: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Bytes that came from the store.
+    pub fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes.load(Ordering::Relaxed)
+    }
+
+    async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+        let key = self.blocks.block(block)?;
+        let mut pauses = self.options.pauses.iter();
+        loop {
+            let error =
+                match get_limited(self.store.store.as_ref(), &key, self.size.packed_max_bytes())
+                    .await
+                {
+                    Ok(blob) => return Ok(blob.bytes),
+                    Err(error) => error,
+                };
+            match (error.retry(), pauses.next()) {
+                (Retry::Later, Some(pause)) => {
+                    tracing::warn!("{key} is asked for again in {pause:?}: {error}");
+                    tokio::time::sleep(*pause).await;
+                }
+                (Retry::Later, None) => {
+                    let why = telemetry::Chain(&error).to_string();
+                    return Err(BlockDamage::Unread { why }.into());
+                }
+                (Retry::Never, _) => return Err(never(error)),
+            }
+        }
+    }
+
+    /// Waits for its turn where the rate is limited.
+    async fn pay(&self, len_bytes: u64) {
+        let Some(rate) = self.options.bytes_per_second.filter(|rate| *rate > 0) else { return };
+        #[expect(clippy::cast_precision_loss, reason = "a pause need not be exact")]
+        let cost = Duration::from_secs_f64(len_bytes as f64 / rate as f64);
+        let mut next = self.next.lock().await;
+        let now = Instant::now();
+        let from = next.unwrap_or(now).max(now);
+        *next = Some(from + cost);
+        drop(next);
+        tokio::time::sleep_until(from + cost).await;
+    }
+}
+
+fn never(error: blobs::Error) -> FetchError {
+    match error {
+        blobs::Error::NotFound { .. } => BlockDamage::Missing.into(),
+        blobs::Error::TooLong { len_bytes, .. } => BlockDamage::Length { len_bytes }.into(),
+        other => Error::Store(other).into(),
+    }
+}
+
+#[async_trait]
+impl Fetch for StoreFetch {
+    async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+        let object = self.object(block).await?;
+        let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
+        self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        self.pay(len_bytes).await;
+        let (compression, size, block) = (self.compression, self.size, *block);
+        let unpacked = self.workers.run(move || unpack(compression, &object, size, &block)).await?;
+        Ok(unpacked.map_err(BlockDamage::from)?.into())
+    }
+
+    fn path_of(&self, block: &Checksum) -> String {
+        self.blocks.block(block).map_or_else(|_| block.to_string(), |key| key.to_string())
+    }
+}
+
+type Cell = Arc<OnceCell<Bytes>>;
+
+/// Blocks that several restores of one backup ask for: the first who asks fetches, the others wait
+/// for it. A block is let go when all have had it, or when memory runs out and they lag behind.
+#[derive(Debug)]
+pub struct SharedFetch {
+    inner: Arc<dyn Fetch>,
+    readers: usize,
+    blocks_max: usize,
+    state: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    blocks: HashMap<Checksum, (Cell, usize)>,
+    /// As they were asked for.
+    order: VecDeque<Checksum>,
+}
+
+impl SharedFetch {
+    /// For `readers` restores, with at most `blocks_max` blocks held.
+    pub fn new(inner: Arc<dyn Fetch>, readers: usize, blocks_max: usize) -> Self {
+        Self { inner, readers, blocks_max: blocks_max.max(1), state: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cell(&self, block: &Checksum) -> Cell {
+        let mut held = self.held();
+        if let Some((cell, asked)) = held.blocks.get_mut(block) {
+            *asked += 1;
+            let (cell, is_last) = (Arc::clone(cell), *asked >= self.readers);
+            if is_last {
+                held.blocks.remove(block);
+                held.order.retain(|other| other != block);
+            }
+            return cell;
+        }
+        let cell = Cell::default();
+        if self.readers > 1 {
+            held.blocks.insert(*block, (Arc::clone(&cell), 1));
+            held.order.push_back(*block);
+            while held.order.len() > self.blocks_max {
+                let Some(oldest) = held.order.pop_front() else { break };
+                held.blocks.remove(&oldest);
+            }
+        }
+        cell
+    }
+}
+
+#[async_trait]
+impl Fetch for SharedFetch {
+    async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+        // Where the first fails, the next who asks tries anew.
+        self.cell(block).get_or_try_init(|| self.inner.fetch(block)).await.cloned()
+    }
+
+    fn path_of(&self, block: &Checksum) -> String {
+        self.inner.path_of(block)
+    }
+}

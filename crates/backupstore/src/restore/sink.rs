@@ -1,0 +1,169 @@
+//! Where restored data goes. The calls block, and are made on threads that may, several at a time for
+//! different places.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// A volume that is being restored.
+pub trait Sink: Send + Sync + 'static {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes a range read as zeros; a hole where it can be one.
+    fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
+
+    /// Whether an earlier try has written the block at `offset`, and it is still there.
+    fn is_written(&self, _offset: u64) -> bool {
+        false
+    }
+
+    /// Told after a block was written, for the record that a later try asks. Such a record must not
+    /// outlive the data: sync the data before the record.
+    fn written(&self, _offset: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Makes all of it durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file, sparse where the volume is empty.
+#[derive(Debug)]
+pub struct FileSink(File);
+
+impl FileSink {
+    /// A new file of that size. One that exists is removed first.
+    pub fn create(path: &Path, size_bytes: u64) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let text =
+                    format!("failed to clean up the existing file {}: {error}", path.display());
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(size_bytes)?;
+        Ok(Self(file))
+    }
+
+    /// A file that holds the older backup.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(File::options().read(true).write(true).open(path)?))
+    }
+}
+
+impl Sink for FileSink {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.0, hole, offset, len_bytes) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                write_zeros(offset, len_bytes, |at, zeros| self.0.write_all_at(zeros, at))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+fn write_zeros(
+    offset: u64,
+    len_bytes: u64,
+    write: impl Fn(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    const ZEROS: &[u8] = &[0; 64 * 1024];
+    let mut done = 0;
+    while done < len_bytes {
+        let left = usize::try_from(len_bytes - done).unwrap_or(usize::MAX);
+        let piece = ZEROS.get(..left).unwrap_or(ZEROS);
+        write(offset + done, piece)?;
+        done += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Several sinks that get the same: a block is fetched once for all of them. One that fails is left
+/// behind, and the rest go on; only when all have failed the restore does.
+pub struct FanOut {
+    sinks: Vec<Copy>,
+}
+
+/// One of the sinks, and what went wrong with it.
+type Copy = (Arc<dyn Sink>, Mutex<Option<io::Error>>);
+
+impl FanOut {
+    pub fn new(sinks: Vec<Arc<dyn Sink>>) -> Self {
+        Self { sinks: sinks.into_iter().map(|sink| (sink, Mutex::default())).collect() }
+    }
+
+    /// What went wrong with each, in the order in which they were given.
+    pub fn failures(&self) -> Vec<Option<String>> {
+        let text = |(_, failed): &Copy| {
+            let failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            failed.as_ref().map(ToString::to_string)
+        };
+        self.sinks.iter().map(text).collect()
+    }
+
+    fn each(&self, call: impl Fn(&dyn Sink) -> io::Result<()>) -> io::Result<()> {
+        let mut alive = 0;
+        for (sink, failed) in &self.sinks {
+            if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                continue;
+            }
+            match call(sink.as_ref()) {
+                Ok(()) => alive += 1,
+                Err(error) => {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        }
+        if alive > 0 {
+            return Ok(());
+        }
+        let first = self.failures().into_iter().flatten().next().unwrap_or_default();
+        Err(io::Error::other(format!("all {} copies failed: {first}", self.sinks.len())))
+    }
+}
+
+impl std::fmt::Debug for FanOut {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("FanOut").field("sinks", &self.sinks.len()).finish_non_exhaustive()
+    }
+}
+
+impl Sink for FanOut {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.each(|sink| sink.write_at(offset, bytes))
+    }
+
+    fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        self.each(|sink| sink.zero(offset, len_bytes))
+    }
+
+    fn is_written(&self, offset: u64) -> bool {
+        self.sinks.iter().all(|(sink, failed)| {
+            sink.is_written(offset) || failed.lock().is_ok_and(|failed| failed.is_some())
+        })
+    }
+
+    fn written(&self, offset: u64) -> io::Result<()> {
+        self.each(|sink| sink.written(offset))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.each(Sink::sync)
+    }
+}

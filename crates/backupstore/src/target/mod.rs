@@ -1,0 +1,9 @@
+//! Where a store lies: its URL, and opening it.
+
+mod mount;
+mod open;
+mod url;
+
+pub use self::mount::{MOUNTS, unmount_all};
+pub use self::open::Environment;
+pub use self::url::{BackupUrl, TargetUrl};

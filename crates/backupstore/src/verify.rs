@@ -1,0 +1,252 @@
+//! Whether the backups of a volume can be restored. It takes no lock, and changes nothing: what is
+//! found missing counts only if a record still names it when all was looked at.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use serde::Serialize;
+
+use crate::control::{Control, window};
+use crate::delete::Unreadable;
+use crate::error::{BlockDamage, Error};
+use crate::format::layout::VolumeFolder;
+use crate::format::{BlockSize, Checksum, Compression, Name};
+use crate::restore::{Fetch, FetchError, FetchOptions, Plan, StoreFetch};
+use crate::store::{BackupStore, Found};
+
+/// Places of damage that are kept; all are counted.
+const PLACES_KEPT: usize = 1000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Records, and whether blocks are there with lengths that they can have.
+    Quick,
+    /// Every block is fetched, unpacked and hashed, too.
+    Deep,
+}
+
+#[derive(Debug, Clone)]
+pub struct VerifyOptions {
+    pub depth: Depth,
+    pub concurrent_limit: usize,
+    pub fetch: FetchOptions,
+}
+
+impl VerifyOptions {
+    pub fn new(depth: Depth) -> Self {
+        Self { depth, concurrent_limit: 2, fetch: FetchOptions::default() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifyReport {
+    pub volume: String,
+    pub healthy: Vec<String>,
+    pub damaged: Vec<DamagedBackup>,
+    pub in_progress: Vec<String>,
+    pub unreadable: Vec<Unreadable>,
+    /// Named by records and in the store.
+    pub blocks: u64,
+    pub checked_blocks: u64,
+    /// In the store, named by no record.
+    pub orphan_blocks: u64,
+    pub orphan_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DamagedBackup {
+    pub name: String,
+    pub damaged_places: u64,
+    pub places: Vec<DamagedPlace>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DamagedPlace {
+    pub offset: u64,
+    pub path: String,
+    pub damage: String,
+}
+
+impl VerifyReport {
+    /// Whether every complete backup can be restored, as far as was looked.
+    pub fn is_healthy(&self) -> bool {
+        self.damaged.is_empty() && self.unreadable.is_empty()
+    }
+}
+
+impl BackupStore {
+    pub async fn verify(
+        &self,
+        volume: &Name,
+        options: &VerifyOptions,
+        control: &Control,
+    ) -> Result<VerifyReport, Error> {
+        let key = VolumeFolder::of(volume).cfg()?;
+        self.read_volume(volume).await?.required(&key)?;
+        let references = self.references(volume).await?;
+        let mut report = VerifyReport {
+            volume: volume.to_string(),
+            healthy: Vec::new(),
+            damaged: Vec::new(),
+            in_progress: references.in_progress.iter().map(|(name, _)| name.to_string()).collect(),
+            unreadable: references.unreadable_shown(),
+            blocks: 0,
+            checked_blocks: 0,
+            orphan_blocks: 0,
+            orphan_bytes: 0,
+        };
+        let mut damaged = self.look(volume, &references.blocks, &mut report, control).await?;
+        match options.depth {
+            Depth::Quick => {}
+            Depth::Deep => {
+                let sound = references.blocks.iter().filter(|(sum, _)| !damaged.contains_key(*sum));
+                let found = self.check_blocks(volume, sound, options, &mut report, control).await?;
+                damaged.extend(found);
+            }
+        }
+        for name in references.complete.keys() {
+            self.judge(volume, name, &damaged, &mut report).await?;
+        }
+        control.finished();
+        Ok(report)
+    }
+
+    /// Blocks that are missing, or cannot be what they are named.
+    async fn look(
+        &self,
+        volume: &Name,
+        wanted: &HashMap<Checksum, (BlockSize, Compression)>,
+        report: &mut VerifyReport,
+        control: &Control,
+    ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
+        let mut present = HashSet::new();
+        let mut damaged = HashMap::new();
+        let mut pages = self.blocks_in(&VolumeFolder::of(volume).blocks());
+        while let Some(page) = pages.next().await? {
+            control.check()?;
+            for block in page {
+                let Some((size, compression)) = wanted.get(&block.checksum) else {
+                    report.orphan_blocks += 1;
+                    report.orphan_bytes += block.len_bytes;
+                    continue;
+                };
+                present.insert(block.checksum);
+                if !is_plausible(block.len_bytes, *size, *compression) {
+                    let len_bytes = block.len_bytes;
+                    damaged.insert(block.checksum, BlockDamage::Length { len_bytes });
+                }
+            }
+        }
+        report.blocks = u64::try_from(present.len()).unwrap_or(u64::MAX);
+        let missing = wanted.keys().filter(|sum| !present.contains(*sum));
+        damaged.extend(missing.map(|sum| (*sum, BlockDamage::Missing)));
+        Ok(damaged)
+    }
+
+    async fn check_blocks<'b>(
+        &self,
+        volume: &Name,
+        blocks: impl Iterator<Item = (&'b Checksum, &'b (BlockSize, Compression))>,
+        options: &VerifyOptions,
+        report: &mut VerifyReport,
+        control: &Control,
+    ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
+        let mut by_packing: HashMap<(BlockSize, Compression), Vec<Checksum>> = HashMap::new();
+        for (sum, packing) in blocks {
+            by_packing.entry(*packing).or_default().push(*sum);
+        }
+        let all: usize = by_packing.values().map(Vec::len).sum();
+        let all = u64::try_from(all).unwrap_or(u64::MAX);
+        let mut damaged = HashMap::new();
+        for ((size, compression), mut sums) in by_packing {
+            sums.sort_unstable();
+            let fetch = Arc::new(self.fetch_of(volume, size, compression, options));
+            let width = window(options.concurrent_limit.clamp(1, 1024), size.bytes());
+            let mut checks = stream::iter(sums)
+                .map(|sum| {
+                    let fetch = Arc::clone(&fetch);
+                    async move {
+                        control.check()?;
+                        match fetch.fetch(&sum).await {
+                            Ok(_) => Ok(None),
+                            Err(FetchError::Damaged(damage)) => Ok(Some((sum, damage))),
+                            Err(FetchError::Failed(error)) => Err(Error::Fetch {
+                                why: telemetry::Chain(error.as_ref()).to_string(),
+                            }),
+                        }
+                    }
+                })
+                .buffer_unordered(width);
+            while let Some(check) = checks.next().await {
+                damaged.extend(check?);
+                report.checked_blocks += 1;
+                control.report(report.checked_blocks, all);
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn fetch_of(
+        &self,
+        volume: &Name,
+        block_size: BlockSize,
+        compression: Compression,
+        options: &VerifyOptions,
+    ) -> StoreFetch {
+        let plan = Plan {
+            volume_bytes: 0,
+            block_size,
+            compression,
+            jobs: Vec::new(),
+            zeros: Vec::new(),
+            is_incremental: false,
+        };
+        let blocks = VolumeFolder::of(volume).blocks();
+        StoreFetch::new(self.clone(), blocks, &plan, options.fetch.clone())
+    }
+
+    /// Which places of a backup are damaged, by its record as it is now.
+    async fn judge(
+        &self,
+        volume: &Name,
+        name: &Name,
+        damaged: &HashMap<Checksum, BlockDamage>,
+        report: &mut VerifyReport,
+    ) -> Result<(), Error> {
+        if damaged.is_empty() {
+            report.healthy.push(name.to_string());
+            return Ok(());
+        }
+        // Deleted since: its blocks may be gone, too.
+        let Found::Readable(cfg, _) = self.read_backup(volume, name).await? else { return Ok(()) };
+        let folder = VolumeFolder::of(volume).blocks();
+        let mut found =
+            DamagedBackup { name: name.to_string(), damaged_places: 0, places: Vec::new() };
+        for block in &cfg.blocks {
+            let Some(damage) = damaged.get(&block.checksum) else { continue };
+            found.damaged_places += 1;
+            if found.places.len() < PLACES_KEPT {
+                let path = folder.block(&block.checksum)?.to_string();
+                let damage = damage.to_string();
+                found.places.push(DamagedPlace { offset: block.offset, path, damage });
+            }
+        }
+        if found.damaged_places == 0 {
+            report.healthy.push(found.name);
+        } else {
+            report.damaged.push(found);
+        }
+        Ok(())
+    }
+}
+
+fn is_plausible(len_bytes: u64, size: BlockSize, compression: Compression) -> bool {
+    match compression {
+        Compression::None => len_bytes == size.bytes(),
+        Compression::Gzip | Compression::Lz4 => (1..=size.packed_max_bytes()).contains(&len_bytes),
+    }
+}

@@ -1,0 +1,199 @@
+//! Writers, deleters and locks that nobody holds any more.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use backupstore::create::CreateRequest;
+use backupstore::delete::DeleteOptions;
+use backupstore::format::LockKind;
+use backupstore::{BackupStore, Control, Error, LockPace, TargetUrl};
+use blobs::{Key, LocalStore, Store};
+
+use crate::world::{
+    MemorySink, Volume, back_up, check_all, create_request, delete, keys, name, over,
+    restore_request, volume,
+};
+
+fn two_states() -> Volume {
+    let mut of = Volume::new(6);
+    of.write(0, 1);
+    of.write(2, 2);
+    of.snapshot();
+    of.write(4, 3);
+    of
+}
+
+fn lock_text(lock: &str, kind: u8, acquired: bool) -> String {
+    format!(r#"{{"Name":"{lock}","Type":{kind},"Acquired":{acquired}}}"#)
+}
+
+async fn put_lock(store: &Arc<dyn Store>, lock: &str, kind: u8, acquired: bool) -> Key {
+    let folder = keys(store, "volume.cfg").await.remove(0).to_string();
+    let folder = folder.strip_suffix("/volume.cfg").unwrap();
+    let key = Key::parse(&format!("{folder}/locks/{lock}.lck")).unwrap();
+    store.put(&key, lock_text(lock, kind, acquired).into()).await.unwrap();
+    key
+}
+
+#[tokio::test]
+async fn a_conflict_says_who_holds_the_lock_and_until_when() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 2, true).await;
+    let refused = back_up(&store, &of, 1, "backup-2").await.unwrap_err();
+    let Error::Locked(locked) = &refused else { panic!("{refused:?}") };
+    assert_eq!((locked.holder.as_str(), locked.holder_kind), ("lock-aaaa", LockKind::Delete));
+    let written = clean.head(&key).await.unwrap().modified;
+    assert_eq!((locked.renewed, locked.until.as_second()), (written, written.as_second() + 150));
+    let text = refused.to_string();
+    assert!(text.starts_with("failed lock backupstore/volumes/"), "{text}");
+    let part = "when performing backup create/restore, please try again later";
+    assert!(text.contains("failed to acquire lock") && text.contains(part), "{text}");
+    assert_eq!(keys(&clean, "/locks/").await, std::slice::from_ref(&key), "ours is taken away");
+    // The other direction, and those that do not exclude each other.
+    clean.delete(&key).await.unwrap();
+    put_lock(&clean, "lock-bbbb", 1, true).await;
+    let refused = delete(&store, "backup-1").await.unwrap_err().to_string();
+    assert!(refused.contains("when performing backup delete, please"), "{refused}");
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+    assert_eq!(check_all(&store, &of).await, 2);
+}
+
+#[tokio::test]
+async fn unreadable_locks_and_those_of_the_same_kind_are_no_hindrance() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 2, true).await;
+    clean.put(&key, "{".into()).await.unwrap();
+    put_lock(&clean, "lock-bbbb", 1, true).await;
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_patience_waits() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 2, true).await;
+    let request =
+        CreateRequest { patience: Duration::from_secs(20), ..create_request("snap-1", "backup-2") };
+    let control = Control::default();
+    let waits = store.begin_backup(request, of.source(1), &control);
+    let frees = async {
+        // Until the other has put its own lock beside.
+        while keys(&clean, "/locks/").await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        clean.delete(&key).await.unwrap();
+    };
+    let (begun, ()) = futures::join!(waits, frees);
+    begun.unwrap().run(of.source(1), &control).await.unwrap();
+    assert_eq!(check_all(&store, &of).await, 2);
+}
+
+#[tokio::test]
+async fn waiting_can_be_cancelled() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 1, true).await;
+    let control = Control::default();
+    let options = DeleteOptions { patience: Duration::from_mins(1), ..DeleteOptions::default() };
+    let (volume, backup) = (volume(), name("backup-1"));
+    let waits = store.delete_backup(&volume, &backup, &options, &control);
+    let cancels = async {
+        while keys(&clean, "/locks/").await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        control.cancel();
+    };
+    let (ended, ()) = futures::join!(waits, cancels);
+    assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+    assert_eq!(keys(&clean, "/locks/").await, [key]);
+}
+
+/// A directory, in which the age of locks can be set.
+#[tokio::test]
+async fn a_lock_that_was_not_renewed_is_nobodys_by_the_clock_of_the_store() {
+    let of = two_states();
+    let dir = tempfile::tempdir().unwrap();
+    let clean: Arc<dyn Store> = Arc::new(LocalStore::at(dir.path()));
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 1, true).await;
+    let age = |seconds| {
+        let file =
+            std::fs::File::options().write(true).open(dir.path().join(key.as_str())).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+    };
+    age(140);
+    assert!(matches!(delete(&store, "backup-1").await, Err(Error::Locked(_))));
+    age(160);
+    delete(&store, "backup-1").await.unwrap();
+    // Long after its end it is swept with the volume.
+    age(1000);
+    let options = DeleteOptions::default();
+    store.delete_volume(&volume(), &options, &Control::default()).await.unwrap();
+    assert_eq!(keys(&clean, "").await, []);
+}
+
+#[tokio::test]
+async fn work_ends_when_its_lock_is_taken_away() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let pace = LockPace { renew_every: Duration::from_millis(5), ..crate::world::PACE };
+    let url = TargetUrl::parse("vfs:///store").unwrap();
+    let store = BackupStore::new(Arc::clone(&clean), url).with_pace(pace);
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let control = Control::default();
+    let mut request = restore_request("backup-1");
+    // So slow that it is still running when the lock goes.
+    request.fetch.bytes_per_second = Some(1);
+    let begun = store.begin_restore(request, &control).await.unwrap();
+    crate::world::drop_locks(&clean).await;
+    let ended = begun.run(MemorySink::empty(of.data_of("snap-0").len()), &control).await;
+    assert!(matches!(ended, Err(Error::LockLost { .. })), "{ended:?}");
+}
+
+#[tokio::test]
+async fn two_writers_of_one_volume_both_succeed() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    let (one, two) =
+        futures::join!(back_up(&store, &of, 0, "backup-1"), back_up(&store, &of, 1, "backup-2"));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_eq!(check_all(&store, &of).await, 2);
+    let blocks = keys(&clean, "/blocks/").await.len() as u64;
+    assert_eq!(one.new_blocks + two.new_blocks, blocks, "no block is counted twice");
+    let info = store.inspect_volume(&volume()).await.unwrap();
+    assert_eq!(info.data_stored, blocks * (2 << 20));
+}
+
+#[tokio::test]
+async fn a_writer_and_a_deleter_never_meet() {
+    let of = two_states();
+    for round in 0..20 {
+        let clean = blobs::memory();
+        // A settle time, as the protocol has it: without, both may look before the other writes.
+        let pace = LockPace { settle: Duration::from_millis(20), ..crate::world::PACE };
+        let url = TargetUrl::parse("vfs:///store").unwrap();
+        let store = BackupStore::new(Arc::clone(&clean), url).with_pace(pace);
+        back_up(&store, &of, 0, "backup-1").await.unwrap();
+        let (made, deleted) =
+            futures::join!(back_up(&store, &of, 1, "backup-2"), delete(&store, "backup-1"));
+        let refused = |error: &Error| matches!(error, Error::Locked(_));
+        assert!(made.is_ok() || made.as_ref().is_err_and(refused), "{round}: {made:?}");
+        assert!(deleted.is_ok() || deleted.as_ref().is_err_and(refused), "{round}: {deleted:?}");
+        assert!(made.is_ok() || deleted.is_ok(), "{round}: one of them has the lock");
+        let left = usize::from(made.is_ok()) + usize::from(deleted.is_err());
+        assert_eq!(check_all(&store, &of).await, left);
+        assert_eq!(keys(&clean, "/locks/").await, []);
+    }
+}

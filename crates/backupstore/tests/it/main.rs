@@ -1,0 +1,18 @@
+//! The crate from outside, over stores in memory and in directories.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
+    clippy::format_collect,
+    clippy::case_sensitive_file_extension_comparisons
+)]
+
+mod chains;
+mod faults;
+mod golden;
+mod hostile;
+mod locks;
+mod s3;
+mod upload;
+mod world;
