@@ -19,6 +19,7 @@ use crate::control::{Control, Workers, window};
 use crate::error::Error;
 use crate::format::layout::BlockFolder;
 use crate::format::{BlockSize, Checksum, Compression, is_zero, pack};
+use crate::hash::Hasher;
 use crate::source::Source;
 use crate::store::BackupStore;
 
@@ -70,6 +71,7 @@ struct Shared {
     /// Blocks that this run has taken on: identical ones go once.
     taken: Mutex<HashSet<Checksum>>,
     workers: Workers,
+    hasher: Hasher,
     calls: Semaphore,
     found: AtomicU64,
     /// Up to where the volume was searched.
@@ -96,10 +98,11 @@ impl Upload<'_> {
     ) -> Result<Uploaded, Error> {
         let workers = Workers::new();
         let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
-        let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
+        let width = window(limit.saturating_add(workers.count() * 4), self.block_size.bytes());
         let shared = Arc::new(Shared {
             present: self.present().await?,
             taken: Mutex::default(),
+            hasher: Hasher::new(workers.clone()),
             workers,
             calls: Semaphore::new(limit),
             found: AtomicU64::new(0),
@@ -166,9 +169,10 @@ impl Upload<'_> {
         shared.stop.check()?;
         let len = self.block_size.len();
         let read = shared.workers.run(move || read(source.as_ref(), offset, len)).await?;
-        let Some((sum, block)) = read.map_err(Error::Source)? else {
+        let Some(block) = read.map_err(Error::Source)? else {
             return Ok((offset, Outcome::Zeros));
         };
+        let (sum, block) = shared.hasher.checksum(block).await?;
         if !shared.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(sum) {
             return Ok((offset, Outcome::There(sum)));
         }
@@ -280,11 +284,11 @@ async fn search(
     tokio::task::spawn_blocking(walk).await.map_err(Error::Thread)
 }
 
-/// A block and its checksum; nothing where it is all zeros.
-fn read(source: &dyn Source, offset: u64, len: usize) -> io::Result<Option<(Checksum, Vec<u8>)>> {
+/// A block; nothing where it is all zeros.
+fn read(source: &dyn Source, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
     let mut block = vec![0; len];
     source.read_at(offset, &mut block)?;
-    Ok((!is_zero(&block)).then(|| (Checksum::of(&block), block)))
+    Ok((!is_zero(&block)).then_some(block))
 }
 
 /// Counts what came; after an error nothing new begins, and what was under way is waited for.
