@@ -7,6 +7,7 @@ use std::io;
 use durable::Retry;
 
 use crate::disk::names::DiskName;
+use crate::disk::qcow2::Qcow2Error;
 use crate::disk::replica::State;
 
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +78,8 @@ pub enum Error {
     Damaged { file: String, why: String },
     #[error("{0} is not a regular file")]
     NotAFile(String),
-    #[error("backing file {0} is a qcow2 image; only raw images can be read")]
-    Qcow2(String),
+    #[error("cannot read the qcow2 image {file}")]
+    Qcow2 { file: String, source: Qcow2Error },
     #[error("the replica gave up and must be opened again: {0}")]
     Broken(String),
     #[error("the replica holds an error: {0}")]

@@ -1,5 +1,5 @@
 //! One open image file. Owns reading past its end (zeros), whole writes, holes, and what the file
-//! system says about it. Never: layers, policy.
+//! system says about it. Never: layers, policy, what a format other than raw means.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,6 +15,7 @@ use crate::disk::error::{During, Error};
 use crate::disk::extents::{Extent, Source};
 use crate::disk::flush::Syncing;
 use crate::disk::names::DiskName;
+use crate::disk::qcow2::{self, Qcow2, Qcow2Error};
 
 /// The unit in which layers hide each other. Not the sector size that is reported to callers.
 pub const SECTOR_BYTES: u64 = 4096;
@@ -38,6 +39,8 @@ pub(crate) struct Image {
     name: String,
     len_bytes: u64,
     source: Source,
+    /// How the file is to be read; raw if it is not said.
+    format: Option<Box<Qcow2>>,
 }
 
 impl Image {
@@ -81,7 +84,26 @@ impl Image {
             return Err(Error::NotAFile(name.to_owned()));
         }
         let source = Source::of(&file).during("inspect", name)?;
-        Ok(Self { file: Arc::new(file), name: name.to_owned(), len_bytes: found.len(), source })
+        let (file, name, len_bytes) = (Arc::new(file), name.to_owned(), found.len());
+        Ok(Self { file, name, len_bytes, source, format: None })
+    }
+
+    /// The same image, read as what the file says it is. Only for an image from elsewhere that is
+    /// never written: in one of our own, the first bytes are the volume's and say nothing.
+    pub(crate) fn formatted(mut self) -> Result<Self, Error> {
+        let mut magic = [0; qcow2::MAGIC.len()];
+        self.read(&mut magic, 0)?;
+        if magic == *qcow2::MAGIC {
+            let opened = Qcow2::open(Arc::clone(&self.file), self.len_bytes);
+            let opened = opened.map_err(|error| self.unreadable(error))?;
+            self.len_bytes = opened.len_bytes();
+            self.format = Some(Box::new(opened));
+        }
+        Ok(self)
+    }
+
+    fn unreadable(&self, source: Qcow2Error) -> Error {
+        Error::Qcow2 { file: self.name.clone(), source }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -94,6 +116,9 @@ impl Image {
 
     /// Fills the buffer; what lies behind the end of the file is zeros.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        if let Some(format) = &self.format {
+            return format.read(buffer, offset).map_err(|error| self.unreadable(error));
+        }
         let mut rest = buffer;
         let mut at = offset;
         while !rest.is_empty() {
@@ -184,6 +209,9 @@ impl Image {
         each: impl FnMut(Extent),
     ) -> Result<(), Error> {
         let range = range.start..range.end.min(self.len_bytes);
+        if let Some(format) = &self.format {
+            return format.extents(range, each).map_err(|error| self.unreadable(error));
+        }
         self.source.each(&self.file, range, sync, each).during("map", &self.name)
     }
 

@@ -26,7 +26,6 @@ const SIZE_MAX_BYTES: i64 = 1 << 62;
 /// What an encrypted volume needs for its header beyond the size asked for.
 const ENCRYPTION_RESERVE_BYTES: i64 = 16 * 1024 * 1024;
 const INDEX_BUDGET_BYTES: usize = 16 * 1024 * 1024;
-const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -57,7 +56,7 @@ impl fmt::Display for State {
 /// How a replica is run; the same for its whole life.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A raw image below the root, for a replica that is created.
+    /// A raw or qcow2 image below the root, for a replica that is created.
     pub backing_file: Option<PathBuf>,
     pub revision_counter: bool,
     pub counter_policy: CounterPolicy,
@@ -559,8 +558,5 @@ fn open_backing(path: &Path) -> Result<Image, Error> {
     let name = path.display().to_string();
     // A link is fine here: the path comes from who runs us, not from a peer.
     let path = fs::canonicalize(path).during("find", &name)?;
-    let image = Image::open_path(&path, &name, Access::Read)?;
-    let mut magic = [0; 4];
-    image.read(&mut magic, 0)?;
-    if magic == QCOW2_MAGIC { Err(Error::Qcow2(name)) } else { Ok(image) }
+    Image::open_path(&path, &name, Access::Read)?.formatted()
 }

@@ -13,3 +13,4 @@ mod golden;
 mod hostile;
 mod model;
 mod place;
+mod qcow2;
