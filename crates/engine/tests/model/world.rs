@@ -1,17 +1,18 @@
 //! Takes the steps on a real volume, and looks whether it is as it must be.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use engine::core::Command;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use rpc::ptypes::DiskInfo;
 use tokio::runtime::Runtime;
 
 use crate::engines::{Cli, Controller, PATIENCE};
 use crate::node::Node;
 use crate::oracle::{Oracle, difference, pattern};
-use crate::plan::{COPIES, Directory, Plan, SIZE, Span, Standing, Step, Write};
+use crate::plan::{COPIES, Change, Directory, Plan, SIZE, Span, Standing, Step, Write};
 
 pub(crate) struct World {
     oracle: Oracle,
@@ -48,17 +49,15 @@ impl World {
     /// `plan` is as it is afterwards.
     pub(crate) fn take(&mut self, plan: &Plan, step: Step) {
         let look = match step {
-            Step::Write(write) => self.write(&write),
-            Step::Zero(span) => self.zero(span),
-            Step::Unmap(span) => self.unmap(plan, span),
+            Step::Change(change) => self.change(plan, &change),
             Step::Flush => self.flush(),
             Step::Read(span) => self.read(span),
             Step::Snapshot => self.snapshot(plan.newest()),
             Step::Revert(name) => self.revert(&name),
             Step::MarkRemoved(name) => self.mark_removed(&name),
-            Step::Purge => self.purge(plan),
+            Step::Purge(meanwhile) => self.purge(plan, &meanwhile),
             Step::Expand => self.expand(plan.size),
-            Step::Kill(copy) => self.kill(plan, copy),
+            Step::Kill(copy, meanwhile) => self.kill(plan, copy, &meanwhile),
             Step::Remove(copy) => self.remove(copy),
             Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, &meanwhile),
             Step::AddInVain { copy, directory, meanwhile } => {
@@ -93,6 +92,14 @@ impl World {
 
 /// The steps.
 impl World {
+    fn change(&mut self, plan: &Plan, change: &Change) -> Look {
+        match *change {
+            Change::Write(write) => self.write(&write),
+            Change::Zero(span) => self.zero(span),
+            Change::Unmap(span) => self.unmap(plan, span),
+        }
+    }
+
     fn write(&mut self, write: &Write) -> Look {
         let range = self.oracle.span(write);
         let bytes = pattern(&range, write.seed);
@@ -150,8 +157,11 @@ impl World {
         Look::Quick
     }
 
-    fn purge(&self, plan: &Plan) -> Look {
+    fn purge(&mut self, plan: &Plan, meanwhile: &[Change]) -> Look {
         self.cli().run("snapshots purge");
+        for change in meanwhile {
+            self.change(plan, change);
+        }
         let ended = |out: &str| !out.contains("\"isPurging\": true");
         let status = self.cli().until("snapshots purge-status", ended);
         let mut errors = status.lines().filter(|line| line.contains("\"error\""));
@@ -175,10 +185,23 @@ impl World {
         Look::Deep
     }
 
-    fn kill(&mut self, plan: &Plan, copy: usize) -> Look {
-        self.runtime.block_on(self.nodes[copy].kill());
+    fn kill(&mut self, plan: &Plan, copy: usize, meanwhile: &[Write]) -> Look {
+        let controller = self.controller.as_ref().unwrap();
+        let mut writing = Vec::new();
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for write in meanwhile {
+            let range = self.oracle.span(write);
+            // Which of two that meet is last is nobody's business.
+            if apart.iter().all(|other| other.end <= range.start || range.end <= other.start) {
+                apart.push(range.clone());
+                let bytes = pattern(&range, write.seed);
+                writing.push(controller.write(range.start, bytes, write.durable));
+                self.oracle.write(write);
+            }
+        }
         let left = plan.standing(Standing::In).len();
-        self.runtime.block_on(self.controller().until_usable(left));
+        self.runtime.block_on(join(join_all(writing), self.nodes[copy].kill()));
+        self.runtime.block_on(controller.until_usable(left));
         Look::Quick
     }
 
@@ -284,7 +307,7 @@ impl World {
             self.check_volume(COPIES);
             self.cli().run("snapshots create equal");
             self.cli().run("snapshots rm equal");
-            self.purge(plan);
+            self.purge(plan, &[]);
         }
         Look::Deep
     }
