@@ -58,24 +58,25 @@ pub(crate) enum Step {
     Snapshot,
     Revert(String),
     MarkRemoved(String),
-    /// While these are made.
-    Purge(Vec<Change>),
+    /// While these are written. What an unmap reaches depends on how far a purge is, so none is
+    /// made beside one.
+    Purge(Vec<Write>),
     Expand,
     /// A replica dies while these are written.
     Kill(usize, Vec<Write>),
     /// One that died is taken from the volume.
     Remove(usize),
-    /// One that was removed is rebuilt, while these are written.
+    /// One that was removed is rebuilt, while these are made.
     Add {
         copy: usize,
         directory: Directory,
-        meanwhile: Vec<Write>,
+        meanwhile: Vec<Change>,
     },
-    /// The same, but it dies after these were written, however far it is.
+    /// The same, but it dies after these were made, however far it is.
     AddInVain {
         copy: usize,
         directory: Directory,
-        meanwhile: Vec<Write>,
+        meanwhile: Vec<Change>,
     },
     /// The engine ends and is started again. With `stale`, also with the replicas that had failed,
     /// as they are: they must be refused.
@@ -193,7 +194,7 @@ fn writes() -> impl Strategy<Value = Write> + Clone {
     parts.prop_map(|(span, seed, durable)| Write { span, seed, durable })
 }
 
-fn changes() -> impl Strategy<Value = Change> {
+fn changes() -> impl Strategy<Value = Change> + Clone {
     prop_oneof![
         5 => writes().prop_map(Change::Write),
         1 => spans().prop_map(Change::Zero),
@@ -210,7 +211,7 @@ fn requests() -> Vec<Choice> {
         (1, Just(Step::Flush).boxed()),
         (1, spans().prop_map(Step::Read).boxed()),
         (4, Just(Step::Snapshot).boxed()),
-        (3, prop::collection::vec(changes(), 0..6).prop_map(Step::Purge).boxed()),
+        (3, prop::collection::vec(writes(), 0..6).prop_map(Step::Purge).boxed()),
     ]
 }
 
@@ -240,7 +241,7 @@ fn about_copies(plan: &Plan) -> Vec<Choice> {
     }
     if !out.is_empty() {
         let directory = select(vec![Directory::Old, Directory::Fresh, Directory::FreshAndSmall]);
-        let meanwhile = prop::collection::vec(writes(), 0..6);
+        let meanwhile = prop::collection::vec(changes(), 0..6);
         let add = (select(out), directory, meanwhile);
         let in_vain = add.clone().prop_map(|(copy, directory, meanwhile)| Step::AddInVain {
             copy,

@@ -49,7 +49,7 @@ impl World {
     /// `plan` is as it is afterwards.
     pub(crate) fn take(&mut self, plan: &Plan, step: Step) {
         let look = match step {
-            Step::Change(change) => self.change(plan, &change),
+            Step::Change(change) => self.change(change),
             Step::Flush => self.flush(),
             Step::Read(span) => self.read(span),
             Step::Snapshot => self.snapshot(plan.newest()),
@@ -59,9 +59,9 @@ impl World {
             Step::Expand => self.expand(plan.size),
             Step::Kill(copy, meanwhile) => self.kill(plan, copy, &meanwhile),
             Step::Remove(copy) => self.remove(copy),
-            Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, &meanwhile),
+            Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, meanwhile),
             Step::AddInVain { copy, directory, meanwhile } => {
-                self.add_in_vain(plan, copy, directory, &meanwhile)
+                self.add_in_vain(plan, copy, directory, meanwhile)
             }
             Step::Restart { stale } => self.restart(plan, stale),
             Step::Blackout { purging } => self.blackout(plan, purging),
@@ -92,11 +92,11 @@ impl World {
 
 /// The steps.
 impl World {
-    fn change(&mut self, plan: &Plan, change: &Change) -> Look {
-        match *change {
+    fn change(&mut self, change: Change) -> Look {
+        match change {
             Change::Write(write) => self.write(&write),
             Change::Zero(span) => self.zero(span),
-            Change::Unmap(span) => self.unmap(plan, span),
+            Change::Unmap(span) => self.unmap(span),
         }
     }
 
@@ -117,12 +117,12 @@ impl World {
     }
 
     /// What it reads afterwards is the volume's choice, but all replicas make the same.
-    fn unmap(&mut self, plan: &Plan, span: Span) -> Look {
+    fn unmap(&mut self, span: Span) -> Look {
         let range = span.within(self.oracle.volume.len() as u64);
         let (offset, len) = (range.start as u64, u32::try_from(range.len()).unwrap());
         self.submit(Command::Unmap { offset, len });
-        let first = plan.standing(Standing::In)[0];
-        let found = self.runtime.block_on(self.nodes[first].read(self.oracle.volume.len()));
+        let all = 0..self.oracle.volume.len();
+        let found = self.runtime.block_on(self.controller().read(all));
         self.oracle.unmapped(&range, &found);
         Look::Deep
     }
@@ -157,10 +157,10 @@ impl World {
         Look::Quick
     }
 
-    fn purge(&mut self, plan: &Plan, meanwhile: &[Change]) -> Look {
+    fn purge(&mut self, plan: &Plan, meanwhile: &[Write]) -> Look {
         self.cli().run("snapshots purge");
-        for change in meanwhile {
-            self.change(plan, change);
+        for write in meanwhile {
+            self.write(write);
         }
         let ended = |out: &str| !out.contains("\"isPurging\": true");
         let status = self.cli().until("snapshots purge-status", ended);
@@ -210,13 +210,19 @@ impl World {
         Look::Quick
     }
 
-    fn add(&mut self, plan: &Plan, copy: usize, directory: Directory, meanwhile: &[Write]) -> Look {
+    fn add(
+        &mut self,
+        plan: &Plan,
+        copy: usize,
+        directory: Directory,
+        meanwhile: Vec<Change>,
+    ) -> Look {
         let line = self.newcomer(plan, copy, directory);
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.run(&line));
-            for write in meanwhile {
-                self.write(write);
+            for change in meanwhile {
+                self.change(change);
             }
             adding.join().unwrap();
         });
@@ -228,14 +234,14 @@ impl World {
         plan: &Plan,
         copy: usize,
         directory: Directory,
-        meanwhile: &[Write],
+        meanwhile: Vec<Change>,
     ) -> Look {
         let line = self.newcomer(plan, copy, directory);
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.attempt(&line));
-            for write in meanwhile {
-                self.write(write);
+            for change in meanwhile {
+                self.change(change);
             }
             self.runtime.block_on(self.nodes[copy].kill());
             // It may have been done by then.
