@@ -33,6 +33,13 @@ pub(crate) struct Write {
     pub(crate) durable: bool,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change {
+    Write(Write),
+    Zero(Span),
+    Unmap(Span),
+}
+
 /// What a replica that is added finds in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Directory {
@@ -45,31 +52,31 @@ pub(crate) enum Directory {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Write(Write),
-    Zero(Span),
-    Unmap(Span),
+    Change(Change),
     Flush,
     Read(Span),
     Snapshot,
     Revert(String),
     MarkRemoved(String),
-    Purge,
+    /// While these are written. What an unmap reaches depends on how far a purge is, so none is
+    /// made beside one.
+    Purge(Vec<Write>),
     Expand,
-    /// A replica dies.
-    Kill(usize),
+    /// A replica dies while these are written.
+    Kill(usize, Vec<Write>),
     /// One that died is taken from the volume.
     Remove(usize),
-    /// One that was removed is rebuilt, while these are written.
+    /// One that was removed is rebuilt, while these are made.
     Add {
         copy: usize,
         directory: Directory,
-        meanwhile: Vec<Write>,
+        meanwhile: Vec<Change>,
     },
-    /// The same, but it dies after these were written, however far it is.
+    /// The same, but it dies after these were made, however far it is.
     AddInVain {
         copy: usize,
         directory: Directory,
-        meanwhile: Vec<Write>,
+        meanwhile: Vec<Change>,
     },
     /// The engine ends and is started again. With `stale`, also with the replicas that had failed,
     /// as they are: they must be refused.
@@ -125,19 +132,17 @@ impl Plan {
     fn allows(&self, step: &Step) -> bool {
         let known = |name: &String| self.snapshots.contains(name);
         match step {
-            Step::Write(_)
-            | Step::Zero(_)
-            | Step::Unmap(_)
+            Step::Change(_)
             | Step::Flush
             | Step::Read(_)
             | Step::Snapshot
-            | Step::Purge
+            | Step::Purge(_)
             | Step::Blackout { .. }
             | Step::Crash { torn: None } => true,
             Step::Revert(name) => known(name),
             Step::MarkRemoved(name) => known(name) && self.standing(Standing::Failed).is_empty(),
             Step::Expand => self.size < SIZE_MAX,
-            Step::Kill(copy) => {
+            Step::Kill(copy, _) => {
                 self.copies[*copy] == Standing::In && self.standing(Standing::In).len() > 1
             }
             Step::Remove(copy) => self.copies[*copy] == Standing::Failed,
@@ -155,13 +160,11 @@ impl Plan {
 
     fn follow(&mut self, step: &Step) {
         match step {
-            Step::Write(_)
-            | Step::Zero(_)
-            | Step::Unmap(_)
+            Step::Change(_)
             | Step::Flush
             | Step::Read(_)
             | Step::Revert(_)
-            | Step::Purge
+            | Step::Purge(_)
             | Step::AddInVain { .. } => {}
             Step::Snapshot => {
                 self.made += 1;
@@ -169,7 +172,7 @@ impl Plan {
             }
             Step::MarkRemoved(name) => self.snapshots.retain(|known| known != name),
             Step::Expand => self.size += GROWTH,
-            Step::Kill(copy) => self.copies[*copy] = Standing::Failed,
+            Step::Kill(copy, _) => self.copies[*copy] = Standing::Failed,
             Step::Remove(copy) => self.copies[*copy] = Standing::Out,
             Step::Add { copy, .. } => self.copies[*copy] = Standing::In,
             Step::Restart { stale } => self.started(*stale),
@@ -191,18 +194,24 @@ fn writes() -> impl Strategy<Value = Write> + Clone {
     parts.prop_map(|(span, seed, durable)| Write { span, seed, durable })
 }
 
+fn changes() -> impl Strategy<Value = Change> + Clone {
+    prop_oneof![
+        5 => writes().prop_map(Change::Write),
+        1 => spans().prop_map(Change::Zero),
+        2 => spans().prop_map(Change::Unmap),
+    ]
+}
+
 type Choice = (u32, BoxedStrategy<Step>);
 
 /// What is always possible.
 fn requests() -> Vec<Choice> {
     vec![
-        (10, writes().prop_map(Step::Write).boxed()),
-        (3, spans().prop_map(Step::Zero).boxed()),
-        (4, spans().prop_map(Step::Unmap).boxed()),
+        (17, changes().prop_map(Step::Change).boxed()),
         (1, Just(Step::Flush).boxed()),
         (1, spans().prop_map(Step::Read).boxed()),
         (4, Just(Step::Snapshot).boxed()),
-        (3, Just(Step::Purge).boxed()),
+        (3, prop::collection::vec(writes(), 0..6).prop_map(Step::Purge).boxed()),
     ]
 }
 
@@ -224,14 +233,15 @@ fn about_copies(plan: &Plan) -> Vec<Choice> {
     let (present, failed) = (plan.standing(Standing::In), plan.standing(Standing::Failed));
     let out = plan.standing(Standing::Out);
     if present.len() > 1 {
-        found.push((2, select(present).prop_map(Step::Kill).boxed()));
+        let kill = (select(present), prop::collection::vec(writes(), 0..8));
+        found.push((2, kill.prop_map(|(copy, meanwhile)| Step::Kill(copy, meanwhile)).boxed()));
     }
     if !failed.is_empty() {
         found.push((4, select(failed).prop_map(Step::Remove).boxed()));
     }
     if !out.is_empty() {
         let directory = select(vec![Directory::Old, Directory::Fresh, Directory::FreshAndSmall]);
-        let meanwhile = prop::collection::vec(writes(), 0..6);
+        let meanwhile = prop::collection::vec(changes(), 0..6);
         let add = (select(out), directory, meanwhile);
         let in_vain = add.clone().prop_map(|(copy, directory, meanwhile)| Step::AddInVain {
             copy,

@@ -1,17 +1,18 @@
 //! Takes the steps on a real volume, and looks whether it is as it must be.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use engine::core::Command;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use rpc::ptypes::DiskInfo;
 use tokio::runtime::Runtime;
 
 use crate::engines::{Cli, Controller, PATIENCE};
 use crate::node::Node;
 use crate::oracle::{Oracle, difference, pattern};
-use crate::plan::{COPIES, Directory, Plan, SIZE, Span, Standing, Step, Write};
+use crate::plan::{COPIES, Change, Directory, Plan, SIZE, Span, Standing, Step, Write};
 
 pub(crate) struct World {
     oracle: Oracle,
@@ -48,21 +49,19 @@ impl World {
     /// `plan` is as it is afterwards.
     pub(crate) fn take(&mut self, plan: &Plan, step: Step) {
         let look = match step {
-            Step::Write(write) => self.write(&write),
-            Step::Zero(span) => self.zero(span),
-            Step::Unmap(span) => self.unmap(plan, span),
+            Step::Change(change) => self.change(change),
             Step::Flush => self.flush(),
             Step::Read(span) => self.read(span),
             Step::Snapshot => self.snapshot(plan.newest()),
             Step::Revert(name) => self.revert(&name),
             Step::MarkRemoved(name) => self.mark_removed(&name),
-            Step::Purge => self.purge(plan),
+            Step::Purge(meanwhile) => self.purge(plan, &meanwhile),
             Step::Expand => self.expand(plan.size),
-            Step::Kill(copy) => self.kill(plan, copy),
+            Step::Kill(copy, meanwhile) => self.kill(plan, copy, &meanwhile),
             Step::Remove(copy) => self.remove(copy),
-            Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, &meanwhile),
+            Step::Add { copy, directory, meanwhile } => self.add(plan, copy, directory, meanwhile),
             Step::AddInVain { copy, directory, meanwhile } => {
-                self.add_in_vain(plan, copy, directory, &meanwhile)
+                self.add_in_vain(plan, copy, directory, meanwhile)
             }
             Step::Restart { stale } => self.restart(plan, stale),
             Step::Blackout { purging } => self.blackout(plan, purging),
@@ -93,6 +92,14 @@ impl World {
 
 /// The steps.
 impl World {
+    fn change(&mut self, change: Change) -> Look {
+        match change {
+            Change::Write(write) => self.write(&write),
+            Change::Zero(span) => self.zero(span),
+            Change::Unmap(span) => self.unmap(span),
+        }
+    }
+
     fn write(&mut self, write: &Write) -> Look {
         let range = self.oracle.span(write);
         let bytes = pattern(&range, write.seed);
@@ -110,12 +117,12 @@ impl World {
     }
 
     /// What it reads afterwards is the volume's choice, but all replicas make the same.
-    fn unmap(&mut self, plan: &Plan, span: Span) -> Look {
+    fn unmap(&mut self, span: Span) -> Look {
         let range = span.within(self.oracle.volume.len() as u64);
         let (offset, len) = (range.start as u64, u32::try_from(range.len()).unwrap());
         self.submit(Command::Unmap { offset, len });
-        let first = plan.standing(Standing::In)[0];
-        let found = self.runtime.block_on(self.nodes[first].read(self.oracle.volume.len()));
+        let all = 0..self.oracle.volume.len();
+        let found = self.runtime.block_on(self.controller().read(all));
         self.oracle.unmapped(&range, &found);
         Look::Deep
     }
@@ -150,8 +157,11 @@ impl World {
         Look::Quick
     }
 
-    fn purge(&self, plan: &Plan) -> Look {
+    fn purge(&mut self, plan: &Plan, meanwhile: &[Write]) -> Look {
         self.cli().run("snapshots purge");
+        for write in meanwhile {
+            self.write(write);
+        }
         let ended = |out: &str| !out.contains("\"isPurging\": true");
         let status = self.cli().until("snapshots purge-status", ended);
         let mut errors = status.lines().filter(|line| line.contains("\"error\""));
@@ -175,10 +185,23 @@ impl World {
         Look::Deep
     }
 
-    fn kill(&mut self, plan: &Plan, copy: usize) -> Look {
-        self.runtime.block_on(self.nodes[copy].kill());
+    fn kill(&mut self, plan: &Plan, copy: usize, meanwhile: &[Write]) -> Look {
+        let controller = self.controller.as_ref().unwrap();
+        let mut writing = Vec::new();
+        let mut apart: Vec<Range<usize>> = Vec::new();
+        for write in meanwhile {
+            let range = self.oracle.span(write);
+            // Which of two that meet is last is nobody's business.
+            if apart.iter().all(|other| other.end <= range.start || range.end <= other.start) {
+                apart.push(range.clone());
+                let bytes = pattern(&range, write.seed);
+                writing.push(controller.write(range.start, bytes, write.durable));
+                self.oracle.write(write);
+            }
+        }
         let left = plan.standing(Standing::In).len();
-        self.runtime.block_on(self.controller().until_usable(left));
+        self.runtime.block_on(join(join_all(writing), self.nodes[copy].kill()));
+        self.runtime.block_on(controller.until_usable(left));
         Look::Quick
     }
 
@@ -187,13 +210,19 @@ impl World {
         Look::Quick
     }
 
-    fn add(&mut self, plan: &Plan, copy: usize, directory: Directory, meanwhile: &[Write]) -> Look {
+    fn add(
+        &mut self,
+        plan: &Plan,
+        copy: usize,
+        directory: Directory,
+        meanwhile: Vec<Change>,
+    ) -> Look {
         let line = self.newcomer(plan, copy, directory);
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.run(&line));
-            for write in meanwhile {
-                self.write(write);
+            for change in meanwhile {
+                self.change(change);
             }
             adding.join().unwrap();
         });
@@ -205,14 +234,14 @@ impl World {
         plan: &Plan,
         copy: usize,
         directory: Directory,
-        meanwhile: &[Write],
+        meanwhile: Vec<Change>,
     ) -> Look {
         let line = self.newcomer(plan, copy, directory);
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.attempt(&line));
-            for write in meanwhile {
-                self.write(write);
+            for change in meanwhile {
+                self.change(change);
             }
             self.runtime.block_on(self.nodes[copy].kill());
             // It may have been done by then.
@@ -284,7 +313,7 @@ impl World {
             self.check_volume(COPIES);
             self.cli().run("snapshots create equal");
             self.cli().run("snapshots rm equal");
-            self.purge(plan);
+            self.purge(plan, &[]);
         }
         Look::Deep
     }
