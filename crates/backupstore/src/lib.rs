@@ -7,14 +7,13 @@
 //! What holds whatever happens: a backup whose record is final has all its blocks; a block is removed
 //! only under the delete lock, and only when no record names it; what is read is checked.
 
-#![forbid(unsafe_code)]
-
 mod backing_images;
 mod control;
 pub mod create;
 pub mod delete;
 mod error;
 pub mod format;
+mod hash;
 mod inspect;
 mod lock;
 pub mod restore;

@@ -5,7 +5,6 @@
 //! `concurrent_limit` at a time. The first error ends it, after what was under way has ended.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +25,8 @@ use crate::store::BackupStore;
 const FOUND_AHEAD: usize = 256;
 /// Calls to the store at a time, whatever is asked for.
 const CALLS_MAX: usize = 1024;
+/// Blocks that are read and hashed together.
+const GROUP: usize = 4;
 
 pub(super) struct Upload<'s> {
     pub(super) store: &'s BackupStore,
@@ -97,6 +98,7 @@ impl Upload<'_> {
         let workers = Workers::new();
         let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
         let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
+        let groups = window(workers.count() * GROUP, self.block_size.bytes()).div_ceil(GROUP);
         let shared = Arc::new(Shared {
             present: self.present().await?,
             taken: Mutex::default(),
@@ -110,7 +112,11 @@ impl Upload<'_> {
         let search = search(&source, base, self.block_size, &shared, tell);
         let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
-            .map(|offset| self.one_or_stop(offset, Arc::clone(&source), &shared).boxed())
+            .ready_chunks(self.group())
+            .map(|offsets| self.read(offsets, Arc::clone(&source), &shared).boxed())
+            .buffered(groups)
+            .flat_map(stream::iter)
+            .map(|read| self.one_or_stop(read, &shared).boxed())
             .buffer_unordered(width);
         let (searched, uploaded) =
             futures::join!(search, gather(blocks, &shared, source.size_bytes()));
@@ -142,33 +148,42 @@ impl Upload<'_> {
         }
     }
 
+    /// Blocks that are read and hashed together: long ones would cost too much memory.
+    fn group(&self) -> usize {
+        if self.block_size > BlockSize::DEFAULT { GROUP / 2 } else { GROUP }
+    }
+
+    async fn read(
+        &self,
+        offsets: Vec<Result<u64, Error>>,
+        source: Arc<dyn Source>,
+        shared: &Shared,
+    ) -> Vec<Result<Read, Error>> {
+        if let Err(error) = shared.stop.check() {
+            return vec![Err(error)];
+        }
+        let len = self.block_size.len();
+        let work = move || read_all(source.as_ref(), offsets, len);
+        shared.workers.run(work).await.unwrap_or_else(|error| vec![Err(error)])
+    }
+
     /// A call that hangs must not keep a cancelled operation alive; one that ends later leaves a
     /// block that nobody names, and no more.
     async fn one_or_stop(
         &self,
-        offset: Result<u64, Error>,
-        source: Arc<dyn Source>,
+        read: Result<Read, Error>,
         shared: &Shared,
     ) -> Result<(u64, Outcome), Error> {
-        let offset = offset?;
+        let read = read?;
         tokio::select! {
-            done = self.one(offset, source, shared) => done,
+            done = self.one(read, shared) => done,
             () = shared.stop.cancelled() => Err(Error::Cancelled),
         }
     }
 
-    async fn one(
-        &self,
-        offset: u64,
-        source: Arc<dyn Source>,
-        shared: &Shared,
-    ) -> Result<(u64, Outcome), Error> {
-        shared.stop.check()?;
-        let len = self.block_size.len();
-        let read = shared.workers.run(move || read(source.as_ref(), offset, len)).await?;
-        let Some((sum, block)) = read.map_err(Error::Source)? else {
-            return Ok((offset, Outcome::Zeros));
-        };
+    async fn one(&self, read: Read, shared: &Shared) -> Result<(u64, Outcome), Error> {
+        let offset = read.offset;
+        let Some((sum, block)) = read.block else { return Ok((offset, Outcome::Zeros)) };
         if !shared.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(sum) {
             return Ok((offset, Outcome::There(sum)));
         }
@@ -280,11 +295,38 @@ async fn search(
     tokio::task::spawn_blocking(walk).await.map_err(Error::Thread)
 }
 
-/// A block and its checksum; nothing where it is all zeros.
-fn read(source: &dyn Source, offset: u64, len: usize) -> io::Result<Option<(Checksum, Vec<u8>)>> {
-    let mut block = vec![0; len];
-    source.read_at(offset, &mut block)?;
-    Ok((!is_zero(&block)).then(|| (Checksum::of(&block), block)))
+/// A block as it was read; without contents where it is all zeros.
+struct Read {
+    offset: u64,
+    block: Option<(Checksum, Vec<u8>)>,
+}
+
+fn read_all(
+    source: &dyn Source,
+    offsets: Vec<Result<u64, Error>>,
+    len: usize,
+) -> Vec<Result<Read, Error>> {
+    let read = |offset: Result<u64, Error>| {
+        let (offset, mut block) = (offset?, vec![0; len]);
+        source.read_at(offset, &mut block).map_err(Error::Source)?;
+        Ok((offset, block))
+    };
+    let blocks: Vec<Result<(u64, Vec<u8>), Error>> = offsets.into_iter().map(read).collect();
+    let is_full = |block: &Vec<u8>| !is_zero(block);
+    let full: Vec<bool> =
+        blocks.iter().map(|it| it.as_ref().is_ok_and(|(_, block)| is_full(block))).collect();
+    let contents: Vec<&[u8]> = blocks
+        .iter()
+        .zip(&full)
+        .filter_map(|(it, full)| it.as_ref().ok().filter(|_| *full).map(|(_, b)| b.as_slice()))
+        .collect();
+    let mut sums = Checksum::of_each(&contents).into_iter();
+    let take = |(it, full): (Result<(u64, Vec<u8>), Error>, bool)| {
+        let (offset, block) = it?;
+        let sum = if full { sums.next() } else { None };
+        Ok(Read { offset, block: sum.map(|sum| (sum, block)) })
+    };
+    blocks.into_iter().zip(full).map(take).collect()
 }
 
 /// Counts what came; after an error nothing new begins, and what was under way is waited for.

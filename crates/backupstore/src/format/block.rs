@@ -140,17 +140,22 @@ pub fn unpack(
     size: BlockSize,
     expected: &Checksum,
 ) -> Result<Vec<u8>, Damage> {
-    let block = match method {
-        Compression::None => inflate(object, size)?,
-        Compression::Gzip => {
-            gunzip(object, size).or_else(|damage| unframe(object, size).map_err(|_| damage))?
-        }
-        Compression::Lz4 => {
-            unframe(object, size).or_else(|damage| gunzip(object, size).map_err(|_| damage))?
-        }
-    };
+    let block = open(method, object, size)?;
     let found = Checksum::of(&block);
     if found == *expected { Ok(block) } else { Err(Damage::Checksum { found }) }
+}
+
+/// Takes a block out of its object; whether it is the right one is for the caller to see.
+pub(crate) fn open(method: Compression, object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
+    match method {
+        Compression::None => inflate(object, size),
+        Compression::Gzip => {
+            gunzip(object, size).or_else(|damage| unframe(object, size).map_err(|_| damage))
+        }
+        Compression::Lz4 => {
+            unframe(object, size).or_else(|damage| gunzip(object, size).map_err(|_| damage))
+        }
+    }
 }
 
 fn gunzip(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {

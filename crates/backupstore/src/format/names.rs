@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use aws_lc_rs::digest;
 
+use super::lanes;
 use crate::error::Error;
 
 /// What a file system allows, less what the layout adds (`backup_`, `.cfg`).
@@ -75,6 +76,22 @@ impl Checksum {
         Self(half)
     }
 
+    /// Those of several blocks, in their order: some processors do four at a time.
+    pub(crate) fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
+        let mut sums = Vec::with_capacity(blocks.len());
+        for group in blocks.chunks(lanes::LANES) {
+            // A lane that is left is filled with the first block; one block alone needs no lanes.
+            let lane = |lane: usize| group.get(lane).or(group.first()).copied().unwrap_or_default();
+            let four =
+                if group.len() > 1 { lanes::first_halves(std::array::from_fn(lane)) } else { None };
+            match four {
+                Some(four) => sums.extend(four.into_iter().take(group.len()).map(Self)),
+                None => sums.extend(group.iter().map(|block| Self::of(block))),
+            }
+        }
+        sums
+    }
+
     /// Lower-case digits only: another spelling would be another object.
     pub fn parse(text: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {
@@ -141,6 +158,16 @@ mod tests {
             Checksum::parse("../../../../../../../../../../../../../../../../../../../../a"),
             None
         );
+    }
+
+    #[test]
+    fn checksums_of_several_are_those_of_each() {
+        for count in 0_u8..10 {
+            let blocks: Vec<Vec<u8>> = (0..count).map(|n| vec![n; 4096]).collect();
+            let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+            let each: Vec<Checksum> = blocks.iter().map(|block| Checksum::of(block)).collect();
+            assert_eq!(Checksum::of_each(&blocks), each);
+        }
     }
 
     proptest! {

@@ -16,7 +16,8 @@ use super::decide::Plan;
 use crate::control::Workers;
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::BlockFolder;
-use crate::format::{BlockSize, Checksum, Compression, unpack};
+use crate::format::{BlockSize, Checksum, Compression, Damage, open};
+use crate::hash::Hasher;
 use crate::store::BackupStore;
 
 /// Why a block did not come.
@@ -70,6 +71,7 @@ pub struct StoreFetch {
     compression: Compression,
     options: FetchOptions,
     workers: Workers,
+    hasher: Hasher,
     fetched_bytes: AtomicU64,
     /// When the next byte may come.
     next: tokio::sync::Mutex<Option<Instant>>,
@@ -82,13 +84,15 @@ impl StoreFetch {
         plan: &Plan,
         options: FetchOptions,
     ) -> Self {
+        let workers = Workers::new();
         Self {
             store,
             blocks,
+            hasher: Hasher::new(workers.clone()),
             size: plan.block_size,
             compression: plan.compression,
             options,
-            workers: Workers::new(),
+            workers,
             fetched_bytes: AtomicU64::new(0),
             next: tokio::sync::Mutex::default(),
         }
@@ -153,9 +157,13 @@ impl Fetch for StoreFetch {
         let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
         self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
         self.pay(len_bytes).await;
-        let (compression, size, block) = (self.compression, self.size, *block);
-        let unpacked = self.workers.run(move || unpack(compression, &object, size, &block)).await?;
-        Ok(unpacked.map_err(BlockDamage::from)?.into())
+        let (compression, size) = (self.compression, self.size);
+        let opened = self.workers.run(move || open(compression, &object, size)).await?;
+        let (found, opened) = self.hasher.checksum(opened.map_err(BlockDamage::from)?).await?;
+        if found != *block {
+            return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
+        }
+        Ok(opened.into())
     }
 
     fn path_of(&self, block: &Checksum) -> String {

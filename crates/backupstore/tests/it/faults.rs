@@ -2,12 +2,13 @@
 //! complete backup restores byte for byte, and the same operation, made again, succeeds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backupstore::delete::{DeleteOptions, Outcome};
 use backupstore::restore::Sink;
 use backupstore::{BackupStore, Control, Error, Shown};
 use blobs::Store;
-use blobs::wrap::{Fault, Faults, Faulty};
+use blobs::wrap::{Fault, Faults, Faulty, Policy, Retrying};
 
 use crate::world::{
     MemorySink, Volume, back_up, check_all, contents, copy_of, delete, drop_locks, keys, over,
@@ -94,6 +95,30 @@ async fn a_first_backup_at_every_call() {
         assert_eq!(check_all(store, &of).await, 1);
     })
     .await;
+}
+
+/// Throttled, or out now and then: whoever tries again gets there, and nothing is done twice.
+#[tokio::test]
+async fn a_store_that_fails_every_third_call_is_used_all_the_same() {
+    let of = three_states();
+    for fault in [Fault::Before, Fault::After] {
+        let clean = blobs::memory();
+        let faults = Faults::default();
+        for nth in (1..3000).step_by(3) {
+            faults.plan(nth, fault);
+        }
+        let policy = Policy { first_pause: Duration::from_micros(10), ..Policy::default() };
+        let store = over(Retrying::around(Faulty::around(Arc::clone(&clean), faults), policy));
+        for index in 0..3 {
+            back_up(&store, &of, index, &format!("backup-{index}")).await.unwrap();
+        }
+        assert_eq!(check_all(&store, &of).await, 3);
+        assert_eq!(delete(&store, "backup-1").await.unwrap().blocks.outcome, Outcome::Removed);
+        assert_eq!(check_all(&store, &of).await, 2);
+        let report = store.report_garbage(&volume(), &Control::default()).await.unwrap();
+        assert_eq!((report.orphan_blocks, report.missing_blocks), (0, 0));
+        assert_eq!(keys(&clean, "/locks/").await, []);
+    }
 }
 
 async fn three_backups(of: &Volume) -> Arc<dyn Store> {
