@@ -6,6 +6,10 @@
 //! a command or family of commands.
 
 mod add_replica;
+mod backup;
+mod backup_restore;
+mod backup_store;
+mod backup_table;
 mod clone;
 mod completion;
 mod console;
@@ -25,6 +29,7 @@ mod server;
 mod session;
 mod snapshot;
 mod suggest;
+mod system_backup;
 mod table;
 mod value;
 mod version;
@@ -129,6 +134,7 @@ fn perform(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
         Verb::Serve(Server::SyncAgent) => server::sync_agent(line),
         Verb::Version => on_runtime(version::run(line, console)),
         Verb::Ask(ask) => on_runtime(asked(ask, line, console)),
+        Verb::Store(verb) => on_runtime(backup_store::run(verb, line, console)),
     }
 }
 
@@ -174,5 +180,9 @@ async fn asked(ask: Ask, line: &Line, console: &mut Console<'_>) -> Result<(), E
         Ask::SnapshotHash => hash::start(session, line).await,
         Ask::SnapshotHashCancel => hash::cancel(session, line).await,
         Ask::SnapshotHashStatus => hash::status(session, line, console).await,
+        Ask::BackupCreate => backup::create(session, line, console).await,
+        Ask::BackupStatus => backup::status(session, line, console).await,
+        Ask::BackupRestore => backup_restore::run(session, line, console).await,
+        Ask::BackupRestoreStatus => backup_restore::status(session, console).await,
     }
 }

@@ -1,12 +1,14 @@
 //! The sync agent: the long file work beside a replica.
 //!
 //! Owns: receiving and sending image files, pulling the files of a rebuild, purging, hashing,
-//! cloning, and where each of these stands. Never: the replica's metadata or its open volume;
+//! cloning, backups and their restore, and where each of these stands. Never: the replica's metadata or its open volume;
 //! those it changes only through the replica's own gRPC verbs, also when both run in one process.
 //!
 //! Start at [`run`], then `service` for the verbs. One file a job: `pull` (rebuild), `purge`,
-//! `hashing`, `cloning`; `receiver` and `sender` are the two ends of the file protocol.
+//! `hashing`, `cloning`, `backup`, `restore`; `receiver` and `sender` are the two ends of the file protocol.
 
+mod backup;
+mod backup_source;
 mod cloning;
 mod content;
 mod error;
@@ -20,6 +22,9 @@ mod pull;
 mod purge;
 mod queue;
 mod receiver;
+mod restore;
+mod restore_record;
+mod restore_sink;
 mod sender;
 mod service;
 mod status;
@@ -41,12 +46,14 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Request;
 use tonic::transport::Server;
 
+use self::backup::Backups;
 pub use self::error::AgentError;
 use self::error::JobError;
 use self::hash_lock::HashLock;
 use self::hashing::HashJobs;
 use self::ports::Ports;
 use self::receiver::Receivers;
+use self::restore_record::Restores;
 use self::service::Service;
 use self::status::Statuses;
 
@@ -121,6 +128,8 @@ pub(crate) struct Agent {
     identity: Identity,
     statuses: Arc<Statuses>,
     hashes: HashJobs,
+    backups: Arc<Backups>,
+    restores: Arc<Restores>,
     hash_lock: HashLock,
     ports: Ports,
     receivers: Receivers,
@@ -131,12 +140,14 @@ impl Agent {
     fn new(options: AgentOptions, tasks: Tasks) -> Result<Self, AgentError> {
         let replica = options.replica.parse().map_err(AgentError::Replica)?;
         Ok(Self {
+            restores: Arc::new(Restores::open(&options.dir)),
             dir: options.dir,
             replica,
             identity: Identity { volume: options.volume_name, instance: options.instance_name },
             hash_lock: HashLock::of_this_node(),
             statuses: Arc::default(),
             hashes: HashJobs::default(),
+            backups: Arc::default(),
             ports: Ports::new(options.ports),
             receivers: Receivers::default(),
             tasks,

@@ -44,6 +44,12 @@ impl Console<'_> {
         self.say(&text)
     }
 
+    /// The same on one line.
+    pub(crate) fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Error> {
+        let text = output::json_line(value).map_err(Error::Output)?;
+        self.say(&text)
+    }
+
     /// A line of the log.
     pub(crate) fn log(&mut self, level: &str, message: &str, fields: &[(&str, &str)]) {
         // There is nobody to tell that the log cannot be written.

@@ -16,6 +16,13 @@ pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<String> {
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
+/// The same without line ends and blanks.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> io::Result<String> {
+    let text = serde_json::to_string(value)?;
+    // Outside of strings JSON has none of these.
+    Ok(text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e"))
+}
+
 struct GoFormatter(PrettyFormatter<'static>);
 
 impl Formatter for GoFormatter {

@@ -1,6 +1,7 @@
 //! Every command of the dialect in one table: the parser, the help, shell completion and the check
 //! of the documentation read it, so none of them can forget one.
 
+use super::backup_table::{BACKUPS, SYSTEM_BACKUPS, StoreVerb};
 use super::flag::Flag;
 
 /// What is run once the command line is understood.
@@ -10,6 +11,8 @@ pub(crate) enum Verb {
     /// Needs a controller only if asked for its version.
     Version,
     Ask(Ask),
+    /// Needs a backup store only.
+    Store(StoreVerb),
 }
 
 /// A process that serves until it is stopped.
@@ -52,6 +55,10 @@ pub(crate) enum Ask {
     SnapshotHash,
     SnapshotHashCancel,
     SnapshotHashStatus,
+    BackupCreate,
+    BackupStatus,
+    BackupRestore,
+    BackupRestoreStatus,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,29 +75,33 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    const fn verb(name: &'static str, verb: Verb, about: &'static str) -> Self {
+    pub(super) const fn verb(name: &'static str, verb: Verb, about: &'static str) -> Self {
         let (aliases, flags, commands): (&[&str], &[Flag], &[Self]) = (&[], &[], &[]);
         Self { name, aliases, arguments: "", about, flags, commands, verb: Some(verb) }
     }
 
-    const fn group(name: &'static str, about: &'static str, commands: &'static [Self]) -> Self {
+    pub(super) const fn group(
+        name: &'static str,
+        about: &'static str,
+        commands: &'static [Self],
+    ) -> Self {
         let (aliases, flags): (&[&str], &[Flag]) = (&[], &[]);
         Self { name, aliases, arguments: "", about, flags, commands, verb: None }
     }
 
-    const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+    pub(super) const fn aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }
 
-    const fn takes(self, arguments: &'static str) -> Self {
+    pub(super) const fn takes(self, arguments: &'static str) -> Self {
         Self { arguments, ..self }
     }
 
-    const fn flags(self, flags: &'static [Flag]) -> Self {
+    pub(super) const fn flags(self, flags: &'static [Flag]) -> Self {
         Self { flags, ..self }
     }
 
-    const fn alone(self, verb: Verb) -> Self {
+    pub(super) const fn alone(self, verb: Verb) -> Self {
         Self { verb: Some(verb), ..self }
     }
 
@@ -415,6 +426,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     HASH,
     HASH_CANCEL,
     HASH_STATUS,
+    BACKUPS,
+    SYSTEM_BACKUPS,
 ];
 
 const FRONTEND: &[Command] = &[

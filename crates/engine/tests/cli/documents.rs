@@ -11,7 +11,8 @@ fn every_command_and_flag_is_documented() {
             let written = std::iter::once(below.get_name()).chain(below.get_all_aliases());
             // Aliases of a group name its commands too.
             let found = written.map(|last| format!("{above} {last}")).any(|name| {
-                let name = name.trim().replace("snapshots", "snapshot");
+                let name =
+                    name.trim().replace("snapshots", "snapshot").replace("backups", "backup");
                 [" ", "`", "\\"].iter().any(|end| DOCUMENT.contains(&format!("`{name}{end}")))
             });
             assert!(found, "docs/engine.md does not know `{name}`");

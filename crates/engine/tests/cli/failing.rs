@@ -10,7 +10,7 @@ fn an_unknown_command_is_told_on_both_streams() {
     assert_eq!((outcome.exit_code, outcome.out.as_str()), (1, "unrecognized command: inof\n"));
     assert_eq!(fatal(&outcome.err), "unrecognized command: inof");
     assert!(outcome.err.contains("did you mean info?"), "{}", outcome.err);
-    for line in ["backup ls", "system-backup list x", "export-volume"] {
+    for line in ["backup lost", "system-backup fetch x", "export-volume"] {
         let outcome = run(line);
         assert_eq!(outcome.exit_code, 1, "{line}");
         assert!(outcome.out.starts_with("unrecognized command: "), "{}", outcome.out);

@@ -7,6 +7,7 @@
 )]
 
 mod adding;
+mod backup;
 mod cloning;
 mod documents;
 mod failing;

@@ -17,7 +17,7 @@ use super::{Agent, agent_of, receiver};
 use crate::disk::{DiskName, meta_file};
 
 /// The metadata of a disk that sits on nothing.
-const ROOT_META: &[u8] = b"{\"Parent\":\"\"}\n";
+pub(super) const ROOT_META: &[u8] = b"{\"Parent\":\"\"}\n";
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 const SECTOR_BYTES: u64 = 4096;
 
@@ -77,7 +77,7 @@ async fn pull(
 }
 
 /// Makes the image part of the chain and puts the head on it.
-async fn adopt(agent: &Arc<Agent>, disk: &DiskName) -> Result<(), JobError> {
+pub(super) async fn adopt(agent: &Arc<Agent>, disk: &DiskName) -> Result<(), JobError> {
     let path = agent.dir.join(meta_file(disk));
     let write = move || durable::on::replace(&RealDisk, &path, ROOT_META, Mode::PUBLIC);
     agent.tasks.blocking("write metadata", write).await??;

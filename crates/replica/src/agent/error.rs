@@ -79,6 +79,30 @@ pub(crate) enum JobError {
     Io { doing: &'static str, what: String, source: io::Error },
     #[error("{0}")]
     Local(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("backup not found {0}")]
+    BackupNotFound(String),
+    #[error("backup {0} is already in progress")]
+    BackupRunning(String),
+    #[error("empty snapshot disk name for the restore")]
+    NoSnapshotDisk,
+    #[error("empty backup URL for the restore")]
+    NoBackupUrl,
+    #[error("cannot initiate backup restore as there is one already in progress")]
+    AlreadyRestoring,
+    #[error("cannot start backup restore of the previous restore fails")]
+    RestoreFailedBefore,
+    #[error("already restored backup {0}")]
+    AlreadyRestored(String),
+    #[error("replica is currently restoring, cannot reset")]
+    ResetWhileRestoring,
+    #[error("error starting backup restore: error initiating {kind} backup restore")]
+    RestoreStart { kind: &'static str, source: Box<JobError> },
+    #[error("failed to wait for restore complete")]
+    Restore(#[source] Box<JobError>),
+    #[error(transparent)]
+    Backup(#[from] backupstore::Error),
     #[error(transparent)]
     Disk(#[from] disk::Error),
     #[error(transparent)]
@@ -94,7 +118,10 @@ impl JobError {
             return error.text();
         }
         let mut text = self.to_string();
-        if let Self::File { source, .. } = self {
+        if let Self::File { source, .. }
+        | Self::RestoreStart { source, .. }
+        | Self::Restore(source) = self
+        {
             // Writing to a string cannot fail.
             let _ = write!(text, ": {}", source.text());
             return text;

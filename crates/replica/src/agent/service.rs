@@ -21,11 +21,11 @@ use super::error::JobError;
 use super::names::FileName;
 use super::sender::{self, Manner};
 use super::target::sync_dir;
-use super::{Agent, cloning, hashing, pull, purge, receiver};
+use super::{Agent, backup, cloning, hashing, pull, purge, receiver, restore};
 use crate::disk::During;
 
 const SECTOR_BYTES: u64 = 4096;
-const NO_BACKUPS: &str = "this sync agent has no backup store";
+const REMOVE_AT_THE_STORE: &str = "backups are removed from their store, with backup rm";
 
 #[derive(Debug)]
 pub(crate) struct Service(pub(crate) Arc<Agent>);
@@ -135,35 +135,37 @@ impl SyncAgentService for Service {
 
     async fn backup_create(
         &self,
-        _request: Request<BackupCreateRequest>,
+        request: Request<BackupCreateRequest>,
     ) -> Result<Response<BackupCreateResponse>, Status> {
-        Err(Status::unimplemented(NO_BACKUPS))
+        answer(backup::create(&self.0, request.into_inner()).await)
     }
 
     async fn backup_remove(
         &self,
         _request: Request<BackupRemoveRequest>,
     ) -> Result<Response<()>, Status> {
-        Err(Status::unimplemented(NO_BACKUPS))
+        Err(Status::unimplemented(REMOVE_AT_THE_STORE))
     }
 
     async fn backup_restore(
         &self,
-        _request: Request<BackupRestoreRequest>,
+        request: Request<BackupRestoreRequest>,
     ) -> Result<Response<()>, Status> {
-        Err(Status::unimplemented(NO_BACKUPS))
+        answer(restore::start(&self.0, request.into_inner()).await)
     }
 
     async fn backup_status(
         &self,
-        _request: Request<BackupStatusRequest>,
+        request: Request<BackupStatusRequest>,
     ) -> Result<Response<BackupStatusResponse>, Status> {
-        Err(Status::unimplemented(NO_BACKUPS))
+        answer(self.0.backups.status(&request.get_ref().backup))
     }
 
     async fn reset(&self, _request: Request<()>) -> Result<Response<()>, Status> {
+        answer(restore::reset(&self.0).await)?;
         self.0.statuses.reset();
         self.0.hashes.reset();
+        self.0.backups.reset();
         Ok(Response::new(()))
     }
 
@@ -171,8 +173,7 @@ impl SyncAgentService for Service {
         &self,
         _request: Request<()>,
     ) -> Result<Response<RestoreStatusResponse>, Status> {
-        // Never restored: without a backup store there is nothing to restore from.
-        Ok(Response::new(RestoreStatusResponse::default()))
+        answer(restore::status(&self.0).await)
     }
 
     async fn snapshot_purge(&self, _request: Request<()>) -> Result<Response<()>, Status> {

@@ -8,6 +8,8 @@
     reason = "a test that meets the unexpected should stop there"
 )]
 
+mod backup;
+mod backup_restore;
 mod clone;
 mod hash;
 mod hostile;

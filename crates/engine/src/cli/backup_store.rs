@@ -1,0 +1,186 @@
+//! Commands that need a backup store and no server. What goes wrong is told on standard output too:
+//! that is where callers look for it.
+
+use std::collections::BTreeMap;
+
+use backupstore::delete::DeleteOptions;
+use backupstore::verify::{Depth, VerifyOptions};
+use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, TargetUrl};
+
+use super::backup_table::{StoreVerb, flags as b};
+use super::console::Console;
+use super::error::Error;
+use super::parse::Line;
+use super::system_backup;
+
+pub(crate) async fn run(
+    verb: StoreVerb,
+    line: &Line,
+    console: &mut Console<'_>,
+) -> Result<(), Error> {
+    let done = perform(verb, line, console).await;
+    if let Err(error) = &done
+        && !error.is_closed_pipe()
+    {
+        console.say(&error.to_string())?;
+    }
+    done
+}
+
+async fn perform(verb: StoreVerb, line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
+    match verb {
+        StoreVerb::Ls => ls(line, console).await,
+        StoreVerb::Inspect => {
+            let (store, url) = open(line).await?;
+            let (volume, backup) = url.require_backup().map_err(told)?;
+            console.json(&store.inspect_backup(volume, backup).await.map_err(told)?)
+        }
+        StoreVerb::InspectVolume => {
+            let (store, url) = open(line).await?;
+            let volume = url.require_volume().map_err(told)?;
+            console.json(&store.inspect_volume(volume).await.map_err(told)?)
+        }
+        StoreVerb::Head => {
+            let (store, url) = open(line).await?;
+            let volume = url.require_volume().map_err(told)?;
+            console.json(&store.head(volume, url.backup.as_ref()).await.map_err(told)?)
+        }
+        StoreVerb::Rm => rm(line).await,
+        StoreVerb::CleanupAllMounts => backupstore::target::unmount_all().await.map_err(told),
+        StoreVerb::LsBackingImage => {
+            let (store, _) = open(line).await?;
+            let names = store.list_backing_images().await.map_err(told)?;
+            console.json(&names.iter().map(Name::as_str).collect::<Vec<_>>())
+        }
+        StoreVerb::InspectBackingImage => {
+            let (store, url) = open(line).await?;
+            let image = url.require_backing_image().map_err(told)?;
+            console.json(&store.inspect_backing_image(image).await.map_err(told)?)
+        }
+        StoreVerb::RmBackingImage => {
+            let (store, url) = open(line).await?;
+            let image = url.require_backing_image().map_err(told)?;
+            let options = DeleteOptions::default();
+            store.delete_backing_image(image, &options, &Control::default()).await.map_err(told)
+        }
+        StoreVerb::Verify => verify(line, console).await,
+        StoreVerb::Gc => gc(line, console).await,
+        StoreVerb::SystemUpload => system_backup::upload(line).await,
+        StoreVerb::SystemDownload => system_backup::download(line).await,
+        StoreVerb::SystemList => system_backup::list(line, console).await,
+        StoreVerb::SystemGetConfig => system_backup::get_config(line, console).await,
+        StoreVerb::SystemDelete => system_backup::delete(line).await,
+    }
+}
+
+/// The store of the first argument, and what that names.
+async fn open(line: &Line) -> Result<(BackupStore, BackupUrl), Error> {
+    let url = BackupUrl::parse(&plain_url(argument(line, 0, "URL")?)).map_err(told)?;
+    Ok((open_target(&url.target).await?, url))
+}
+
+pub(super) async fn open_target(target: &TargetUrl) -> Result<BackupStore, Error> {
+    BackupStore::open(target, &Environment::of_process()).await.map_err(told)
+}
+
+pub(super) fn argument<'l>(line: &'l Line, at: usize, what: &str) -> Result<&'l str, Error> {
+    let given = line.arguments.get(at).map(String::as_str).filter(|text| !text.is_empty());
+    given.ok_or_else(|| Error::refused(format!("{what} is required")))
+}
+
+/// Callers paste URLs out of JSON: with quotes, and an escaped `&`.
+pub(super) fn plain_url(text: &str) -> String {
+    let text = text.strip_prefix('"').unwrap_or(text);
+    let text = text.strip_suffix('"').unwrap_or(text);
+    let text = text.replacen("\\u0026", "&", 1);
+    text.replacen("u0026", "&", 1)
+}
+
+/// One line with all causes.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+pub(super) fn told(error: backupstore::Error) -> Error {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    Error::Refused(text)
+}
+
+async fn ls(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
+    let (store, _) = open(line).await?;
+    let only = line.flags.switch(&b::VOLUME_ONLY);
+    let shown = if only { Shown::VolumesOnly } else { Shown::Backups };
+    let volumes = match line.flags.text(&b::VOLUME).as_str() {
+        "" => store.list(shown).await.map_err(told)?,
+        name => {
+            let volume = Name::parse(name).map_err(told)?;
+            let info = store.list_volume(&volume, shown).await.map_err(told)?;
+            BTreeMap::from([(volume.to_string(), info)])
+        }
+    };
+    console.json(&volumes)
+}
+
+/// The volume of the flag, or of the URL.
+fn volume(line: &Line, url: &BackupUrl) -> Result<Name, Error> {
+    match line.flags.text(&b::VOLUME).as_str() {
+        "" => url.require_volume().cloned().map_err(told),
+        name => Name::parse(name).map_err(told),
+    }
+}
+
+async fn rm(line: &Line) -> Result<(), Error> {
+    let (store, url) = open(line).await?;
+    let (options, control) = (DeleteOptions::default(), Control::default());
+    if !line.flags.text(&b::VOLUME).is_empty() {
+        let volume = volume(line, &url)?;
+        return store.delete_volume(&volume, &options, &control).await.map_err(told);
+    }
+    let (volume, backup) = url.require_backup().map_err(told)?;
+    store.delete_backup(volume, backup, &options, &control).await.map_err(told)?;
+    Ok(())
+}
+
+async fn verify(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
+    let (store, url) = open(line).await?;
+    let volume = volume(line, &url)?;
+    let depth = if line.flags.switch(&b::DEEP) { Depth::Deep } else { Depth::Quick };
+    let report = store.verify(&volume, &VerifyOptions::new(depth), &Control::default()).await;
+    let report = report.map_err(told)?;
+    console.json(&report)?;
+    if report.is_healthy() {
+        return Ok(());
+    }
+    let (damaged, unreadable) = (report.damaged.len(), report.unreadable.len());
+    let text = format!("{damaged} backups of {volume} are damaged, {unreadable} cannot be read");
+    Err(Error::Refused(text))
+}
+
+async fn gc(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
+    let (store, url) = open(line).await?;
+    let (volume, control) = (volume(line, &url)?, Control::default());
+    let found = if line.flags.switch(&b::DRY_RUN) {
+        store.report_garbage(&volume, &control).await
+    } else {
+        store.collect_garbage(&volume, &DeleteOptions::default(), &control).await
+    };
+    console.json(&found.map_err(told)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pasted_urls_are_understood() {
+        for pasted in [
+            "vfs:///a?backup=x&volume=y",
+            "vfs:///a?backup=x\\u0026volume=y",
+            "\"vfs:///a?backup=xu0026volume=y\"",
+        ] {
+            assert_eq!(plain_url(pasted), "vfs:///a?backup=x&volume=y");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `backup create`, `status`, `restore` and `restore-status`: whom they ask for what, and in which
+//! words they refuse. Stores are directories.
+
+use rpc::ptypes::{
+    BackupCreateResponse, BackupStatusResponse, DiskInfo, Replica, ReplicaMode,
+    RestoreStatusResponse, SnapshotPurgeStatusResponse, Volume,
+};
+
+use crate::world::{World, fatal, run};
+
+fn replica(disks: &[&str]) -> Replica {
+    let disk = |name: &&str| ((*name).to_owned(), DiskInfo::default());
+    let parent = disks.get(1).copied().unwrap_or_default().to_owned();
+    Replica { disks: disks.iter().map(disk).collect(), parent, ..Replica::default() }
+}
+
+#[test]
+fn the_first_healthy_replica_makes_the_backup() {
+    let world = World::new(&[ReplicaMode::Err, ReplicaMode::Rw, ReplicaMode::Rw]);
+    world.replicas[1].is(replica(&["volume-head-001.img", "volume-snap-s.img"]));
+    let reply = BackupCreateResponse { backup: "backup-1".into(), is_incremental: true };
+    world.replicas[1].agent.on("backup_create", reply);
+    let line = "backup create s --dest \"vfs:///t\" --label a=b --backup-block-size 16";
+    let wanted = "{\"backupID\":\"backup-1\",\"isIncremental\":true,\"replicaAddress\":\"{1}\"}\n";
+    assert_eq!(world.ok(line), world.fill(wanted));
+    let request = &world.calls_of("backup_create")[0].request;
+    for part in [
+        "snapshot_file_name: \"s\"",
+        "backup_target: \"vfs:///t\"",
+        "volume_name: \"vol\"",
+        "labels: [\"a=b\"]",
+        "compression_method: \"lz4\"",
+        "storage_class_name: \"0\"",
+        "\"backup-block-size\": \"16777216\"",
+    ] {
+        assert!(request.contains(part), "{part}: {request}");
+    }
+    let missing = world.error("backup create x --dest vfs:///t");
+    assert_eq!(missing, world.fill("snapshot disk volume-snap-x.img not found on replica {1}"));
+}
+
+#[test]
+fn the_status_is_one_line_without_what_is_empty() {
+    let world = World::healthy(1);
+    let status = BackupStatusResponse {
+        progress: 100,
+        backup_url: "vfs:///t?backup=b&volume=v".into(),
+        snapshot_name: "s".into(),
+        state: "complete".into(),
+        ..BackupStatusResponse::default()
+    };
+    world.replicas[0].agent.on("backup_status", status);
+    let wanted = "{\"progress\":100,\"backupURL\":\"vfs:///t?backup=b\\u0026volume=v\",\
+                  \"snapshotName\":\"s\",\"state\":\"complete\",\"replicaAddress\":\"{0}\"}\n";
+    assert_eq!(world.ok("backup status b"), world.fill(wanted));
+    let text = "failed to get backup status on tcp://x:1 for b: unknown replica";
+    assert_eq!(world.error("backup status b --replica tcp://x:1"), text);
+}
+
+#[test]
+fn a_restore_is_refused_before_anything_is_touched() {
+    let world = World::healthy(1);
+    world.replicas[0].is(replica(&["volume-head-001.img"]));
+    let refused = |world: &World| {
+        let outcome = world.run("backup restore vfs:///nowhere?backup=bb&volume=vv");
+        assert_eq!(outcome.exit_code, 1);
+        assert!(!fatal(&outcome.err).is_empty());
+        outcome.out
+    };
+    let wanted = "{\n\t\"ReplicaErrors\": [\n\t\t{\n\t\t\t\"Address\": \"{0}\",\n\t\t\t\"Message\": \
+                  \"failed to get the current restoring backup info: cannot find ";
+    let out = refused(&world);
+    assert!(out.starts_with(&world.fill(wanted)), "{out}");
+    let three = replica(&["volume-head-001.img", "volume-snap-b.img", "volume-snap-a.img"]);
+    world.replicas[0].is(three);
+    let text = "found more than 1 snapshot in the replicas, hence started to purge snapshots \
+                before the restore\n";
+    assert_eq!(refused(&world), text);
+    assert_eq!(world.calls_of("snapshot_purge").len(), 1);
+    let purging = SnapshotPurgeStatusResponse { is_purging: true, ..Default::default() };
+    world.replicas[0].agent.on("snapshot_purge_status", purging);
+    let text = "cannot do restore now since replicas are purging snapshots\n";
+    assert_eq!(refused(&world), text);
+    world.replicas[0].is(Replica { rebuilding: true, ..Replica::default() });
+    assert!(refused(&world).contains("cannot do restore for normal rebuilding replica"));
+    let up = Volume { frontend_state: "up".into(), ..Volume::default() };
+    world.controller.on("volume_get", up);
+    assert_eq!(refused(&world), "volume frontend enabled, cannot perform restore\n");
+    assert!(world.calls_of("backup_restore").is_empty());
+}
+
+#[test]
+fn the_status_of_a_restore_is_one_line() {
+    let world = World::new(&[ReplicaMode::Rw, ReplicaMode::Err]);
+    let status = RestoreStatusResponse {
+        is_restoring: true,
+        progress: 7,
+        dest_file_name: "volume-snap-a.img".into(),
+        state: "in_progress".into(),
+        current_restoring_backup: "b".into(),
+        ..RestoreStatusResponse::default()
+    };
+    world.replicas[0].agent.on("restore_status", status);
+    let wanted = "{\"{0}\":{\"isRestoring\":true,\"progress\":7,\"filename\":\"volume-snap-a.img\",\
+                  \"state\":\"in_progress\",\"backupURL\":\"\",\"lastRestored\":\"\",\
+                  \"currentRestoringBackup\":\"b\"}}\n";
+    assert_eq!(world.ok("backup restore-status"), world.fill(wanted));
+}
+
+#[test]
+fn what_a_store_lacks_is_told_on_standard_output() {
+    let place = tempfile::tempdir().unwrap();
+    let target = format!("vfs://{}", place.path().display());
+    let outcome = run(&format!("backup ls {target}"));
+    assert_eq!((outcome.exit_code, outcome.out.as_str()), (0, "{}\n"));
+    for (line, wanted) in [
+        (
+            format!("backup inspect {target}?backup=bb&volume=vv"),
+            "cannot find backupstore/volumes/",
+        ),
+        (format!("backup inspect-volume {target}?volume=vv"), "cannot find backupstore/volumes/"),
+        (format!("backup head {target}?volume=vv"), "cannot find backupstore/volumes/"),
+        ("backup ls ftp://x".to_owned(), "driver ftp is not supported"),
+        ("backup inspect".to_owned(), "URL is required"),
+    ] {
+        let outcome = run(&line);
+        assert_eq!(outcome.exit_code, 1, "{line}");
+        assert!(outcome.out.starts_with(wanted), "{line}: {}", outcome.out);
+        assert_eq!(format!("{}\n", fatal(&outcome.err)), outcome.out);
+    }
+}
+
+#[test]
+fn system_backups_come_back_as_they_were() {
+    let place = tempfile::tempdir().unwrap();
+    let (archive, back) = (place.path().join("a.zip"), place.path().join("b.zip"));
+    durable::replace(&archive, b"archive").unwrap();
+    let target = format!("vfs://{}/store", place.path().display());
+    let url = format!("{target}/backupstore/system-backups/v1.2.3/nightly");
+    let ok = |line: &str| {
+        let outcome = run(line);
+        assert_eq!((outcome.exit_code, outcome.err.as_str()), (0, ""), "{line}: {}", outcome.out);
+        outcome.out
+    };
+    ok(&format!("system-backup upload {} {url} --git-commit abc", archive.display()));
+    let again = run(&format!("system-backup upload {} {url}", archive.display()));
+    assert!(again.out.contains("already exists"), "{}", again.out);
+    let wanted = "{\n\t\"nightly\": \"backupstore/system-backups/v1.2.3/nightly\"\n}\n";
+    assert_eq!(ok(&format!("system-backup list {target}")), wanted);
+    assert!(ok(&format!("system-backup get-config {url}")).contains("\"abc\""));
+    ok(&format!("system-backup download {url} {}", back.display()));
+    assert_eq!(std::fs::read(&back).unwrap(), b"archive");
+    ok(&format!("system-backup delete {url}"));
+    assert_eq!(ok(&format!("system-backup list {target}")), "{}\n");
+}

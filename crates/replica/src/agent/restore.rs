@@ -1,0 +1,386 @@
+//! Restoring a backup into this replica: started by a call that answers when the lock is held and the
+//! file is there, and carried out after it.
+//!
+//! What the replica holds is whole at every moment but while changes that are all here are folded into
+//! its snapshot; that is written down first, and can be done again.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use backupstore::restore::{FileSink, Plan, RestoreBegun, RestoreRequest};
+use backupstore::{BackupStore, BackupUrl, Control, Environment, Name};
+use durable::{Mode, RealDisk};
+use rpc::Deadline;
+use rpc::ptypes::{BackupRestoreRequest, RestoreStatusResponse};
+use tokio::sync::oneshot;
+
+use super::error::{Asking, JobError};
+use super::restore_record::{Kind, Record, Restores, Unfinished, decide, has_backing};
+use super::restore_sink::{Below, Map, ResumedSink, fill_holes, fingerprint, fold};
+use super::target::sync_dir;
+use super::{Agent, backup, cloning};
+use crate::disk::{DiskName, During, checksum_file, meta_file};
+
+pub(crate) async fn start(
+    agent: &Arc<Agent>,
+    request: BackupRestoreRequest,
+) -> Result<(), JobError> {
+    if request.snapshot_disk_name.is_empty() {
+        return Err(JobError::NoSnapshotDisk);
+    }
+    if request.backup.is_empty() {
+        return Err(JobError::NoBackupUrl);
+    }
+    let url = BackupUrl::parse(&request.backup)?;
+    let (volume, backup) = url.require_backup()?;
+    let job = Job {
+        agent: Arc::clone(agent),
+        disk: DiskName::of_either(&request.snapshot_disk_name)?,
+        environment: Environment::from_pairs(request.credential),
+        control: Control::under(&agent.tasks.token()),
+        volume: volume.clone(),
+        backup: backup.clone(),
+        limit: backup::limit(request.concurrent_limit),
+        text: request.backup,
+        url,
+    };
+    let (restores, name, control) =
+        (Arc::clone(&agent.restores), job.backup.to_string(), job.control.clone());
+    let begin = move || restores.begin(&name, &control);
+    let record = agent.tasks.blocking("begin a restore", begin).await??;
+    let (answer, answered) = oneshot::channel();
+    agent.tasks.spawn_draining("restore a backup", move |_| async move {
+        let restores = Arc::clone(&job.agent.restores);
+        let running = Running { restores, is_over: false };
+        match job.prepare(record).await {
+            Ok(prepared) => {
+                // Who hung up asks for the status.
+                let _ = answer.send(Ok(()));
+                let outcome = job.carry_out(prepared).await;
+                running.finish(&job, outcome).await;
+            }
+            Err(error) => {
+                tracing::warn!(backup = %job.backup, error = error.text(), "no restore was begun");
+                drop(running);
+                let _ = answer.send(Err(error));
+            }
+        }
+    });
+    answered.await.map_err(|_| JobError::Stopped)?
+}
+
+pub(crate) async fn status(agent: &Agent) -> Result<RestoreStatusResponse, JobError> {
+    let restores = Arc::clone(&agent.restores);
+    Ok(agent.tasks.blocking("look at the restore", move || restores.status()).await?)
+}
+
+pub(crate) async fn reset(agent: &Agent) -> Result<(), JobError> {
+    let restores = Arc::clone(&agent.restores);
+    agent.tasks.blocking("forget the restore", move || restores.reset()).await?
+}
+
+/// The right to be the restore that runs.
+struct Running {
+    restores: Arc<Restores>,
+    is_over: bool,
+}
+
+impl Running {
+    async fn finish(mut self, job: &Job, outcome: Result<(), JobError>) {
+        match &outcome {
+            Ok(()) => tracing::info!(backup = %job.backup, "a backup is restored"),
+            Err(error) => {
+                tracing::warn!(backup = %job.backup, error = error.text(), "a restore failed");
+            }
+        }
+        let (restores, name) = (Arc::clone(&self.restores), job.backup.to_string());
+        let finish = move || restores.finish(&name, outcome);
+        // It fails only where the program ends; the record says what is unfinished.
+        let _ = job.agent.tasks.blocking("end a restore", finish).await;
+        self.is_over = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.restores.revert();
+        }
+    }
+}
+
+/// One call.
+struct Job {
+    agent: Arc<Agent>,
+    disk: DiskName,
+    environment: Environment,
+    control: Control,
+    url: BackupUrl,
+    /// As it was given.
+    text: String,
+    volume: Name,
+    backup: Name,
+    limit: usize,
+}
+
+/// A restore that has its lock and its file.
+struct Prepared {
+    kind: Kind,
+    file: String,
+    begun: RestoreBegun,
+    sink: ResumedSink,
+    /// Where it is needed once more after the data is here.
+    plan: Option<Plan>,
+    below: Below,
+}
+
+impl Job {
+    async fn prepare(&self, record: Record) -> Result<Prepared, JobError> {
+        let store = BackupStore::open(&self.url.target, &self.environment).await;
+        let store = store.map_err(|error| started(Kind::Full, error.into()))?;
+        let (kind, previous) = self.decide(&store, &record).await?;
+        match self.prepare_as(&store, &record, kind, &previous).await {
+            // What is there cannot be the base: then all of it.
+            Err(JobError::Backup(backupstore::Error::BlockSizeChanged { .. })) => {
+                let kind = Kind::Replace;
+                self.prepare_as(&store, &record, kind, "").await.map_err(|it| started(kind, it))
+            }
+            prepared => prepared.map_err(|error| started(kind, error)),
+        }
+    }
+
+    async fn decide(
+        &self,
+        store: &BackupStore,
+        record: &Record,
+    ) -> Result<(Kind, String), JobError> {
+        let unfinished = record.unfinished.as_ref().map(|begun| begun.previous.as_str());
+        let mut loadable = Vec::new();
+        for name in [Some(record.last_restored.as_str()), unfinished].into_iter().flatten() {
+            if let Ok(previous) = Name::parse(name)
+                && store
+                    .has_backup(&self.volume, &previous)
+                    .await
+                    .map_err(|error| started(Kind::Incremental, error.into()))?
+            {
+                loadable.push(name.to_owned());
+            }
+        }
+        let (restores, disk) = (Arc::clone(&self.agent.restores), self.disk.clone());
+        let look = move || restores.has_disk(&disk);
+        let in_chain = self.agent.tasks.blocking("look for a disk", look).await?;
+        let loads = |name: &str| loadable.iter().any(|loadable| loadable == name);
+        Ok(decide(record, self.backup.as_str(), in_chain, loads))
+    }
+
+    async fn prepare_as(
+        &self,
+        store: &BackupStore,
+        record: &Record,
+        kind: Kind,
+        previous: &str,
+    ) -> Result<Prepared, JobError> {
+        let file = match kind {
+            Kind::Full => self.disk.to_string(),
+            Kind::Replace => format!("{}.snap_tmp", self.disk),
+            Kind::Incremental => format!("volume-delta-{previous}.img"),
+        };
+        let base = match previous {
+            "" => None,
+            name => Some(Name::parse(name)?),
+        };
+        let mut request = RestoreRequest::new(self.volume.clone(), self.backup.clone());
+        request.previous.clone_from(&base);
+        request.concurrent_limit = self.limit;
+        let begun = store.begin_restore(request, &self.control).await?;
+        match self.open(record, kind, previous, &file, begun.plan()).await {
+            Ok((sink, below)) => {
+                let again = kind == Kind::Incremental || below == Below::Backing;
+                let plan = again.then(|| begun.plan().clone());
+                Ok(Prepared { kind, file, begun, sink, plan, below })
+            }
+            Err(error) => {
+                // Gives the lock back.
+                self.control.cancel();
+                let nowhere = Arc::new(Nowhere);
+                let _ = begun.run(nowhere, &self.control).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The file, with what an earlier try has left in it, and the record of it.
+    async fn open(
+        &self,
+        record: &Record,
+        kind: Kind,
+        previous: &str,
+        file: &str,
+        plan: &Plan,
+    ) -> Result<(ResumedSink, Below), JobError> {
+        let begun = Unfinished {
+            backup: self.backup.to_string(),
+            kind,
+            previous: previous.to_owned(),
+            file: file.to_owned(),
+            plan: fingerprint(plan),
+            written: Vec::new(),
+        };
+        let (volume_bytes, block_bytes) = (plan.volume_bytes, plan.block_size.bytes());
+        let (dir, restores) = (self.agent.dir.clone(), Arc::clone(&self.agent.restores));
+        let (earlier, disk, url) =
+            (record.unfinished.clone(), self.disk.to_string(), self.text.clone());
+        let open = move || {
+            let (sink, kept) = open_file(&dir, &restores, earlier, &begun, volume_bytes)?;
+            let written = kept.0.clone();
+            restores.write(|record| {
+                record.snapshot = disk;
+                record.url = url;
+                record.unfinished = Some(Unfinished { written, ..begun });
+            })?;
+            let below = if has_backing(&dir) { Below::Backing } else { Below::Nothing };
+            let save = move |map: &Map| {
+                let keep = |record: &mut Record| {
+                    if let Some(unfinished) = &mut record.unfinished {
+                        unfinished.written.clone_from(&map.0);
+                    }
+                };
+                restores.write(keep).map_err(|error| io::Error::other(error.text()))
+            };
+            Ok::<_, JobError>((ResumedSink::new(sink, block_bytes, kept, Box::new(save)), below))
+        };
+        self.agent.tasks.blocking("open the file of a restore", open).await?
+    }
+
+    async fn carry_out(&self, prepared: Prepared) -> Result<(), JobError> {
+        let Prepared { kind, file, begun, sink, plan, below } = prepared;
+        begun.run(Arc::new(sink), &self.control).await?;
+        let dir = self.agent.dir.clone();
+        match kind {
+            Kind::Full => {
+                if let (Below::Backing, Some(plan)) = (below, plan) {
+                    self.fill(dir.join(&file), plan).await?;
+                }
+                cloning::adopt(&self.agent, &self.disk).await
+            }
+            Kind::Replace => {
+                if let (Below::Backing, Some(plan)) = (below, plan) {
+                    self.fill(dir.join(&file), plan).await?;
+                }
+                self.replace(file).await
+            }
+            Kind::Incremental => match plan {
+                Some(plan) => self.fold(file, plan, below).await,
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn fill(&self, path: PathBuf, plan: Plan) -> Result<(), JobError> {
+        let fill = move || fill_holes(&path, &plan).during("fill", path.display());
+        Ok(self.agent.tasks.blocking("fill holes", fill).await??)
+    }
+
+    /// The file takes the place of the snapshot.
+    async fn replace(&self, file: String) -> Result<(), JobError> {
+        let (dir, disk) = (self.agent.dir.clone(), self.disk.clone());
+        let replace = move || {
+            fs::rename(dir.join(&file), dir.join(disk.as_str())).during("rename", &file)?;
+            forget_checksum(&dir, &disk);
+            sync_dir(&dir)?;
+            let meta = dir.join(meta_file(&disk));
+            durable::on::replace(&RealDisk, &meta, cloning::ROOT_META, Mode::PUBLIC)?;
+            Ok::<_, JobError>(())
+        };
+        self.agent.tasks.blocking("replace a snapshot", replace).await??;
+        self.reload().await
+    }
+
+    async fn fold(&self, file: String, plan: Plan, below: Below) -> Result<(), JobError> {
+        let (dir, disk) = (self.agent.dir.clone(), self.disk.clone());
+        let restores = Arc::clone(&self.agent.restores);
+        let (delta, snapshot) = (dir.join(&file), dir.join(disk.as_str()));
+        let gone = delta.clone();
+        let work = move || {
+            // From here on until the end it holds parts of both.
+            restores.write(|record| record.last_restored.clear())?;
+            forget_checksum(&dir, &disk);
+            fold(&delta, &snapshot, &plan, below).during("fold the changes into", &disk)?;
+            Ok::<_, JobError>(())
+        };
+        self.agent.tasks.blocking("fold changes", work).await??;
+        self.reload().await?;
+        let remove = move || fs::remove_file(&gone).during("remove", gone.display());
+        Ok(self.agent.tasks.blocking("remove a file", remove).await??)
+    }
+
+    async fn reload(&self) -> Result<(), JobError> {
+        let mut replica = self.agent.own_replica(Deadline::Usual)?;
+        replica.replica_reload(()).await.asking("reload", &self.agent.replica)?;
+        Ok(())
+    }
+}
+
+fn started(kind: Kind, source: JobError) -> JobError {
+    match source {
+        JobError::RestoreStart { .. } => source,
+        other => JobError::RestoreStart { kind: kind.word(), source: Box::new(other) },
+    }
+}
+
+/// The file as an earlier try of the same left it, or a new one.
+fn open_file(
+    dir: &std::path::Path,
+    restores: &Restores,
+    earlier: Option<Unfinished>,
+    begun: &Unfinished,
+    volume_bytes: u64,
+) -> Result<(FileSink, Map), JobError> {
+    let path = dir.join(&begun.file);
+    if let Some(earlier) = earlier {
+        let is_same = earlier.backup == begun.backup
+            && earlier.kind == begun.kind
+            && earlier.previous == begun.previous
+            && earlier.plan == begun.plan;
+        let old = dir.join(&earlier.file);
+        if is_same && fs::metadata(&old).is_ok_and(|found| found.len() == volume_bytes) {
+            if old != path {
+                // Asked for under another name this time.
+                fs::rename(&old, &path).during("rename", &earlier.file)?;
+                sync_dir(dir)?;
+            }
+            let sink = FileSink::open(&path).during("open", &begun.file)?;
+            return Ok((sink, Map(earlier.written)));
+        }
+        if earlier.file != begun.file {
+            restores.remove_left(&earlier);
+        }
+    }
+    let sink = FileSink::create(&path, volume_bytes).during("create", &begun.file)?;
+    sync_dir(dir)?;
+    Ok((sink, Map::default()))
+}
+
+/// It is of what the snapshot was.
+fn forget_checksum(dir: &std::path::Path, disk: &DiskName) {
+    let _ = fs::remove_file(dir.join(checksum_file(disk)));
+}
+
+/// For a restore that is given up before it began.
+struct Nowhere;
+
+impl backupstore::restore::Sink for Nowhere {
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn zero(&self, _: u64, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
