@@ -185,9 +185,10 @@ impl Shared {
                 self.replica.lock().unwrap().revision_counter += 1;
                 (sequence, Outcome::Count(u32::try_from(bytes.len()).unwrap()))
             }
-            R::Unmap { sequence, .. } | R::Ping { sequence } | R::Flush { sequence } => {
-                (sequence, Outcome::Count(0))
-            }
+            R::Unmap { sequence, .. }
+            | R::Discard { sequence, .. }
+            | R::Ping { sequence }
+            | R::Flush { sequence } => (sequence, Outcome::Count(0)),
             R::Zero { sequence, offset, size } => {
                 data[at(offset, size as usize)].fill(0);
                 (sequence, Outcome::Count(size))
