@@ -31,6 +31,7 @@ const WITHIN: &[(&str, &str, &str)] = &[
     ("blobs", "telemetry", "stores are counted and timed"),
     ("engine", "replica", "an engine speaks to its replicas"),
     ("replica", "backupstore", "a replica reads and writes backups"),
+    ("engine", "backupstore", "its commands list, check and remove backups"),
     ("bench", "e2e", "it starts the same server the suites start"),
     ("e2e", "testkit", "it starts processes"),
     ("bench", "testkit", "it starts processes"),

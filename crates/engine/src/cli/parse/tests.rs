@@ -152,7 +152,7 @@ fn help_and_version_are_asked_for_in_every_way() {
 
 #[test]
 fn unknown_commands_are_named_with_the_nearest_one() {
-    assert_eq!(refused("backup ls"), "unrecognized command: backup");
+    assert_eq!(refused("backup mend"), "unrecognized command: mend");
     assert_eq!(refused("snapshot destroy x"), "unrecognized command: destroy");
     assert_eq!(
         parse(words("inof")).unwrap_err(),
