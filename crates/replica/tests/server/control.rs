@@ -39,7 +39,7 @@ async fn a_volume_is_opened_written_and_closed() {
     assert_eq!(local.flush().await, Outcome::Count(0));
     let state = get(&mut client).await;
     assert_eq!((state.state.as_str(), state.revision_counter), ("dirty", 1));
-    assert_eq!((state.holdfast_features, state.holdfast_engines), (63, 2));
+    assert_eq!((state.holdfast_features, state.holdfast_engines), (127, 2));
     assert_eq!((state.sector_size, state.head_file_size), (512, 4096));
     assert!(state.last_modify_time > 1_000_000_000_000_000_000);
     assert_eq!(state.remain_snapshots, 249);
