@@ -5,6 +5,7 @@
     reason = "a test that cannot go on panics, and says where"
 )]
 
+mod backup;
 mod life;
 mod nbd;
 mod rig;
