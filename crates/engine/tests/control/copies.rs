@@ -130,6 +130,11 @@ impl Copy {
     }
 
     /// What this copy alone holds at `offset`.
+    pub(crate) async fn mark_removed(&self, snapshot: &str) {
+        let request = ptypes::DiskMarkAsRemovedRequest { name: snapshot.to_owned() };
+        self.client().disk_mark_as_removed(request).await.unwrap();
+    }
+
     pub(crate) async fn read(&self, offset: i64, size: u32) -> Vec<u8> {
         match self.ask(Request::Read { sequence: 1, offset, size }).await {
             Outcome::Data(bytes) => bytes.to_vec(),

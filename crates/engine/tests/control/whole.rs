@@ -1,6 +1,7 @@
 //! Whole engines over real replicas: what a volume goes through in its life.
 
 use engine::ControllerOptions;
+use engine::core::Command;
 use rpc::ptypes;
 use rpc::ptypes::ReplicaMode::{Err as Failed, Rw, Wo};
 
@@ -55,6 +56,22 @@ async fn three_copies_take_writes_snapshots_a_death_a_revert_and_a_new_size() {
     assert_eq!(a.get().await.size, grown.to_string());
     rig.engine.shutdown().await.unwrap();
     assert_eq!((a.get().await.state, a.get().await.dirty), ("closed".into(), false));
+}
+
+/// Which snapshots are flagged removed is each replica's own affair while a purge begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmap_leaves_the_copies_equal_though_one_has_a_snapshot_removed() {
+    let [a, b, c] = Copy::some::<3>(true).await;
+    let rig = start(&[&a, &b, &c]).await;
+    rig.write(0, &[7; 8192]).await;
+    rig.snapshot("one").await.unwrap();
+    a.mark_removed("one").await;
+    rig.engine.volume().submit(Command::Unmap { offset: 0, len: 4096 }).await.unwrap();
+    let first = rig.read(0, 8192).await;
+    for _ in 0..6 {
+        assert_eq!(rig.read(0, 8192).await, first);
+    }
+    assert_eq!(rig.mode_list().await, [Rw, Rw, Rw]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
