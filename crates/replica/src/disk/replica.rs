@@ -289,7 +289,8 @@ impl Replica {
 
     /// Gives up the whole sectors in the range; says how many bytes were freed. What belonged to
     /// the head, or to removed snapshots right below it, reads zeros from now on, and does so after
-    /// any reopen and on every copy; what an older snapshot holds stays visible.
+    /// any reopen; what an older snapshot holds stays visible. Copies with the same snapshots
+    /// removed do the same: see [`Self::discard_at`].
     pub fn unmap_at(&mut self, offset: u64, len_bytes: u64) -> Result<u64, Error> {
         if self.unmap_mark_removed {
             self.mark_unmap_path()?;
