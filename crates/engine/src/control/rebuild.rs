@@ -108,7 +108,20 @@ impl Engine {
             let mode = super::replicas::show_mode(new.mode).as_str_name();
             return Err(RebuildError::NotWo { address: address.to_owned(), mode });
         }
-        let call = |source| RebuildError::Call { address: address.to_owned(), source };
+        // Peers try for minutes to reach one that does not answer; a dead one is known to be.
+        let died = self.any_failed(new.member.as_slice());
+        tokio::select! {
+            prepared = self.prepare(&new) => Ok((new.clone(), prepared?)),
+            () = died => {
+                Err(RebuildError::NotWo { address: address.to_owned(), mode: "ERR" })
+            }
+        }
+    }
+
+    /// Takes away what the others do not have, and says what they have.
+    async fn prepare(&self, new: &Replica) -> Result<Vec<ptypes::SyncFileInfo>, RebuildError> {
+        let address = &new.address;
+        let call = |source| RebuildError::Call { address: address.clone(), source };
         let before = new.link.get(CALL_LIMIT).await.map_err(call)?;
         let (source, wanted) = self.source().await?;
         if !before.revision_counter_disabled {
@@ -118,8 +131,8 @@ impl Engine {
         for extra in snapshots(&before).difference(&wanted_disks) {
             new.link.remove_disk(CALL_LIMIT, (*extra).to_owned()).await.map_err(call)?;
         }
-        self.copy_head_meta(&source, &wanted.head, &new, &before.head).await?;
-        Ok((new, files(&wanted)))
+        self.copy_head_meta(&source, &wanted.head, new, &before.head).await?;
+        Ok(files(&wanted))
     }
 
     /// A replica that can be read and answers, with what it says of itself.

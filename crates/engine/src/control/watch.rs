@@ -1,4 +1,5 @@
-//! Tells the log once when a replica is no longer used, and why.
+//! Tells the log once when a replica is no longer used, and why; lets work that needs a replica end
+//! when it is.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,6 +38,13 @@ impl Engine {
         });
     }
 
+    /// Ends when any of `members` has failed or is gone, so that nobody goes on waiting for it.
+    pub(super) async fn any_failed(&self, members: &[ReplicaId]) {
+        let mut all = self.volume.members();
+        // Without a data path there is nothing left to wait for either.
+        let _ = all.wait_for(|now| members.iter().any(|one| !is_used(now, *one))).await;
+    }
+
     fn tell_failed(&self, member: &Member) {
         let address = self.address_of(member.id).unwrap_or_default();
         let reason = member.reason.as_deref().unwrap_or("no reason given");
@@ -48,6 +56,10 @@ impl Engine {
         let entry = state.entries.iter().find(|entry| entry.member == Some(member));
         entry.map(|entry| entry.address.clone())
     }
+}
+
+fn is_used(members: &[Member], one: ReplicaId) -> bool {
+    members.iter().any(|member| member.id == one && member.mode != Mode::Err)
 }
 
 fn failed(members: &[Member]) -> HashSet<ReplicaId> {
@@ -69,5 +81,8 @@ mod tests {
         let news: Vec<_> = newly_failed(&members, &known).map(|member| member.id).collect();
         assert_eq!(news, [ReplicaId(2)]);
         assert_eq!(failed(&members), HashSet::from([ReplicaId(1), ReplicaId(2)]));
+        assert!(is_used(&members, ReplicaId(3)));
+        assert!(!is_used(&members, ReplicaId(1)));
+        assert!(!is_used(&members, ReplicaId(4)), "one that was removed");
     }
 }
