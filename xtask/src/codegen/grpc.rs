@@ -10,7 +10,8 @@ use prost::Message as _;
 
 const PROTO: &str = "crates/rpc/proto";
 const GENERATED: &str = "crates/rpc/src/generated";
-const FILES: &[&str] = &["engine.proto", "health.proto", "profiler.proto", "upkeep.proto"];
+const FILES: &[&str] =
+    &["engine.proto", "fanout.proto", "health.proto", "profiler.proto", "upkeep.proto"];
 
 /// Writes the generated files below `root`, or with `check` fails if one is out of date.
 pub(super) fn run(root: &Path, check: bool) -> Result<()> {
@@ -43,6 +44,8 @@ fn generate(proto: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let built = tonic_prost_build::configure()
         .out_dir(&scratch)
         .build_transport(true)
+        // Passed on as they came.
+        .bytes(".holdfast.agent.v1.BlockReply.block")
         .compile_fds(descriptors)
         .context("cannot generate Rust from the descriptors")
         .and_then(|()| collect(&scratch));

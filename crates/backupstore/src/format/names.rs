@@ -92,6 +92,11 @@ impl Checksum {
         sums
     }
 
+    /// Its first bytes as a number: as good as drawn by lot.
+    pub fn lot(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    }
+
     /// Lower-case digits only: another spelling would be another object.
     pub fn parse(text: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {

@@ -1,0 +1,1 @@
+//! The command line of `holdfast etcd` and of the binary called `etcdbrctl`.

@@ -1,0 +1,1 @@
+//! Speaking to an etcd: the calls we make, and what its state is.

@@ -1,0 +1,1 @@
+//! The sidecar: configuration, HTTP, metrics, initialization, and which controllers run.
