@@ -23,14 +23,14 @@ mod system_backups;
 pub mod target;
 pub mod verify;
 
-pub use backing_images::BackingImageInfo;
+pub use backing_images::{BackingImageInfo, BackingImageRequest, ImageRestoreOptions, StoredImage};
 pub use blobs::Retry;
 pub use control::{CancellationToken, Control};
 pub use error::{BlockDamage, DamagedBlock, DamagedBlocks, Error, Locked};
 pub use format::{BlockSize, Compression, Name};
 pub use inspect::{BackupInfo, Head, Shown, VolumeInfo};
-pub use lock::LockPace;
-pub use source::{Extents, Source};
+pub use lock::{LockPace, PATIENCE};
+pub use source::{Extents, FileSource, Source};
 pub use store::BackupStore;
 pub use system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 pub use target::{BackupUrl, Environment, TargetUrl};

@@ -1,12 +1,11 @@
 //! `backup create` and `backup status`: a replica makes the backup, and is asked how far it is.
 
-use backupstore::Environment;
 use replica::DiskName;
 use rpc::Deadline;
 use rpc::ptypes::{BackupCreateRequest, BackupStatusRequest, BackupStatusResponse, ReplicaMode};
 use serde::Serialize;
 
-use super::backup_store::plain_url;
+use super::backup_store::{environment, plain_url};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::{Answer as _, Error};
@@ -76,7 +75,7 @@ async fn request(
         backup_target: dest,
         volume_name: volume.name,
         labels,
-        credential: Environment::of_process().to_pairs().into_iter().collect(),
+        credential: environment(line)?.to_pairs().into_iter().collect(),
         backing_image_name: line.flags.text(&b::BACKING_IMAGE_NAME),
         backing_image_checksum: line.flags.text(&b::BACKING_IMAGE_CHECKSUM),
         backup_name: line.flags.text(&b::BACKUP_NAME),
