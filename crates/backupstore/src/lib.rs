@@ -17,6 +17,7 @@ mod hash;
 mod inspect;
 mod lock;
 pub mod restore;
+pub mod scrub;
 pub mod source;
 mod store;
 mod system_backups;

@@ -29,6 +29,7 @@ mod qemu;
 mod replicas;
 mod restore_to_file;
 mod scratch;
+mod scrub;
 mod serve;
 mod server;
 mod session;

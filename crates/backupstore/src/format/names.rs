@@ -92,6 +92,11 @@ impl Checksum {
         sums
     }
 
+    pub(crate) fn first_byte(&self) -> u8 {
+        let [first, ..] = self.0;
+        first
+    }
+
     /// Lower-case digits only: another spelling would be another object.
     pub fn parse(text: &str) -> Option<Self> {
         let digit = |byte: u8| match byte {

@@ -1,5 +1,7 @@
 //! `backup create` and `backup status`: a replica makes the backup, and is asked how far it is.
 
+use std::collections::HashMap;
+
 use replica::DiskName;
 use rpc::Deadline;
 use rpc::ptypes::{BackupCreateRequest, BackupStatusRequest, BackupStatusResponse, ReplicaMode};
@@ -83,8 +85,23 @@ async fn request(
         concurrent_limit: limit(line),
         // A number by its declaration; what is stored without one is "0".
         storage_class_name: line.flags.integer(&b::STORAGE_CLASS_NAME).to_string(),
-        parameters: [("backup-block-size".to_owned(), block_bytes.to_string())].into(),
+        parameters: parameters(block_bytes, &line.flags.text(&b::BACKUP_MODE))?,
     })
+}
+
+fn parameters(block_bytes: u64, mode: &str) -> Result<HashMap<String, String>, Error> {
+    let mut parameters = HashMap::from([("backup-block-size".to_owned(), block_bytes.to_string())]);
+    match mode {
+        "" => {}
+        "full" | "incremental" => {
+            drop(parameters.insert("backup-mode".to_owned(), mode.to_owned()))
+        }
+        other => {
+            let text = format!("--backup-mode is full or incremental, not {other:?}");
+            return Err(Error::Refused(text));
+        }
+    }
+    Ok(parameters)
 }
 
 pub(super) fn limit(line: &Line) -> i32 {

@@ -15,7 +15,7 @@ use super::console::Console;
 use super::error::Error;
 use super::operation::watched;
 use super::parse::Line;
-use super::{backing_image, restore_to_file, system_backup};
+use super::{backing_image, restore_to_file, scrub, system_backup};
 
 pub(crate) async fn run(
     verb: StoreVerb,
@@ -58,6 +58,7 @@ async fn perform(verb: StoreVerb, line: &Line, console: &mut Console<'_>) -> Res
         StoreVerb::CreateBackingImage => backing_image::create(line, console).await,
         StoreVerb::RestoreBackingImage => backing_image::restore(line, console).await,
         StoreVerb::Verify => verify(line, console).await,
+        StoreVerb::Scrub => scrub::run(line, console).await,
         StoreVerb::Gc => gc(line, console).await,
         StoreVerb::SystemUpload => system_backup::upload(line).await,
         StoreVerb::SystemDownload => system_backup::download(line).await,

@@ -19,6 +19,7 @@ pub(crate) enum StoreVerb {
     CreateBackingImage,
     RestoreBackingImage,
     Verify,
+    Scrub,
     Gc,
     SystemUpload,
     SystemDownload,
@@ -72,10 +73,28 @@ pub(crate) mod flags {
     );
     pub(crate) const CHECKSUM: Flag =
         Flag::text("checksum", "", "SUM", "SHA-512 that the image must have, in hex digits");
+    pub(crate) const EVERY: Flag =
+        Flag::text("every", "24h", "TIME", "how often each volume is looked at");
+    pub(crate) const DEEP_EVERY: Flag =
+        Flag::text("deep-every", "7d", "TIME", "how often each block is fetched and checked");
+    pub(crate) const REPORT: Flag = Flag::text(
+        "report",
+        "",
+        "PATH",
+        "file of the report, or a directory for it; a later run goes on from it",
+    );
+    pub(crate) const ONCE: Flag =
+        Flag::switch("once", "check what is due, print the report, and end");
     pub(crate) const STORAGE_CLASS_NAME: Flag =
         Flag::integer("storage-class-name", 0, "kept with the volume");
     pub(crate) const BACKUP_BLOCK_SIZE: Flag =
         Flag::integer("backup-block-size", 2, "size of blocks in MiB");
+    pub(crate) const BACKUP_MODE: Flag = Flag::text(
+        "backup-mode",
+        "",
+        "MODE",
+        "full: store every block anew, also those that are there; incremental without it",
+    );
     pub(crate) const REPLICA: Flag =
         Flag::text("replica", "", "ADDR", "the replica that makes the backup");
     pub(crate) const ENCRYPTED_SIZE: Flag = Flag::switch(
@@ -117,6 +136,7 @@ const COMMANDS: &[Command] = &[
             b::CONCURRENT_LIMIT,
             b::STORAGE_CLASS_NAME,
             b::BACKUP_BLOCK_SIZE,
+            b::BACKUP_MODE,
             b::CREDENTIAL_FILE,
         ]),
     Command::verb("status", Verb::Ask(Ask::BackupStatus), "show how far a backup is")
@@ -179,6 +199,18 @@ const COMMANDS: &[Command] = &[
     store("verify", StoreVerb::Verify, "check that the backups of a volume can be restored")
         .takes("URL")
         .flags(&[b::VOLUME, b::DEEP, b::CREDENTIAL_FILE]),
+    store("scrub", StoreVerb::Scrub, "check the volumes of a target again and again")
+        .takes("URL")
+        .flags(&[
+            b::VOLUME,
+            b::EVERY,
+            b::DEEP_EVERY,
+            b::REPORT,
+            b::ONCE,
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::LIMIT_RATE,
+            b::CREDENTIAL_FILE,
+        ]),
     store("gc", StoreVerb::Gc, "remove the blocks of a volume that no backup needs")
         .takes("URL")
         .flags(&[b::VOLUME, b::DRY_RUN, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),

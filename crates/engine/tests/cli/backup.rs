@@ -35,6 +35,10 @@ fn the_first_healthy_replica_makes_the_backup() {
     ] {
         assert!(request.contains(part), "{part}: {request}");
     }
+    world.ok("backup create s --dest vfs:///t --backup-mode full");
+    let request = &world.calls_of("backup_create")[1].request;
+    assert!(request.contains("\"backup-mode\": \"full\""), "{request}");
+    world.error("backup create s --dest vfs:///t --backup-mode half");
     let missing = world.error("backup create x --dest vfs:///t");
     assert_eq!(missing, world.fill("snapshot disk volume-snap-x.img not found on replica {1}"));
 }

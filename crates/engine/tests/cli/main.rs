@@ -17,6 +17,7 @@ mod fakes;
 mod locks;
 mod replicas;
 mod restore_to_file;
+mod scrub;
 mod snapshots;
 mod store;
 mod volume;
