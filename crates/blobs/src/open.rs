@@ -16,8 +16,8 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::prefix::PrefixStore;
 use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -208,12 +208,11 @@ impl Place {
         Ok(options)
     }
 
-    fn finish<S: ObjectStore>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store> {
-        let inner: Arc<dyn ObjectStore> = match self.prefix.folder() {
-            Some(folder) => Arc::new(PrefixStore::new(store, Path::from(folder.as_str()))),
-            None => Arc::new(store),
-        };
-        Arc::new(RemoteStore::new(inner, capabilities))
+    fn finish<S>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store>
+    where
+        S: ObjectStore + MultipartStore,
+    {
+        Arc::new(RemoteStore::new(store, self.prefix.folder(), capabilities))
     }
 
     fn wrong_credentials(&self) -> OpenError {

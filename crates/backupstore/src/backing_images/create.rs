@@ -124,6 +124,7 @@ impl BackupStore {
             compression: request.compression,
             concurrent_limit: request.concurrent_limit,
             writes_anew: false,
+            bytes_per_second: None,
         };
         let sum = checksum_of(Arc::clone(&source), control);
         let (uploaded, checksum) = futures::try_join!(upload.run(source, None, control), sum)?;

@@ -72,7 +72,7 @@ pub(super) async fn restore(line: &Line, console: &mut Console<'_>) -> Result<()
         patience: lock_timeout(line)?,
         ..ImageRestoreOptions::default()
     };
-    options.fetch.bytes_per_second = rate(line)?;
+    options.fetch.bytes_per_second = rate(line);
     let scratch = Scratch::beside(Path::new(argument(line, 1, "FILE")?))?;
     let (path, control) = (scratch.path(IMAGE), Control::default());
     let work = store.restore_backing_image(image, &path, &options, &control).map_err(told);

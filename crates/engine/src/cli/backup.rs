@@ -86,6 +86,7 @@ async fn request(
         // A number by its declaration; what is stored without one is "0".
         storage_class_name: line.flags.integer(&b::STORAGE_CLASS_NAME).to_string(),
         parameters: parameters(block_bytes, &line.flags.text(&b::BACKUP_MODE))?,
+        holdfast_bytes_per_second: bytes_per_second(line),
     })
 }
 
@@ -94,7 +95,7 @@ fn parameters(block_bytes: u64, mode: &str) -> Result<HashMap<String, String>, E
     match mode {
         "" => {}
         "full" | "incremental" => {
-            drop(parameters.insert("backup-mode".to_owned(), mode.to_owned()))
+            drop(parameters.insert("backup-mode".to_owned(), mode.to_owned()));
         }
         other => {
             let text = format!("--backup-mode is full or incremental, not {other:?}");
@@ -102,6 +103,11 @@ fn parameters(block_bytes: u64, mode: &str) -> Result<HashMap<String, String>, E
         }
     }
     Ok(parameters)
+}
+
+/// 0 is no limit.
+pub(super) fn bytes_per_second(line: &Line) -> u64 {
+    line.flags.size(&b::BANDWIDTH_LIMIT).and_then(|rate| u64::try_from(rate).ok()).unwrap_or(0)
 }
 
 pub(super) fn limit(line: &Line) -> i32 {

@@ -10,6 +10,7 @@ use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, TargetUrl};
 use futures::TryFutureExt as _;
 
+use super::backup::bytes_per_second;
 use super::backup_table::{StoreVerb, flags as b};
 use super::console::Console;
 use super::error::Error;
@@ -118,7 +119,11 @@ pub(super) fn told(error: backupstore::Error) -> Error {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let more = error.to_string();
+        // Some libraries repeat their causes in their own words.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
         cause = error.source();
     }
     Error::Refused(text)
@@ -159,10 +164,8 @@ pub(super) fn lock_timeout(line: &Line) -> Result<Duration, Error> {
 }
 
 /// Bytes a second, where they are limited.
-pub(super) fn rate(line: &Line) -> Result<Option<u64>, Error> {
-    let rate = u64::try_from(line.flags.size(&b::LIMIT_RATE).unwrap_or(0));
-    let rate = rate.map_err(|_| Error::refused("--limit-rate is negative"))?;
-    Ok((rate > 0).then_some(rate))
+pub(super) fn rate(line: &Line) -> Option<u64> {
+    Some(bytes_per_second(line)).filter(|rate| *rate > 0)
 }
 
 async fn rm(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {

@@ -53,12 +53,6 @@ pub(crate) mod flags {
         Flag::text("output-file", "", "PATH", "where the image goes; volume.FORMAT without it");
     pub(crate) const OUTPUT_FORMAT: Flag =
         Flag::text("output-format", "qcow2", "FORMAT", "of the image: qcow2 or raw");
-    pub(crate) const SKIP_DAMAGED: Flag = Flag::switch(
-        "skip-damaged",
-        "leave blocks out that are missing or damaged, and name them, instead of failing",
-    );
-    pub(crate) const LIMIT_RATE: Flag =
-        Flag::size("limit-rate", Some(0), "bytes fetched a second; 0: no limit");
     pub(crate) const LOCK_TIMEOUT: Flag = Flag::integer(
         "lock-timeout",
         30,
@@ -101,6 +95,12 @@ pub(crate) mod flags {
         "need-correct-encrypted-volume-size",
         "the volume is 16 MiB larger than the one in the backup",
     );
+    pub(crate) const BANDWIDTH_LIMIT: Flag =
+        Flag::size("bandwidth-limit", None, "bytes a second to or from the target, in all");
+    pub(crate) const CONTINUE_ON_ERROR: Flag = Flag::switch(
+        "continue-on-error",
+        "leave out blocks that cannot be had, and restore the rest",
+    );
     pub(crate) const VOLUME: Flag = Flag::text("volume", "", "NAME", "only this volume");
     pub(crate) const VOLUME_ONLY: Flag = Flag::switch("volume-only", "leave out their backups");
     pub(crate) const DEEP: Flag = Flag::switch("deep", "fetch and check every block");
@@ -137,6 +137,7 @@ const COMMANDS: &[Command] = &[
             b::STORAGE_CLASS_NAME,
             b::BACKUP_BLOCK_SIZE,
             b::BACKUP_MODE,
+            b::BANDWIDTH_LIMIT,
             b::CREDENTIAL_FILE,
         ]),
     Command::verb("status", Verb::Ask(Ask::BackupStatus), "show how far a backup is")
@@ -144,7 +145,13 @@ const COMMANDS: &[Command] = &[
         .flags(&[b::REPLICA, f::REPLICA_INSTANCE_NAME]),
     Command::verb("restore", Verb::Ask(Ask::BackupRestore), "begin to restore a backup")
         .takes("URL")
-        .flags(&[b::CONCURRENT_LIMIT, b::ENCRYPTED_SIZE, b::CREDENTIAL_FILE]),
+        .flags(&[
+            b::CONCURRENT_LIMIT,
+            b::ENCRYPTED_SIZE,
+            b::BANDWIDTH_LIMIT,
+            b::CONTINUE_ON_ERROR,
+            b::CREDENTIAL_FILE,
+        ]),
     Command::verb("restore-status", Verb::Ask(Ask::BackupRestoreStatus), "show how far it is"),
     store("ls", StoreVerb::Ls, "list the volumes of a target and their backups")
         .aliases(&["list"])
@@ -168,8 +175,8 @@ const COMMANDS: &[Command] = &[
             b::OUTPUT_FILE,
             b::OUTPUT_FORMAT,
             b::RESTORE_CONCURRENT_LIMIT,
-            b::SKIP_DAMAGED,
-            b::LIMIT_RATE,
+            b::CONTINUE_ON_ERROR,
+            b::BANDWIDTH_LIMIT,
             b::LOCK_TIMEOUT,
             b::CREDENTIAL_FILE,
         ]),
@@ -195,7 +202,12 @@ const COMMANDS: &[Command] = &[
         ]),
     store("restore-backing-image", StoreVerb::RestoreBackingImage, "give a backing image back")
         .takes("URL FILE")
-        .flags(&[b::RESTORE_CONCURRENT_LIMIT, b::LIMIT_RATE, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
+        .flags(&[
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::BANDWIDTH_LIMIT,
+            b::LOCK_TIMEOUT,
+            b::CREDENTIAL_FILE,
+        ]),
     store("verify", StoreVerb::Verify, "check that the backups of a volume can be restored")
         .takes("URL")
         .flags(&[b::VOLUME, b::DEEP, b::CREDENTIAL_FILE]),
@@ -208,7 +220,7 @@ const COMMANDS: &[Command] = &[
             b::REPORT,
             b::ONCE,
             b::RESTORE_CONCURRENT_LIMIT,
-            b::LIMIT_RATE,
+            b::BANDWIDTH_LIMIT,
             b::CREDENTIAL_FILE,
         ]),
     store("gc", StoreVerb::Gc, "remove the blocks of a volume that no backup needs")

@@ -46,14 +46,14 @@ impl Wanted {
             "" => None,
             path => Some(backing(Path::new(path))?),
         };
-        let skips = line.flags.switch(&b::SKIP_DAMAGED);
+        let goes_on = line.flags.switch(&b::CONTINUE_ON_ERROR);
         Ok(Self {
             format,
             output,
             backing,
             concurrent_limit: concurrent_limit(line),
-            on_damage: if skips { OnDamage::GoOn } else { OnDamage::Fail },
-            bytes_per_second: rate(line)?,
+            on_damage: if goes_on { OnDamage::GoOn } else { OnDamage::Fail },
+            bytes_per_second: rate(line),
             patience: lock_timeout(line)?,
         })
     }

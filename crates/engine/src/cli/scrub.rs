@@ -41,7 +41,7 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
     let is_once = line.flags.switch(&b::ONCE);
     let mut options = VerifyOptions::new(Depth::Deep);
     options.concurrent_limit = concurrent_limit(line);
-    options.fetch.bytes_per_second = rate(line)?;
+    options.fetch.bytes_per_second = rate(line);
     let pace = Pace {
         every: duration(line, &b::EVERY)?,
         deep_every: duration(line, &b::DEEP_EVERY)?,

@@ -46,7 +46,7 @@ fn a_signal_ends_a_restore_to_a_file(rig: &Rig, store: &Path, url: &str) {
     std::fs::create_dir(&out).unwrap();
     let mut command = Command::new(&rig.program);
     command.args(["backup", "restore-to-file", url, "--output-format", "raw"]);
-    command.args(["--limit-rate", "1", "--output-file"]).arg(out.join("image"));
+    command.args(["--bandwidth-limit", "1", "--output-file"]).arg(out.join("image"));
     let mut process = Process::start(command, &rig.path(""), "restore-to-file").unwrap();
     let left = || std::fs::read_dir(&out).unwrap().count();
     let locks = || files(store, "lck");
