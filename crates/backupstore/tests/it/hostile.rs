@@ -81,6 +81,14 @@ async fn a_record_that_is_too_long_is_not_read() {
         async fn put(&self, key: &Key, bytes: Bytes) -> Result<blobs::Version, blobs::Error> {
             self.0.put(key, bytes).await
         }
+        async fn put_stream(
+            &self,
+            key: &Key,
+            body: blobs::Body,
+            parts: &blobs::Parts,
+        ) -> Result<blobs::Version, blobs::Error> {
+            self.0.put_stream(key, body, parts).await
+        }
         async fn get_range(
             &self,
             key: &Key,

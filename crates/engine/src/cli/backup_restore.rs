@@ -225,6 +225,11 @@ async fn disk(
             let new = || format!("volume-snap-{}.img", uuid::Uuid::new_v4());
             Ok(begun.unwrap_or_else(new))
         }
+        // Cut short before the head was put on what was restored.
+        2 if look.parent.is_empty() => {
+            let below = disks(look).find(|name| **name != look.head).cloned();
+            below.ok_or_else(|| Error::refused("the replica has two heads"))
+        }
         2 => Ok(look.parent.clone()),
         _ => {
             purge(session, members).await?;
