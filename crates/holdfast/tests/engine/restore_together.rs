@@ -247,7 +247,9 @@ fn an_image_below_does_not_show_through_what_was_restored() {
     store.back_up("two");
     let mut to = Rig::new("above");
     to.replica_flags = flags;
-    (0..2).for_each(|_| drop(to.add_replica(size)));
+    for _ in 0..2 {
+        to.add_replica(size);
+    }
     let addresses: Vec<String> = to.replicas.iter().map(Node::address).collect();
     let socket = to.nbd_socket();
     to.launch_controller(size, &addresses, &["--nbd-unix", socket.to_str().unwrap()]);

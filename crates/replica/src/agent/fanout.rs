@@ -26,7 +26,7 @@ use rpc::fanout::BlockRequest;
 use tasks::{CancellationToken, Tasks};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use self::held::Held;
+use self::held::{Cell, Held, Taker};
 pub(super) use self::peers::Peers;
 use self::peers::{Asked, MayFetch, order};
 pub(super) use self::service::FanOutService;
@@ -225,13 +225,16 @@ impl Shared {
         permit: OwnedSemaphorePermit,
         answer: oneshot::Sender<Served>,
     ) {
-        let fetched = self.stop.run_until_cancelled(self.packed(&block)).await;
-        let Some(Ok(packed)) = fetched else {
+        let fetched = self.stop.run_until_cancelled(self.packed(&block, Taker::Other)).await;
+        let Some(Ok((packed, cell))) = fetched else {
             // Who hung up asks for nothing.
             let _ = answer.send(Served::Failed);
             return;
         };
         let _ = answer.send(Served::Here(self.store.compression(), packed.clone()));
+        if cell.is_own() {
+            return;
+        }
         let Ok(content) = self.store.unpack(self.store.compression(), packed, &block).await else {
             // Its own turn comes, and reports it.
             return;
@@ -255,18 +258,22 @@ impl Shared {
         write_block(self.sink.as_ref(), content, &wanted, self.plan.is_incremental)
     }
 
-    /// From the store, once for all who want it now.
-    async fn packed(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+    /// From the store, once for all who want it now. Gives the place where it is held, too.
+    async fn packed(
+        &self,
+        block: &Checksum,
+        taker: Taker,
+    ) -> Result<(Bytes, Arc<Cell>), FetchError> {
         let is_written = |block: &Checksum| {
             let job = self.job(block);
             job.is_none_or(|job| job.offsets.iter().all(|at| self.sink.is_written(*at)))
         };
-        let cell = self.held.cell(block, is_written);
-        let fetched = cell.get_or_try_init(|| self.store.packed(block)).await.cloned();
+        let cell = self.held.cell(block, taker, is_written);
+        let fetched = cell.bytes.get_or_try_init(|| self.store.packed(block)).await.cloned();
         if fetched.is_err() {
             self.held.forget(block);
         }
-        fetched
+        Ok((fetched?, cell))
     }
 }
 
@@ -282,7 +289,7 @@ impl Fetch for Shared {
         let fetched = if let Some(content) = self.take(job, &mut suspects).await {
             Ok(content)
         } else {
-            let packed = self.packed(block).await?;
+            let (packed, _) = self.packed(block, Taker::Own).await?;
             self.store.unpack(self.store.compression(), packed, block).await
         };
         if fetched.is_ok() {
