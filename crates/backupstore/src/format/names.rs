@@ -77,7 +77,7 @@ impl Checksum {
     }
 
     /// Those of several blocks, in their order: some processors do four at a time.
-    pub(crate) fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
+    pub fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
         let mut sums = Vec::with_capacity(blocks.len());
         for group in blocks.chunks(lanes::LANES) {
             // A lane that is left is filled with the first block; one block alone needs no lanes.

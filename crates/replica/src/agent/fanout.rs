@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use backupstore::format::Checksum;
+use backupstore::format::{Checksum, pack};
 use backupstore::restore::{Fetch, FetchError, Job, Plan, Sink as _, StoreFetch, write_block};
 use backupstore::{Compression, Name};
 use bytes::Bytes;
@@ -30,7 +30,9 @@ use self::held::Held;
 pub(super) use self::peers::Peers;
 use self::peers::{Asked, MayFetch, order};
 pub(super) use self::service::FanOutService;
+use super::error::JobError;
 use super::restore_sink::ResumedSink;
+use crate::disk::During as _;
 
 /// Memory for blocks that are fetched and written because another asked for them.
 const SERVED_BYTES: u64 = 64 << 20;
@@ -210,14 +212,10 @@ impl Shared {
         let Ok(_turn) = self.reads.acquire().await else { return Served::Later };
         let (sink, len_bytes) = (Arc::clone(&self.sink), self.plan.block_size.bytes());
         let read = move || sink.read_block(offset, len_bytes);
-        match self.tasks.blocking("read a block again", read).await {
-            Ok(Ok(block)) => Served::Here(Compression::None, block.into()),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, offset, "a restored block cannot be read again");
-                Served::Failed
-            }
-            Err(_) => Served::Failed,
-        }
+        packed_again(&self.tasks, read).await.unwrap_or_else(|error| {
+            tracing::warn!(error = error.text(), offset, "a restored block cannot be read again");
+            Served::Failed
+        })
     }
 
     /// The other has it as soon as it is here; then it is written, so that it need not be kept.
@@ -347,6 +345,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// A block that was restored, packed for the way: most of many is zeros.
+async fn packed_again(
+    tasks: &Tasks,
+    read: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+) -> Result<Served, JobError> {
+    let work = move || pack(Compression::Lz4, &read()?);
+    let packed = tasks.blocking("read a block again", work).await?;
+    let packed = packed.during("read", "a restored block")?;
+    Ok(Served::Here(Compression::Lz4, packed.into()))
 }
 
 fn checksum_of(plan: &Plan, index: u32) -> Option<Checksum> {
