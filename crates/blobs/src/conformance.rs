@@ -1,14 +1,18 @@
 //! The suite that every store must pass. It panics where a store does not, as a test would, and
 //! keeps to a folder of its own, which it empties.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use futures::stream;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Store, delete_all, get_limited, list_all};
+use crate::stream::{Body, Parts};
 
 /// More than a page of the listing would be slow on a real service; this is enough to see order.
 const LISTED: usize = 25;
@@ -29,6 +33,7 @@ pub async fn run(store: &dyn Store, folder: &Prefix) {
     suite.says_what_is_not_there().await;
     suite.lists_in_order_and_by_whole_parts().await;
     suite.replaces_whatever_is_there().await;
+    suite.takes_long_objects_whole_or_not_at_all().await;
     suite.lists_one_level().await;
     suite.deletes_one_object().await;
     suite.deletes_a_folder_and_no_sibling().await;
@@ -80,6 +85,30 @@ impl Suite<'_> {
         let empty = self.key("once/empty");
         self.store.put_new(&empty, Bytes::new()).await.expect("an empty object is an object");
         assert_eq!(self.store.head(&empty).await.expect("it is there").len_bytes, 0);
+    }
+
+    async fn takes_long_objects_whole_or_not_at_all(&self) {
+        let key = self.key("long/object");
+        let piece = Bytes::from(vec![7; 700_000]);
+        let parts = Parts { part_bytes: 5 << 20, first_pause: Duration::ZERO, ..Parts::default() };
+        let body = |pieces: usize, end: Option<io::Error>| -> Body {
+            let pieces = (0..pieces).map(|_| Ok(piece.clone())).collect::<Vec<_>>();
+            Box::pin(stream::iter(pieces.into_iter().chain(end.map(Err))))
+        };
+        for (pieces, failing) in [(0, 9), (1, 0), (9, 20), (17, 1)] {
+            self.store.put_stream(&key, body(pieces, None), &parts).await.expect("it is written");
+            let len_bytes = (pieces * piece.len()) as u64;
+            let head = self.store.head(&key).await.expect("it is there");
+            assert_eq!(head.len_bytes, len_bytes);
+            let broken = body(failing, Some(io::ErrorKind::UnexpectedEof.into()));
+            let refused = self.store.put_stream(&key, broken, &parts).await;
+            assert!(matches!(refused, Err(Error::Body { .. })), "{refused:?}");
+            let kept = self.store.head(&key).await.expect("it is still there");
+            assert_eq!(kept.version, head.version, "a body that fails changes nothing");
+        }
+        let middle = self.store.get_range(&key, 5_242_000..5_243_000).await.expect("it is there");
+        assert_eq!(middle.bytes, vec![7; 1000]);
+        assert_eq!(self.names_under("long").await, ["long/object"]);
     }
 
     async fn swaps_only_what_was_read(&self) {

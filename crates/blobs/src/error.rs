@@ -25,6 +25,9 @@ pub enum Error {
     ForeignName { source: KeyError },
     #[error("this store cannot hold an object named {key}: {why}")]
     Unusable { key: Key, why: &'static str },
+    /// Whoever gave the contents failed; nothing was written.
+    #[error("what was to be written to {key} could not be read")]
+    Body { key: Key, source: std::io::Error },
     /// It may or may not have been done.
     #[error("the store did not answer for {what}")]
     Unavailable { what: String, source: Cause },
@@ -44,6 +47,7 @@ impl Error {
             | Self::Denied { .. }
             | Self::Unsupported { .. }
             | Self::ForeignName { .. }
+            | Self::Body { .. }
             | Self::Unusable { .. } => Retry::Never,
         }
     }

@@ -1,6 +1,6 @@
 //! Object stores: the one door to them.
 //!
-//! Owns: the port [`Store`] (nine methods), keys and errors; the stores behind it (a directory,
+//! Owns: the port [`Store`] (ten methods), keys and errors; the stores behind it (a directory,
 //! memory, S3, Google Cloud Storage, Azure), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
@@ -18,6 +18,7 @@ mod local;
 mod open;
 mod remote;
 mod store;
+mod stream;
 pub mod wrap;
 
 pub use durable::Retry;
@@ -30,3 +31,4 @@ pub use store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version, delete_all, get_limited,
     list_all,
 };
+pub use stream::{Body, Parts, read_stream};

@@ -7,6 +7,7 @@
 //! key here, since a file is no folder.
 
 use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use durable::{Disk, File, Mode, Open, Operation, RealDisk, Stat, on};
+use futures::StreamExt;
 use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
+use crate::stream::{Body, Parts};
 
 /// Taken while a version is compared and swapped.
 const LOCK: &str = ".durable-lock";
@@ -100,6 +103,18 @@ impl Store for LocalStore {
         self.run(move |inner| inner.put(&key, &bytes)).await
     }
 
+    async fn put_stream(&self, key: &Key, mut body: Body, _: &Parts) -> Result<Version, Error> {
+        let name = key.clone();
+        let mut writing =
+            self.run(move |inner| inner.begin(&name)).await.map(|file| Writing::new(self, file))?;
+        while let Some(bytes) = body.next().await {
+            let bytes = bytes.map_err(|source| Error::Body { key: key.clone(), source })?;
+            writing.run(move |file, _| Ok(file.append(&bytes)?)).await?;
+        }
+        let stat = writing.run(|file, disk| Ok(file.commit(disk)?)).await?;
+        Ok(meta(key.clone(), &stat)?.version)
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         let key = key.clone();
         self.run(move |inner| inner.get_range(&key, &range)).await
@@ -130,38 +145,90 @@ impl Store for LocalStore {
     }
 }
 
+/// A file that grows beside its target, and goes when the write is given up.
+struct Writing {
+    store: LocalStore,
+    file: Option<on::Replacing>,
+}
+
+impl Writing {
+    fn new(store: &LocalStore, file: on::Replacing) -> Self {
+        Self { store: store.clone(), file: Some(file) }
+    }
+
+    async fn run<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut on::Replacing, &dyn Disk) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        // Taken along, so that a write which nobody awaits any more still removes what it wrote.
+        let mut moved = Self { store: self.store.clone(), file: self.file.take() };
+        let (moved, done) = self
+            .store
+            .run(move |inner| {
+                let done = match moved.file.as_mut() {
+                    Some(file) => work(file, inner.disk.as_ref()),
+                    None => Err(Error::Unavailable {
+                        what: "a file".to_owned(),
+                        source: "an earlier write of it did not end".into(),
+                    }),
+                };
+                Ok((moved, done))
+            })
+            .await?;
+        *self = moved;
+        done
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.discard(self.store.inner.disk.as_ref());
+        }
+    }
+}
+
 impl Inner {
+    fn begin(&self, key: &Key) -> Result<on::Replacing, Error> {
+        let path = self.path(key)?;
+        self.in_folder(key, &path, || {
+            on::Replacing::begin(self.disk.as_ref(), &path, Mode::PRIVATE)
+        })
+    }
+
     fn put_new(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
         let path = self.path(key)?;
         match self.in_folder(key, &path, || {
             on::create_new(self.disk.as_ref(), &path, bytes, Mode::PRIVATE)
         }) {
+            Ok(made) => Ok(meta(key.clone(), &made)?.version),
             Err(Error::Disk(durable::Error::Exists { .. })) => {
                 Err(Error::Exists { key: key.clone() })
             }
             Err(Error::Disk(error)) if has_no_links(&error) => {
                 Err(Error::Unsupported { what: "create a file only once", source: error.into() })
             }
-            other => other,
+            Err(error) => Err(error),
         }
     }
 
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, Error> {
         let path = self.path(key)?;
-        self.in_folder(key, &path, || on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE))
+        let replace = || on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE);
+        Ok(meta(key.clone(), &self.in_folder(key, &path, replace)?)?.version)
     }
 
     /// Writes in a folder, which is made where it is missing, and again where somebody removed it
     /// because it was empty.
-    fn in_folder(
+    fn in_folder<T>(
         &self,
         key: &Key,
         path: &Path,
-        write: impl Fn() -> Result<Stat, durable::Error>,
-    ) -> Result<Version, Error> {
+        write: impl Fn() -> Result<T, durable::Error>,
+    ) -> Result<T, Error> {
         for _ in 0..FOLDER_TRIES {
             match self.make_folder(key, path).and_then(|()| Ok(write()?)) {
-                Ok(made) => return Ok(meta(key.clone(), &made)?.version),
+                Ok(made) => return Ok(made),
                 Err(Error::Disk(error)) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -273,15 +340,17 @@ impl Inner {
 
     /// Removes what writers that died long ago left half written; true if that is all there was.
     fn remove_abandoned(&self, folder: &Path) -> bool {
-        let is_old = |path: &Path| {
-            let age = self.disk.stat(path).ok().and_then(|found| found.modified.elapsed().ok());
-            age.is_some_and(|age| age > ABANDONED_AFTER)
-        };
         let Ok(entries) = self.disk.list(folder) else { return false };
-        entries.iter().all(|entry| {
-            let path = folder.join(&entry.name);
-            on::is_beside(&entry.name) && is_old(&path) && self.disk.remove(&path).is_ok()
-        })
+        entries.iter().all(|entry| self.is_swept(folder, &entry.name))
+    }
+
+    /// Removes a file that a writer which died long ago left half written; false for any other.
+    fn is_swept(&self, folder: &Path, name: &OsStr) -> bool {
+        let path = folder.join(name);
+        let age = || self.disk.stat(&path).ok().and_then(|found| found.modified.elapsed().ok());
+        on::is_beside(name)
+            && age().is_some_and(|age| age > ABANDONED_AFTER)
+            && self.disk.remove(&path).is_ok()
     }
 
     fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
@@ -329,7 +398,8 @@ impl Inner {
         }
     }
 
-    /// What lies in one folder and does not come before `after`.
+    /// What lies in one folder and does not come before `after`. What the dead left half written
+    /// there goes: nobody else comes by all folders.
     fn below(&self, folder: Option<&Key>, after: Option<&Key>) -> Result<Vec<Found>, Error> {
         let path = folder.map_or_else(|| Ok(self.root.clone()), |folder| self.path(folder))?;
         let entries = match self.disk.list(&path) {
@@ -346,6 +416,9 @@ impl Inner {
                 return Err(durable::Error::Io { operation: Operation::List, path, source }.into());
             }
         };
+        if entries.iter().filter(|entry| self.is_swept(&path, &entry.name)).count() > 0 {
+            self.remove_empty_folders(&path.join(RESERVED));
+        }
         let names = entries.iter().filter_map(|entry| Some((entry.name.to_str()?, entry.is_dir)));
         let found =
             names.filter(|(name, _)| !name.starts_with(RESERVED)).filter_map(|(name, is_dir)| {

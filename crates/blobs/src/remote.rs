@@ -1,6 +1,7 @@
 //! The stores of the library underneath: S3, Google Cloud Storage, Azure and memory. Owns the
 //! translation of calls, versions and errors; retries nothing (see [`crate::wrap::Retrying`]).
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
+use object_store::prefix::PrefixStore;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
     UpdateVersion,
@@ -18,22 +21,59 @@ use object_store::{
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
+use crate::stream::{self, Body, First, Parts, Upload};
 
 /// An empty store that ends with the process.
 pub fn memory() -> Arc<dyn Store> {
     let capabilities = Capabilities { conditional_put: true, durable: false };
-    Arc::new(RemoteStore::new(Arc::new(InMemory::new()), capabilities))
+    let store = Arc::new(InMemory::new());
+    Arc::new(RemoteStore {
+        inner: Arc::clone(&store) as _,
+        multipart: store,
+        folder: None,
+        capabilities,
+    })
 }
 
-#[derive(Debug)]
 pub(crate) struct RemoteStore {
     inner: Arc<dyn ObjectStore>,
+    /// The same store, without the folder that `inner` puts before each name.
+    multipart: Arc<dyn MultipartStore>,
+    folder: Option<Key>,
     capabilities: Capabilities,
 }
 
+impl fmt::Debug for RemoteStore {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("RemoteStore").field(&self.inner).finish()
+    }
+}
+
 impl RemoteStore {
-    pub(crate) fn new(inner: Arc<dyn ObjectStore>, capabilities: Capabilities) -> Self {
-        Self { inner, capabilities }
+    /// All that is in `folder` of `store`.
+    pub(crate) fn new<S: ObjectStore + MultipartStore>(
+        store: S,
+        folder: Option<&Key>,
+        capabilities: Capabilities,
+    ) -> Self {
+        let store = Arc::new(store);
+        let inner: Arc<dyn ObjectStore> = match folder {
+            Some(folder) => {
+                Arc::new(PrefixStore::new(Arc::clone(&store), Path::from(folder.as_str())))
+            }
+            None => Arc::clone(&store) as _,
+        };
+        Self { inner, multipart: store, folder: folder.cloned(), capabilities }
+    }
+
+    fn whole_path(&self, key: &Key) -> Result<Path, Error> {
+        match &self.folder {
+            // As the library writes it where it adds the folder.
+            Some(folder) => {
+                Ok(Path::from(folder.as_str()).parts().chain(path(key)?.parts()).collect())
+            }
+            None => path(key),
+        }
     }
 
     async fn write(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
@@ -69,16 +109,40 @@ impl Store for RemoteStore {
         self.write(key, bytes, PutMode::Overwrite).await
     }
 
+    async fn put_stream(&self, key: &Key, body: Body, parts: &Parts) -> Result<Version, Error> {
+        match stream::first_part(key, body, parts).await? {
+            // One part and no more: an object like any other, in one request.
+            First::Whole(bytes) => {
+                stream::again(parts, || self.write(key, bytes.clone(), PutMode::Overwrite)).await
+            }
+            First::More(first, rest) => {
+                let upload = Upload {
+                    store: self.multipart.as_ref(),
+                    key,
+                    path: self.whole_path(key)?,
+                    parts,
+                };
+                upload.run(first, rest).await
+            }
+        }
+    }
+
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         if range.is_empty() {
             return Ok(Blob { meta: self.head(key).await?, bytes: Bytes::new() });
         }
-        let start = range.start;
+        let (start, end) = (range.start, range.end);
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
         let failed = match self.inner.get_opts(&path(key)?, options).await {
             Ok(found) => {
                 let meta = meta(key.clone(), &found.meta)?;
                 let bytes = found.bytes().await.map_err(|error| translate(key, error))?;
+                // A service, or a proxy before it, may end early and call that the whole answer.
+                let wanted = end.min(meta.len_bytes).saturating_sub(start);
+                if bytes.len() as u64 != wanted {
+                    let source = format!("{} bytes came instead of {wanted}", bytes.len()).into();
+                    return Err(Error::Unavailable { what: key.to_string(), source });
+                }
                 return Ok(Blob { meta, bytes });
             }
             Err(error) => translate(key, error),
@@ -168,7 +232,7 @@ fn meta(key: Key, found: &ObjectMeta) -> Result<Meta, Error> {
     Ok(Meta { key, len_bytes: found.size, version, modified })
 }
 
-fn translate(key: &Key, error: object_store::Error) -> Error {
+pub(crate) fn translate(key: &Key, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
     let key = key.clone();
     match error {
@@ -189,9 +253,18 @@ fn translate_rest(what: String, error: object_store::Error) -> Error {
         Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => {
             Error::Denied { what, source: error.into() }
         }
+        Theirs::Generic { .. } if is_refused(&error) => {
+            Error::Denied { what, source: error.into() }
+        }
         Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => {
             Error::Unsupported { what: "write with a condition", source: error.into() }
         }
         _ => Error::Unavailable { what, source: error.into() },
     }
+}
+
+/// Whether a listing was refused: of that, the library keeps the status in words alone.
+fn is_refused(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    ["status code: 401 ", "status code: 403 "].iter().any(|words| text.contains(words))
 }

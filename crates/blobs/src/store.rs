@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
+use crate::stream::{Body, Parts};
 
 /// Objects of one page of a listing. One less than the services give in an answer, so that a page
 /// and the look whether there is more cost one request.
@@ -80,6 +81,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Writes an object, whole, whatever was there. Only for objects whose name says what they hold,
     /// or that nobody else writes, and for stores without conditions: the last of two writers wins.
     async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error>;
+
+    /// [`Store::put`] for what is too long to hold: the object appears whole, with all of `body`, or
+    /// not at all. An error of `body` ends the write, and what was there stays. At most
+    /// `parts.at_once + 1` parts are held; parts that fail are sent again, the body cannot be.
+    async fn put_stream(&self, key: &Key, body: Body, parts: &Parts) -> Result<Version, Error>;
 
     /// What the object holds in `range`: less where it ends before, nothing past its end.
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error>;

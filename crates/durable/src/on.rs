@@ -36,6 +36,47 @@ pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result
     Ok(stat)
 }
 
+/// What [`replace`] does, for contents that come in pieces: the file grows beside its target, and
+/// [`Replacing::commit`] gives it the name. Whoever gives up calls [`Replacing::discard`]; what a
+/// crash leaves is harmless, and [`sweep`] takes it later.
+#[derive(Debug)]
+pub struct Replacing {
+    target: PathBuf,
+    beside: PathBuf,
+    file: Box<dyn File>,
+    len_bytes: u64,
+}
+
+impl Replacing {
+    pub fn begin(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<Self, Error> {
+        let (beside, file) = open_beside(disk, directory_of(path)?, mode)?;
+        Ok(Self { target: path.to_owned(), beside, file, len_bytes: 0 })
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        write_all_at(self.file.as_ref(), bytes, self.len_bytes)
+            .during(Operation::Write, &self.beside)?;
+        self.len_bytes = self.len_bytes.saturating_add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// As at the end of [`replace`]. After an error the file is to be discarded.
+    pub fn commit(&mut self, disk: &dyn Disk) -> Result<Stat, Error> {
+        let _ = self.file.stamp();
+        self.file.sync_all().during(Operation::Sync, &self.beside)?;
+        let stat = disk.stat(&self.beside).during(Operation::Inspect, &self.beside)?;
+        disk.rename(&self.beside, &self.target).during(Operation::Rename, &self.target)?;
+        let dir = directory_of(&self.target)?;
+        disk.sync_dir(dir).during(Operation::SyncDir, dir)?;
+        Ok(stat)
+    }
+
+    /// Removes what was written; after a commit there is nothing to remove.
+    pub fn discard(&self, disk: &dyn Disk) {
+        discard(disk, &self.beside);
+    }
+}
+
 /// Makes `path` with these contents, whole or not at all, and says what the new file is.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::store::BackupStore;
 
 /// What is read from an environment; nothing else is looked at or passed on.
-const KNOWN: &[&str] = &[
+pub(super) const KNOWN: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -67,6 +67,10 @@ impl Environment {
         self.0.iter().map(|(name, it)| (name.clone(), it.expose_secret().to_owned())).collect()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(ExposeSecret::expose_secret)
     }
@@ -91,6 +95,7 @@ impl Environment {
             ca_pem: self.get(certificate).map(str::to_owned),
             proxy: self.get(proxy).map(str::to_owned),
             proxy_excludes: self.get("NO_PROXY").map(str::to_owned),
+            ..Network::default()
         }
     }
 }

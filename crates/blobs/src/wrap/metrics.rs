@@ -82,6 +82,7 @@ fn outcome_of(error: &Error) -> &'static str {
         Error::TooLong { .. }
         | Error::Unsupported { .. }
         | Error::ForeignName { .. }
+        | Error::Body { .. }
         | Error::Unusable { .. } => "refused",
     }
 }

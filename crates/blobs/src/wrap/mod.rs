@@ -23,6 +23,7 @@ pub use retry::{Policy, Retrying};
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
+use crate::stream::{Body, Parts};
 
 /// Which of the methods is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +31,7 @@ pub enum Method {
     PutNew,
     PutIfMatch,
     Put,
+    PutStream,
     GetRange,
     Head,
     List,
@@ -43,6 +45,7 @@ impl fmt::Display for Method {
             Self::PutNew => "put_new",
             Self::PutIfMatch => "put_if_match",
             Self::Put => "put",
+            Self::PutStream => "put_stream",
             Self::GetRange => "get_range",
             Self::Head => "head",
             Self::List => "list",
@@ -86,6 +89,10 @@ impl<A: Around> Store for Wrapped<A> {
 
     async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
         self.around.around(Method::Put, self.inner.put(key, bytes)).await
+    }
+
+    async fn put_stream(&self, key: &Key, body: Body, parts: &Parts) -> Result<Version, Error> {
+        self.around.around(Method::PutStream, self.inner.put_stream(key, body, parts)).await
     }
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {

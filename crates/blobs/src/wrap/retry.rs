@@ -15,6 +15,7 @@ use durable::Retry;
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
+use crate::stream::{Body, Parts};
 
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -140,6 +141,11 @@ impl Store for Retrying {
                 done => return done,
             }
         }
+    }
+
+    /// Once: the body is gone when it fails. The store sends the parts again itself.
+    async fn put_stream(&self, key: &Key, body: Body, parts: &Parts) -> Result<Version, Error> {
+        self.inner.put_stream(key, body, parts).await
     }
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {

@@ -1,0 +1,1 @@
+//! The file format of etcd's database: reading, checking and writing it, without an etcd.

@@ -1,0 +1,1 @@
+//! A member's data directory: write-ahead log, raft snapshots, checks, and writing a new one.

@@ -1,0 +1,34 @@
+//! Stores in temporary directories, and bytes in and out of them.
+
+use std::path::Path;
+
+use etcdguard::store::{Environment, SnapStore, Snapshot, StoreConfig};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+pub(crate) fn environment(home: &Path) -> Environment {
+    [("HOME", home.to_str().unwrap())].into_iter().collect()
+}
+
+pub(crate) fn local(home: &Path, prefix: &str) -> SnapStore {
+    let config = StoreConfig {
+        provider: "Local".to_owned(),
+        container: "bkt".to_owned(),
+        prefix: prefix.to_owned(),
+        ..StoreConfig::default()
+    };
+    SnapStore::open(&config, &environment(home)).unwrap()
+}
+
+pub(crate) async fn read(mut source: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.read_to_end(&mut bytes).await?;
+    Ok(bytes)
+}
+
+pub(crate) async fn save(store: &SnapStore, snapshot: &Snapshot, bytes: &[u8]) -> Snapshot {
+    store.save(snapshot, std::io::Cursor::new(bytes.to_vec())).await.unwrap()
+}
+
+pub(crate) fn names(snapshots: &[Snapshot]) -> Vec<&str> {
+    snapshots.iter().map(|snapshot| snapshot.snap_name.as_str()).collect()
+}
