@@ -123,7 +123,7 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Sets a condition; its time moves only when its status does.
-fn set_condition(
+pub(crate) fn set_condition(
     object: &mut Value,
     kind: &str,
     status: &str,

@@ -26,7 +26,7 @@ mod service;
 mod settings;
 mod snapshot;
 mod start;
-mod version;
+pub(crate) mod version;
 mod watch;
 
 pub use engine::Engine;

@@ -1,10 +1,11 @@
 //! What tests are built with. For `[dev-dependencies]` only.
 //!
 //! Owns: the simulated world ([`sim`]): clock, network, disks and crashes, all from one seed; and
-//! real child processes with their files and ports ([`process`]). Never: anything a shipped crate
-//! needs.
+//! real child processes with their files and ports ([`process`]), among them etcd members
+//! ([`etcd`]). Never: anything a shipped crate needs.
 
 #![forbid(unsafe_code)]
 
+pub mod etcd;
 pub mod process;
 pub mod sim;

@@ -1,5 +1,5 @@
-//! Writes the Rust of the gRPC messages and services in `crates/rpc/proto`, and the descriptors
-//! that reflection serves. No `protoc` takes part: the compiler is a crate.
+//! Writes the Rust of the gRPC messages and services that crates of ours speak, and the
+//! descriptors that reflection serves. No `protoc` takes part: the compiler is a crate.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,21 +8,54 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use prost::Message as _;
 
-const PROTO: &str = "crates/rpc/proto";
-const GENERATED: &str = "crates/rpc/src/generated";
-const FILES: &[&str] = &["engine.proto", "health.proto", "profiler.proto", "upkeep.proto"];
+/// One set of files that is generated together.
+struct Set {
+    proto: &'static str,
+    files: &'static [&'static str],
+    generated: &'static str,
+    role: Role,
+}
+
+/// What a crate is in a dialect.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It calls and answers, and serves the descriptors.
+    Both,
+    /// It only calls; bytes fields are shared, not copied.
+    Client,
+}
+
+const SETS: &[Set] = &[
+    Set {
+        proto: "crates/rpc/proto",
+        files: &["engine.proto", "fanout.proto", "health.proto", "profiler.proto", "upkeep.proto"],
+        generated: "crates/rpc/src/generated",
+        role: Role::Both,
+    },
+    Set {
+        proto: "crates/etcdguard/proto",
+        files: &["etcd.proto"],
+        generated: "crates/etcdguard/src/etcd/generated",
+        role: Role::Client,
+    },
+];
 
 /// Writes the generated files below `root`, or with `check` fails if one is out of date.
 pub(super) fn run(root: &Path, check: bool) -> Result<()> {
-    let target = root.join(GENERATED);
-    for (name, bytes) in generate(&root.join(PROTO))? {
+    SETS.iter().try_for_each(|set| write(set, root, check))
+}
+
+fn write(set: &Set, root: &Path, check: bool) -> Result<()> {
+    let target = root.join(set.generated);
+    for (name, bytes) in generate(set, root)? {
         let path = target.join(&name);
         if check {
             let present =
                 std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             ensure!(
                 present == bytes,
-                "{GENERATED}/{name} is out of date: run `cargo xtask codegen`"
+                "{}/{name} is out of date: run `cargo xtask codegen`",
+                set.generated
             );
         } else {
             std::fs::create_dir_all(&target)
@@ -35,20 +68,27 @@ pub(super) fn run(root: &Path, check: bool) -> Result<()> {
     Ok(())
 }
 
-fn generate(proto: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
-    let descriptors = protox::compile(FILES, [proto]).context("cannot compile the proto files")?;
+fn generate(set: &Set, root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let descriptors = protox::compile(set.files, [root.join(set.proto)])
+        .context("cannot compile the proto files")?;
     let scratch = std::env::temp_dir().join(format!("holdfast-codegen-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
     let encoded = descriptors.encode_to_vec();
-    let built = tonic_prost_build::configure()
-        .out_dir(&scratch)
-        .build_transport(true)
+    let builder = tonic_prost_build::configure().out_dir(&scratch).build_transport(true);
+    let builder = match set.role {
+        // Blocks of a backup are passed on as they came.
+        Role::Both => builder.bytes(".holdfast.agent.v1.BlockReply.block"),
+        Role::Client => builder.build_server(false).bytes("."),
+    };
+    let built = builder
         .compile_fds(descriptors)
         .context("cannot generate Rust from the descriptors")
         .and_then(|()| collect(&scratch));
     std::fs::remove_dir_all(&scratch)?;
     let mut files = built?;
-    files.insert("descriptors.bin".to_owned(), encoded);
+    if matches!(set.role, Role::Both) {
+        files.insert("descriptors.bin".to_owned(), encoded);
+    }
     Ok(files)
 }
 

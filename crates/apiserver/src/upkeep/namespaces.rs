@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::clock;
+use crate::definitions::set_condition;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
-use crate::rest::admit::{self, Endpoint};
+use crate::rest::admit::Endpoint;
 use crate::rest::delete;
 use crate::rest::options::{DeleteOptions, Propagation};
 use crate::server::Server;
@@ -126,7 +127,7 @@ fn report(object: &mut Value, left: &[Arc<Stored>], now: Timestamp) {
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", &remaining),
         ("NamespaceFinalizersRemaining", holds, why, &holders),
     ] {
-        set(object, kind, status, reason, message, now);
+        set_condition(object, kind, status, reason, message, now);
     }
 }
 
@@ -144,27 +145,4 @@ fn finalizers(left: &[Arc<Stored>]) -> String {
         .map(|(name, count)| format!("{name} in {count} resource instances"))
         .collect();
     texts.join(", ")
-}
-
-fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: Timestamp) {
-    let body = admit::object_mut(object).entry("status").or_insert_with(|| json!({}));
-    let list = admit::object_mut(body).entry("conditions").or_insert_with(|| json!([]));
-    let Some(list) = list.as_array_mut() else { return };
-    let old = list.iter().position(|one| one["type"] == kind);
-    let since = old
-        .and_then(|at| list.get(at))
-        .filter(|one| one["status"] == status)
-        .and_then(|one| one["lastTransitionTime"].as_str())
-        .map_or_else(|| clock::seconds(now), str::to_owned);
-    let condition = json!({
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": since,
-    });
-    match old.and_then(|at| list.get_mut(at)) {
-        Some(one) => *one = condition,
-        None => list.push(condition),
-    }
 }

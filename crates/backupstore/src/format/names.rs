@@ -77,7 +77,7 @@ impl Checksum {
     }
 
     /// Those of several blocks, in their order: some processors do four at a time.
-    pub(crate) fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
+    pub fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
         let mut sums = Vec::with_capacity(blocks.len());
         for group in blocks.chunks(lanes::LANES) {
             // A lane that is left is filled with the first block; one block alone needs no lanes.
@@ -90,6 +90,16 @@ impl Checksum {
             }
         }
         sums
+    }
+
+    pub(crate) fn first_byte(&self) -> u8 {
+        let [first, ..] = self.0;
+        first
+    }
+
+    /// Its first bytes as a number: as good as drawn by lot.
+    pub fn lot(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
     }
 
     /// Lower-case digits only: another spelling would be another object.
@@ -113,13 +123,18 @@ impl Checksum {
 
 impl fmt::Display for Checksum {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = String::with_capacity(2 * Self::LEN_BYTES);
-        for nibble in self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
-            text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
-        }
-        out.write_str(&text)
+        out.write_str(&hex(&self.0))
     }
+}
+
+/// Lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for nibble in bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+        text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
+    }
+    text
 }
 
 impl fmt::Debug for Checksum {

@@ -50,21 +50,6 @@ impl From<VersionOutput> for Speaks {
     }
 }
 
-/// What this program is.
-fn own() -> Speaks {
-    Speaks {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        git_commit: option_env!("HOLDFAST_GIT_COMMIT").unwrap_or_default().to_owned(),
-        build_date: option_env!("HOLDFAST_BUILD_DATE").unwrap_or_default().to_owned(),
-        cli_api_version: 12,
-        cli_api_min_version: 8,
-        controller_api_version: 6,
-        controller_api_min_version: 4,
-        data_format_version: 1,
-        data_format_min_version: 1,
-    }
-}
-
 pub(crate) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let server_version = if line.flags.switch(&f::CLIENT_ONLY) {
         None
@@ -72,5 +57,8 @@ pub(crate) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         let reply = Session::new(line)?.controller()?.version_detail_get(()).await;
         reply.or_failed("failed to get version of the controller")?.version.map(Speaks::from)
     };
-    console.json(&Versions { client_version: own(), server_version })
+    console.json(&Versions {
+        client_version: crate::control::version::version().into(),
+        server_version,
+    })
 }

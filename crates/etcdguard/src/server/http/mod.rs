@@ -1,0 +1,4 @@
+//! What the sidecar answers over HTTP.
+
+pub mod client;
+pub mod transport;
