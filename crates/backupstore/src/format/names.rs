@@ -92,6 +92,11 @@ impl Checksum {
         sums
     }
 
+    pub(crate) fn first_byte(&self) -> u8 {
+        let [first, ..] = self.0;
+        first
+    }
+
     /// Its first bytes as a number: as good as drawn by lot.
     pub fn lot(&self) -> u64 {
         self.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
@@ -118,13 +123,18 @@ impl Checksum {
 
 impl fmt::Display for Checksum {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = String::with_capacity(2 * Self::LEN_BYTES);
-        for nibble in self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
-            text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
-        }
-        out.write_str(&text)
+        out.write_str(&hex(&self.0))
     }
+}
+
+/// Lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for nibble in bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+        text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
+    }
+    text
 }
 
 impl fmt::Debug for Checksum {

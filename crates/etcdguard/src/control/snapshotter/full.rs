@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::io::{AsyncWriteExt as _, BufWriter};
 use tokio_util::io::StreamReader;
 
-use super::{SnapshotError, Tools, revision};
+use super::{SnapshotError, Tools};
 use crate::etcd::{Etcd, SnapshotStream};
 use crate::store::Snapshot;
 use crate::store::compress::pack;
@@ -24,13 +24,9 @@ use crate::store::full::Checked;
 const WRITE_BYTES: usize = 1 << 20;
 
 pub(super) async fn take(tools: &Tools, is_final: bool) -> Result<Snapshot, SnapshotError> {
+    let patience = tools.etcd.config().connection_timeout;
+    let revision = tools.etcd.revision(patience).await?;
     let mut database = spool(&tools.etcd, &tools.config.temp_dir).await?;
-    let look = database.try_clone().map_err(SnapshotError::Spool)?;
-    let revision = tools
-        .tasks
-        .blocking("read revision", move || revision::of(look))
-        .await
-        .map_err(|error| SnapshotError::Spool(io::Error::other(error)))??;
     database.rewind().map_err(SnapshotError::Spool)?;
     let compression = tools.config.compression;
     let snapshot = Snapshot::full(revision, Timestamp::now(), compression, is_final);

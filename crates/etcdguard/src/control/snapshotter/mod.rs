@@ -18,7 +18,6 @@ mod chain;
 mod decide;
 mod full;
 mod handle;
-mod revision;
 mod session;
 
 use std::io;
@@ -38,7 +37,6 @@ use super::backoff::{Backoff, BackoffConfig};
 use super::health::Health;
 use super::metrics::Meter;
 use super::schedule::Schedule;
-use crate::bolt::BoltError;
 use crate::etcd::{Etcd, EtcdError, Observation, Subscription};
 use crate::store::{Compression, SnapStore, Snapshot, StoreError};
 
@@ -79,8 +77,6 @@ pub enum SnapshotError {
     Store(#[from] StoreError),
     #[error("a snapshot cannot be put together: {0}")]
     Spool(#[source] io::Error),
-    #[error("the database of a full snapshot cannot be read: {0}")]
-    Database(#[from] BoltError),
 }
 
 impl SnapshotError {
@@ -90,7 +86,6 @@ impl SnapshotError {
             Self::Etcd(_) => "etcd",
             Self::Store(_) => "store",
             Self::Spool(_) => "spool",
-            Self::Database(_) => "database",
         }
     }
 }
