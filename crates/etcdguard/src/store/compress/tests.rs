@@ -65,6 +65,25 @@ fn streams_of_any_length_are_read_by_others_and_by_us() {
     }
 }
 
+/// The tool that everybody has: it also sees an end that is not right.
+#[test]
+fn gzip_reads_what_several_cores_packed() {
+    use std::process::{Command, Stdio};
+
+    let plain = sample(1_300_000);
+    let packed = on_runtime(async {
+        read(pack(Some(Compression::Gzip), io::Cursor::new(plain.clone()))).await.unwrap()
+    });
+    assert!(packed.len() < plain.len() * 6 / 10, "{} of {}", packed.len(), plain.len());
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&packed).unwrap();
+    io::Seek::rewind(&mut file).unwrap();
+    let mut gzip = Command::new("gzip");
+    let done = gzip.arg("-dc").stdin(Stdio::from(file)).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.stdout == plain);
+}
+
 #[test]
 fn pieces_are_packed_as_they_come() {
     let plain = sample(100_000);
