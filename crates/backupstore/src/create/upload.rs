@@ -27,7 +27,9 @@ const FOUND_AHEAD: usize = 256;
 /// Calls to the store at a time, whatever is asked for.
 const CALLS_MAX: usize = 1024;
 /// Blocks that are read and hashed together.
-const GROUP: usize = 4;
+const GROUP: usize = 8;
+/// The same of blocks longer than usual, which would cost too much memory.
+const LONG_GROUP: usize = 2;
 
 pub(crate) struct Upload<'s> {
     pub(crate) store: &'s BackupStore,
@@ -102,7 +104,8 @@ impl Upload<'_> {
         let workers = Workers::new();
         let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
         let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
-        let groups = window(workers.count() * GROUP, self.block_size.bytes()).div_ceil(GROUP);
+        let group = self.group();
+        let groups = window(workers.count() * group, self.block_size.bytes()).div_ceil(group);
         let shared = Arc::new(Shared {
             present: self.present().await?,
             taken: Mutex::default(),
@@ -117,7 +120,7 @@ impl Upload<'_> {
         let search = search(&source, base, self.block_size, &shared, tell);
         let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
-            .ready_chunks(self.group())
+            .ready_chunks(group)
             .map(|offsets| self.read(offsets, Arc::clone(&source), &shared).boxed())
             .buffered(groups)
             .flat_map(stream::iter)
@@ -153,9 +156,9 @@ impl Upload<'_> {
         }
     }
 
-    /// Blocks that are read and hashed together: long ones would cost too much memory.
+    /// Blocks that are read and hashed together.
     fn group(&self) -> usize {
-        if self.block_size > BlockSize::DEFAULT { GROUP / 2 } else { GROUP }
+        if self.block_size > BlockSize::DEFAULT { LONG_GROUP } else { GROUP }
     }
 
     async fn read(

@@ -347,7 +347,11 @@ impl Lane {
                 watched.wait(|| is_over() || refused());
                 kill(replica);
                 let mut process = process;
-                process.wait_for_exit(PATIENCE).unwrap();
+                let removed = process.wait_for_exit(PATIENCE).unwrap();
+                let text = process.stderr();
+                let is_refused = text.contains("failed to acquire lock");
+                assert!(removed.success() || is_refused, "the removal failed: {text}");
+                counts.lock().unwrap().refused += u64::from(is_refused);
                 !own.is_complete(&names.1)
             };
             let created = creating.join().unwrap();
