@@ -43,10 +43,12 @@ pub(super) enum Step {
     Wait(&'static str),
     Defragment(u64),
     /// Defragment the leader, after the leadership has been handed on.
-    DefragmentLeader { hand_to: Option<u64> },
+    DefragmentLeader {
+        hand_to: Option<u64>,
+    },
 }
 
-/// A member with less to gain, both as a share and in bytes, is left alone.
+/// A member with less to gain, as a share (one in so many) or in bytes, is left alone.
 const GAIN_MIN_SHARE: i64 = 10;
 const GAIN_MIN_BYTES: i64 = 1 << 20;
 
@@ -54,7 +56,7 @@ impl Seen {
     fn is_due(&self, slot: Timestamp) -> bool {
         let gain = self.sizes.is_some_and(|sizes| {
             let free = sizes.file_bytes.saturating_sub(sizes.used_bytes);
-            free >= GAIN_MIN_BYTES || free.saturating_mul(GAIN_MIN_SHARE) >= sizes.file_bytes
+            free >= GAIN_MIN_BYTES && free.saturating_mul(GAIN_MIN_SHARE) >= sizes.file_bytes
         });
         gain && self.done.is_none_or(|done| done < slot)
     }

@@ -44,12 +44,10 @@ impl Defragmenter {
         while stop.or_stop(wait_until(next)).await.is_some() {
             let slot = next.unwrap_or_else(Timestamp::now);
             next = self.config.schedule.next(Timestamp::now());
-            // What is not done when the next time comes is done then.
             tokio::select! {
                 () = stop.stopping() => return,
                 () = self.work_off(slot) => {}
             }
-            next = next.max(self.config.schedule.next(slot));
         }
     }
 
@@ -90,10 +88,10 @@ impl Defragmenter {
     async fn look_at(&self, member: &Member) -> Seen {
         let patience = self.etcd.config().connection_timeout;
         let status = async { self.client_of(member)?.status(patience).await };
-        let sizes = status.await.ok().map(|status| Sizes {
-            file_bytes: status.db_size,
-            used_bytes: status.db_size_in_use,
-        });
+        let sizes = status
+            .await
+            .ok()
+            .map(|status| Sizes { file_bytes: status.db_size, used_bytes: status.db_size_in_use });
         Seen {
             id: member.id,
             is_learner: member.is_learner,
@@ -102,7 +100,7 @@ impl Defragmenter {
         }
     }
 
-    /// Through its own URLs; the one given to us where it is the only member and hides its own.
+    /// Through its own URLs: the one given to us may be of a service in front of all.
     fn client_of(&self, member: &Member) -> Result<Etcd, EtcdError> {
         self.etcd.at(&member.client_ur_ls)
     }
