@@ -220,7 +220,7 @@ async fn every_member_is_defragmented() {
     let before = sizes().await.unwrap();
     let guards: Vec<Running> = (0..3)
         .map(|index| {
-            let plan = Some("@every 1s");
+            let plan = Some("@every 2s");
             Running::start(&Settings { defragmentation: plan, ..cluster.settings(index) })
         })
         .collect();
