@@ -50,6 +50,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("crash", Needs::Nothing),
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
+    ("etcd", Needs::Etcd),
     ("conform", Needs::Conform),
 ];
 
@@ -59,6 +60,8 @@ enum Needs {
     Kubectl,
     Python,
     Conform,
+    /// etcd and its tools.
+    Etcd,
     /// Clients of block devices; a test whose own is missing says so.
     BlockTools,
 }
@@ -118,6 +121,9 @@ fn provide(needs: Needs, command: &mut Command) -> Result<()> {
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }
         Needs::BlockTools => tools::block(),
+        Needs::Etcd => {
+            command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
+        }
         Needs::Conform => {
             let script = std::env::var_os(CONFORM_VARIABLE);
             let script =

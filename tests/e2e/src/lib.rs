@@ -5,6 +5,7 @@
 
 pub mod connection;
 pub mod engine;
+pub mod guard;
 pub mod server;
 
 pub use connection::{Answer, Connection, Endpoint, Events};
