@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
@@ -30,6 +30,8 @@ use crate::store::{Capabilities, Store};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// How a role that we take on shows up in the records of the service.
+const SESSION_NAME: &str = "holdfast";
 
 /// Who we are to a store.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +45,17 @@ pub enum Credentials {
         access_key_id: String,
         secret_access_key: SecretString,
         session_token: Option<SecretString>,
+    },
+    /// A role that is taken on with the token in a file, which is read again as it changes.
+    S3WebIdentity {
+        role_arn: String,
+        token_file: PathBuf,
+    },
+    /// An identity for S3, and the key (32 bytes in base64) that the service encrypts objects with
+    /// and does not keep.
+    S3CustomerKey {
+        identity: Box<Self>,
+        key_base64: SecretString,
     },
     /// The JSON text of a service account's key.
     Google {
@@ -88,6 +101,10 @@ pub struct Network {
     pub proxy: Option<String>,
     /// Hosts that are asked directly, with commas between them.
     pub proxy_excludes: Option<String>,
+    /// Whoever answers is believed. Only where the user asked for it.
+    pub accept_any_certificate: bool,
+    /// Of one request; a minute where it is not said.
+    pub request_timeout: Option<Duration>,
 }
 
 /// Opens a store. It asks nothing of it: wrong credentials show at the first call.
@@ -192,7 +209,8 @@ impl Place {
     fn client(&self, allow_http: bool) -> Result<ClientOptions, OpenError> {
         let mut options = ClientOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(REQUEST_TIMEOUT)
+            .with_timeout(self.network.request_timeout.unwrap_or(REQUEST_TIMEOUT))
+            .with_allow_invalid_certificates(self.network.accept_any_certificate)
             .with_allow_http(allow_http);
         if let Some(pem) = &self.network.ca_pem {
             for certificate in Certificate::from_pem_bundle(pem.as_bytes()).map_err(failed)? {
@@ -245,9 +263,8 @@ fn failed(error: object_store::Error) -> OpenError {
     OpenError::Build { source: error.into() }
 }
 
-fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
-    let endpoint = place.endpoint()?;
-    let mut builder = match credentials {
+fn s3_builder(place: &Place, credentials: &Credentials) -> Result<AmazonS3Builder, OpenError> {
+    Ok(match credentials {
         Credentials::Ambient => AmazonS3Builder::from_env(),
         Credentials::Anonymous => AmazonS3Builder::new().with_skip_signature(true),
         Credentials::S3 { access_key_id, secret_access_key, session_token } => {
@@ -259,10 +276,22 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
                 None => builder,
             }
         }
+        Credentials::S3WebIdentity { role_arn, token_file } => AmazonS3Builder::new()
+            .with_config(AmazonS3ConfigKey::RoleArn, role_arn)
+            .with_config(AmazonS3ConfigKey::RoleSessionName, SESSION_NAME)
+            .with_config(AmazonS3ConfigKey::WebIdentityTokenFile, token_file.to_string_lossy()),
+        Credentials::S3CustomerKey { identity, key_base64 } => {
+            s3_builder(place, identity)?.with_ssec_encryption(key_base64.expose_secret())
+        }
         Credentials::Google { .. } | Credentials::Azure { .. } => {
             return Err(place.wrong_credentials());
         }
-    };
+    })
+}
+
+fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+    let endpoint = place.endpoint()?;
+    let mut builder = s3_builder(place, credentials)?;
     let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
     // Stores other than Amazon's rarely have a name a bucket.
     let path_style = place.switch("path_style", endpoint.is_some())?;
@@ -292,7 +321,10 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
         Credentials::Anonymous => GoogleCloudStorageBuilder::new().with_skip_signature(true),
         Credentials::Google { service_account_key } => GoogleCloudStorageBuilder::new()
             .with_service_account_key(service_account_key.expose_secret()),
-        Credentials::S3 { .. } | Credentials::Azure { .. } => {
+        Credentials::S3 { .. }
+        | Credentials::S3WebIdentity { .. }
+        | Credentials::S3CustomerKey { .. }
+        | Credentials::Azure { .. } => {
             return Err(place.wrong_credentials());
         }
     };
@@ -318,7 +350,10 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         Credentials::Azure { access_key } => {
             MicrosoftAzureBuilder::new().with_access_key(access_key.expose_secret())
         }
-        Credentials::S3 { .. } | Credentials::Google { .. } => {
+        Credentials::S3 { .. }
+        | Credentials::S3WebIdentity { .. }
+        | Credentials::S3CustomerKey { .. }
+        | Credentials::Google { .. } => {
             return Err(place.wrong_credentials());
         }
     };

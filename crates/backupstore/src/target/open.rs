@@ -91,6 +91,7 @@ impl Environment {
             ca_pem: self.get(certificate).map(str::to_owned),
             proxy: self.get(proxy).map(str::to_owned),
             proxy_excludes: self.get("NO_PROXY").map(str::to_owned),
+            ..Network::default()
         }
     }
 }

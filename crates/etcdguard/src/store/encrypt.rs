@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_util::io::StreamReader;
 
 use super::error::StoreError;
-use super::name;
 use super::snapshot::Snapshot;
 
 /// Names the file that holds the key: 32 bytes, as they are, in hex or in base64.
@@ -67,9 +66,7 @@ impl StoreKey {
 
     /// What seals and opens one object.
     pub fn of(&self, snapshot: &Snapshot) -> ObjectKey {
-        // The mark of the last snapshot may be taken off by a copy.
-        let plain = Snapshot { is_encrypted: false, is_final: false, ..snapshot.clone() };
-        ObjectKey { key: self.clone(), name: name::format(&plain) }
+        ObjectKey { key: self.clone(), name: snapshot.identity() }
     }
 }
 
@@ -201,3 +198,6 @@ async fn read_full(source: &mut (impl AsyncRead + Unpin), len: usize) -> io::Res
     }
     Ok(bytes.freeze())
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,8 +37,8 @@ pub enum StoreError {
     Unreachable { what: String, source: reqwest::Error },
     #[error("the answer of the store to {what} cannot be used")]
     BadAnswer { what: String },
-    #[error("{what}")]
-    Io { what: &'static str, source: io::Error },
+    #[error("the snapshot {name} cannot be read whole")]
+    Damaged { name: String, source: io::Error },
 }
 
 impl StoreError {

@@ -6,10 +6,12 @@
 
 pub mod compress;
 pub mod config;
+pub mod copy;
 pub mod delta;
 pub mod encrypt;
 pub mod error;
 pub mod full;
+pub mod gc;
 pub mod name;
 mod provider;
 pub mod snapshot;

@@ -133,3 +133,6 @@ fn parse_endings(endings: &str) -> Result<(Option<Compression>, bool, bool), Nam
 fn cut<'t>(text: &'t str, suffix: &str) -> (&'t str, bool) {
     text.strip_suffix(suffix).map_or((text, false), |rest| (rest, true))
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,9 +111,9 @@ impl Snapshot {
         self.snap_name = name::format(self);
     }
 
-    /// The name without the mark of the last snapshot, by which stores are compared.
-    pub fn name_without_final(&self) -> &str {
-        self.snap_name.strip_suffix(name::FINAL).unwrap_or(&self.snap_name)
+    /// The name without what a copy may change, by which stores are compared.
+    pub fn identity(&self) -> String {
+        name::format(&Self { is_final: false, is_encrypted: false, ..self.clone() })
     }
 
     /// Whether the store refuses to remove it at `now`.
@@ -133,11 +133,6 @@ impl Snapshot {
             (last, snapshot.is_chunk, snapshot.created_on.as_second(), kind(snapshot), start)
         };
         key(self).cmp(&key(other)).then_with(|| self.snap_name.cmp(&other.snap_name))
-    }
-
-    /// When the name says it was made: whole seconds.
-    pub fn created_second(&self) -> Timestamp {
-        Timestamp::from_second(self.created_on.as_second()).unwrap_or(self.created_on)
     }
 
     /// Whether it was made more than this many days before `now`.
@@ -198,3 +193,6 @@ impl Serialize for Snapshot {
         json.end()
     }
 }
+
+#[cfg(test)]
+mod tests;

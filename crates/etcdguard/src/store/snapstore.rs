@@ -15,6 +15,7 @@ use tokio_util::io::{ReaderStream, StreamReader};
 use super::compress::unpack;
 use super::config::{Environment, Provider, StoreConfig};
 use super::error::StoreError;
+use super::full::Checked;
 use super::name;
 use super::provider::Door;
 use super::snapshot::{self, Latest, Layout, Snapshot};
@@ -103,18 +104,33 @@ impl SnapStore {
         ))))
     }
 
+    /// The bytes as they were before they were encrypted: still packed.
+    pub async fn open_packed(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<Pin<Box<dyn AsyncRead + Send>>, StoreError> {
+        let stored = self.fetch(snapshot).await?;
+        if snapshot.is_encrypted {
+            return Ok(Box::pin(self.door.secret(snapshot)?.decrypt(stored)));
+        }
+        Ok(stored)
+    }
+
     /// The bytes as they were before they were packed and encrypted.
     pub async fn open_plain(
         &self,
         snapshot: &Snapshot,
     ) -> Result<Pin<Box<dyn AsyncRead + Send>>, StoreError> {
-        let stored = self.fetch(snapshot).await?;
-        let packed: Pin<Box<dyn AsyncRead + Send>> = if snapshot.is_encrypted {
-            Box::pin(self.door.secret(snapshot)?.decrypt(stored))
-        } else {
-            stored
-        };
+        let packed = self.open_packed(snapshot).await?;
         Ok(Box::pin(unpack(snapshot.compression, packed)))
+    }
+
+    /// Reads an object to its end, and checks the checksum at the end of what was packed.
+    pub async fn verify(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
+        let mut plain = Checked::of(snapshot.kind, self.open_plain(snapshot).await?);
+        let read = tokio::io::copy(&mut plain, &mut tokio::io::sink()).await;
+        let name = snapshot.snap_name.clone();
+        read.map(|_| ()).map_err(|source| StoreError::Damaged { name, source })
     }
 
     /// Writes an object whose bytes are packed already: whole and durable when this returns, and

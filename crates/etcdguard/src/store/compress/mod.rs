@@ -72,3 +72,6 @@ impl FromStr for Compression {
         known.ok_or_else(|| UnknownPolicy(policy.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,3 +58,6 @@ pub enum DeltaError {
     #[error("event {index} of the delta has revision {revision}, after one of revision {before}")]
     Order { index: u64, revision: i64, before: i64 },
 }
+
+#[cfg(test)]
+mod tests;

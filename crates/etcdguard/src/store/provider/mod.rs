@@ -1,11 +1,17 @@
 //! The way to a store: which one the settings name, opened again when its credentials change.
 
+mod abs;
+mod credentials;
+mod gcs;
+mod s3;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use blobs::wrap::{Policy, Retrying};
-use blobs::{Key, LocalStore, Parts, Store};
+use blobs::{Credentials, Key, LocalStore, Network, Parts, Store};
+use credentials::{Fields, Print};
 
 use super::config::{Environment, Provider, StoreConfig};
 use super::encrypt::{KEY_VARIABLE, ObjectKey, StoreKey};
@@ -27,6 +33,44 @@ pub(super) struct Door {
 #[derive(Debug)]
 struct Opened {
     store: Arc<dyn Store>,
+    /// Of the credentials it was opened with.
+    print: Print,
+}
+
+/// What the settings and the environment say of a store.
+struct Named<'n> {
+    provider: Provider,
+    container: &'n str,
+    endpoint_override: Option<&'n str>,
+    /// Before the names of variables.
+    prefix: &'n str,
+    environment: &'n Environment,
+}
+
+impl Named<'_> {
+    fn fields(&self) -> Result<Option<Fields>, StoreError> {
+        Fields::read(self.provider, self.prefix, self.environment)
+    }
+
+    fn need_fields(&self) -> Result<Fields, StoreError> {
+        self.fields()?.ok_or_else(|| {
+            let variables = credentials::variables(self.provider);
+            let name = |it: &str| format!("{}{it}", self.prefix);
+            let variables = variables.map(|(json, dir)| format!("{} or {}", name(dir), name(json)));
+            StoreError::NoCredentials {
+                provider: self.provider.name(),
+                variables: variables.unwrap_or_default(),
+            }
+        })
+    }
+}
+
+/// Where a store is, and how it is spoken to.
+#[derive(Debug)]
+struct Address {
+    url: String,
+    credentials: Credentials,
+    network: Network,
 }
 
 impl Door {
@@ -84,31 +128,52 @@ impl Door {
         root
     }
 
+    /// The store; opened anew where its credentials changed since it was opened.
     pub(super) fn store(&self, what: &'static str) -> Result<Arc<dyn Store>, StoreError> {
+        let print = Print::of(self.provider, &self.config.env_prefix, &self.environment);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = opened.as_ref() {
+        if let Some(opened) = opened.as_ref().filter(|opened| opened.print == print) {
             return Ok(Arc::clone(&opened.store));
         }
-        let store = self.build(what)?;
-        *opened = Some(Opened { store: Arc::clone(&store) });
-        Ok(store)
+        match (self.build(what), opened.as_ref()) {
+            (Ok(store), _) => {
+                *opened = Some(Opened { store: Arc::clone(&store), print });
+                Ok(store)
+            }
+            // They may be half replaced; those we have are good until the service says otherwise.
+            (Err(error), Some(opened)) => {
+                tracing::warn!("The new credentials cannot be used yet: {}", error.chain());
+                Ok(Arc::clone(&opened.store))
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
     fn build(&self, what: &'static str) -> Result<Arc<dyn Store>, StoreError> {
-        let provider = self.provider.name();
-        match self.provider {
+        let endpoint = self.config.endpoint_override.as_str();
+        let named = Named {
+            provider: self.provider,
+            container: &self.container,
+            endpoint_override: Some(endpoint).filter(|endpoint| !endpoint.is_empty()),
+            prefix: &self.config.env_prefix,
+            environment: &self.environment,
+        };
+        let address = match self.provider {
             Provider::Local => {
-                Ok(Retrying::around(Arc::new(LocalStore::at(self.local_root())), Policy::default()))
+                let store = Arc::new(LocalStore::at(self.local_root()));
+                return Ok(Retrying::around(store, Policy::default()));
             }
-            Provider::Failed => Err(StoreError::AlwaysFails { what }),
-            Provider::S3
-            | Provider::Abs
-            | Provider::Gcs
-            | Provider::Swift
-            | Provider::Oss
-            | Provider::Ecs
-            | Provider::Ocs => Err(StoreError::Unsupported { provider, what }),
-        }
+            Provider::Failed => return Err(StoreError::AlwaysFails { what }),
+            Provider::Swift => {
+                return Err(StoreError::Unsupported { provider: self.provider.name(), what });
+            }
+            Provider::S3 | Provider::Oss | Provider::Ecs | Provider::Ocs => s3::address(&named)?,
+            Provider::Abs => abs::address(&named)?,
+            Provider::Gcs => gcs::address(&named)?,
+        };
+        let Address { url, credentials, network } = address;
+        let store = blobs::open_over(&url, &credentials, &network)?;
+        Ok(Retrying::around(store, Policy::default()))
     }
 
     pub(super) fn parts(&self) -> Parts {

@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::name;
+use crate::store::snapshot::{Latest, Layout, sort};
+
+/// A Wednesday, at 13:20.
+const NOW: i64 = 1_700_006_400 + 13 * HOUR_SECONDS + 20 * 60;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn full(revision: i64, second: i64) -> Snapshot {
+    Snapshot::full(revision, at(second), None, false)
+}
+
+fn delta(revision: i64, second: i64) -> Snapshot {
+    Snapshot::delta(revision, revision, at(second), None)
+}
+
+fn plan(policy: Policy) -> Plan {
+    Plan { policy, delta_retention: Duration::ZERO }
+}
+
+fn gone(snapshots: &[Snapshot], plan: &Plan) -> Vec<i64> {
+    decide(snapshots, plan, Keep::Nothing, at(NOW))
+        .iter()
+        .map(|it| it.snapshot.last_revision)
+        .collect()
+}
+
+#[test]
+fn a_number_of_full_snapshots_stays_and_the_newest_stream_whole() {
+    let list = [
+        full(1, 10),
+        delta(2, 11),
+        full(3, 20),
+        delta(4, 21),
+        full(5, 30),
+        delta(6, 31),
+        delta(7, 32),
+    ];
+    let limit = |max_backups| plan(Policy::LimitBased { max_backups });
+    assert_eq!(gone(&list, &limit(9)), [2, 4]);
+    assert_eq!(gone(&list, &limit(2)), [2, 1, 4]);
+    assert_eq!(gone(&list, &limit(1)), [2, 1, 4, 3]);
+    assert_eq!(gone(&list, &limit(0)), [2, 1, 4, 3], "the newest is never touched");
+}
+
+#[test]
+fn deltas_stay_for_their_retention_also_without_their_full_snapshot() {
+    let list = [full(1, NOW - 100), delta(2, NOW - 90), delta(3, NOW - 10), full(4, NOW - 5)];
+    let plan = Plan {
+        delta_retention: Duration::from_secs(60),
+        ..plan(Policy::LimitBased { max_backups: 1 })
+    };
+    assert_eq!(gone(&list, &plan), [2, 1]);
+}
+
+#[test]
+fn deltas_without_any_full_snapshot_stay() {
+    let list = [delta(1, 10), delta(2, 11)];
+    assert_eq!(gone(&list, &plan(Policy::LimitBased { max_backups: 1 })), [0; 0]);
+    assert_eq!(gone(&list, &plan(Policy::Exponential)), [0; 0]);
+}
+
+#[test]
+fn what_the_store_protects_is_left() {
+    let mut locked = full(1, 10);
+    locked.immutable_until = Some(at(NOW + 1));
+    let list = [locked.clone(), full(2, 11), full(3, 12)];
+    let limit = plan(Policy::LimitBased { max_backups: 1 });
+    assert_eq!(gone(&list, &limit), [2]);
+    locked.immutable_until = Some(at(NOW - 1));
+    assert_eq!(gone(&[locked, full(2, 11), full(3, 12)], &limit), [1, 2]);
+}
+
+#[test]
+fn chunks_go_with_their_object_or_when_nobody_finishes_them() {
+    let chunk = |second: i64| {
+        let name = full(9, second).snap_name;
+        name::parse(Layout::V2, &format!("{name}/0000000001")).unwrap()
+    };
+    let mut list =
+        vec![full(9, NOW - 50), chunk(NOW - 50), chunk(NOW - 40), chunk(NOW - 2 * DAY_SECONDS)];
+    sort(&mut list);
+    let seconds = |keep| {
+        let plan = plan(Policy::LimitBased { max_backups: 7 });
+        let deletes = decide(&list, &plan, keep, at(NOW));
+        let mut seconds: Vec<i64> =
+            deletes.iter().map(|it| NOW - it.snapshot.created_on.as_second()).collect();
+        seconds.sort_unstable();
+        seconds
+    };
+    assert_eq!(seconds(Keep::Nothing), [50, 2 * DAY_SECONDS], "one that is being sent stays");
+    assert_eq!(seconds(Keep::Chunks), [0; 0]);
+}
+
+/// What is kept, said by groups: the newest of each hour of today, of each of the seven days
+/// before, of each of the four weeks before those; all of this hour; and the newest of all.
+fn survivors(seconds: &[i64]) -> Vec<i64> {
+    let midnight = (NOW / DAY_SECONDS + 1) * DAY_SECONDS - 1;
+    let this_hour = NOW / HOUR_SECONDS;
+    let has_weeks = seconds
+        .iter()
+        .rev()
+        .skip(1)
+        .any(|it| (8 * DAY_SECONDS..35 * DAY_SECONDS).contains(&(midnight - it)));
+    let weeks_from = if has_weeks { midnight - DAY_SECONDS } else { midnight };
+    let mut groups: BTreeMap<(u8, i64), i64> = BTreeMap::new();
+    for (place, second) in seconds.iter().enumerate() {
+        let age = midnight - second;
+        let group = if age < DAY_SECONDS {
+            if second / HOUR_SECONDS == this_hour {
+                (0, i64::try_from(place).unwrap())
+            } else {
+                (1, age / HOUR_SECONDS)
+            }
+        } else if age < 8 * DAY_SECONDS {
+            (2, age / DAY_SECONDS)
+        } else if weeks_from - second < 35 * DAY_SECONDS {
+            (3, (weeks_from - second) / WEEK_SECONDS)
+        } else {
+            continue;
+        };
+        // From the oldest to the newest, so the last one stays.
+        groups.insert(group, *second);
+    }
+    let mut kept: Vec<i64> = groups.into_values().chain(seconds.last().copied()).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    kept
+}
+
+#[test]
+fn a_year_of_hourly_snapshots_comes_down_to_hours_days_and_weeks() {
+    let seconds: Vec<i64> = (0..365 * 24).rev().map(|hour| NOW - hour * HOUR_SECONDS).collect();
+    let list: Vec<Snapshot> =
+        seconds.iter().zip(1..).map(|(second, revision)| full(revision, *second)).collect();
+    let removed = decide(&list, &plan(Policy::Exponential), Keep::Nothing, at(NOW));
+    // 14 hours of today, 7 days, 4 weeks.
+    assert_eq!(list.len() - removed.len(), 14 + 7 + 4);
+}
+
+proptest! {
+    #[test]
+    fn snapshots_thin_out_with_age(
+        ages in prop::collection::btree_set(0_i64..40 * DAY_SECONDS, 0..300),
+        recent in prop::collection::btree_set(0_i64..2 * DAY_SECONDS, 0..60),
+    ) {
+        let mut seconds: Vec<i64> = ages.union(&recent).map(|age| NOW - age).collect();
+        seconds.sort_unstable();
+        let list: Vec<Snapshot> =
+            seconds.iter().zip(1..).map(|(second, revision)| full(revision, *second)).collect();
+        let removed: Vec<i64> = decide(&list, &plan(Policy::Exponential), Keep::Nothing, at(NOW))
+            .iter()
+            .map(|it| it.snapshot.created_on.as_second())
+            .collect();
+        let kept: Vec<i64> = seconds.iter().copied().filter(|it| !removed.contains(it)).collect();
+        prop_assert_eq!(kept, survivors(&seconds));
+    }
+
+    #[test]
+    fn a_restore_loses_nothing_by_a_collection(
+        kinds in prop::collection::vec((any::<bool>(), 0_i64..60 * DAY_SECONDS), 1..60),
+        max_backups in 0_u32..5,
+        by_age in any::<bool>(),
+    ) {
+        let mut list: Vec<Snapshot> = kinds
+            .iter()
+            .zip(1..)
+            .map(|((is_full, age), revision)| {
+                if *is_full { full(revision, NOW - age) } else { delta(revision, NOW - age) }
+            })
+            .collect();
+        sort(&mut list);
+        let policy =
+            if by_age { Policy::Exponential } else { Policy::LimitBased { max_backups } };
+        let removed = decide(&list, &plan(policy), Keep::Nothing, at(NOW));
+        let left: Vec<Snapshot> = list
+            .iter()
+            .filter(|it| !removed.iter().any(|delete| delete.snapshot == **it))
+            .cloned()
+            .collect();
+        if Latest::of(&list).full.is_some() {
+            prop_assert_eq!(Latest::of(&left), Latest::of(&list));
+        }
+    }
+}

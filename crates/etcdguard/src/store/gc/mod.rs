@@ -1,0 +1,9 @@
+//! Collection of old snapshots: what is to go ([`decide`]), and its removal ([`collect`]).
+//!
+//! Never: when it runs, and for whom.
+
+mod apply;
+mod decide;
+
+pub use apply::{Collected, collect};
+pub use decide::{Delete, Keep, Plan, Policy, decide};
