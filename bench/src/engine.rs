@@ -6,7 +6,6 @@ mod frames;
 mod peer;
 mod subject;
 mod table;
-mod usage;
 
 use anyhow::{Context, Result, ensure};
 use e2e::engine::{Frontend, MIB, Setup, Volume};
@@ -14,6 +13,8 @@ use e2e::engine::{Frontend, MIB, Setup, Volume};
 use fio::Job;
 use subject::Subject;
 use table::{Cell, Measured};
+
+use crate::usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -3,7 +3,9 @@
 #![expect(clippy::print_stdout, reason = "figures are what this prints")]
 
 mod apiserver;
+mod backup;
 mod engine;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -29,6 +31,8 @@ enum Arguments {
     },
     /// Replicated volumes.
     Engine(engine::Options),
+    /// Backups, restores and deletions.
+    Backup(backup::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,5 +48,6 @@ fn main() -> anyhow::Result<()> {
             runtime.block_on(apiserver::run(peer))
         }
         Arguments::Engine(options) => engine::run(&options),
+        Arguments::Backup(options) => backup::run(&options),
     }
 }

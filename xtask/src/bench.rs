@@ -45,6 +45,15 @@ enum Subject {
         #[arg(long)]
         no_counters: bool,
     },
+    /// Backups, restores and deletions, beside restic and borg.
+    Backup {
+        /// Where everything lies; on a real disk with 15 GiB free. Default: the build directory.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Further arguments of the measurement, as `--size-mib 512 --backups 10`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -75,6 +84,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             if let Some(only) = only {
                 command.args(["--only", only]);
             }
+        }
+        Subject::Backup { dir, more } => {
+            tools::backup()?;
+            command.arg("backup").env("TMPDIR", dir.as_ref().unwrap_or(&target));
+            command.args(more);
         }
     }
     workspace::succeed(&mut command)

@@ -1,4 +1,5 @@
-//! The conformance suite of object stores over a real S3 service, started for it on loopback.
+//! A real S3 service on loopback, started for the suites that need one; and the conformance suite of
+//! object stores over it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -13,21 +14,18 @@ use crate::{tools, workspace};
 const START_PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Where tests look for the service.
+pub(crate) const ADDRESS_VARIABLE: &str = "TEST_MOTO_ADDRESS";
+
 pub(crate) fn over_s3(report: &mut Report) -> Result<Outcome> {
-    let program = match tools::s3_server() {
-        Ok(program) => program,
+    let server = match Started::s3() {
+        Ok(server) => server,
         Err(why) => return Ok(Outcome::Skipped(format!("{why:#}"))),
     };
-    let address = free_address()?;
-    let mut server = Command::new(program);
-    server.args(["-H", "127.0.0.1", "-p", &address.port().to_string()]);
-    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = Started(server.spawn().context("cannot start the S3 server")?);
-    server.wait_for(address)?;
     let arguments =
         ["test", "--quiet", "--package", "blobs", "--features", "conformance", "--test", "s3"];
     let mut command = workspace::cargo(arguments);
-    command.env("TEST_MOTO_ADDRESS", address.to_string());
+    command.env(ADDRESS_VARIABLE, server.address().to_string());
     cargo_test(report, &mut command)
 }
 
@@ -35,14 +33,35 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// A child that does not outlive this process's interest in it.
-struct Started(Child);
+/// A server that does not outlive this process's interest in it.
+#[derive(Debug)]
+pub(crate) struct Started {
+    child: Child,
+    address: SocketAddr,
+}
 
 impl Started {
-    fn wait_for(&mut self, address: SocketAddr) -> Result<()> {
+    /// An S3 service, installed if it must be.
+    pub(crate) fn s3() -> Result<Self> {
+        let program = tools::s3_server()?;
+        let address = free_address()?;
+        let mut server = Command::new(program);
+        server.args(["-H", "127.0.0.1", "-p", &address.port().to_string()]);
+        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = server.spawn().context("cannot start the S3 server")?;
+        let mut started = Self { child, address };
+        started.wait()?;
+        Ok(started)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn wait(&mut self) -> Result<()> {
         let end = Instant::now() + START_PATIENCE;
-        while TcpStream::connect_timeout(&address, LOOK_EVERY).is_err() {
-            if let Some(status) = self.0.try_wait()? {
+        while TcpStream::connect_timeout(&self.address, LOOK_EVERY).is_err() {
+            if let Some(status) = self.child.try_wait()? {
                 bail!("the S3 server ended with {status}");
             }
             if Instant::now() > end {
@@ -57,7 +76,7 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

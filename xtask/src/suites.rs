@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
-use crate::{tools, workspace};
+use crate::{stores, tools, workspace};
 
 /// What is killed in the crash loops.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
@@ -17,6 +17,8 @@ pub(crate) enum Crash {
     Apiserver,
     /// The volume engine and its replicas.
     Engine,
+    /// Those who make, restore and remove backups.
+    Backup,
 }
 
 impl Crash {
@@ -24,6 +26,15 @@ impl Crash {
         match self {
             Self::Apiserver => "crash",
             Self::Engine => "engine_crash",
+            Self::Backup => "backup_crash",
+        }
+    }
+
+    /// Before the names of the variables that the suite reads.
+    fn variables(self) -> &'static str {
+        match self {
+            Self::Apiserver | Self::Engine => "CRASH",
+            Self::Backup => "BACKUP_CRASH",
         }
     }
 
@@ -32,6 +43,7 @@ impl Crash {
         match self {
             Self::Apiserver => 100,
             Self::Engine => 1000,
+            Self::Backup => 200,
         }
     }
 }
@@ -39,6 +51,8 @@ impl Crash {
 /// Path of a script that checks any Kubernetes API server from outside.
 const CONFORM_VARIABLE: &str = "HOLDFAST_CONFORM";
 const CONFORM_DEFAULT: &str = "../shared/accept/kubeapi/conform.py";
+
+const TESTS_AT_ONCE: &str = "5";
 
 /// (name of the file under `tests/e2e/tests`, what it needs)
 const SUITES: &[(&str, Needs)] = &[
@@ -50,6 +64,8 @@ const SUITES: &[(&str, Needs)] = &[
     ("crash", Needs::Nothing),
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
+    ("backup", Needs::S3),
+    ("backup_crash", Needs::Nothing),
     ("etcd", Needs::Etcd),
     ("conform", Needs::Conform),
 ];
@@ -64,6 +80,8 @@ enum Needs {
     Etcd,
     /// Clients of block devices; a test whose own is missing says so.
     BlockTools,
+    /// An S3 service; without one, the tests that need it say so.
+    S3,
 }
 
 pub(crate) fn run(filter: Option<&str>) -> ExitCode {
@@ -79,8 +97,9 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
         let mut command = suite(&binary, of.suite(), None);
         // A long run is watched.
         command.arg("--nocapture");
-        command.env("CRASH_ROUNDS", rounds.unwrap_or(of.rounds()).to_string());
-        command.envs(seed.map(|seed| ("CRASH_SEED", seed.to_string())));
+        let variable = |name: &str| format!("{}_{name}", of.variables());
+        command.env(variable("ROUNDS"), rounds.unwrap_or(of.rounds()).to_string());
+        command.envs(seed.map(|seed| (variable("SEED"), seed.to_string())));
         cargo_test(report, &mut command)
     });
     Ok(report.finish())
@@ -104,16 +123,20 @@ pub(crate) fn steps(report: &mut Report, filter: Option<&str>) {
         let tests = filter.filter(|_| !of_suites);
         report.step(&format!("end to end: {name}"), |report| {
             let mut command = suite(&binary, name, tests);
-            if let Err(why) = provide(*needs, &mut command) {
-                return Ok(Outcome::Skipped(format!("{why:#}")));
-            }
-            cargo_test(report, &mut command)
+            let provided = match provide(*needs, &mut command) {
+                Ok(provided) => provided,
+                Err(why) => return Ok(Outcome::Skipped(format!("{why:#}"))),
+            };
+            let done = cargo_test(report, &mut command);
+            drop(provided);
+            done
         });
     }
 }
 
-/// Tells the suite where its tools are; the error says why they cannot be had.
-fn provide(needs: Needs, command: &mut Command) -> Result<()> {
+/// Tells the suite where its tools are; the error says why they cannot be had. What it gives back
+/// must live as long as the suite.
+fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started>> {
     match needs {
         Needs::Nothing => {}
         Needs::Kubectl => tools::kubectl()?,
@@ -124,6 +147,21 @@ fn provide(needs: Needs, command: &mut Command) -> Result<()> {
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
         }
+        Needs::S3 => {
+            // Its tests mostly wait, for locks.
+            command.env("RUST_TEST_THREADS", TESTS_AT_ONCE);
+            match stores::Started::s3() {
+                Ok(server) => {
+                    command.env(stores::ADDRESS_VARIABLE, server.address().to_string());
+                    return Ok(Some(server));
+                }
+                // Of a port that nobody listens at.
+                Err(why) => {
+                    println!("no S3 server: {why:#}");
+                    command.env(stores::ADDRESS_VARIABLE, "127.0.0.1:1");
+                }
+            }
+        }
         Needs::Conform => {
             let script = std::env::var_os(CONFORM_VARIABLE);
             let script =
@@ -133,7 +171,7 @@ fn provide(needs: Needs, command: &mut Command) -> Result<()> {
             tools::kubectl()?;
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn suite(binary: &Path, name: &str, tests: Option<&str>) -> Command {

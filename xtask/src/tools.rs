@@ -56,6 +56,19 @@ pub(crate) fn block() {
     }
 }
 
+/// What backups are compared with, by the names of programs and packages.
+const BACKUP_TOOLS: &[(&str, &str)] = &[("restic", "restic"), ("borg", "borgbackup")];
+
+/// Makes sure of all of them; the error says what to do.
+pub(crate) fn backup() -> Result<()> {
+    for (program, package) in BACKUP_TOOLS {
+        if !is_installed(program) {
+            apt_install(package).with_context(|| format!("{program} is missing; install it"))?;
+        }
+    }
+    Ok(())
+}
+
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian keeps file system tools out of the path of ordinary users.

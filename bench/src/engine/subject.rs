@@ -10,7 +10,7 @@ use e2e::server::resident_bytes;
 
 use super::peer::QemuNbd;
 use super::table::Measured;
-use super::usage;
+use crate::usage;
 
 pub(crate) enum Subject {
     Qemu { peer: QemuNbd, size_bytes: u64 },

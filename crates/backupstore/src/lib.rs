@@ -16,6 +16,7 @@ pub mod format;
 mod hash;
 mod inspect;
 mod lock;
+mod pace;
 pub mod restore;
 pub mod source;
 mod store;

@@ -7,6 +7,7 @@
 //! key here, since a file is no folder.
 
 use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -339,15 +340,17 @@ impl Inner {
 
     /// Removes what writers that died long ago left half written; true if that is all there was.
     fn remove_abandoned(&self, folder: &Path) -> bool {
-        let is_old = |path: &Path| {
-            let age = self.disk.stat(path).ok().and_then(|found| found.modified.elapsed().ok());
-            age.is_some_and(|age| age > ABANDONED_AFTER)
-        };
         let Ok(entries) = self.disk.list(folder) else { return false };
-        entries.iter().all(|entry| {
-            let path = folder.join(&entry.name);
-            on::is_beside(&entry.name) && is_old(&path) && self.disk.remove(&path).is_ok()
-        })
+        entries.iter().all(|entry| self.is_swept(folder, &entry.name))
+    }
+
+    /// Removes a file that a writer which died long ago left half written; false for any other.
+    fn is_swept(&self, folder: &Path, name: &OsStr) -> bool {
+        let path = folder.join(name);
+        let age = || self.disk.stat(&path).ok().and_then(|found| found.modified.elapsed().ok());
+        on::is_beside(name)
+            && age().is_some_and(|age| age > ABANDONED_AFTER)
+            && self.disk.remove(&path).is_ok()
     }
 
     fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
@@ -395,7 +398,8 @@ impl Inner {
         }
     }
 
-    /// What lies in one folder and does not come before `after`.
+    /// What lies in one folder and does not come before `after`. What the dead left half written
+    /// there goes: nobody else comes by all folders.
     fn below(&self, folder: Option<&Key>, after: Option<&Key>) -> Result<Vec<Found>, Error> {
         let path = folder.map_or_else(|| Ok(self.root.clone()), |folder| self.path(folder))?;
         let entries = match self.disk.list(&path) {
@@ -412,6 +416,9 @@ impl Inner {
                 return Err(durable::Error::Io { operation: Operation::List, path, source }.into());
             }
         };
+        if entries.iter().filter(|entry| self.is_swept(&path, &entry.name)).count() > 0 {
+            self.remove_empty_folders(&path.join(RESERVED));
+        }
         let names = entries.iter().filter_map(|entry| Some((entry.name.to_str()?, entry.is_dir)));
         let found =
             names.filter(|(name, _)| !name.starts_with(RESERVED)).filter_map(|(name, is_dir)| {

@@ -131,12 +131,18 @@ impl Store for RemoteStore {
         if range.is_empty() {
             return Ok(Blob { meta: self.head(key).await?, bytes: Bytes::new() });
         }
-        let start = range.start;
+        let (start, end) = (range.start, range.end);
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
         let failed = match self.inner.get_opts(&path(key)?, options).await {
             Ok(found) => {
                 let meta = meta(key.clone(), &found.meta)?;
                 let bytes = found.bytes().await.map_err(|error| translate(key, error))?;
+                // A service, or a proxy before it, may end early and call that the whole answer.
+                let wanted = end.min(meta.len_bytes).saturating_sub(start);
+                if bytes.len() as u64 != wanted {
+                    let source = format!("{} bytes came instead of {wanted}", bytes.len()).into();
+                    return Err(Error::Unavailable { what: key.to_string(), source });
+                }
                 return Ok(Blob { meta, bytes });
             }
             Err(error) => translate(key, error),
@@ -247,9 +253,18 @@ fn translate_rest(what: String, error: object_store::Error) -> Error {
         Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => {
             Error::Denied { what, source: error.into() }
         }
+        Theirs::Generic { .. } if is_refused(&error) => {
+            Error::Denied { what, source: error.into() }
+        }
         Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => {
             Error::Unsupported { what: "write with a condition", source: error.into() }
         }
         _ => Error::Unavailable { what, source: error.into() },
     }
+}
+
+/// Whether a listing was refused: of that, the library keeps the status in words alone.
+fn is_refused(error: &object_store::Error) -> bool {
+    let text = error.to_string();
+    ["status code: 401 ", "status code: 403 "].iter().any(|words| text.contains(words))
 }

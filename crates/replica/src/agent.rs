@@ -1,17 +1,19 @@
 //! The sync agent: the long file work beside a replica.
 //!
 //! Owns: receiving and sending image files, pulling the files of a rebuild, purging, hashing,
-//! cloning, backups and their restore, and where each of these stands. Never: the replica's metadata or its open volume;
-//! those it changes only through the replica's own gRPC verbs, also when both run in one process.
+//! cloning, backups and their restore, and where each of these stands. Never: the replica's metadata
+//! or its open volume; those it changes only through the replica's own gRPC verbs, also when both run in one process.
 //!
 //! Start at [`run`], then `service` for the verbs. One file a job: `pull` (rebuild), `purge`,
-//! `hashing`, `cloning`, `backup`, `restore`; `receiver` and `sender` are the two ends of the file protocol.
+//! `hashing`, `cloning`, `backup`, `restore` (with `fanout`, its part in what several restore
+//! together); `receiver` and `sender` are the two ends of the file protocol.
 
 mod backup;
 mod backup_source;
 mod cloning;
 mod content;
 mod error;
+mod fanout;
 mod hash_lock;
 mod hashing;
 mod local;
@@ -35,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpc::fanout::fan_out_server::FanOutServer;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::sync_agent_service_server::SyncAgentServiceServer;
@@ -49,6 +52,7 @@ use tonic::transport::Server;
 use self::backup::Backups;
 pub use self::error::AgentError;
 use self::error::JobError;
+use self::fanout::{Current, FanOutService};
 use self::hash_lock::HashLock;
 use self::hashing::HashJobs;
 use self::ports::Ports;
@@ -95,11 +99,13 @@ pub async fn serve(
         identity.check(request.metadata(), Party::Replica)?;
         Ok(request)
     };
+    let fan_out = FanOutService::new(Arc::clone(&agent));
+    let fan_out = FanOutServer::with_interceptor(fan_out, checked.clone());
     let service = SyncAgentServiceServer::with_interceptor(Service(Arc::clone(&agent)), checked);
     let routes = rpc::common().map_err(|error| AgentError::Routes(error.into()))?;
     tracing::info!(replica = %agent.replica, dir = %agent.dir.display(), "the sync agent is up");
     let serving = Server::builder()
-        .add_routes(routes.add_service(service))
+        .add_routes(routes.add_service(service).add_service(fan_out))
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
             shutdown.cancelled().await;
             // Calls that wait for a job end with it.
@@ -130,6 +136,7 @@ pub(crate) struct Agent {
     hashes: HashJobs,
     backups: Arc<Backups>,
     restores: Arc<Restores>,
+    fan_out: Current,
     hash_lock: HashLock,
     ports: Ports,
     receivers: Receivers,
@@ -148,6 +155,7 @@ impl Agent {
             statuses: Arc::default(),
             hashes: HashJobs::default(),
             backups: Arc::default(),
+            fan_out: Current::default(),
             ports: Ports::new(options.ports),
             receivers: Receivers::default(),
             tasks,

@@ -44,6 +44,8 @@ impl Interceptor for Caller {
 }
 
 const CONNECT: Duration = Duration::from_secs(10);
+const BULK_STREAM_BYTES: u32 = 4 << 20;
+const BULK_CONNECTION_BYTES: u32 = 16 << 20;
 
 /// Makes a peer that connects at its first call, so that a peer that is not there is an error of
 /// the call: code `UNAVAILABLE`.
@@ -55,10 +57,28 @@ pub fn connect(
     expected: Identity,
     deadline: Deadline,
 ) -> Result<Peer, tonic::transport::Error> {
-    let channel = Endpoint::from_shared(address.uri())?
-        .connect_timeout(CONNECT)
-        .timeout(deadline.duration())
-        .tcp_nodelay(true)
+    Ok(InterceptedService::new(endpoint(address, deadline)?.connect_lazy(), Caller(expected)))
+}
+
+/// [`connect`] for answers of megabytes: they are not to wait for leave to be sent on.
+///
+/// # Errors
+/// If the address is no valid host and port.
+pub fn connect_bulk(
+    address: &Address,
+    expected: Identity,
+    deadline: Deadline,
+) -> Result<Peer, tonic::transport::Error> {
+    let channel = endpoint(address, deadline)?
+        .initial_stream_window_size(BULK_STREAM_BYTES)
+        .initial_connection_window_size(BULK_CONNECTION_BYTES)
         .connect_lazy();
     Ok(InterceptedService::new(channel, Caller(expected)))
+}
+
+fn endpoint(address: &Address, deadline: Deadline) -> Result<Endpoint, tonic::transport::Error> {
+    Ok(Endpoint::from_shared(address.uri())?
+        .connect_timeout(CONNECT)
+        .timeout(deadline.duration())
+        .tcp_nodelay(true))
 }

@@ -13,7 +13,7 @@ mod profiler;
 mod server;
 
 pub use address::{Address, AddressError};
-pub use client::{Caller, Deadline, Peer, connect};
+pub use client::{Caller, Deadline, Peer, connect, connect_bulk};
 pub use features::{Features, local_data_socket};
 pub use health::{Health, Watching};
 pub use identity::{Identity, Party};
@@ -39,6 +39,7 @@ macro_rules! generated {
 
 generated! {
     ptypes = "ptypes.rs", "Controller, replica and sync agent.";
+    fanout = "holdfast.agent.v1.rs", "What sync agents that restore together ask each other.";
     health_v1 = "grpc.health.v1.rs", "The standard health protocol.";
     profilerrpc = "profilerrpc.rs", "The profiler switch.";
     upkeep = "holdfast.replica.v1.rs", "What a Holdfast sync agent asks of a Holdfast replica.";

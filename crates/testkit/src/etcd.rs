@@ -10,7 +10,7 @@ use crate::process::{Process, WaitError, free_port};
 
 /// Names the folder with `etcd`, `etcdctl` and `etcdutl`, where they are not on the path.
 const DIR: &str = "HOLDFAST_ETCD_DIR";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const READY: &str = "ready to serve client requests";
 
 /// One of etcd's programs, or why there is none.

@@ -3,6 +3,7 @@
 //! Never: knows the server from inside. Whatever a suite checks, it checks from where a client
 //! stands. The suites are the files under `tests/`.
 
+pub mod backup;
 pub mod connection;
 pub mod engine;
 pub mod guard;

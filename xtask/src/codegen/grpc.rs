@@ -28,7 +28,7 @@ enum Role {
 const SETS: &[Set] = &[
     Set {
         proto: "crates/rpc/proto",
-        files: &["engine.proto", "health.proto", "profiler.proto", "upkeep.proto"],
+        files: &["engine.proto", "fanout.proto", "health.proto", "profiler.proto", "upkeep.proto"],
         generated: "crates/rpc/src/generated",
         role: Role::Both,
     },
@@ -76,7 +76,8 @@ fn generate(set: &Set, root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let encoded = descriptors.encode_to_vec();
     let builder = tonic_prost_build::configure().out_dir(&scratch).build_transport(true);
     let builder = match set.role {
-        Role::Both => builder,
+        // Blocks of a backup are passed on as they came.
+        Role::Both => builder.bytes(".holdfast.agent.v1.BlockReply.block"),
         Role::Client => builder.build_server(false).bytes("."),
     };
     let built = builder

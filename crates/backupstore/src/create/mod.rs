@@ -46,6 +46,8 @@ pub struct CreateRequest {
     pub compression: Compression,
     /// Blocks that are exchanged with the store at a time.
     pub concurrent_limit: usize,
+    /// At most so many bytes a second go to the store.
+    pub bytes_per_second: Option<u64>,
     pub backing_image_name: String,
     pub backing_image_checksum: String,
     pub storage_class_name: String,
@@ -65,6 +67,7 @@ impl CreateRequest {
             block_size: BlockSize::DEFAULT,
             compression: Compression::Lz4,
             concurrent_limit: 1,
+            bytes_per_second: None,
             backing_image_name: String::new(),
             backing_image_checksum: String::new(),
             storage_class_name: String::new(),
@@ -278,6 +281,7 @@ impl Begun {
             block_size: self.request.block_size,
             compression: self.compression,
             concurrent_limit: self.request.concurrent_limit,
+            bytes_per_second: self.request.bytes_per_second,
             writes_anew: self.request.mode() == Mode::Full,
         };
         let base = match &self.base {

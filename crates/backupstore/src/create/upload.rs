@@ -18,6 +18,7 @@ use crate::control::{Control, Workers, window};
 use crate::error::Error;
 use crate::format::layout::BlockFolder;
 use crate::format::{BlockSize, Checksum, Compression, is_zero, pack};
+use crate::pace::Pace;
 use crate::source::Source;
 use crate::store::BackupStore;
 
@@ -36,6 +37,8 @@ pub(super) struct Upload<'s> {
     pub(super) concurrent_limit: usize,
     /// Whether blocks that are in the store are written anew.
     pub(super) writes_anew: bool,
+    /// At most so many go to the store.
+    pub(super) bytes_per_second: Option<u64>,
 }
 
 /// What came of it.
@@ -72,6 +75,7 @@ struct Shared {
     taken: Mutex<HashSet<Checksum>>,
     workers: Workers,
     calls: Semaphore,
+    pace: Pace,
     found: AtomicU64,
     /// Up to where the volume was searched.
     searched_to: AtomicU64,
@@ -104,6 +108,7 @@ impl Upload<'_> {
             taken: Mutex::default(),
             workers,
             calls: Semaphore::new(limit),
+            pace: Pace::new(self.bytes_per_second),
             found: AtomicU64::new(0),
             searched_to: AtomicU64::new(0),
             stop: control.below(),
@@ -229,6 +234,7 @@ impl Upload<'_> {
     ) -> Result<Outcome, Error> {
         let key = self.blocks.block(&sum)?;
         let len_bytes = u64::try_from(packed.len()).unwrap_or(u64::MAX);
+        shared.pace.pay(len_bytes).await;
         let _turn = shared.turn().await?;
         match state {
             InStore::Absent => match self.store.create(&key, packed.clone()).await {

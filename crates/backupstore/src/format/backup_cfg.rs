@@ -125,7 +125,27 @@ impl BackupCfg {
                 .filter(|end| i64::try_from(*end).is_ok())
                 .ok_or_else(|| format!("its block at {} lies past every end", block.offset))?;
         }
+        cfg.check_sum(block_size)?;
         Ok(cfg)
+    }
+
+    /// A damaged record may still be one, of less than it was: without its list of blocks, or
+    /// without the time that makes it complete. What it says twice must agree.
+    fn check_sum(&self, block_bytes: u64) -> Result<(), String> {
+        if self.is_in_progress() {
+            let is_begun =
+                self.size == 0 && self.blocks.is_empty() && self.snapshot_name.is_empty();
+            return if is_begun { Ok(()) } else { Err("it is neither begun nor complete".into()) };
+        }
+        if !self.single_file.file_path.is_empty() {
+            return Ok(());
+        }
+        let count = u64::try_from(self.blocks.len()).unwrap_or(u64::MAX);
+        if count.checked_mul(block_bytes) != Some(self.size) {
+            let size = self.size;
+            return Err(format!("its {count} blocks of {block_bytes} are not its size {size}"));
+        }
+        Ok(())
     }
 
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
@@ -198,8 +218,9 @@ mod tests {
     use super::*;
 
     fn example(blocks: &str, processing: &str) -> String {
+        let size = blocks.matches("Offset").count() << 21;
         format!(
-            r#"{{"Name":"backup-aaa","VolumeName":"v","SnapshotName":"snap-a","SnapshotCreatedAt":"2026-11-15T06:37:10Z","CreatedTime":"2026-11-15T06:37:12Z","Size":"4194304","Labels":{{"foo":"bar"}},"Parameters":{{"backup-block-size":"2097152"}},"IsIncremental":false,"CompressionMethod":"lz4","NewlyUploadedDataSize":"20634","ReUploadedDataSize":"0","ProcessingBlocks":{processing},{blocks}"SingleFile":{{"FilePath":""}}}}"#
+            r#"{{"Name":"backup-aaa","VolumeName":"v","SnapshotName":"snap-a","SnapshotCreatedAt":"2026-11-15T06:37:10Z","CreatedTime":"2026-11-15T06:37:12Z","Size":"{size}","Labels":{{"foo":"bar"}},"Parameters":{{"backup-block-size":"2097152"}},"IsIncremental":false,"CompressionMethod":"lz4","NewlyUploadedDataSize":"20634","ReUploadedDataSize":"0","ProcessingBlocks":{processing},{blocks}"SingleFile":{{"FilePath":""}}}}"#
         )
     }
 
@@ -250,6 +271,27 @@ mod tests {
             let error = BackupCfg::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(part), "{error} for {text}");
         }
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_a_record_of_less() {
+        let text = example(&blocks(&[0, 2_097_152, 8_388_608]), "{}").into_bytes();
+        let whole = BackupCfg::parse(&text).unwrap();
+        let places = |cfg: &BackupCfg| cfg.blocks.iter().map(|it| it.offset).collect::<Vec<_>>();
+        let (mut refused, bits) = (0, text.len() * 8);
+        for bit in 0..bits {
+            let mut damaged = text.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let Ok(read) = BackupCfg::parse(&damaged) else {
+                refused += 1;
+                continue;
+            };
+            let shown = String::from_utf8_lossy(&damaged);
+            assert!(!read.is_in_progress(), "{shown}");
+            assert_eq!(read.block_size(), whole.block_size(), "{shown}");
+            assert_eq!(places(&read), places(&whole), "{shown}");
+        }
+        assert!(refused > bits / 4, "{refused} of {bits}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Checksum {
     }
 
     /// Those of several blocks, in their order: some processors do four at a time.
-    pub(crate) fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
+    pub fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
         let mut sums = Vec::with_capacity(blocks.len());
         for group in blocks.chunks(lanes::LANES) {
             // A lane that is left is filled with the first block; one block alone needs no lanes.
@@ -90,6 +90,11 @@ impl Checksum {
             }
         }
         sums
+    }
+
+    /// Its first bytes as a number: as good as drawn by lot.
+    pub fn lot(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
     }
 
     /// Lower-case digits only: another spelling would be another object.

@@ -10,7 +10,6 @@ use async_trait::async_trait;
 use blobs::{Retry, get_limited};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 
 use super::decide::Plan;
 use crate::control::Workers;
@@ -18,6 +17,7 @@ use crate::error::{BlockDamage, Error};
 use crate::format::layout::BlockFolder;
 use crate::format::{BlockSize, Checksum, Compression, Damage, open};
 use crate::hash::Hasher;
+use crate::pace::Pace;
 use crate::store::BackupStore;
 
 /// Why a block did not come.
@@ -72,9 +72,8 @@ pub struct StoreFetch {
     options: FetchOptions,
     workers: Workers,
     hasher: Hasher,
-    fetched_bytes: AtomicU64,
-    /// When the next byte may come.
-    next: tokio::sync::Mutex<Option<Instant>>,
+    fetched_bytes: Arc<AtomicU64>,
+    pace: Pace,
 }
 
 impl StoreFetch {
@@ -91,16 +90,51 @@ impl StoreFetch {
             hasher: Hasher::new(workers.clone()),
             size: plan.block_size,
             compression: plan.compression,
+            pace: Pace::new(options.bytes_per_second),
             options,
             workers,
-            fetched_bytes: AtomicU64::new(0),
-            next: tokio::sync::Mutex::default(),
+            fetched_bytes: Arc::default(),
         }
     }
 
     /// Bytes that came from the store.
     pub fn fetched_bytes(&self) -> u64 {
         self.fetched_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The same number, for those who look on.
+    pub fn meter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.fetched_bytes)
+    }
+
+    /// How blocks are packed, where their objects say nothing else.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// The object of a block as it lies in the store, not checked.
+    pub async fn packed(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+        let object = self.object(block).await?;
+        let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
+        self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
+        self.pace.pay(len_bytes).await;
+        Ok(object)
+    }
+
+    /// Takes a block out of its object, wherever that came from, and checks it.
+    pub async fn unpack(
+        &self,
+        packing: Compression,
+        object: Bytes,
+        block: &Checksum,
+    ) -> Result<Bytes, FetchError> {
+        let size = self.size;
+        let opened = self.workers.run(move || open(packing, &object, size)).await?;
+        let (found, opened) = self.hasher.checksum(opened.map_err(BlockDamage::from)?).await?;
+        if found != *block {
+            return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
+        }
+        Ok(opened.into())
     }
 
     async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {
@@ -127,19 +161,6 @@ impl StoreFetch {
             }
         }
     }
-
-    /// Waits for its turn where the rate is limited.
-    async fn pay(&self, len_bytes: u64) {
-        let Some(rate) = self.options.bytes_per_second.filter(|rate| *rate > 0) else { return };
-        #[expect(clippy::cast_precision_loss, reason = "a pause need not be exact")]
-        let cost = Duration::from_secs_f64(len_bytes as f64 / rate as f64);
-        let mut next = self.next.lock().await;
-        let now = Instant::now();
-        let from = next.unwrap_or(now).max(now);
-        *next = Some(from + cost);
-        drop(next);
-        tokio::time::sleep_until(from + cost).await;
-    }
 }
 
 fn never(error: blobs::Error) -> FetchError {
@@ -153,17 +174,8 @@ fn never(error: blobs::Error) -> FetchError {
 #[async_trait]
 impl Fetch for StoreFetch {
     async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
-        let object = self.object(block).await?;
-        let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
-        self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
-        self.pay(len_bytes).await;
-        let (compression, size) = (self.compression, self.size);
-        let opened = self.workers.run(move || open(compression, &object, size)).await?;
-        let (found, opened) = self.hasher.checksum(opened.map_err(BlockDamage::from)?).await?;
-        if found != *block {
-            return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
-        }
-        Ok(opened.into())
+        let object = self.packed(block).await?;
+        self.unpack(self.compression, object, block).await
     }
 
     fn path_of(&self, block: &Checksum) -> String {

@@ -8,6 +8,7 @@ mod decide;
 mod fetch;
 mod sink;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -141,6 +142,11 @@ impl BackupStore {
 impl RestoreBegun {
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The same, to keep.
+    pub fn plan_shared(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan)
     }
 
     /// Where blocks come from; to be put behind a [`SharedFetch`], or asked what it has fetched.
@@ -298,26 +304,34 @@ impl Running {
 
     async fn write(&self, block: Bytes, offsets: Vec<u64>) -> Result<(), Error> {
         let (sink, is_incremental) = (Arc::clone(&self.sink), self.plan.is_incremental);
-        let work = move || {
-            let runs = runs(&block, UNIT_BYTES);
-            for offset in offsets {
-                for (range, content) in &runs {
-                    let at = offset.saturating_add(range.start as u64);
-                    match content {
-                        Content::Bytes => {
-                            sink.write_at(at, block.get(range.clone()).unwrap_or_default())?;
-                        }
-                        Content::Zeros if is_incremental => sink.zero(at, range.len() as u64)?,
-                        // It is a hole already.
-                        Content::Zeros => {}
-                    }
-                }
-                sink.written(offset)?;
-            }
-            Ok(())
-        };
+        let work = move || write_block(sink.as_ref(), &block, &offsets, is_incremental);
         self.workers.run(work).await?.map_err(Error::Sink)
     }
+}
+
+/// Writes a block to its places and tells the sink so; what of it is zeros becomes a hole. Blocks.
+pub fn write_block(
+    sink: &dyn Sink,
+    block: &[u8],
+    offsets: &[u64],
+    is_incremental: bool,
+) -> io::Result<()> {
+    let runs = runs(block, UNIT_BYTES);
+    for offset in offsets {
+        for (range, content) in &runs {
+            let at = offset.saturating_add(range.start as u64);
+            match content {
+                Content::Bytes => {
+                    sink.write_at(at, block.get(range.clone()).unwrap_or_default())?;
+                }
+                Content::Zeros if is_incremental => sink.zero(at, range.len() as u64)?,
+                // It is a hole already.
+                Content::Zeros => {}
+            }
+        }
+        sink.written(*offset)?;
+    }
+    Ok(())
 }
 
 fn unshared(error: Arc<Error>) -> Error {

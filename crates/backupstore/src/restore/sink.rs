@@ -16,7 +16,8 @@ pub trait Sink: Send + Sync + 'static {
     /// Makes a range read as zeros; a hole where it can be one.
     fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()>;
 
-    /// Whether an earlier try has written the block at `offset`, and it is still there.
+    /// Whether the block at `offset` is there already: an earlier try has written it, or somebody
+    /// beside this one.
     fn is_written(&self, _offset: u64) -> bool {
         false
     }
@@ -54,6 +55,10 @@ impl FileSink {
     /// A file that holds the older backup.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(File::options().read(true).write(true).open(path)?))
+    }
+
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
     }
 }
 

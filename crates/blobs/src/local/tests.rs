@@ -153,6 +153,9 @@ async fn folders_go_with_their_last_object_and_what_the_dead_left() {
     store.delete(&key("a/b/d")).await.unwrap();
     assert!(!root.join("a/b").exists() && root.join("a/e").exists());
     store.put(&key("a/b/d"), "y".into()).await.unwrap();
+    half(".durable-3.tmp");
+    assert_eq!(list_all(&store, &Prefix::ROOT).await.unwrap().len(), 2);
+    assert!(!root.join("a/b/.durable-3.tmp").exists(), "a walk takes it away");
     std::fs::File::create(root.join("a/b/.durable-2.tmp")).unwrap();
     store.delete(&key("a/b/d")).await.unwrap();
     assert!(root.join("a/b/.durable-2.tmp").exists(), "somebody may be writing it");

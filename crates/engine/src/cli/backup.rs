@@ -85,7 +85,13 @@ async fn request(
         // A number by its declaration; what is stored without one is "0".
         storage_class_name: line.flags.integer(&b::STORAGE_CLASS_NAME).to_string(),
         parameters: [("backup-block-size".to_owned(), block_bytes.to_string())].into(),
+        holdfast_bytes_per_second: bytes_per_second(line),
     })
+}
+
+/// 0 is no limit.
+pub(super) fn bytes_per_second(line: &Line) -> u64 {
+    line.flags.size(&b::BANDWIDTH_LIMIT).and_then(|rate| u64::try_from(rate).ok()).unwrap_or(0)
 }
 
 pub(super) fn limit(line: &Line) -> i32 {

@@ -1,5 +1,5 @@
-//! `backup restore` and `backup restore-status`: every replica restores for itself, once it is sure
-//! that nothing stands in the way of any of them.
+//! `backup restore` and `backup restore-status`: all replicas begin to restore together, once it is
+//! sure that nothing stands in the way of any of them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rpc::Deadline;
 use rpc::ptypes::{BackupRestoreRequest, Replica, ReplicaMode, RestoreStatusResponse, Volume};
 use serde::Serialize;
 
-use super::backup::limit;
+use super::backup::{bytes_per_second, limit};
 use super::backup_store::{argument, open_target, plain_url, told};
 use super::backup_table::flags as b;
 use super::console::Console;
@@ -94,8 +94,22 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
         snapshot_disk_name: disk,
         credential: Environment::of_process().to_pairs().into_iter().collect(),
         concurrent_limit: limit(line),
+        holdfast_together: working.iter().map(|member| member.address.clone()).collect(),
+        holdfast_own_index: 0,
+        holdfast_bytes_per_second: share(bytes_per_second(line), working.len()),
+        holdfast_go_on: line.flags.switch(&b::CONTINUE_ON_ERROR),
     };
-    let asked = each(&members, |member| begin(session, member, request.clone())).await;
+    let asked = each(&members, |member| {
+        let index = working.iter().position(|other| other == member);
+        // One that is not among them restores for itself.
+        let index = index.and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX);
+        begin(
+            session,
+            member,
+            BackupRestoreRequest { holdfast_own_index: index, ..request.clone() },
+        )
+    });
+    let asked = asked.await;
     let failed: Vec<ReplicaError> = asked
         .into_iter()
         .filter_map(|(member, outcome)| {
@@ -104,6 +118,14 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
         })
         .collect();
     if failed.is_empty() { Ok(()) } else { Err(Refusal::Replicas(failed)) }
+}
+
+/// What each may take of a limit for all. A limit stays one, however small.
+fn share(bytes_per_second: u64, members: usize) -> u64 {
+    match bytes_per_second {
+        0 => 0,
+        rate => (rate / u64::try_from(members).unwrap_or(1).max(1)).max(1),
+    }
 }
 
 fn all(members: &[Member], text: &str) -> Refusal {
@@ -203,6 +225,11 @@ async fn disk(
             let new = || format!("volume-snap-{}.img", uuid::Uuid::new_v4());
             Ok(begun.unwrap_or_else(new))
         }
+        // Cut short before the head was put on what was restored.
+        2 if look.parent.is_empty() => {
+            let below = disks(look).find(|name| **name != look.head).cloned();
+            below.ok_or_else(|| Error::refused("the replica has two heads"))
+        }
         2 => Ok(look.parent.clone()),
         _ => {
             purge(session, members).await?;
@@ -298,6 +325,18 @@ struct Status {
     backup_url: String,
     last_restored: String,
     current_restoring_backup: String,
+    /// From here on what only some replicas tell.
+    #[serde(skip_serializing_if = "is_none")]
+    fetched_bytes: u64,
+    #[serde(skip_serializing_if = "is_none")]
+    taken_bytes: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    left_out: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_none(number: &u64) -> bool {
+    *number == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -319,6 +358,9 @@ pub(crate) async fn status(session: &Session, console: &mut Console<'_>) -> Resu
             backup_url: status.backup_url,
             last_restored: status.last_restored,
             current_restoring_backup: status.current_restoring_backup,
+            fetched_bytes: status.holdfast_fetched_bytes,
+            taken_bytes: status.holdfast_taken_bytes,
+            left_out: status.holdfast_left_out,
         };
         shown.insert(&member.address, status);
     }

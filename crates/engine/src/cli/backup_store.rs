@@ -102,7 +102,11 @@ pub(super) fn told(error: backupstore::Error) -> Error {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let more = error.to_string();
+        // Some libraries repeat their causes in their own words.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
         cause = error.source();
     }
     Error::Refused(text)

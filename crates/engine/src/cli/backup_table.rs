@@ -53,6 +53,12 @@ pub(crate) mod flags {
         "need-correct-encrypted-volume-size",
         "the volume is 16 MiB larger than the one in the backup",
     );
+    pub(crate) const BANDWIDTH_LIMIT: Flag =
+        Flag::size("bandwidth-limit", None, "bytes a second to or from the target, in all");
+    pub(crate) const CONTINUE_ON_ERROR: Flag = Flag::switch(
+        "continue-on-error",
+        "leave out blocks that cannot be had, and restore the rest",
+    );
     pub(crate) const VOLUME: Flag = Flag::text("volume", "", "NAME", "only this volume");
     pub(crate) const VOLUME_ONLY: Flag = Flag::switch("volume-only", "leave out their backups");
     pub(crate) const DEEP: Flag = Flag::switch("deep", "fetch and check every block");
@@ -88,13 +94,14 @@ const COMMANDS: &[Command] = &[
             b::CONCURRENT_LIMIT,
             b::STORAGE_CLASS_NAME,
             b::BACKUP_BLOCK_SIZE,
+            b::BANDWIDTH_LIMIT,
         ]),
     Command::verb("status", Verb::Ask(Ask::BackupStatus), "show how far a backup is")
         .takes("BACKUP")
         .flags(&[b::REPLICA, f::REPLICA_INSTANCE_NAME]),
     Command::verb("restore", Verb::Ask(Ask::BackupRestore), "begin to restore a backup")
         .takes("URL")
-        .flags(&[b::CONCURRENT_LIMIT, b::ENCRYPTED_SIZE]),
+        .flags(&[b::CONCURRENT_LIMIT, b::ENCRYPTED_SIZE, b::BANDWIDTH_LIMIT, b::CONTINUE_ON_ERROR]),
     Command::verb("restore-status", Verb::Ask(Ask::BackupRestoreStatus), "show how far it is"),
     store("ls", StoreVerb::Ls, "list the volumes of a target and their backups")
         .aliases(&["list"])

@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod client;
+mod guard;
 mod member;
+mod snapshotter;

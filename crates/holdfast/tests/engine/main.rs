@@ -8,5 +8,6 @@
 mod backup;
 mod life;
 mod nbd;
+mod restore_together;
 mod rig;
 mod starting;

@@ -71,6 +71,14 @@ impl Nbd {
         self.ask(Command::Flush, 0);
     }
 
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.ask(Command::Write { offset, data: Bytes::copy_from_slice(bytes) }, 0);
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, len: u32) -> Vec<u8> {
+        self.ask(Command::Read { offset, len }, len).to_vec()
+    }
+
     /// The letter a whole range is filled with.
     pub(crate) fn letter(&mut self, offset: u64, len: u32) -> u8 {
         let data = self.ask(Command::Read { offset, len }, len);

@@ -77,6 +77,7 @@ fn wanted(request: &BackupCreateRequest) -> Result<CreateRequest, JobError> {
         compression,
         parameters,
         concurrent_limit: limit(request.concurrent_limit),
+        bytes_per_second: Some(request.holdfast_bytes_per_second),
         backing_image_name: request.backing_image_name.clone(),
         backing_image_checksum: request.backing_image_checksum.clone(),
         storage_class_name: request.storage_class_name.clone(),

@@ -95,6 +95,8 @@ pub(crate) enum JobError {
     RestoreFailedBefore,
     #[error("already restored backup {0}")]
     AlreadyRestored(String),
+    #[error("replica is currently restoring a backup")]
+    Restoring,
     #[error("replica is currently restoring, cannot reset")]
     ResetWhileRestoring,
     #[error("error starting backup restore: error initiating {kind} backup restore")]

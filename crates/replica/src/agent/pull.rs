@@ -35,7 +35,10 @@ pub(crate) async fn files_sync(
     })?;
     let own = Arc::clone(&agent);
     let work = async move {
-        let outcome = sync(&own, &claim, files, sources, &request).await;
+        let outcome = match forget_restores(&own).await {
+            Ok(()) => sync(&own, &claim, files, sources, &request).await,
+            Err(error) => Err(error),
+        };
         if let Err(error) = &outcome {
             tracing::warn!(error = error.text(), "the files were not synced");
         }
@@ -43,6 +46,11 @@ pub(crate) async fn files_sync(
         outcome
     };
     agent.detached("sync files", work).await?
+}
+
+async fn forget_restores(agent: &Agent) -> Result<(), JobError> {
+    let restores = Arc::clone(&agent.restores);
+    agent.tasks.blocking("forget the restore", move || restores.forget()).await?
 }
 
 fn sources(request: &FilesSyncRequest) -> Vec<String> {

@@ -6,17 +6,18 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use backupstore::restore::{FileSink, Plan, RestoreBegun, RestoreRequest};
-use backupstore::{BackupStore, BackupUrl, Control, Environment, Name};
+use backupstore::restore::{FileSink, OnDamage, Plan, RestoreBegun, RestoreRequest};
+use backupstore::{BackupStore, BackupUrl, Control, DamagedBlocks, Environment, Name};
 use durable::{Mode, RealDisk};
 use rpc::Deadline;
 use rpc::ptypes::{BackupRestoreRequest, RestoreStatusResponse};
 use tokio::sync::oneshot;
 
 use super::error::{Asking, JobError};
+use super::fanout::{Parts, Peers, Shared};
 use super::restore_record::{Kind, Record, Restores, Unfinished, decide, has_backing};
 use super::restore_sink::{Below, Map, ResumedSink, fill_holes, fingerprint, fold};
 use super::target::sync_dir;
@@ -33,6 +34,9 @@ pub(crate) async fn start(
     if request.backup.is_empty() {
         return Err(JobError::NoBackupUrl);
     }
+    if agent.statuses.board().rebuild.is_running() {
+        return Err(JobError::AlreadyRebuilding);
+    }
     let url = BackupUrl::parse(&request.backup)?;
     let (volume, backup) = url.require_backup()?;
     let job = Job {
@@ -43,6 +47,10 @@ pub(crate) async fn start(
         volume: volume.clone(),
         backup: backup.clone(),
         limit: backup::limit(request.concurrent_limit),
+        bytes_per_second: Some(request.holdfast_bytes_per_second).filter(|rate| *rate > 0),
+        on_damage: if request.holdfast_go_on { OnDamage::GoOn } else { OnDamage::Fail },
+        together: request.holdfast_together,
+        own_index: request.holdfast_own_index,
         text: request.backup,
         url,
     };
@@ -50,10 +58,10 @@ pub(crate) async fn start(
         (Arc::clone(&agent.restores), job.backup.to_string(), job.control.clone());
     let begin = move || restores.begin(&name, &control);
     let record = agent.tasks.blocking("begin a restore", begin).await??;
+    agent.fan_out.prepare(&job.volume, &job.backup);
     let (answer, answered) = oneshot::channel();
     agent.tasks.spawn_draining("restore a backup", move |_| async move {
-        let restores = Arc::clone(&job.agent.restores);
-        let running = Running { restores, is_over: false };
+        let running = Running { agent: Arc::clone(&job.agent), is_over: false };
         match job.prepare(record).await {
             Ok(prepared) => {
                 // Who hung up asks for the status.
@@ -83,19 +91,26 @@ pub(crate) async fn reset(agent: &Agent) -> Result<(), JobError> {
 
 /// The right to be the restore that runs.
 struct Running {
-    restores: Arc<Restores>,
+    agent: Arc<Agent>,
     is_over: bool,
 }
 
 impl Running {
-    async fn finish(mut self, job: &Job, outcome: Result<(), JobError>) {
+    async fn finish(mut self, job: &Job, outcome: Result<DamagedBlocks, JobError>) {
         match &outcome {
-            Ok(()) => tracing::info!(backup = %job.backup, "a backup is restored"),
+            Ok(left_out) if left_out.is_empty() => {
+                tracing::info!(backup = %job.backup, "a backup is restored");
+            }
+            Ok(left_out) => {
+                tracing::warn!(backup = %job.backup, %left_out, "a backup is restored in part");
+            }
             Err(error) => {
                 tracing::warn!(backup = %job.backup, error = error.text(), "a restore failed");
             }
         }
-        let (restores, name) = (Arc::clone(&self.restores), job.backup.to_string());
+        let text = |it: DamagedBlocks| if it.is_empty() { String::new() } else { it.to_string() };
+        let outcome = outcome.map(text);
+        let (restores, name) = (Arc::clone(&self.agent.restores), job.backup.to_string());
         let finish = move || restores.finish(&name, outcome);
         // It fails only where the program ends; the record says what is unfinished.
         let _ = job.agent.tasks.blocking("end a restore", finish).await;
@@ -106,8 +121,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_over {
-            self.restores.revert();
+            self.agent.restores.revert();
         }
+        // What is restored is now read from the snapshot by those who ask.
+        self.agent.fan_out.end();
     }
 }
 
@@ -123,6 +140,11 @@ struct Job {
     volume: Name,
     backup: Name,
     limit: usize,
+    bytes_per_second: Option<u64>,
+    on_damage: OnDamage,
+    /// Those who restore together, and which of them this is.
+    together: Vec<String>,
+    own_index: u32,
 }
 
 /// A restore that has its lock and its file.
@@ -130,9 +152,7 @@ struct Prepared {
     kind: Kind,
     file: String,
     begun: RestoreBegun,
-    sink: ResumedSink,
-    /// Where it is needed once more after the data is here.
-    plan: Option<Plan>,
+    sink: Arc<ResumedSink>,
     below: Below,
 }
 
@@ -194,13 +214,11 @@ impl Job {
         let mut request = RestoreRequest::new(self.volume.clone(), self.backup.clone());
         request.previous.clone_from(&base);
         request.concurrent_limit = self.limit;
+        request.on_damage = self.on_damage;
+        request.fetch.bytes_per_second = self.bytes_per_second;
         let begun = store.begin_restore(request, &self.control).await?;
         match self.open(record, kind, previous, &file, begun.plan()).await {
-            Ok((sink, below)) => {
-                let again = kind == Kind::Incremental || below == Below::Backing;
-                let plan = again.then(|| begun.plan().clone());
-                Ok(Prepared { kind, file, begun, sink, plan, below })
-            }
+            Ok((sink, below)) => Ok(Prepared { kind, file, begun, sink: Arc::new(sink), below }),
             Err(error) => {
                 // Gives the lock back.
                 self.control.cancel();
@@ -254,33 +272,64 @@ impl Job {
         self.agent.tasks.blocking("open the file of a restore", open).await?
     }
 
-    async fn carry_out(&self, prepared: Prepared) -> Result<(), JobError> {
-        let Prepared { kind, file, begun, sink, plan, below } = prepared;
-        begun.run(Arc::new(sink), &self.control).await?;
-        let dir = self.agent.dir.clone();
-        match kind {
-            Kind::Full => {
-                if let (Below::Backing, Some(plan)) = (below, plan) {
-                    self.fill(dir.join(&file), plan).await?;
-                }
-                cloning::adopt(&self.agent, &self.disk).await
-            }
-            Kind::Replace => {
-                if let (Below::Backing, Some(plan)) = (below, plan) {
-                    self.fill(dir.join(&file), plan).await?;
-                }
-                self.replace(file).await
-            }
-            Kind::Incremental => match plan {
-                Some(plan) => self.fold(file, plan, below).await,
-                None => Ok(()),
-            },
+    /// What could not be had is given, where that is no error.
+    async fn carry_out(&self, prepared: Prepared) -> Result<DamagedBlocks, JobError> {
+        let Prepared { kind, file, begun, sink, below } = prepared;
+        let plan = begun.plan_shared();
+        let left_out = self.fetch(begun, &sink).await?;
+        if kind != Kind::Incremental && below == Below::Backing {
+            let (sink, plan, name) = (Arc::clone(&sink), Arc::clone(&plan), file.clone());
+            let fill = move || fill_holes(&sink, &plan).during("fill", &name);
+            self.agent.tasks.blocking("fill holes", fill).await??;
         }
+        match kind {
+            Kind::Full => cloning::adopt(&self.agent, &self.disk).await,
+            Kind::Replace => self.replace(file).await,
+            Kind::Incremental => self.fold(file, sink, plan, below).await,
+        }?;
+        Ok(left_out)
     }
 
-    async fn fill(&self, path: PathBuf, plan: Plan) -> Result<(), JobError> {
-        let fill = move || fill_holes(&path, &plan).during("fill", path.display());
-        Ok(self.agent.tasks.blocking("fill holes", fill).await??)
+    /// Has all blocks in the file, with those who restore the same.
+    async fn fetch(
+        &self,
+        begun: RestoreBegun,
+        sink: &Arc<ResumedSink>,
+    ) -> Result<DamagedBlocks, JobError> {
+        let (plan, store) = (begun.plan_shared(), begun.fetch());
+        let shared = Arc::new(Shared::new(Parts {
+            volume: self.volume.clone(),
+            backup: self.backup.clone(),
+            peers: self.peers(&plan),
+            tasks: self.agent.tasks.clone(),
+            sink: Arc::clone(sink),
+            plan,
+            store,
+        }));
+        self.agent.restores.count(shared.meter());
+        self.agent.fan_out.ready(Arc::clone(&shared));
+        shared.greet().await;
+        let fetch = Arc::clone(&shared);
+        let done = begun.run_with(fetch, Arc::clone(sink) as _, &self.control).await;
+        shared.drain().await;
+        if done.is_err() {
+            // So that the next try begins where this one ended; without it, a little earlier.
+            let sink = Arc::clone(sink);
+            let _ = self.agent.tasks.blocking("keep what came", move || sink.checkpoint()).await;
+        }
+        let meter = shared.meter();
+        tracing::info!(
+            backup = %self.backup,
+            fetched_bytes = meter.fetched_bytes.load(Ordering::Relaxed),
+            taken_bytes = meter.taken_bytes.load(Ordering::Relaxed),
+            "the blocks came from the store and from other replicas"
+        );
+        Ok(done?.damaged)
+    }
+
+    fn peers(&self, plan: &Plan) -> Peers {
+        let volume = &self.agent.identity.volume;
+        Peers::new(&self.together, self.own_index, volume, plan.block_size, self.bytes_per_second)
     }
 
     /// The file takes the place of the snapshot.
@@ -298,11 +347,16 @@ impl Job {
         self.reload().await
     }
 
-    async fn fold(&self, file: String, plan: Plan, below: Below) -> Result<(), JobError> {
+    async fn fold(
+        &self,
+        file: String,
+        delta: Arc<ResumedSink>,
+        plan: Arc<Plan>,
+        below: Below,
+    ) -> Result<(), JobError> {
         let (dir, disk) = (self.agent.dir.clone(), self.disk.clone());
         let restores = Arc::clone(&self.agent.restores);
-        let (delta, snapshot) = (dir.join(&file), dir.join(disk.as_str()));
-        let gone = delta.clone();
+        let (gone, snapshot) = (dir.join(&file), dir.join(disk.as_str()));
         let work = move || {
             // From here on until the end it holds parts of both.
             restores.write(|record| record.last_restored.clear())?;

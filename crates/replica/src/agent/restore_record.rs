@@ -2,16 +2,19 @@
 //! it outlives the agent. Owns that file and what may be done next; never credentials.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use backupstore::Control;
+use backupstore::{BackupUrl, Control, Name};
 use durable::{Mode, RealDisk};
 use rpc::ptypes::RestoreStatusResponse;
 use serde::{Deserialize, Serialize};
 
 use super::error::JobError;
-use crate::disk::{DiskMeta, DiskName, VolumeMeta, meta_file};
+use super::fanout::Meter;
+use crate::disk::{DiskMeta, DiskName, During, VolumeMeta, meta_file};
 
 /// In the replica's directory.
 const FILE: &str = "restore.json";
@@ -52,6 +55,9 @@ pub(super) struct Record {
     pub(super) snapshot: String,
     /// Of the backup that was asked for last.
     pub(super) url: String,
+    /// Which blocks of the backup the snapshot has not, where a restore went on without them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) left_out: String,
     pub(super) unfinished: Option<Unfinished>,
 }
 
@@ -113,6 +119,8 @@ pub(crate) struct Restores {
 struct Inner {
     phase: Phase,
     record: Record,
+    /// Of the restore that runs, or of the last one.
+    meter: Meter,
 }
 
 impl Restores {
@@ -131,7 +139,7 @@ impl Restores {
                 Record::default()
             }
         };
-        let inner = Inner { phase: Phase::Idle, record };
+        let inner = Inner { record, ..Inner::default() };
         Self { dir: dir.to_owned(), inner: Mutex::new(inner) }
     }
 
@@ -163,11 +171,17 @@ impl Restores {
         self.save(&inner.record)
     }
 
-    /// It ended well, or not. Blocks.
-    pub(super) fn finish(&self, backup: &str, outcome: Result<(), JobError>) {
+    /// Counts what it fetches from here on.
+    pub(super) fn count(&self, meter: Meter) {
+        self.lock().meter = meter;
+    }
+
+    /// It ended well, with what it left out, or not. Blocks.
+    pub(super) fn finish(&self, backup: &str, outcome: Result<String, JobError>) {
         let mut inner = self.lock();
-        let saved = outcome.and_then(|()| {
+        let saved = outcome.and_then(|left_out| {
             backup.clone_into(&mut inner.record.last_restored);
+            inner.record.left_out = left_out;
             inner.record.unfinished = None;
             self.save(&inner.record)
         });
@@ -204,6 +218,37 @@ impl Restores {
         }
     }
 
+    /// A rebuild brings the files of another replica: what was restored here is no more.
+    pub(super) fn forget(&self) -> Result<(), JobError> {
+        match self.reset() {
+            Err(JobError::ResetWhileRestoring) => Err(JobError::Restoring),
+            forgotten => forgotten,
+        }
+    }
+
+    /// Whether the snapshot holds this backup, all of it or most.
+    pub(super) fn is_restored(&self, volume: &Name, backup: &Name) -> bool {
+        let inner = self.lock();
+        let is_idle = matches!(inner.phase, Phase::Idle);
+        is_idle
+            && inner.record.last_restored == backup.as_str()
+            && BackupUrl::parse(&inner.record.url)
+                .is_ok_and(|url| url.require_backup().is_ok_and(|(of, _)| of == volume))
+    }
+
+    /// A part of the snapshot that was restored. Blocks.
+    pub(super) fn read_restored(&self, offset: u64, len_bytes: u64) -> Result<Vec<u8>, JobError> {
+        let disk = DiskName::parse(&self.lock().record.snapshot)?;
+        let file = fs::File::open(self.dir.join(disk.as_str())).during("open", &disk)?;
+        let size = file.metadata().during("look at", &disk)?.len();
+        if offset.checked_add(len_bytes).is_none_or(|end| end > size) {
+            return Err(JobError::Refused(format!("{disk} has no {len_bytes} bytes at {offset}")));
+        }
+        let mut block = vec![0; usize::try_from(len_bytes).unwrap_or(0)];
+        file.read_exact_at(&mut block, offset).during("read", &disk)?;
+        Ok(block)
+    }
+
     /// Whether the disk is part of the chain.
     pub(super) fn has_disk(&self, disk: &DiskName) -> bool {
         self.dir.join(meta_file(disk)).is_file()
@@ -212,7 +257,7 @@ impl Restores {
     /// Blocks.
     pub(super) fn status(&self) -> RestoreStatusResponse {
         let mut inner = self.lock();
-        let Inner { phase, record } = &mut *inner;
+        let Inner { phase, record, meter } = &mut *inner;
         if let Phase::Idle = phase {
             self.check(record);
         }
@@ -220,6 +265,9 @@ impl Restores {
             last_restored: record.last_restored.clone(),
             dest_file_name: record.snapshot.clone(),
             backup_url: record.url.clone(),
+            holdfast_fetched_bytes: meter.fetched_bytes.load(Ordering::Relaxed),
+            holdfast_taken_bytes: meter.taken_bytes.load(Ordering::Relaxed),
+            holdfast_left_out: record.left_out.clone(),
             ..RestoreStatusResponse::default()
         };
         match phase {
@@ -314,7 +362,8 @@ pub(super) fn decide(
     if !in_chain {
         return (Kind::Full, String::new());
     }
-    if usable(&record.last_restored) {
+    // What lacks blocks is no base.
+    if record.left_out.is_empty() && usable(&record.last_restored) {
         return (Kind::Incremental, record.last_restored.clone());
     }
     (Kind::Replace, String::new())
@@ -349,6 +398,8 @@ mod tests {
         assert_eq!(decide(&record("", None), "b2", true, none), to(Kind::Replace, ""));
         assert_eq!(decide(&record("b1", None), "b2", true, none), to(Kind::Replace, ""));
         assert_eq!(decide(&record("b1", None), "b2", true, all), to(Kind::Incremental, "b1"));
+        let lacking = Record { left_out: "1 block".into(), ..record("b1", None) };
+        assert_eq!(decide(&lacking, "b2", true, all), to(Kind::Replace, ""));
         let folding = record("", unfinished("b2", Kind::Incremental, "b1"));
         assert_eq!(decide(&folding, "b2", true, all), to(Kind::Incremental, "b1"));
         // A snapshot with parts of two backups is no base for a third.
@@ -378,7 +429,7 @@ mod tests {
 
         let again = Restores::open(dir);
         assert_eq!(again.begin("b1", &control).unwrap().unfinished.unwrap().written, [1, 2]);
-        again.finish("b1", Ok(()));
+        again.finish("b1", Ok(String::new()));
         let again = Restores::open(dir);
         let status = again.status();
         assert_eq!((status.state.as_str(), status.last_restored.as_str()), ("complete", "b1"));

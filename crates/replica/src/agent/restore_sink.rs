@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use backupstore::restore::{FileSink, Plan, Sink};
 use sha2::{Digest, Sha512};
 
-/// Blocks that may be fetched again after a crash.
+/// What may have to be fetched again after a crash: so many blocks, or what came in so much time.
 const CHECKPOINT_BLOCKS: usize = 128;
+const CHECKPOINT_PERIOD: Duration = Duration::from_secs(5);
 /// The unit in which zeros become holes: that of a volume.
 const UNIT_BYTES: usize = 4096;
 
@@ -69,18 +70,54 @@ type Save = Box<dyn Fn(&Map) -> io::Result<()> + Send + Sync>;
 pub(super) struct ResumedSink {
     file: FileSink,
     block_bytes: u64,
-    /// Blocks of earlier tries and checkpoints.
-    kept: Mutex<Map>,
+    /// All blocks that are in the file.
+    here: Mutex<Map>,
     /// Written, but not yet known to be on the disk.
     pending: Mutex<BTreeSet<u64>>,
-    checkpoint: Mutex<Save>,
+    kept: Mutex<Kept>,
+}
+
+/// What is written down.
+struct Kept {
+    map: Map,
+    save: Save,
+    saved: Instant,
 }
 
 impl ResumedSink {
     /// `save` writes the map down; it is called when what the map says is on the disk.
     pub(super) fn new(file: FileSink, block_bytes: u64, kept: Map, save: Save) -> Self {
-        let (kept, pending) = (Mutex::new(kept), Mutex::default());
-        Self { file, block_bytes: block_bytes.max(1), kept, pending, checkpoint: Mutex::new(save) }
+        let (here, pending) = (Mutex::new(kept.clone()), Mutex::default());
+        let kept = Mutex::new(Kept { map: kept, save, saved: Instant::now() });
+        Self { file, block_bytes: block_bytes.max(1), here, pending, kept }
+    }
+
+    pub(super) fn has_any(&self) -> bool {
+        self.here.lock().is_ok_and(|here| here.0.iter().any(|byte| *byte != 0))
+    }
+
+    /// A block that is in the file.
+    pub(super) fn read_block(&self, offset: u64, len_bytes: u64) -> io::Result<Vec<u8>> {
+        let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
+        let mut block = vec![0; len];
+        self.file.read_at(offset, &mut block)?;
+        Ok(block)
+    }
+
+    /// Has all that is in the file on the disk, and writes down that it is.
+    pub(super) fn checkpoint(&self) -> io::Result<()> {
+        self.keep(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn keep(&self, kept: &mut Kept) -> io::Result<()> {
+        let blocks =
+            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        self.file.sync()?;
+        for index in blocks {
+            kept.map.set(index);
+        }
+        kept.saved = Instant::now();
+        (kept.save)(&kept.map)
     }
 
     fn index(&self, offset: u64) -> u64 {
@@ -98,35 +135,27 @@ impl Sink for ResumedSink {
     }
 
     fn is_written(&self, offset: u64) -> bool {
-        self.kept.lock().is_ok_and(|kept| kept.has(self.index(offset)))
+        self.here.lock().is_ok_and(|here| here.has(self.index(offset)))
     }
 
     fn written(&self, offset: u64) -> io::Result<()> {
+        let index = self.index(offset);
+        self.here.lock().unwrap_or_else(PoisonError::into_inner).set(index);
         let count = {
             let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            pending.insert(self.index(offset));
+            pending.insert(index);
             pending.len()
         };
         // One at a time; the others go on.
-        let Some(save) = self.checkpoint.try_lock().ok().filter(|_| count >= CHECKPOINT_BLOCKS)
-        else {
+        let Ok(mut kept) = self.kept.try_lock() else { return Ok(()) };
+        if count < CHECKPOINT_BLOCKS && kept.saved.elapsed() < CHECKPOINT_PERIOD {
             return Ok(());
-        };
-        let blocks =
-            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        self.file.sync()?;
-        let map = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            for index in blocks {
-                kept.set(index);
-            }
-            kept.clone()
-        };
-        save(&map)
+        }
+        self.keep(&mut kept)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync()
+        self.checkpoint()
     }
 }
 
@@ -138,9 +167,14 @@ pub(super) enum Below {
     Backing,
 }
 
-/// Carries the changes of `plan`, which `delta` holds, over to the snapshot. It may be done again.
-pub(super) fn fold(delta: &Path, snapshot: &Path, plan: &Plan, below: Below) -> io::Result<()> {
-    let from = File::open(delta)?;
+/// Carries the changes of `plan` over to the snapshot, as far as `delta` has them. It may be done
+/// again.
+pub(super) fn fold(
+    delta: &ResumedSink,
+    snapshot: &Path,
+    plan: &Plan,
+    below: Below,
+) -> io::Result<()> {
     let file = File::options().write(true).open(snapshot)?;
     if file.metadata()?.len() < plan.volume_bytes {
         file.set_len(plan.volume_bytes)?;
@@ -151,14 +185,20 @@ pub(super) fn fold(delta: &Path, snapshot: &Path, plan: &Plan, below: Below) -> 
         to.zero(range.start, range.end.saturating_sub(range.start))?;
     }
     let mut block = vec![0; usize::try_from(plan.block_size.bytes()).unwrap_or(0)];
-    for offset in plan.jobs.iter().flat_map(|job| job.offsets.iter().copied()) {
-        from.read_exact_at(&mut block, offset)?;
+    for offset in offsets(plan, delta) {
+        delta.file.read_at(offset, &mut block)?;
         match below {
             Below::Backing => to.write_at(offset, &block)?,
             Below::Nothing => write_sparse(&to, offset, &block)?,
         }
     }
     to.sync()
+}
+
+/// The places of a plan whose blocks came.
+fn offsets<'a>(plan: &'a Plan, sink: &'a ResumedSink) -> impl Iterator<Item = u64> + 'a {
+    let all = plan.jobs.iter().flat_map(|job| job.offsets.iter().copied());
+    all.filter(|offset| sink.is_written(*offset))
 }
 
 fn write_sparse(to: &FileSink, offset: u64, block: &[u8]) -> io::Result<()> {
@@ -194,20 +234,19 @@ fn runs(block: &[u8], unit: usize, is_zero: impl Fn(&[u8]) -> bool) -> Vec<&[u8]
 }
 
 /// Makes data of the holes inside restored blocks, so that nothing below them shows.
-pub(super) fn fill_holes(path: &Path, plan: &Plan) -> io::Result<()> {
-    let file = File::options().read(true).write(true).open(path)?;
+pub(super) fn fill_holes(sink: &ResumedSink, plan: &Plan) -> io::Result<()> {
     let mut unit = vec![0; UNIT_BYTES];
     let units = plan.block_size.bytes() / UNIT_BYTES as u64;
-    for offset in plan.jobs.iter().flat_map(|job| job.offsets.iter().copied()) {
+    for offset in offsets(plan, sink) {
         for index in 0..units {
             let at = offset.saturating_add(index * UNIT_BYTES as u64);
-            file.read_exact_at(&mut unit, at)?;
+            sink.file.read_at(at, &mut unit)?;
             if unit.iter().all(|byte| *byte == 0) {
-                file.write_all_at(&unit, at)?;
+                sink.file.write_at(at, &unit)?;
             }
         }
     }
-    file.sync_all()
+    sink.file.sync()
 }
 
 #[cfg(test)]

@@ -590,6 +590,9 @@ pub struct BackupCreateRequest {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// At most so many bytes a second go to the store; 0: no limit.
+    #[prost(uint64, tag = "1000")]
+    pub holdfast_bytes_per_second: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BackupCreateResponse {
@@ -616,6 +619,19 @@ pub struct BackupRestoreRequest {
     >,
     #[prost(int32, tag = "4")]
     pub concurrent_limit: i32,
+    /// Control addresses of the replicas that restore this backup together, the same list in the same
+    /// order for each: a block is fetched from the store by one of them and passed on to the others.
+    #[prost(string, repeated, tag = "1000")]
+    pub holdfast_together: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Which of them this one is.
+    #[prost(uint32, tag = "1001")]
+    pub holdfast_own_index: u32,
+    /// At most so many bytes a second come from the store to this replica; 0: no limit.
+    #[prost(uint64, tag = "1002")]
+    pub holdfast_bytes_per_second: u64,
+    /// Blocks that cannot be had are left out, and the restore ends well without them.
+    #[prost(bool, tag = "1003")]
+    pub holdfast_go_on: bool,
 }
 /// Without a method of its own; callers still carry it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -672,6 +688,15 @@ pub struct RestoreStatusResponse {
     pub backup_url: ::prost::alloc::string::String,
     #[prost(string, tag = "8")]
     pub current_restoring_backup: ::prost::alloc::string::String,
+    /// Of the restore that runs, or of the last one: bytes that came from the store, and from other
+    /// replicas that restored the same.
+    #[prost(uint64, tag = "1000")]
+    pub holdfast_fetched_bytes: u64,
+    #[prost(uint64, tag = "1001")]
+    pub holdfast_taken_bytes: u64,
+    /// Blocks that could not be had, where the restore was told to go on without them.
+    #[prost(string, tag = "1002")]
+    pub holdfast_left_out: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {

@@ -14,6 +14,8 @@ pub struct Cli {
     /// Names the caller expects; empty: not sent.
     pub volume: String,
     pub instance: String,
+    /// Variables beside those of the test.
+    pub environment: Vec<(String, String)>,
 }
 
 /// How a command ended.
@@ -26,14 +28,40 @@ pub struct Ran {
 
 impl Cli {
     pub fn new(port: u16, volume: &str) -> Self {
-        Self { port, volume: volume.to_owned(), instance: String::new() }
+        let (volume, instance) = (volume.to_owned(), String::new());
+        Self { port, volume, instance, environment: Vec::new() }
+    }
+
+    /// With these variables as well.
+    #[must_use]
+    pub fn with(mut self, environment: &[(String, String)]) -> Self {
+        self.environment.extend_from_slice(environment);
+        self
     }
 
     /// Runs a command, whatever comes of it. One that never ends is ended, with code 124.
     pub fn call(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=5").arg((2 * PATIENCE).as_secs().to_string());
-        command.arg(binary()).arg("engine");
+        command.arg(binary());
+        self.complete(&mut command, arguments);
+        let output = command.output().unwrap();
+        Ran {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// A command to be started by the caller, who may end it at any moment.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        self.complete(&mut command, arguments);
+        command
+    }
+
+    fn complete(&self, command: &mut Command, arguments: &[&str]) {
+        command.arg("engine");
         command.args(["--url", &format!("http://127.0.0.1:{}", self.port)]);
         for (flag, value) in
             [("--volume-name", &self.volume), ("--engine-instance-name", &self.instance)]
@@ -42,12 +70,7 @@ impl Cli {
                 command.args([flag, value]);
             }
         }
-        let output = command.args(arguments).output().unwrap();
-        Ran {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        command.args(arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
     }
 
     /// Runs a command that must succeed; its standard output.

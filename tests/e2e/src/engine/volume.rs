@@ -81,7 +81,12 @@ impl Volume {
     /// As [`Volume::prepare`], with all files in a directory of the caller's.
     pub fn prepare_in(scratch: Scratch, setup: Setup) -> Self {
         // Sockets are named after volumes, so the name must be the only one on the machine.
-        let name = format!("test-{}-{}", std::process::id(), unique());
+        Self::prepare_as(scratch, format!("test-{}-{}", std::process::id(), unique()), setup)
+    }
+
+    /// As [`Volume::prepare_in`], with a name of the caller's. Of volumes of one name, one at most
+    /// has a frontend.
+    pub fn prepare_as(scratch: Scratch, name: String, setup: Setup) -> Self {
         let count = setup.replicas;
         let mut volume = Self { name, setup, replicas: Vec::new(), engine: None, scratch };
         for _ in 0..count {

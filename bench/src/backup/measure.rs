@@ -1,0 +1,76 @@
+//! What an operation costs: time, processor, memory, bytes.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::usage;
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    pub(crate) wall_s: f64,
+    /// User and system time of all processes of the subject, without the S3 server.
+    pub(crate) cpu_s: f64,
+    /// Of the largest process.
+    pub(crate) peak_bytes: u64,
+    /// To the store or from it.
+    pub(crate) moved_bytes: u64,
+}
+
+impl Cost {
+    /// One after the other.
+    pub(crate) fn then(self, next: Self) -> Self {
+        Self {
+            wall_s: self.wall_s + next.wall_s,
+            cpu_s: self.cpu_s + next.cpu_s,
+            peak_bytes: self.peak_bytes.max(next.peak_bytes),
+            moved_bytes: self.moved_bytes + next.moved_bytes,
+        }
+    }
+}
+
+/// Runs a program to its end. `moved_bytes` is what it read, sockets and files together.
+pub(crate) fn run(command: &mut Command, dir: &Path) -> Result<(Cost, String)> {
+    let (out, err) = (dir.join("command.stdout"), dir.join("command.stderr"));
+    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    let (before, start) = (usage::children_seconds(), Instant::now());
+    let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+    let (mut peak_bytes, mut moved_bytes) = (0, 0);
+    let status = loop {
+        // Both only grow: what was seen last is what it came to.
+        peak_bytes = usage::peak_bytes(child.id()).unwrap_or(0).max(peak_bytes);
+        moved_bytes = usage::read_bytes(child.id()).unwrap_or(0).max(moved_bytes);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    };
+    let wall_s = start.elapsed().as_secs_f64();
+    let cpu_s = usage::children_seconds() - before;
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    if !status.success() {
+        bail!("{command:?} ended with {status}: {}{}", text(&out), text(&err));
+    }
+    Ok((Cost { wall_s, cpu_s, peak_bytes, moved_bytes }, text(&out)))
+}
+
+/// Bytes of all files below a directory.
+pub(crate) fn stored_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => stored_bytes(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    entries.filter_map(Result::ok).map(size).sum()
+}
+
+/// Waits until nothing of what was written before is still on its way to the disk.
+pub(crate) fn settle(dir: &Path) -> Result<()> {
+    Ok(rustix::fs::syncfs(File::open(dir)?)?)
+}

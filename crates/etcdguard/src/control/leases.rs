@@ -1,0 +1,227 @@
+//! Leases of the Kubernetes API that tell of a member and of its snapshots. They are made by
+//! somebody else, empty; here they are only read and changed by merge patches.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// Tries of a change that somebody else came before, and the wait after the first.
+const CONFLICT_TRIES: u32 = 4;
+const CONFLICT_WAIT: Duration = Duration::from_millis(10);
+const CONFLICT: u16 = 409;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    #[error("lease {name} cannot be used: {source}")]
+    Api { name: String, source: Box<kube::Error> },
+    #[error("lease {name} gave no answer within {after:?}")]
+    Timeout { name: String, after: Duration },
+}
+
+/// The leases of one namespace.
+#[derive(Clone)]
+pub struct Leases {
+    api: Api<Lease>,
+}
+
+impl std::fmt::Debug for Leases {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Leases").field("at", &self.api.resource_url()).finish()
+    }
+}
+
+impl Leases {
+    pub fn new(client: kube::Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace) }
+    }
+
+    /// Whether a member has ever told of itself, by which it is known to have been in the cluster.
+    pub async fn is_held(&self, name: &str, deadline: Duration) -> Result<bool, LeaseError> {
+        let lease = within(name, deadline, self.get(name)).await?;
+        Ok(holder(&lease).is_some())
+    }
+
+    /// Reads the lease, and changes it as `change` says, if it says anything.
+    pub(super) async fn change(
+        &self,
+        name: &str,
+        deadline: Duration,
+        change: impl Fn(&Lease) -> Option<Value> + Send + Sync,
+    ) -> Result<(), LeaseError> {
+        within(name, deadline, self.change_until_done(name, change)).await
+    }
+
+    async fn change_until_done(
+        &self,
+        name: &str,
+        change: impl Fn(&Lease) -> Option<Value>,
+    ) -> Result<(), LeaseError> {
+        let mut wait = CONFLICT_WAIT;
+        let mut tries = 1;
+        loop {
+            let Some(patch) = change(&self.get(name).await?) else { return Ok(()) };
+            let patched =
+                self.api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            match patched {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status))
+                    if status.code == CONFLICT && tries < CONFLICT_TRIES =>
+                {
+                    tokio::time::sleep(wait).await;
+                    wait *= 5;
+                    tries += 1;
+                }
+                Err(error) => return Err(failed(name, error)),
+            }
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Lease, LeaseError> {
+        self.api.get(name).await.map_err(|error| failed(name, error))
+    }
+}
+
+async fn within<T>(
+    name: &str,
+    after: Duration,
+    work: impl Future<Output = Result<T, LeaseError>>,
+) -> Result<T, LeaseError> {
+    let ended = tokio::time::timeout(after, work).await;
+    ended.unwrap_or_else(|_| Err(LeaseError::Timeout { name: name.to_owned(), after }))
+}
+
+fn failed(name: &str, error: kube::Error) -> LeaseError {
+    LeaseError::Api { name: name.to_owned(), source: Box::new(error) }
+}
+
+pub(super) fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+/// As leases write times.
+pub(super) fn micro(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// The revision of the newest full snapshot and when it was made. Never lowered, and only where
+/// nobody else wrote meanwhile: the compaction job writes it too.
+pub(super) fn full_snapshot(lease: &Lease, revision: i64, created: Timestamp) -> Option<Value> {
+    if held_revision(lease).is_some_and(|held| held > revision) {
+        return None;
+    }
+    Some(json!({
+        "metadata": { "resourceVersion": lease.metadata.resource_version },
+        "spec": { "holderIdentity": revision.to_string(), "renewTime": micro(created) },
+    }))
+}
+
+/// That there was a look for changes, and the revision of the newest delta.
+pub(super) fn delta_snapshot(lease: &Lease, revision: Option<i64>, now: Timestamp) -> Value {
+    let held = held_revision(lease);
+    let is_empty = holder(lease).is_none_or(str::is_empty);
+    let fresh = match revision {
+        Some(revision) if held.is_none_or(|held| revision > held) => Some(revision),
+        None if is_empty => Some(0),
+        Some(_) | None => None,
+    };
+    let mut spec = json!({ "renewTime": micro(now) });
+    if let (Some(revision), Some(spec)) = (fresh, spec.as_object_mut()) {
+        spec.insert("holderIdentity".to_owned(), json!(revision.to_string()));
+    }
+    json!({ "spec": spec })
+}
+
+fn held_revision(lease: &Lease) -> Option<i64> {
+    holder(lease)?.parse().ok()
+}
+
+/// The annotation that says whether the member's peers speak TLS.
+const TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
+
+/// That the member lives, who it is, and what it does.
+pub(super) fn member(lease: &Lease, identity: &str, tls: bool, now: Timestamp) -> Value {
+    let mut patch = json!({ "spec": { "renewTime": micro(now) } });
+    if holder(lease) != Some(identity) {
+        patch["spec"]["holderIdentity"] = json!(identity);
+    }
+    let told = lease.metadata.annotations.as_ref().and_then(|all| all.get(TLS));
+    if told.map(String::as_str) != Some(if tls { "true" } else { "false" }) {
+        patch["metadata"] = json!({ "annotations": { TLS: tls.to_string() } });
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    use super::*;
+
+    fn lease(holder: Option<&str>) -> Lease {
+        let spec = LeaseSpec { holder_identity: holder.map(str::to_owned), ..Default::default() };
+        let mut lease = Lease { spec: Some(spec), ..Default::default() };
+        lease.metadata.resource_version = Some("7".to_owned());
+        lease
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_full_lease_is_locked_and_never_lowered() {
+        let time = at("2026-11-15T06:24:28.763248999Z");
+        let wanted = json!({
+            "metadata": { "resourceVersion": "7" },
+            "spec": { "holderIdentity": "5", "renewTime": "2026-11-15T06:24:28.763248Z" },
+        });
+        for held in [None, Some(""), Some("5"), Some("4"), Some("words")] {
+            assert_eq!(full_snapshot(&lease(held), 5, time), Some(wanted.clone()), "{held:?}");
+        }
+        assert_eq!(full_snapshot(&lease(Some("6")), 5, time), None);
+    }
+
+    #[test]
+    fn the_delta_lease_is_renewed_always_and_raised_when_there_is_more() {
+        let time = at("2026-11-15T06:24:28Z");
+        let renewed = "2026-11-15T06:24:28.000000Z";
+        for (held, revision, wanted) in [
+            (None, None, Some("0")),
+            (Some(""), None, Some("0")),
+            (Some("0"), None, None),
+            (Some("9"), None, None),
+            (Some("9"), Some(9), None),
+            (Some("9"), Some(10), Some("10")),
+            (None, Some(3), Some("3")),
+        ] {
+            let mut spec = json!({ "renewTime": renewed });
+            if let Some(wanted) = wanted {
+                spec["holderIdentity"] = json!(wanted);
+            }
+            let patch = delta_snapshot(&lease(held), revision, time);
+            assert_eq!(patch, json!({ "spec": spec }), "{held:?} {revision:?}");
+        }
+    }
+
+    #[test]
+    fn the_member_lease_is_told_only_what_changed() {
+        let time = at("2026-11-15T06:24:28Z");
+        let renewed = "2026-11-15T06:24:28.000000Z";
+        let first = member(&lease(None), "a:b:Leader", false, time);
+        assert_eq!(
+            first,
+            json!({
+                "spec": { "renewTime": renewed, "holderIdentity": "a:b:Leader" },
+                "metadata": { "annotations": { TLS: "false" } },
+            })
+        );
+        let mut known = lease(Some("a:b:Leader"));
+        known.metadata.annotations = Some([(TLS.to_owned(), "true".to_owned())].into());
+        let later = member(&known, "a:b:Leader", true, time);
+        assert_eq!(later, json!({ "spec": { "renewTime": renewed } }));
+    }
+}

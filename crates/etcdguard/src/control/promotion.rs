@@ -1,0 +1,75 @@
+//! Makes this member a voting one as soon as it has caught up. Acts only while it is a learner.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tasks::Stop;
+
+use super::metrics::Meter;
+use crate::etcd::{Etcd, EtcdError, MemberState, Refusal, Subscription};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an attempt came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Voting,
+    /// Tried again at the next observation.
+    NotYet,
+    Failed,
+}
+
+/// `cluster` is any members of the cluster: a learner cannot promote itself.
+pub(super) async fn run(
+    cluster: Etcd,
+    mut member: Subscription,
+    metrics: Arc<dyn Meter>,
+    stop: Stop,
+) {
+    while let Some(Some(seen)) = stop.or_stop(member.next()).await {
+        metrics.learner(seen.state == MemberState::Learner);
+        if seen.state != MemberState::Learner {
+            continue;
+        }
+        let begun = Instant::now();
+        let Some(tried) = stop.or_stop(cluster.promote_member(seen.member_id, TIMEOUT)).await else {
+            return;
+        };
+        match outcome(&tried) {
+            Outcome::Voting => {
+                tracing::info!("this member votes from now on");
+                metrics.member_promote_took(true, begun.elapsed());
+            }
+            Outcome::NotYet => tracing::info!("this member has not caught up with its leader yet"),
+            Outcome::Failed => {
+                metrics.member_promote_took(false, begun.elapsed());
+                if let Err(error) = &tried {
+                    tracing::warn!("this member cannot be promoted: {error}");
+                }
+            }
+        }
+    }
+}
+
+fn outcome(tried: &Result<(), EtcdError>) -> Outcome {
+    let Err(error) = tried else { return Outcome::Voting };
+    match error.refusal() {
+        Some(Refusal::NotLearner) => Outcome::Voting,
+        Some(Refusal::LearnerNotReady) => Outcome::NotYet,
+        Some(_) | None => Outcome::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_votes_already_is_promoted() {
+        let refused = |reason| Err(EtcdError::Refused { reason, message: String::new() });
+        assert_eq!(outcome(&Ok(())), Outcome::Voting);
+        assert_eq!(outcome(&refused(Refusal::NotLearner)), Outcome::Voting);
+        assert_eq!(outcome(&refused(Refusal::LearnerNotReady)), Outcome::NotYet);
+        assert_eq!(outcome(&refused(Refusal::MemberNotFound)), Outcome::Failed);
+    }
+}

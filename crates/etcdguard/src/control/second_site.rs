@@ -1,0 +1,54 @@
+//! Copies the store to a second one while this sidecar leads: once at the start of its leading, and
+//! then every period.
+
+use std::time::Duration;
+
+use tasks::Stop;
+
+use crate::etcd::{Observation, Subscription};
+use crate::store::SnapStore;
+use crate::store::copy::{Selection, copy};
+
+/// Objects on their way at the same time.
+const AT_ONCE: usize = 10;
+
+#[derive(Debug, Clone)]
+pub struct SecondSiteConfig {
+    pub store: SnapStore,
+    pub period: Duration,
+}
+
+pub(super) async fn run(
+    config: SecondSiteConfig,
+    store: SnapStore,
+    mut member: Subscription,
+    stop: Stop,
+) {
+    while let Some(Some(_)) = stop.or_stop(member.until(Observation::is_leading)).await {
+        let lead = async {
+            loop {
+                sync(&store, &config.store).await;
+                tokio::time::sleep(config.period).await;
+            }
+        };
+        tokio::select! {
+            () = stop.stopping() => return,
+            _ = member.until(|seen| !seen.is_leading()) => {}
+            () = lead => {}
+        }
+    }
+}
+
+async fn sync(store: &SnapStore, second: &SnapStore) {
+    match copy(store, second, Selection::default(), AT_ONCE, |_| {}).await {
+        Ok(copied) if copied.failed.is_empty() => {
+            tracing::info!("the second site has {} snapshots more", copied.copied.len());
+        }
+        Ok(copied) => tracing::error!(
+            "{} of the snapshots did not reach the second site, {} did",
+            copied.failed.len(),
+            copied.copied.len()
+        ),
+        Err(error) => tracing::error!("the second site cannot be compared: {error}"),
+    }
+}

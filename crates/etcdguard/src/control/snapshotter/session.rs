@@ -1,0 +1,359 @@
+//! One run of the snapshotter against an etcd that answers: it knows what is in the store, has a
+//! watch open for what is not, and ends with the first error. What was collected and not saved is
+//! read from the etcd again by the next run, so an error loses nothing.
+
+use std::time::{Duration, Instant as StdInstant};
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::chain::Chain;
+use super::decide::{self, Facts, Start, Why};
+use super::handle::{Request, TriggerError};
+use super::{Progress, SnapshotError, Tools, full, now, tell};
+use crate::control::schedule::wait_until;
+use crate::etcd::{Batch, EtcdError, Event, EventType, Watch};
+use crate::store::delta::{Event as Change, Op, Spool};
+use crate::store::{Kind, Snapshot};
+
+/// Events of this many bytes are packed on a thread of their own.
+const INLINE_MAX_BYTES: usize = 64 * 1024;
+
+pub(super) struct Session<'t> {
+    tools: &'t Tools,
+    chain: Chain,
+    /// None without deltas, and while a full snapshot is taken.
+    watch: Option<Watch>,
+    /// What the watch told and is not in the store.
+    spool: Spool,
+    full_at: Option<Timestamp>,
+    delta_at: Instant,
+    delta_looks: u64,
+    pub(super) last_full_failed: bool,
+}
+
+impl<'t> Session<'t> {
+    pub(super) fn new(tools: &'t Tools, last_full_failed: bool) -> Self {
+        Self {
+            tools,
+            chain: Chain::default(),
+            watch: None,
+            spool: new_spool(tools),
+            full_at: None,
+            delta_at: Instant::now() + tools.config.delta_period,
+            delta_looks: 0,
+            last_full_failed,
+        }
+    }
+
+    /// Brings the store up to the revision the etcd has now, by a full snapshot or by deltas.
+    pub(super) async fn start(&mut self) -> Result<(), SnapshotError> {
+        self.chain = Chain::of(self.tools.store.latest().await?);
+        let revision = current(self.tools).await?;
+        let facts = Facts {
+            chain: &self.chain,
+            schedule: &self.tools.config.schedule,
+            now: now(),
+            revision,
+            last_full_failed: self.last_full_failed,
+        };
+        match decide::start(&facts) {
+            Start::Full(why) => self.begin_with(why, revision).await,
+            Start::Deltas => self.go_on(revision).await,
+        }
+    }
+
+    /// A full snapshot whatever is there already.
+    pub(super) async fn begin_with_full(&mut self) -> Result<(), SnapshotError> {
+        self.chain = Chain::of(self.tools.store.latest().await?);
+        self.full(false).await.map(drop)
+    }
+
+    async fn begin_with(&mut self, why: Why, revision: i64) -> Result<(), SnapshotError> {
+        if why == Why::StoreAhead {
+            let stored = self.chain.last_revision();
+            tracing::error!(
+                "etcd is at revision {revision} and the store at {stored}: the store holds \
+                 another history, which hides new snapshots until etcd is ahead of it"
+            );
+        }
+        tracing::info!("a full snapshot is needed: {why:?}");
+        self.full(false).await.map(drop)
+    }
+
+    /// Deltas up to `revision`; a full snapshot where the history for them is gone.
+    async fn go_on(&mut self, revision: i64) -> Result<(), SnapshotError> {
+        self.full_at = self.tools.config.schedule.next(now());
+        if !self.tools.config.has_deltas() {
+            self.publish();
+            return Ok(());
+        }
+        match self.catch_up(revision).await {
+            Ok(()) => {
+                self.flush().await?;
+                self.publish();
+                Ok(())
+            }
+            Err(SnapshotError::Etcd(error)) => {
+                tracing::warn!("the changes since the last snapshot cannot be read: {error}");
+                self.full(false).await.map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Serves timers, the watch and requests, until something fails.
+    pub(super) async fn serve(&mut self, requests: &mut mpsc::Receiver<Request>) -> SnapshotError {
+        loop {
+            if let Err(error) = self.turn(requests).await {
+                return error;
+            }
+        }
+    }
+
+    async fn turn(&mut self, requests: &mut mpsc::Receiver<Request>) -> Result<(), SnapshotError> {
+        let has_deltas = self.tools.config.has_deltas();
+        tokio::select! {
+            Some(request) = requests.recv() => self.answer(request).await,
+            () = wait_until(self.full_at) => self.full(false).await.map(drop),
+            () = tokio::time::sleep_until(self.delta_at), if has_deltas => {
+                self.flush().await?;
+                self.looked();
+                Ok(())
+            }
+            batch = next(&mut self.watch) => self.take(batch?).await,
+        }
+    }
+
+    async fn answer(&mut self, request: Request) -> Result<(), SnapshotError> {
+        match request {
+            Request::Full { is_final, reply } => {
+                let taken = self.full_on_request(is_final).await;
+                let (answer, outcome) = split(taken);
+                // Whoever asked may have gone; the snapshot is as good.
+                let _ = reply.send(answer);
+                outcome
+            }
+            Request::Delta { reply } if !self.tools.config.has_deltas() => {
+                let _ = reply.send(Err(TriggerError::DeltasDisabled));
+                Ok(())
+            }
+            Request::Delta { reply } => {
+                let (answer, outcome) = split(self.delta_on_request().await);
+                let _ = reply.send(answer);
+                self.looked();
+                outcome
+            }
+        }
+    }
+
+    async fn full_on_request(&mut self, is_final: bool) -> Result<Snapshot, SnapshotError> {
+        let newest = self.chain.newest().filter(|newest| is_final && newest.is_final).cloned();
+        if let Some(newest) = newest
+            && newest.last_revision == current(self.tools).await?
+        {
+            return Ok(newest);
+        }
+        self.full(is_final).await
+    }
+
+    /// What covers every write that was acknowledged before: the last delta written for it.
+    async fn delta_on_request(&mut self) -> Result<Option<Snapshot>, SnapshotError> {
+        let before = self.chain.deltas.len();
+        let revision = current(self.tools).await?;
+        self.catch_up(revision).await?;
+        self.flush().await?;
+        let fresh = self.chain.deltas.get(before..).unwrap_or_default();
+        Ok(fresh.last().cloned())
+    }
+
+    /// Reads the watch until it has told of `revision`. Every revision changes a key, so it will.
+    async fn catch_up(&mut self, revision: i64) -> Result<(), SnapshotError> {
+        self.open_watch().await?;
+        let patience = self.tools.etcd.config().connection_timeout;
+        while self.seen() < revision {
+            let batch = tokio::time::timeout(patience, next(&mut self.watch)).await;
+            let batch = batch.map_err(|_| {
+                let endpoint = self.tools.etcd.endpoint().to_owned();
+                EtcdError::Timeout { endpoint, after: patience }
+            })?;
+            self.take(batch?).await?;
+        }
+        Ok(())
+    }
+
+    /// The last revision that is in the store or on its way there.
+    fn seen(&self) -> i64 {
+        self.spool.last_revision().unwrap_or(0).max(self.chain.last_revision())
+    }
+
+    async fn open_watch(&mut self) -> Result<(), SnapshotError> {
+        if self.watch.is_none() {
+            self.watch = Some(self.tools.etcd.watch(self.seen() + 1).await?);
+        }
+        Ok(())
+    }
+
+    /// Takes what the watch told. A revision is never cut, so all pieces of it are read first.
+    async fn take(&mut self, mut batch: Batch) -> Result<(), SnapshotError> {
+        loop {
+            let whole = batch.whole;
+            self.collect(batch.events).await?;
+            if whole {
+                break;
+            }
+            batch = next(&mut self.watch).await?;
+        }
+        self.tools.metrics.snapshot_required(Kind::Incr, !self.spool.is_empty());
+        if !self.spool.is_empty() {
+            self.tools.metrics.snapshot_required(Kind::Full, true);
+        }
+        if self.spool.text_bytes() >= self.tools.config.delta_limit() {
+            self.flush().await?;
+            self.looked();
+        }
+        Ok(())
+    }
+
+    async fn collect(&mut self, events: Vec<Event>) -> Result<(), SnapshotError> {
+        let (stored, time) = (self.chain.last_revision(), now());
+        let changes = events.into_iter().filter_map(|event| change(event, time));
+        let changes: Vec<Change> =
+            changes.filter(|change| change.mod_revision > stored).collect();
+        let bytes: usize = changes.iter().map(|change| change.value.len()).sum();
+        if bytes <= INLINE_MAX_BYTES {
+            return push(&mut self.spool, &changes).map_err(SnapshotError::Spool);
+        }
+        let mut spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
+        let packed = self.tools.tasks.blocking("pack events", move || {
+            push(&mut spool, &changes).map(|()| spool)
+        });
+        let packed = packed.await.map_err(|error| SnapshotError::Spool(std::io::Error::other(error)))?;
+        self.spool = packed.map_err(SnapshotError::Spool)?;
+        Ok(())
+    }
+
+    /// Writes what was collected as a delta; nothing where nothing was.
+    async fn flush(&mut self) -> Result<(), SnapshotError> {
+        let Some(last) = self.spool.last_revision() else { return Ok(()) };
+        let spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
+        let begun = StdInstant::now();
+        let compression = self.tools.config.compression;
+        let delta = Snapshot::delta(self.chain.last_revision() + 1, last, now(), compression);
+        let saved = save(self.tools, &delta, spool).await;
+        let saved = self.timed(Kind::Incr, begun, saved)?;
+        tracing::info!("saved {}", saved.snap_name);
+        self.add(saved);
+        self.tools.metrics.snapshot_required(Kind::Incr, false);
+        Ok(())
+    }
+
+    /// Takes a full snapshot, and goes on after it.
+    async fn full(&mut self, is_final: bool) -> Result<Snapshot, SnapshotError> {
+        // What is collected is in the full as well, and what comes meanwhile is after it.
+        self.watch = None;
+        self.spool = new_spool(self.tools);
+        let begun = StdInstant::now();
+        self.last_full_failed = true;
+        let taken = full::take(self.tools, is_final).await;
+        let saved = self.timed(Kind::Full, begun, taken)?;
+        self.last_full_failed = false;
+        tracing::info!("saved {}", saved.snap_name);
+        self.add(saved.clone());
+        for kind in [Kind::Full, Kind::Incr] {
+            self.tools.metrics.snapshot_required(kind, false);
+        }
+        self.full_at = self.tools.config.schedule.next(now());
+        if self.tools.config.has_deltas() {
+            self.open_watch().await?;
+        }
+        self.publish();
+        Ok(saved)
+    }
+
+    fn timed<T>(
+        &self,
+        kind: Kind,
+        begun: StdInstant,
+        outcome: Result<T, SnapshotError>,
+    ) -> Result<T, SnapshotError> {
+        self.tools.metrics.snapshot_took(kind, outcome.is_ok(), begun.elapsed());
+        outcome
+    }
+
+    fn add(&mut self, saved: Snapshot) {
+        self.chain.add(saved.clone());
+        tell(self.tools.metrics.as_ref(), &self.chain, &saved);
+    }
+
+    /// A look for changes is over: the next is a period from now.
+    fn looked(&mut self) {
+        self.delta_looks += 1;
+        self.delta_at = Instant::now() + self.tools.config.delta_period.max(Duration::from_secs(1));
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.tools.progress.send_replace(Some(Progress {
+            full: self.chain.full.clone(),
+            delta: self.chain.deltas.iter().map(|delta| delta.last_revision).max(),
+            delta_looks: self.delta_looks,
+        }));
+    }
+}
+
+/// Where the etcd is now.
+async fn current(tools: &Tools) -> Result<i64, SnapshotError> {
+    let patience = tools.etcd.config().connection_timeout;
+    Ok(tools.etcd.revision(patience).await?)
+}
+
+fn new_spool(tools: &Tools) -> Spool {
+    Spool::new(&tools.config.temp_dir, tools.config.compression)
+}
+
+async fn save(tools: &Tools, delta: &Snapshot, spool: Spool) -> Result<Snapshot, SnapshotError> {
+    let body = spool.finish().map_err(SnapshotError::Spool)?;
+    Ok(tools.store.save(delta, body).await?)
+}
+
+fn push(spool: &mut Spool, changes: &[Change]) -> std::io::Result<()> {
+    changes.iter().try_for_each(|change| spool.push(change))
+}
+
+/// The next piece of the watch; never, where there is none.
+async fn next(watch: &mut Option<Watch>) -> Result<Batch, EtcdError> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn change(event: Event, time: Timestamp) -> Option<Change> {
+    let op = match event.r#type() {
+        EventType::Put => Op::Put,
+        EventType::Delete => Op::Delete,
+    };
+    let kv = event.kv?;
+    Some(Change {
+        op,
+        key: kv.key,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        value: kv.value,
+        lease: kv.lease,
+        time,
+    })
+}
+
+/// The answer for whoever asked, and what it means for the run.
+fn split<T>(
+    outcome: Result<T, SnapshotError>,
+) -> (Result<T, TriggerError>, Result<(), SnapshotError>) {
+    match outcome {
+        Ok(taken) => (Ok(taken), Ok(())),
+        Err(error) => (Err(TriggerError::Failed(error.to_string())), Err(error)),
+    }
+}

@@ -1,0 +1,140 @@
+//! A guard beside the etcd of a test, with a store in the test's directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcdguard::control::metrics::Unmetered;
+use etcdguard::control::{
+    BackoffConfig, CollectorConfig, Guard, Handles, Health, SnapshotterConfig, SnapshotterHandle,
+    Store, run,
+};
+use etcdguard::etcd::{ConnectionConfig, Etcd, EtcdMonitor};
+use etcdguard::store::delta::Events;
+use etcdguard::store::gc::{Plan, Policy};
+use etcdguard::store::{
+    Compression, Environment, Include, Kind, SnapStore, Snapshot, StoreConfig,
+};
+use tasks::Tasks;
+
+use crate::member::PATIENCE;
+
+pub(crate) const SPARSE: &str = "0 0 1 1 *";
+pub(crate) const TWICE_A_DAY: &str = "0 */12 * * *";
+
+/// The settings a test may care about.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) connection: ConnectionConfig,
+    /// Above the store.
+    pub(crate) home: PathBuf,
+    pub(crate) schedule: &'static str,
+    pub(crate) delta_period: Duration,
+    pub(crate) delta_memory_limit: u64,
+}
+
+impl Settings {
+    pub(crate) fn new(connection: ConnectionConfig, home: &Path) -> Self {
+        Self {
+            connection,
+            home: home.to_owned(),
+            schedule: TWICE_A_DAY,
+            delta_period: Duration::from_secs(3600),
+            delta_memory_limit: 0,
+        }
+    }
+
+    pub(crate) fn store(&self) -> SnapStore {
+        let config = StoreConfig {
+            provider: "Local".to_owned(),
+            container: "backups".to_owned(),
+            prefix: "etcd-main".to_owned(),
+            ..StoreConfig::default()
+        };
+        let home = self.home.to_str().unwrap();
+        let environment: Environment = [("HOME", home)].into_iter().collect();
+        SnapStore::open(&config, &environment).unwrap()
+    }
+
+    /// Where the objects are.
+    pub(crate) fn objects(&self) -> PathBuf {
+        self.home.join("backups/etcd-main/v2")
+    }
+}
+
+pub(crate) struct Running {
+    pub(crate) tasks: Tasks,
+    pub(crate) handles: Handles,
+    pub(crate) store: SnapStore,
+}
+
+impl Running {
+    pub(crate) fn start(settings: &Settings) -> Self {
+        let etcd = Etcd::connect(&settings.connection).unwrap();
+        let period = Duration::from_millis(50);
+        let monitor = EtcdMonitor::new(Arc::new(etcd.clone()), period, Duration::from_secs(2));
+        let store = settings.store();
+        let snapshotter = SnapshotterConfig {
+            schedule: settings.schedule.parse().unwrap(),
+            delta_period: settings.delta_period,
+            delta_memory_limit: settings.delta_memory_limit,
+            compression: Some(Compression::Gzip),
+            temp_dir: settings.home.join("temp"),
+            backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: PATIENCE },
+        };
+        let plan =
+            Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: None };
+        let tasks = Tasks::new();
+        let guard = Guard {
+            etcd: etcd.clone(),
+            cluster: etcd,
+            monitor,
+            store: Some(Store {
+                snapshots: store.clone(),
+                snapshotter,
+                collector: CollectorConfig { period: Duration::from_secs(60), plan },
+                second: None,
+            }),
+            defragmenter: None,
+            peer_urls: None,
+            kube: None,
+            metrics: Arc::new(Unmetered),
+        };
+        Self { handles: run(guard, &tasks), tasks, store }
+    }
+
+    pub(crate) fn snapshotter(&self) -> SnapshotterHandle {
+        self.handles.snapshotter.clone().unwrap()
+    }
+
+    /// Until the snapshotter takes requests.
+    pub(crate) async fn active(&mut self) {
+        let serving = self.handles.health.wait_for(|health| *health == Health::Serving);
+        tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+        let active = self.handles.progress.wait_for(Option::is_some);
+        tokio::time::timeout(PATIENCE, active).await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn stop(self) {
+        self.tasks.stop(PATIENCE).await.unwrap();
+    }
+
+    /// Kind, first and last revision of what is in the store.
+    pub(crate) async fn ranges(&self) -> Vec<(Kind, i64, i64)> {
+        ranges(&self.store.list(Include::All).await.unwrap())
+    }
+
+    /// The revisions of the events in a delta.
+    pub(crate) async fn revisions(&self, delta: &Snapshot) -> Vec<i64> {
+        let mut events = Events::of(self.store.open_plain(delta).await.unwrap());
+        let mut found = Vec::new();
+        while let Some(event) = events.next().await.unwrap() {
+            found.push(event.mod_revision);
+        }
+        found
+    }
+}
+
+pub(crate) fn ranges(snapshots: &[Snapshot]) -> Vec<(Kind, i64, i64)> {
+    snapshots.iter().map(|one| (one.kind, one.start_revision, one.last_revision)).collect()
+}

@@ -1,0 +1,197 @@
+//! Volumes of three replicas, each a process, that restore together: what they fetch from the store in
+//! all is one copy, whoever dies, comes late, or is killed part way.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::nbd::Nbd;
+use crate::rig::{Node, Rig, signal};
+
+const MIB: u64 = 1 << 20;
+
+/// A store with a backup of many blocks.
+struct Store {
+    rig: Rig,
+    size: u64,
+    target: String,
+}
+
+impl Store {
+    /// One block in `every` MiB of data, each of its own content but for every eighth.
+    fn new(size: u64, every: u64) -> Self {
+        let mut rig = Rig::new("source");
+        rig.add_replica(size);
+        rig.start_volume(size);
+        let dir = rig.path("store");
+        std::fs::create_dir(&dir).unwrap();
+        let store = Self { target: format!("vfs://{}", dir.display()), rig, size };
+        let mut nbd = store.nbd();
+        for block in (0..size / MIB).step_by(usize::try_from(every).unwrap()) {
+            let content = if block % 8 == 0 { 8 } else { block };
+            nbd.write(block * MIB, &noise(content, 32 << 10));
+        }
+        drop(nbd);
+        store.back_up("one");
+        store
+    }
+
+    fn nbd(&self) -> Nbd {
+        Nbd::connect(&self.rig.nbd_socket(), "source")
+    }
+
+    fn back_up(&self, name: &str) {
+        self.rig.ok(&format!("snapshot create {name}"));
+        let line = format!("backup create {name} --dest {}", self.target);
+        self.rig.json(&format!("{line} --backup-name backup-{name} --backup-block-size 1"));
+        self.rig.wait_until("the end of the backup", |rig| {
+            let status = rig.json(&format!("backup status backup-{name}"));
+            assert_ne!(status["state"], "error", "{status}");
+            status["state"] == "complete"
+        });
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("{}?backup=backup-{name}&volume=source", self.target)
+    }
+
+    /// Sizes of all blocks, by path.
+    fn blocks(&self) -> Vec<(PathBuf, u64)> {
+        fn walk(dir: &Path, found: &mut Vec<(PathBuf, u64)>) {
+            for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                let path = entry.path();
+                if path.is_dir() {
+                    walk(&path, found);
+                } else if path.extension().is_some_and(|it| it == "blk") {
+                    found.push((path, entry.metadata().unwrap().len()));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.rig.path("store"), &mut found);
+        found
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blocks().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn is_equal(&self, other: &Rig, replica: usize) {
+        let content = |rig: &Rig, index: usize, name: &str| {
+            let dir = rig.path(&format!("replica{index}"));
+            std::fs::read(dir.join(name)).unwrap()
+        };
+        let restored = snapshot_of(other, replica);
+        let mut source = self.nbd();
+        let found = content(other, replica, &restored);
+        assert_eq!(u64::try_from(found.len()).unwrap(), self.size);
+        for at in (0..self.size).step_by(1 << 20) {
+            let from = usize::try_from(at).unwrap();
+            let wanted = source.read(at, 1 << 20);
+            assert!(found[from..from + wanted.len()] == wanted, "replica {replica} at {at}");
+        }
+    }
+}
+
+/// The only snapshot.
+fn snapshot_of(rig: &Rig, index: usize) -> String {
+    let dir = rig.path(&format!("replica{index}"));
+    let names = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name());
+    let mut names = names.map(|name| name.into_string().unwrap());
+    names.find(|name| name.starts_with("volume-snap-") && name.ends_with(".img")).unwrap()
+}
+
+/// Bytes that are not packed well.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(&mut next).flatten().take(len).collect()
+}
+
+/// A volume to restore to.
+fn empty(name: &str, size: u64, replicas: usize) -> Rig {
+    let mut rig = Rig::new(name);
+    for _ in 0..replicas {
+        rig.add_replica(size);
+    }
+    let addresses: Vec<String> = rig.replicas.iter().map(Node::address).collect();
+    let socket = rig.nbd_socket();
+    rig.launch_controller(size, &addresses, &["--nbd-unix", socket.to_str().unwrap()]);
+    rig.wait_for_controller();
+    rig
+}
+
+fn statuses(rig: &Rig) -> Vec<Value> {
+    let all = rig.json("backup restore-status");
+    rig.replicas
+        .iter()
+        .map(|node| all[node.address()].clone())
+        .filter(|status| !status.is_null())
+        .collect()
+}
+
+fn wait(rig: &Rig, backup: &str) -> Vec<Value> {
+    rig.wait_until("the end of the restore", |rig| {
+        statuses(rig).iter().all(|status| {
+            assert_ne!(status["state"], "error", "{status}");
+            status["state"] == "complete" && status["lastRestored"] == backup
+        })
+    });
+    statuses(rig)
+}
+
+fn sum(statuses: &[Value], key: &str) -> u64 {
+    statuses.iter().map(|status| status[key].as_u64().unwrap_or(0)).sum()
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was fetched is to be seen")]
+fn three_replicas_fetch_one_copy_of_a_backup() {
+    let size = 256 * MIB;
+    let store = Store::new(size, 2);
+    let one_copy = store.bytes();
+    let lone = empty("lone", size, 1);
+    let began = Instant::now();
+    lone.ok(&format!("backup restore {} --concurrent-limit 4", store.url("one")));
+    let alone = wait(&lone, "backup-one");
+    let lone_time = began.elapsed();
+    assert_eq!(sum(&alone, "fetchedBytes"), one_copy);
+
+    let to = empty("restored", size, 3);
+    let began = Instant::now();
+    assert_eq!(to.ok(&format!("backup restore {} --concurrent-limit 4", store.url("one"))), "");
+    let done = wait(&to, "backup-one");
+    let time = began.elapsed();
+    let (fetched, taken) = (sum(&done, "fetchedBytes"), sum(&done, "takenBytes"));
+    println!(
+        "one copy in the store: {one_copy} bytes in {} blocks; fetched by three replicas: {fetched} \
+         bytes in {time:?}, by one: {one_copy} in {lone_time:?}; passed on: {taken} bytes",
+        store.blocks().len()
+    );
+    assert_eq!(fetched, one_copy);
+    for status in &done {
+        assert!(status["fetchedBytes"].as_u64().unwrap() < one_copy, "each had its part: {status}");
+    }
+    (0..3).for_each(|replica| store.is_equal(&to, replica));
+
+    // What changed since is fetched once as well.
+    let mut nbd = store.nbd();
+    for block in [1, 8, 40, 41, 200] {
+        nbd.write(block * MIB, &noise(1000 + block, 64 << 10));
+    }
+    drop(nbd);
+    store.back_up("two");
+    let changed = store.bytes() - one_copy;
+    to.ok(&format!("backup restore {}", store.url("two")));
+    let done = wait(&to, "backup-two");
+    println!("changed: {changed} bytes; fetched: {}", sum(&done, "fetchedBytes"));
+    assert_eq!(sum(&done, "fetchedBytes"), changed);
+    (0..3).for_each(|replica| store.is_equal(&to, replica));
+}

@@ -1,0 +1,131 @@
+//! Blocks as they came from the store, kept while somebody may still want them: until they are written
+//! here, and some time longer, as those who restore together want the same at about the same time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use backupstore::format::Checksum;
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+/// Of blocks that are written already.
+const KEPT_BYTES: usize = 32 << 20;
+const KEPT_MAX: usize = 256;
+
+pub(super) type Cell = Arc<OnceCell<Bytes>>;
+
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Whether anybody else is likely to ask.
+    is_shared: bool,
+    blocks: Mutex<Blocks>,
+}
+
+#[derive(Debug, Default)]
+struct Blocks {
+    cells: HashMap<Checksum, Cell>,
+    /// As they were asked for.
+    order: VecDeque<Checksum>,
+}
+
+impl Held {
+    pub(super) fn new(is_shared: bool) -> Self {
+        Self { is_shared, blocks: Mutex::default() }
+    }
+
+    /// A block that is here.
+    pub(super) fn get(&self, block: &Checksum) -> Option<Bytes> {
+        self.lock().cells.get(block)?.get().cloned()
+    }
+
+    /// Where a block is, or will be: whoever comes first fetches it. `is_written` says which need not be
+    /// kept.
+    pub(super) fn cell(&self, block: &Checksum, is_written: impl Fn(&Checksum) -> bool) -> Cell {
+        let mut blocks = self.lock();
+        if let Some(cell) = blocks.cells.get(block) {
+            return Arc::clone(cell);
+        }
+        blocks.let_go(self.is_shared, is_written);
+        let cell = Cell::default();
+        blocks.cells.insert(*block, Arc::clone(&cell));
+        blocks.order.push_back(*block);
+        cell
+    }
+
+    /// It did not come.
+    pub(super) fn forget(&self, block: &Checksum) {
+        let mut blocks = self.lock();
+        if blocks.cells.get(block).is_some_and(|cell| cell.get().is_none()) {
+            blocks.cells.remove(block);
+            blocks.order.retain(|other| other != block);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Blocks {
+    fn let_go(&mut self, is_shared: bool, is_written: impl Fn(&Checksum) -> bool) {
+        let (kept_bytes, kept_max) = if is_shared { (KEPT_BYTES, KEPT_MAX) } else { (0, 0) };
+        let len = |cell: &Cell| cell.get().map_or(0, Bytes::len);
+        let mut bytes: usize = self.cells.values().map(len).sum();
+        let mut count = self.order.len();
+        let cells = &mut self.cells;
+        self.order.retain(|block| {
+            let here = cells.get(block).map_or(0, len);
+            let goes = (bytes > kept_bytes || count > kept_max) && here > 0 && is_written(block);
+            if goes {
+                cells.remove(block);
+                bytes -= here;
+                count -= 1;
+            }
+            !goes
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(index: usize) -> Checksum {
+        Checksum::of(&index.to_le_bytes())
+    }
+
+    fn put(held: &Held, index: usize, len: usize, is_written: impl Fn(&Checksum) -> bool) {
+        held.cell(&sum(index), is_written).set(vec![0; len].into()).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_written_is_let_go_and_the_oldest_first() {
+        let held = Held::new(true);
+        for index in 0..100 {
+            put(&held, index, 1 << 20, |_| false);
+        }
+        assert_eq!(held.lock().cells.len(), 100, "nothing is written yet");
+        let late = [sum(1), sum(99)];
+        put(&held, 100, 1, |block| !late.contains(block));
+        assert!(held.get(&sum(0)).is_none() && held.get(&sum(1)).is_some());
+        assert!(held.get(&sum(60)).is_none() && held.get(&sum(90)).is_some());
+        let blocks = held.lock();
+        assert_eq!(blocks.cells.len(), blocks.order.len());
+        let alone = Held::new(false);
+        (0..10).for_each(|index| put(&alone, index, 10, |_| true));
+        assert_eq!(alone.lock().cells.len(), 1);
+    }
+
+    #[test]
+    fn what_did_not_come_is_asked_for_again() {
+        let held = Held::new(true);
+        let first = held.cell(&sum(0), |_| true);
+        assert!(Arc::ptr_eq(&first, &held.cell(&sum(0), |_| true)));
+        held.forget(&sum(0));
+        let second = held.cell(&sum(0), |_| true);
+        assert!(!Arc::ptr_eq(&first, &second));
+        second.set(Bytes::from_static(b"x")).unwrap();
+        held.forget(&sum(0));
+        assert!(held.get(&sum(0)).is_some(), "what came meanwhile stays");
+    }
+}
