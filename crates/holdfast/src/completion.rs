@@ -35,7 +35,8 @@ mod tests {
     #[test]
     fn the_commands_of_the_parts_are_completed() {
         let script = String::from_utf8(script(Shell::Bash)).unwrap();
-        for word in ["add-replica", "purge-status", "--nbd-listen", "--freeze-fs", "--to-revision"] {
+        for word in ["add-replica", "purge-status", "--nbd-listen", "--freeze-fs", "--to-revision"]
+        {
             assert!(script.contains(word), "{word}");
         }
     }

@@ -1,9 +1,11 @@
 //! Why a command failed.
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::control::SnapshotError;
 use crate::etcd::EtcdError;
+use crate::restore::RestoreError;
 use crate::server::ServeError;
 use crate::server::config::ConfigError;
 use crate::server::controllers::KubeError;
@@ -37,6 +39,12 @@ pub(crate) enum CommandError {
     Member(#[from] MemberError),
     #[error(transparent)]
     Kube(#[from] KubeError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    #[error("{} is damaged", path.display())]
+    Damaged { path: PathBuf },
+    #[error("the drill failed")]
+    Drill,
     #[error("cannot print the result")]
     Output(#[source] io::Error),
 }

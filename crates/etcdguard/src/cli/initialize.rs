@@ -55,8 +55,11 @@ async fn neighbours(
     let member = ThisMember::read(&context.environment)?;
     let cluster_size = member.config.cluster_size();
     let endpoints = member.config.all_client_urls();
-    let leases =
-        if cluster_size > 1 { Some(controllers::leases_of(&member.namespace).await?) } else { None };
+    let leases = if cluster_size > 1 {
+        Some(controllers::leases_of(&member.namespace).await?)
+    } else {
+        None
+    };
     Ok(Some(Neighbours {
         peer_urls: member.config.peer_urls(&member.name).unwrap_or_default(),
         cluster_size,

@@ -14,6 +14,7 @@ mod initialize;
 mod log;
 mod parse;
 mod restore;
+mod scratch;
 mod server;
 mod settings;
 mod signals;
@@ -80,12 +81,24 @@ pub fn main(args: Vec<OsString>, invocation: Invocation) -> ExitCode {
     }
 }
 
-/// A reader who has gone (`| head`) is no failure of ours.
 fn print(text: &str) -> ExitCode {
+    if print_text(text).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A result for people. A reader who has gone (`| head`) is no failure of ours.
+fn print_text(text: &str) -> Result<(), CommandError> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(CommandError::Output(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// A result for programs: one line.
+fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CommandError> {
+    let text = serde_json::to_string(value).map_err(|error| CommandError::Output(error.into()))?;
+    print_text(&format!("{text}\n"))
 }
 
 fn run(line: &Line, program: &str) -> ExitCode {

@@ -11,7 +11,8 @@ pub(crate) fn listen(tasks: &Tasks) -> Result<(), CommandError> {
     let mut terminate = open(SignalKind::terminate())?;
     let mut interrupt = open(SignalKind::interrupt())?;
     let root = tasks.clone();
-    tasks.spawn_draining("signals", move |_stop| async move {
+    // In a tree of its own: it listens until the very end, and nobody waits for it.
+    Tasks::new().spawn_draining("signals", move |_stop| async move {
         either(&mut terminate, &mut interrupt).await;
         tracing::info!("told to end");
         root.begin_stop();

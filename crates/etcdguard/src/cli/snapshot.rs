@@ -23,7 +23,7 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
     let etcd = Etcd::connect(&controllers::connection(&connection, Vec::new()))?;
     let snapshots = SnapStore::open(&store, &context.environment)?;
     let store =
-        controllers::store(snapshots, &snapshotter, &compression, &backoff, &store.temp_dir)?;
+        controllers::store(snapshots, None, &snapshotter, &compression, &backoff, &store.temp_dir)?;
     let defragmenter = controllers::defragmenter(&settings::defragmentation(given).0, None)?;
     control::run_alone(etcd, store, defragmenter, Arc::new(Unmetered), &context.tasks).await?;
     Ok(())

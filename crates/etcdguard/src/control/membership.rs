@@ -30,10 +30,7 @@ impl Tries {
     pub const CHANGE: Self = Self { most: 4, first_wait: Duration::from_millis(10), factor: 5 };
 
     /// Runs `attempt` until it succeeds or the tries are used up.
-    pub(super) async fn run<T, F>(
-        self,
-        mut attempt: impl FnMut() -> F,
-    ) -> Result<T, EtcdError>
+    pub(super) async fn run<T, F>(self, mut attempt: impl FnMut() -> F) -> Result<T, EtcdError>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
@@ -101,11 +98,7 @@ async fn add_once(cluster: &Etcd, peer_urls: &[String]) -> Result<(), EtcdError>
 }
 
 /// Leaves the cluster, which need not know of this member.
-pub async fn remove(
-    cluster: &Etcd,
-    name: &str,
-    metrics: &dyn Meter,
-) -> Result<(), EtcdError> {
+pub async fn remove(cluster: &Etcd, name: &str, metrics: &dyn Meter) -> Result<(), EtcdError> {
     let begun = Instant::now();
     let removed = Tries::CHANGE
         .run(|| async {

@@ -114,7 +114,8 @@ mod tests {
     #[test]
     fn only_a_url_that_is_missing_asks_for_an_update() {
         let urls = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>();
-        let member = Member { peer_ur_ls: urls(&["http://a:1", "http://b:1"]), ..Member::default() };
+        let member =
+            Member { peer_ur_ls: urls(&["http://a:1", "http://b:1"]), ..Member::default() };
         assert_eq!(decide(&member, &urls(&["http://b:1"])), Step::Nothing);
         assert_eq!(decide(&member, &[]), Step::Nothing);
         assert_eq!(decide(&member, &urls(&["http://a:1", "http://c:1"])), Step::Update);

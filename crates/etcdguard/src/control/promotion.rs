@@ -32,7 +32,8 @@ pub(super) async fn run(
             continue;
         }
         let begun = Instant::now();
-        let Some(tried) = stop.or_stop(cluster.promote_member(seen.member_id, TIMEOUT)).await else {
+        let Some(tried) = stop.or_stop(cluster.promote_member(seen.member_id, TIMEOUT)).await
+        else {
             return;
         };
         match outcome(&tried) {

@@ -10,11 +10,11 @@ use super::config::{
 };
 use super::http::client::{self, Trust};
 use super::member::ThisMember;
+use crate::control::leases::Leases;
 use crate::control::{
     self, CollectorConfig, DefragmenterConfig, HeartbeatConfig, Kube, PeerUrlConfig, Restart,
-    SnapshotLeaseConfig,
+    SecondSiteConfig, SnapshotLeaseConfig,
 };
-use crate::control::leases::Leases;
 use crate::etcd::{ConnectionConfig, TlsFiles};
 use crate::store::gc::{Plan, Policy};
 use crate::store::{Compression, SnapStore};
@@ -53,6 +53,7 @@ pub fn connection(config: &EtcdConnectionConfig, members: Vec<String>) -> Connec
 /// What goes to and from a store.
 pub fn store(
     snapshots: SnapStore,
+    second: Option<SecondSiteConfig>,
     snapshotter: &SnapshotterConfig,
     compression: &CompressionConfig,
     backoff: &BackoffConfig,
@@ -68,6 +69,7 @@ pub fn store(
     };
     Ok(control::Store {
         snapshots,
+        second,
         collector: collector(snapshotter),
         snapshotter: control::SnapshotterConfig {
             schedule: schedule("schedule", &snapshotter.schedule)?,
@@ -86,9 +88,9 @@ pub fn store(
 
 fn collector(config: &SnapshotterConfig) -> CollectorConfig {
     let policy = match config.garbage_collection_policy.as_str() {
-        "LimitBased" => {
-            Policy::LimitBased { max_backups: u32::try_from(config.max_backups).unwrap_or(u32::MAX) }
-        }
+        "LimitBased" => Policy::LimitBased {
+            max_backups: u32::try_from(config.max_backups).unwrap_or(u32::MAX),
+        },
         _ => Policy::Exponential,
     };
     let plan = Plan { policy, delta_retention: config.delta_snapshot_retention_period.duration() };
@@ -118,7 +120,11 @@ pub fn defragmenter(
 }
 
 /// The peer URLs this member is to have; nothing if its configuration does not say.
-pub fn peer_urls(config: &Config, member: &ThisMember, tasks: &tasks::Tasks) -> Option<PeerUrlConfig> {
+pub fn peer_urls(
+    config: &Config,
+    member: &ThisMember,
+    tasks: &tasks::Tasks,
+) -> Option<PeerUrlConfig> {
     let peer_urls = match member.config.peer_urls(&member.name) {
         Ok(urls) => urls,
         Err(error) => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tasks::Tasks;
+use tasks::{Stop, Tasks};
 use tokio::net::TcpListener;
 
 use super::config::{Config, ConfigError};
@@ -13,11 +13,11 @@ use super::controllers::{self, KubeError};
 use super::http::forward::Forwarder;
 use super::http::transport::{self, TlsError};
 use super::http::{self, Api, Snapshots};
-use super::initialize::{Initializer, Neighbours, StatusCell};
+use super::initialize::{self, Initializer, Neighbours, StatusCell};
 use super::member::{MemberError, ThisMember};
 use super::metrics::Metrics;
-use crate::control::{self, Guard};
-use crate::etcd::{Etcd, EtcdError, EtcdMonitor};
+use crate::control::{self, Guard, SecondSiteConfig};
+use crate::etcd::{Etcd, EtcdError, EtcdMonitor, MemberState, Observation};
 use crate::store::{Environment, SnapStore, StoreError};
 
 /// What runs is given so long to end when told to.
@@ -53,10 +53,8 @@ pub async fn serve(
         None => None,
     };
     let listener = listen(config.server_config.port).await?;
-    let connection = controllers::connection(
-        &config.etcd_connection_config,
-        member.config.all_client_urls(),
-    );
+    let connection =
+        controllers::connection(&config.etcd_connection_config, member.config.all_client_urls());
     let (etcd, cluster) = (Etcd::connect(&connection)?, Etcd::of_cluster(&connection)?);
     let election = &config.leader_election_config;
     let monitor = EtcdMonitor::new(
@@ -89,7 +87,7 @@ pub async fn serve(
             etcd: etcd.clone(),
             cluster: cluster.clone(),
             monitor: monitor.clone(),
-            store: guarded(&config, store.clone())?,
+            store: guarded(&config, store.clone(), environment)?,
             defragmenter: controllers::defragmenter(
                 &config.defragmentation_schedule.0,
                 Some(PathBuf::from(&config.restoration_config.data_dir)),
@@ -115,6 +113,10 @@ pub async fn serve(
         home: environment.home(),
         tasks: tasks.clone(),
     });
+    let (data_dir, watched) = (config.restoration_config.data_dir.clone(), api.monitor.clone());
+    tasks.spawn_draining("old data", |stop| async move {
+        forget_old(PathBuf::from(data_dir), watched, &stop).await;
+    });
     let router = http::router(api, config.server_config.enable_profiling);
     tracing::info!("listening on port {}", config.server_config.port);
     transport::serve(listener, tls, router, tasks.clone()).await;
@@ -122,6 +124,22 @@ pub async fn serve(
         tracing::debug!("{error}");
     }
     Ok(())
+}
+
+/// Removes a directory that was set aside, whenever etcd is seen at work again: once at the start,
+/// and after each time it was not.
+async fn forget_old(data_dir: PathBuf, monitor: EtcdMonitor, stop: &Stop) {
+    let mut member = monitor.subscribe("old-data");
+    let known = |seen: &Observation| seen.state != MemberState::Unknown;
+    while let Some(Some(_)) = stop.or_stop(member.until(known)).await {
+        let dir = data_dir.clone();
+        if let Err(error) = initialize::remove_old(&dir) {
+            tracing::warn!("what was set aside was not removed: {error}");
+        }
+        if !matches!(stop.or_stop(member.until(|seen| !known(seen))).await, Some(Some(_))) {
+            return;
+        }
+    }
 }
 
 /// On all interfaces, of both families where there are both.
@@ -136,10 +154,7 @@ async fn listen(port: u16) -> Result<TcpListener, ServeError> {
 }
 
 /// Without a provider there are no backups.
-fn open_store(
-    config: &Config,
-    environment: &Environment,
-) -> Result<Option<SnapStore>, ServeError> {
+fn open_store(config: &Config, environment: &Environment) -> Result<Option<SnapStore>, ServeError> {
     if config.snapstore_config.provider.is_empty() {
         tracing::warn!("no storage provider is named: no snapshots are taken");
         return Ok(None);
@@ -147,10 +162,24 @@ fn open_store(
     Ok(Some(SnapStore::open(&config.snapstore_config, environment)?))
 }
 
-fn guarded(config: &Config, store: Option<SnapStore>) -> Result<Option<control::Store>, ServeError> {
+fn guarded(
+    config: &Config,
+    store: Option<SnapStore>,
+    environment: &Environment,
+) -> Result<Option<control::Store>, ServeError> {
     let Some(store) = store else { return Ok(None) };
+    let secondary = &config.secondary_snapstore_config;
+    let second = if secondary.backup_sync_enabled {
+        Some(SecondSiteConfig {
+            store: SnapStore::open(&secondary.store_config, environment)?,
+            period: secondary.sync_period.duration(),
+        })
+    } else {
+        None
+    };
     Ok(Some(controllers::store(
         store,
+        second,
         &config.snapshotter_config,
         &config.compression_config,
         &config.exponential_backoff_config,

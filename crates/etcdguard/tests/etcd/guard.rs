@@ -12,9 +12,7 @@ use etcdguard::control::{
 use etcdguard::etcd::{ConnectionConfig, Etcd, EtcdMonitor};
 use etcdguard::store::delta::Events;
 use etcdguard::store::gc::{Plan, Policy};
-use etcdguard::store::{
-    Compression, Environment, Include, Kind, SnapStore, Snapshot, StoreConfig,
-};
+use etcdguard::store::{Compression, Environment, Include, Kind, SnapStore, Snapshot, StoreConfig};
 use tasks::Tasks;
 
 use crate::member::PATIENCE;
@@ -82,8 +80,7 @@ impl Running {
             temp_dir: settings.home.join("temp"),
             backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: PATIENCE },
         };
-        let plan =
-            Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: None };
+        let plan = Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: None };
         let tasks = Tasks::new();
         let guard = Guard {
             etcd: etcd.clone(),

@@ -148,11 +148,10 @@ async fn a_question_that_is_open_is_answered_when_the_etcd_hangs_or_the_guard_st
     let pid = Pid::from_raw(i32::try_from(alone.member.process.id()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let ask = guard.snapshotter();
-    let (full, delta) = tokio::time::timeout(PATIENCE, async {
-        tokio::join!(ask.full(false), ask.delta())
-    })
-    .await
-    .unwrap();
+    let (full, delta) =
+        tokio::time::timeout(PATIENCE, async { tokio::join!(ask.full(false), ask.delta()) })
+            .await
+            .unwrap();
     assert_eq!((full, delta), (Err(TriggerError::NotActive), Err(TriggerError::NotActive)));
     kill_process(pid, Signal::CONT).unwrap();
     guard.active().await;

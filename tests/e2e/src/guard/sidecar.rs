@@ -28,7 +28,8 @@ impl Sidecar {
     pub fn try_ask(&self, method: &str, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;

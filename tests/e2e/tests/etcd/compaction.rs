@@ -25,7 +25,8 @@ fn a_backup_is_folded_into_one_full_snapshot_with_the_same_keys() {
 
     let all = ["get", "", "--prefix", "--write-out", "fields"];
     let header_free = |text: String| {
-        let lines = text.lines().filter(|line| !line.contains("MemberID") && !line.contains("Cluster"));
+        let lines =
+            text.lines().filter(|line| !line.contains("MemberID") && !line.contains("Cluster"));
         let lines = lines.filter(|line| !line.contains("RaftTerm"));
         lines.collect::<Vec<_>>().join("\n")
     };

@@ -40,11 +40,9 @@ fn directories_and_snapshots_are_verified() {
     let full = rig.store_dir().join(&rig.names("Full")[0]);
     let delta = rig.store_dir().join(&rig.names("Incr")[0]);
     let verify = |path: &std::path::Path| {
-        let output =
-            rig.command("verify").args(["--output=json"]).arg(path).output().unwrap();
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-            panic!("{error}: {}", String::from_utf8_lossy(&output.stderr))
-        });
+        let output = rig.command("verify").args(["--output=json"]).arg(path).output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
         (output.status.code(), told)
     };
     for path in [&data, &full, &delta] {

@@ -34,8 +34,12 @@ fn every_path_answers_as_the_dialect_says() {
     assert_eq!(sidecar.get("/debug/pprof/").0, 404);
     let config = sidecar.get("/config");
     assert_eq!(config.0, 200, "{}", config.1);
-    assert!(config.1.contains(&format!("advertise-client-urls: {}", rig.endpoint()))
-        || config.1.contains(&format!("advertise-client-urls: \"{}\"", rig.endpoint())), "{}", config.1);
+    assert!(
+        config.1.contains(&format!("advertise-client-urls: {}", rig.endpoint()))
+            || config.1.contains(&format!("advertise-client-urls: \"{}\"", rig.endpoint())),
+        "{}",
+        config.1
+    );
     assert_eq!(std::fs::read_to_string(rig.home().join("etcd.conf.yaml")).unwrap(), config.1);
     let metrics = sidecar.get("/metrics").1;
     for line in [
@@ -64,9 +68,8 @@ fn without_a_store_there_is_health_and_no_snapshot() {
 fn hostile_requests_hurt_nobody_else() {
     let Some(mut rig) = Rig::new("hostile requests") else { return };
     let sidecar = guarded(&mut rig, &["--etcd-username=root"]);
-    let idle: Vec<TcpStream> = (0..20)
-        .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, sidecar.port)).unwrap())
-        .collect();
+    let idle: Vec<TcpStream> =
+        (0..20).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, sidecar.port)).unwrap()).collect();
     for noise in [
         b"\x16\x03\x01\x02\x00\x01\x00".to_vec(),
         b"GET /snapshot/full?final=%ff%00 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),

@@ -80,9 +80,9 @@ fn a_damaged_log_is_found_by_a_full_look_only() {
     let log = log.filter(|path| path.extension().is_some_and(|it| it == "wal")).min().unwrap();
     let mut bytes = std::fs::read(&log).unwrap();
     bytes[600] ^= 0xff;
-    std::fs::File::create(&log).and_then(|mut file| {
-        std::io::Write::write_all(&mut file, &bytes)
-    }).unwrap();
+    std::fs::File::create(&log)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, &bytes))
+        .unwrap();
     let before = identity(&rig);
     assert_eq!(initialize(&mut rig, "sanity").code, Some(0));
     assert_eq!(identity(&rig), before);

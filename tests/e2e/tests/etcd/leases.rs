@@ -27,13 +27,11 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     for name in NAMES {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                            "metadata": {"name": name, "namespace": "ns1"}, "spec": {}});
-        let made = api.post("/apis/coordination.k8s.io/v1/namespaces/ns1/leases", &lease).await.unwrap();
+        let made =
+            api.post("/apis/coordination.k8s.io/v1/namespaces/ns1/leases", &lease).await.unwrap();
         assert_eq!(made.code(), 201, "{}", made.json());
     }
-    rig.variables.push((
-        "KUBECONFIG".to_owned(),
-        server.kubeconfig().to_str().unwrap().to_owned(),
-    ));
+    rig.variables.push(("KUBECONFIG".to_owned(), server.kubeconfig().to_str().unwrap().to_owned()));
     rig.put("a", "1");
     let mut arguments = QUIET.to_vec();
     arguments.extend([
@@ -73,9 +71,8 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     // While etcd does not answer, nobody claims to hold anything.
     rig.stop_etcd();
     sidecar.wait_for("/healthz", 503);
-    let silent = poll_until(PATIENCE, || {
-        sidecar.process.stderr().contains("Unknown").then_some(())
-    });
+    let silent =
+        poll_until(PATIENCE, || sidecar.process.stderr().contains("Unknown").then_some(()));
     assert!(silent.is_some(), "{}", sidecar.process.stderr());
     assert_eq!(sidecar.stop(), Some(0));
 }

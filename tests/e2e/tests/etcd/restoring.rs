@@ -111,15 +111,14 @@ fn killed_while_restoring_it_succeeds_the_next_time() {
         let mut command = rig.command("restore");
         command.args(rig.store_arguments());
         command.arg(format!("--data-dir={}", target.display()));
-        command.arg(format!(
-            "--restoration-temp-snapshots-dir={}",
-            rig.path().join("rrt").display()
-        ));
+        command
+            .arg(format!("--restoration-temp-snapshots-dir={}", rig.path().join("rrt").display()));
         command.stderr(std::process::Stdio::null());
         let mut child = command.spawn().unwrap();
-        let ended = testkit::process::poll_until(std::time::Duration::from_millis(patience), || {
-            child.try_wait().unwrap()
-        });
+        let ended =
+            testkit::process::poll_until(std::time::Duration::from_millis(patience), || {
+                child.try_wait().unwrap()
+            });
         if ended.is_none() {
             child.kill().unwrap();
             assert_eq!(child.wait().unwrap().signal(), Some(9));

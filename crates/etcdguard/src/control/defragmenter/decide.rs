@@ -43,7 +43,9 @@ pub(super) enum Step {
     Wait(&'static str),
     Defragment(u64),
     /// Defragment the leader, after the leadership has been handed on.
-    DefragmentLeader { hand_to: Option<u64> },
+    DefragmentLeader {
+        hand_to: Option<u64>,
+    },
 }
 
 /// A member with less to gain, both as a share and in bytes, is left alone.

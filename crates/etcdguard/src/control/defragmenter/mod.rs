@@ -90,10 +90,10 @@ impl Defragmenter {
     async fn look_at(&self, member: &Member) -> Seen {
         let patience = self.etcd.config().connection_timeout;
         let status = async { self.client_of(member)?.status(patience).await };
-        let sizes = status.await.ok().map(|status| Sizes {
-            file_bytes: status.db_size,
-            used_bytes: status.db_size_in_use,
-        });
+        let sizes = status
+            .await
+            .ok()
+            .map(|status| Sizes { file_bytes: status.db_size, used_bytes: status.db_size_in_use });
         Seen {
             id: member.id,
             is_learner: member.is_learner,

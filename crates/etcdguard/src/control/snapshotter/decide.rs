@@ -110,13 +110,7 @@ mod tests {
             (full(recent, false), twelve, true, 9, Start::Full(Why::Retry)),
             (full("2026-11-14T06:00:00Z", false), twelve, false, 9, Start::Full(Why::TooOld)),
             // Not too old yet, but the next slot would come too late.
-            (
-                full("2026-11-14T23:00:00Z", false),
-                twelve,
-                false,
-                9,
-                Start::Full(Why::Missed),
-            ),
+            (full("2026-11-14T23:00:00Z", false), twelve, false, 9, Start::Full(Why::Missed)),
             (full(recent, false), "0 0 1 1 *", false, 9, Start::Full(Why::Missed)),
             (full(recent, false), "0 0 * * 1", false, 9, Start::Deltas),
         ] {

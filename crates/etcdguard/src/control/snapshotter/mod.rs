@@ -226,11 +226,7 @@ async fn refuse(requests: &mut mpsc::Receiver<Request>) {
 
 /// What the metrics tell of the newest snapshot.
 fn tell(metrics: &dyn Meter, chain: &Chain, snapshot: &Snapshot) {
-    metrics.latest_snapshot(
-        snapshot.kind,
-        snapshot.last_revision,
-        snapshot.created_on.as_second(),
-    );
+    metrics.latest_snapshot(snapshot.kind, snapshot.last_revision, snapshot.created_on.as_second());
     metrics.latest_deltas(chain.deltas.len(), chain.delta_revisions());
 }
 

@@ -219,17 +219,18 @@ impl<'t> Session<'t> {
     async fn collect(&mut self, events: Vec<Event>) -> Result<(), SnapshotError> {
         let (stored, time) = (self.chain.last_revision(), now());
         let changes = events.into_iter().filter_map(|event| change(event, time));
-        let changes: Vec<Change> =
-            changes.filter(|change| change.mod_revision > stored).collect();
+        let changes: Vec<Change> = changes.filter(|change| change.mod_revision > stored).collect();
         let bytes: usize = changes.iter().map(|change| change.value.len()).sum();
         if bytes <= INLINE_MAX_BYTES {
             return push(&mut self.spool, &changes).map_err(SnapshotError::Spool);
         }
         let mut spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
-        let packed = self.tools.tasks.blocking("pack events", move || {
-            push(&mut spool, &changes).map(|()| spool)
-        });
-        let packed = packed.await.map_err(|error| SnapshotError::Spool(std::io::Error::other(error)))?;
+        let packed = self
+            .tools
+            .tasks
+            .blocking("pack events", move || push(&mut spool, &changes).map(|()| spool));
+        let packed =
+            packed.await.map_err(|error| SnapshotError::Spool(std::io::Error::other(error)))?;
         self.spool = packed.map_err(SnapshotError::Spool)?;
         Ok(())
     }

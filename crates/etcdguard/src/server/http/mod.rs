@@ -105,12 +105,14 @@ async fn start(State(api): State<Arc<Api>>, uri: Uri) -> Response<Body> {
     if api.status.begin() {
         let mode = Mode::of(&parameter(&uri, "mode").unwrap_or_default());
         let (initializer, status) = (Arc::clone(&api.initializer), Arc::clone(&api.status));
-        api.tasks.spawn_draining("initialization", move |_stop| async move {
-            let done = initializer.initialize(mode).await;
-            if let Err(error) = &done {
+        // Most of it is reading and writing files: it has a thread of its own.
+        let runtime = tokio::runtime::Handle::current();
+        api.tasks.spawn_blocking("initialization", move |stop| {
+            let done = runtime.block_on(stop.or_stop(initializer.initialize(mode)));
+            if let Some(Err(error)) = &done {
                 tracing::error!("initialization failed: {}", telemetry::Chain(error));
             }
-            status.end(done.is_ok());
+            status.end(matches!(done, Some(Ok(()))));
         });
     }
     text(StatusCode::OK, Body::empty())

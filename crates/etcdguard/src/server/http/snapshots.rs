@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
-use http::{Response, StatusCode, header};
+use axum::extract::State;
+use http::{Method, Response, StatusCode, Uri, header};
 use serde::Serialize;
 
 use super::{Api, Snapshots, parameter, text};
@@ -27,8 +27,8 @@ impl Api {
         }
     }
 
-    async fn pass_on(&self, request: &Request) -> Response<Body> {
-        match self.forwarder.forward(request.method().clone(), request.uri()).await {
+    async fn pass_on(&self, method: Method, uri: Uri) -> Response<Body> {
+        match self.forwarder.forward(method, &uri).await {
             Ok(answer) => {
                 let (head, body) = answer.into_parts();
                 let mut passed = text(head.status, body);
@@ -61,13 +61,13 @@ fn json<T: Serialize>(value: &T) -> Response<Body> {
     }
 }
 
-pub(super) async fn full(State(api): State<Arc<Api>>, request: Request) -> Response<Body> {
+pub(super) async fn full(State(api): State<Arc<Api>>, method: Method, uri: Uri) -> Response<Body> {
     let snapshots = match api.duty() {
         Duty::Here(snapshots) => snapshots,
-        Duty::Elsewhere => return api.pass_on(&request).await,
+        Duty::Elsewhere => return api.pass_on(method, uri).await,
         Duty::Nobody => return not_allowed(),
     };
-    let asked = parameter(request.uri(), "final").unwrap_or_default();
+    let asked = parameter(&uri, "final").unwrap_or_default();
     let is_final = match asked.as_str() {
         "" => Some(false),
         asked => crate::cli::boolean(asked),
@@ -81,10 +81,10 @@ pub(super) async fn full(State(api): State<Arc<Api>>, request: Request) -> Respo
     }
 }
 
-pub(super) async fn delta(State(api): State<Arc<Api>>, request: Request) -> Response<Body> {
+pub(super) async fn delta(State(api): State<Arc<Api>>, method: Method, uri: Uri) -> Response<Body> {
     let snapshots = match api.duty() {
         Duty::Here(snapshots) => snapshots,
-        Duty::Elsewhere => return api.pass_on(&request).await,
+        Duty::Elsewhere => return api.pass_on(method, uri).await,
         Duty::Nobody => return not_allowed(),
     };
     match snapshots.snapshotter.delta().await {
@@ -100,10 +100,14 @@ struct Latest {
     delta_snapshots: Option<Vec<Snapshot>>,
 }
 
-pub(super) async fn latest(State(api): State<Arc<Api>>, request: Request) -> Response<Body> {
+pub(super) async fn latest(
+    State(api): State<Arc<Api>>,
+    method: Method,
+    uri: Uri,
+) -> Response<Body> {
     let snapshots = match api.duty() {
         Duty::Here(snapshots) => snapshots,
-        Duty::Elsewhere => return api.pass_on(&request).await,
+        Duty::Elsewhere => return api.pass_on(method, uri).await,
         Duty::Nobody => return not_allowed(),
     };
     match snapshots.store.latest().await {

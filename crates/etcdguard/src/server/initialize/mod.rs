@@ -122,7 +122,8 @@ impl Initializer {
         let verdict = self.validate(mode, newest).await?;
         self.metrics.validation_took(verdict == Verdict::Valid, begun.elapsed());
         tracing::info!("the data directory {} is {verdict:?}", self.data_dir().display());
-        let backup = if verdict == Verdict::Valid { Backup::NoStore } else { self.backup().await? };
+        let backup =
+            if verdict == Verdict::Valid { Backup::NoStore } else { self.backup().await? };
         Ok(decide::decide(cluster, &verdict, backup))
     }
 

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use super::{Action, InitializeError, Initializer, Neighbours, Restoration, aside};
 use crate::control::membership;
-use crate::datadir::Identity;
-use crate::restore::{self, Target};
+use crate::restore::{self, Existing, Progress, Target};
 
 impl Initializer {
     pub(super) async fn perform(&self, action: &Action) -> Result<(), InitializeError> {
@@ -78,15 +77,8 @@ impl Initializer {
         let Some(store) = &self.store else {
             return Err(InitializeError::Refused("there is no store".to_owned()));
         };
-        let failed = |error| InitializeError::Restore(Box::new(error));
-        let config = &self.restoration;
-        let identity = Identity {
-            name: config.name.clone(),
-            initial_cluster: config.initial_cluster.clone(),
-            token: config.initial_cluster_token.clone(),
-            peer_urls: config.initial_advertise_peer_urls.clone(),
-        };
-        let _ = (store, failed, identity, Target::Newest, restore::restore);
-        Ok(())
+        let how = self.restoration.restoration(Existing::SetAside);
+        let restored = restore::restore(store, &how, Target::Newest, &Progress::default()).await;
+        restored.map(drop).map_err(|error| InitializeError::Restore(Box::new(error)))
     }
 }

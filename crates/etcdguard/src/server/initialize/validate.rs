@@ -19,9 +19,9 @@ impl Initializer {
         newest: Option<i64>,
     ) -> Result<Verdict, InitializeError> {
         let (dir, namespace) = (self.data_dir().to_owned(), self.namespace.clone());
-        let marked = self.tasks.blocking("look at the volume", move || {
-            volume::check(&dir, namespace.as_deref())
-        });
+        let marked = self
+            .tasks
+            .blocking("look at the volume", move || volume::check(&dir, namespace.as_deref()));
         match marked.await? {
             Ok(()) => {}
             Err(error @ VolumeError::Wrong { .. }) => {
@@ -48,7 +48,8 @@ impl Initializer {
         loop {
             let dir = self.data_dir().to_owned();
             let looked = self.tasks.blocking("look at the lock", move || datadir::is_locked(&dir));
-            let failed = |source| InitializeError::Look { path: self.data_dir().to_owned(), source };
+            let failed =
+                |source| InitializeError::Look { path: self.data_dir().to_owned(), source };
             if !looked.await?.map_err(failed)? {
                 return Ok(false);
             }
@@ -66,9 +67,8 @@ impl Initializer {
             Mode::Full => datadir::Mode::Full,
             Mode::Sanity => datadir::Mode::Sanity,
         };
-        let looked = self.tasks.blocking("check the data directory", move || {
-            datadir::check(&dir, how)
-        });
+        let looked =
+            self.tasks.blocking("check the data directory", move || datadir::check(&dir, how));
         let damage = match looked.await? {
             Ok(checked) => {
                 for warning in &checked.warnings {
