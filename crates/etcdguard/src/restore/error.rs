@@ -1,0 +1,65 @@
+//! What can stop a restore.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::bolt;
+use crate::datadir::{self, Damage, HashError, IdentityError};
+use crate::store::StoreError;
+use crate::store::delta::DeltaError;
+
+use super::plan::{Gap, PlanError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("the members cannot be described")]
+    Identity(#[from] IdentityError),
+    #[error("snapshot {name} cannot be fetched")]
+    Fetch { name: String, source: io::Error },
+    #[error("snapshot {name} cannot be used: {what}")]
+    Base { name: String, what: &'static str },
+    #[error("delta {name} cannot be used")]
+    Delta { name: String, source: DeltaError },
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    #[error("revision {asked} is not in the backups any more: history up to {oldest} was dropped")]
+    Compacted { asked: i64, oldest: i64 },
+    #[error("the backups end at revision {found}, not at {expected} as their names say")]
+    Short { found: i64, expected: i64 },
+    #[error("data directory {} is not empty", .0.display())]
+    NotEmpty(PathBuf),
+    #[error("data directory {} is in use by an etcd", .0.display())]
+    InUse(PathBuf),
+    #[error("cannot {what} {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    State { path: PathBuf, source: durable::Error },
+    #[error("the new database cannot be written")]
+    Database(#[from] bolt::WriteError),
+    #[error("the new data directory cannot be written")]
+    Directory(#[from] datadir::WriteError),
+    #[error("the restored data is damaged")]
+    Damaged(#[from] Damage),
+    #[error("the restored rows cannot be read")]
+    Rows(#[from] HashError),
+    #[error("the restore was stopped")]
+    Stopped,
+}
+
+impl RestoreError {
+    pub(super) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+
+    pub(super) fn bolt(error: bolt::BoltError) -> Self {
+        Self::Damaged(Damage::Database(error))
+    }
+}

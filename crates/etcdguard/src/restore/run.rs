@@ -1,0 +1,240 @@
+//! The course of a restore: plan, base, deltas, members, verification, swap.
+
+use std::path::{Path, PathBuf};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::bolt::Bolt;
+use crate::datadir;
+use crate::store::{Include, SnapStore};
+
+use super::fold::Fold;
+use super::part::{self, Part};
+use super::progress::{Progress, Stage};
+use super::spool::{self, Spool};
+use super::{Plan, Restoration, RestoreError, Restored, Target, base, cut, plan};
+
+/// Deltas wait in a directory of their own below the temporary one.
+const SPOOLS: &str = "deltas";
+
+/// Restores from a store into a data directory.
+///
+/// # Cancel safety
+/// Dropped at any await, it leaves the data directory as it was or complete; work in
+/// `<data dir>.part` is taken up by the next call for the same target.
+pub async fn restore(
+    store: &SnapStore,
+    how: &Restoration,
+    target: Target,
+    progress: &Progress,
+) -> Result<Restored, RestoreError> {
+    how.identity.validate()?;
+    let part = Part::of(&how.data_dir);
+    part.look(how)?;
+    let plan = plan(&store.list(Include::Unmarked).await?, target)?;
+    let folded = fold(store, how, &part, &plan, progress).await?;
+    progress.enter(Stage::Verifying);
+    let (how, plan) = (how.clone(), plan);
+    let restored = blocking(move || complete(&how, &part, &plan, folded)).await?;
+    progress.enter(Stage::Done);
+    Ok(restored)
+}
+
+/// What folding gave.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Folded {
+    pub(super) revision: i64,
+    pub(super) events: u64,
+}
+
+/// Makes the database of `plan` in `part`.
+pub(super) async fn fold(
+    store: &SnapStore,
+    how: &Restoration,
+    part: &Part,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Folded, RestoreError> {
+    let spools = how.temp_dir.join(SPOOLS);
+    part::remove(&spools)?;
+    std::fs::create_dir_all(&spools).map_err(RestoreError::io("make", &spools))?;
+    let done = fold_in(store, how, part, plan, (&spools, progress)).await;
+    // Left behind, they would fill the disk; what failed first is the better story.
+    let removed = part::remove(&spools);
+    // Only an empty one goes, and only then is it ours.
+    let _ = std::fs::remove_dir(&how.temp_dir);
+    let done = done?;
+    removed?;
+    Ok(done)
+}
+
+async fn fold_in(
+    store: &SnapStore,
+    how: &Restoration,
+    part: &Part,
+    plan: &Plan,
+    (spools, progress): (&Path, &Progress),
+) -> Result<Folded, RestoreError> {
+    let fetchers = how.max_fetchers.max(1);
+    let (ready, turns) = mpsc::channel(fetchers);
+    // Deltas are fetched and read while the base still comes.
+    let fetching = fetch_deltas(store, plan, spools, fetchers, ready);
+    let folding = async {
+        fetch_base(store, how, part, plan, progress).await?;
+        progress.enter(Stage::ApplyingDeltas);
+        apply(part, plan, turns, progress).await
+    };
+    let (fetched, folded) = tokio::join!(fetching, folding);
+    match (fetched, folded) {
+        (Ok(()), folded) => folded,
+        // Whoever failed first made the other stop.
+        (Err(RestoreError::Stopped), Err(error)) | (Err(error), _) => Err(error),
+    }
+}
+
+async fn fetch_base(
+    store: &SnapStore,
+    how: &Restoration,
+    part: &Part,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<(), RestoreError> {
+    progress.enter(Stage::FetchingBase);
+    if part.enter(plan)? {
+        tracing::info!("going on with the restore in {}", part.new_dir().display());
+        return Ok(());
+    }
+    let database = part.database();
+    match &plan.base {
+        Some(snapshot) => {
+            base::fetch(store, snapshot, &database, how.skip_hash_check, progress).await?;
+        }
+        None => cut::empty(&database)?,
+    }
+    part.mark_base(plan)
+}
+
+/// Fetches the deltas, some at a time, and hands them over in their order.
+async fn fetch_deltas(
+    store: &SnapStore,
+    plan: &Plan,
+    spools: &Path,
+    fetchers: usize,
+    ready: mpsc::Sender<Spool>,
+) -> Result<(), RestoreError> {
+    let jobs = plan.deltas.iter().enumerate().map(|(number, snapshot)| {
+        let (store, snapshot) = (store.clone(), snapshot.clone());
+        let path: PathBuf = spools.join(number.to_string());
+        // Reading events is work for a processor: each delta has a thread of its own.
+        let handle = Handle::current();
+        async move {
+            let work = move || handle.block_on(spool::spool(&store, &snapshot, &path));
+            blocking(work).await
+        }
+    });
+    let mut spooled = stream::iter(jobs).buffered(fetchers);
+    while let Some(spool) = spooled.try_next().await? {
+        if ready.send(spool).await.is_err() {
+            // All that was asked for is in, or it failed, which is told elsewhere.
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn apply(
+    part: &Part,
+    plan: &Plan,
+    mut turns: mpsc::Receiver<Spool>,
+    progress: &Progress,
+) -> Result<Folded, RestoreError> {
+    let (path, target, progress) = (part.database(), plan.target, progress.clone());
+    let mut fold = blocking(move || Fold::open(&path, target, &progress)).await?;
+    if target == Target::Newest
+        && let Some(gap) = plan.gap(fold.revision)
+    {
+        return Err(gap.into());
+    }
+    while !fold.is_done
+        && let Some(spool) = turns.recv().await
+    {
+        fold = blocking(move || {
+            fold.add(&spool)?;
+            spool.remove()?;
+            Ok(fold)
+        })
+        .await?;
+    }
+    let plan = plan.clone();
+    let path = part.database();
+    blocking(move || settle(&path, &plan, fold)).await
+}
+
+/// Ends the folding, and drops what goes beyond what was asked for.
+fn settle(path: &Path, plan: &Plan, fold: Fold) -> Result<Folded, RestoreError> {
+    let (excess, found, events) = (fold.excess()?, fold.revision, fold.events);
+    fold.finish()?;
+    let revision = excess.unwrap_or(found);
+    if let Some(revision) = excess {
+        cut::cut_back(path, revision)?;
+    }
+    let expected = match plan.target {
+        Target::Newest => plan.last(),
+        Target::Revision(asked) => asked,
+        Target::Time(_) => revision,
+    };
+    if revision < expected {
+        return Err(RestoreError::Short { found: revision, expected });
+    }
+    Ok(Folded { revision, events })
+}
+
+/// Gives the database its members, writes the rest of the directory, verifies it and swaps it in.
+fn complete(
+    how: &Restoration,
+    part: &Part,
+    plan: &Plan,
+    folded: Folded,
+) -> Result<Restored, RestoreError> {
+    let path = part.database();
+    let mut editor = crate::bolt::Editor::open(&path)?;
+    let bolt = Bolt::open(&path).map_err(RestoreError::bolt)?;
+    datadir::rejoin(&bolt, &mut editor, &how.identity)?;
+    editor.commit()?;
+    drop((editor, bolt));
+    datadir::write_log(&part.new_dir(), &how.identity)?;
+    let checked = datadir::check(&part.new_dir(), datadir::Mode::Full)?;
+    if checked.revision != folded.revision {
+        let (found, expected) = (checked.revision, folded.revision);
+        return Err(RestoreError::Short { found, expected });
+    }
+    let bytes = path.metadata().map_err(RestoreError::io("look at", &path))?.len();
+    let old = part.swap(how)?;
+    tracing::info!("restored revision {} into {}", folded.revision, how.data_dir.display());
+    Ok(Restored {
+        revision: folded.revision,
+        base: plan.base.clone(),
+        deltas: plan.deltas.len(),
+        events: folded.events,
+        bytes,
+        old,
+    })
+}
+
+/// Every page and row, and the revision. Gives the size.
+pub(super) fn verify(path: &Path, revision: i64) -> Result<u64, RestoreError> {
+    let bolt = Bolt::open(path).map_err(RestoreError::bolt)?;
+    let found = datadir::check_database(&bolt)?.current.revision;
+    if found != revision {
+        return Err(RestoreError::Short { found, expected: revision });
+    }
+    Ok(bolt.size())
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RestoreError> + Send + 'static,
+) -> Result<T, RestoreError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| RestoreError::Stopped)?
+}

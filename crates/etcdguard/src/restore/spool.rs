@@ -1,0 +1,129 @@
+//! Deltas as rows in files, where they wait for their turn. The files are ours and do not outlive a
+//! restore.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use prost::Message;
+
+use crate::datadir::{KeyValue, Revision, RowKey};
+use crate::store::delta::{Events, Op};
+use crate::store::{Event, SnapStore, Snapshot};
+
+use super::RestoreError;
+
+const BUFFER: usize = 1 << 20;
+
+/// A delta that was read to its end, its checksum right.
+#[derive(Debug)]
+pub(super) struct Spool {
+    pub(super) name: String,
+    path: PathBuf,
+}
+
+/// One row and when it was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SpoolRow {
+    pub(super) key: RowKey,
+    pub(super) time: Timestamp,
+    pub(super) value: Vec<u8>,
+}
+
+/// Fetches a delta and writes its rows to `path`.
+pub(super) async fn spool(
+    store: &SnapStore,
+    snapshot: &Snapshot,
+    path: &Path,
+) -> Result<Spool, RestoreError> {
+    let name = snapshot.snap_name.clone();
+    let mut events = Events::of(store.open_plain(snapshot).await?);
+    let write = |source| RestoreError::Io { what: "write", path: path.to_owned(), source };
+    let mut out = BufWriter::with_capacity(BUFFER, File::create(path).map_err(write)?);
+    let mut before = Revision { main: 0, sub: 0 };
+    loop {
+        let next = events.next().await;
+        let next = next.map_err(|source| RestoreError::Delta { name: name.clone(), source })?;
+        let Some(event) = next else { break };
+        // Changes of one transaction follow each other, in the order they were made.
+        let main = event.mod_revision;
+        let sub = if main == before.main { before.sub.saturating_add(1) } else { 0 };
+        before = Revision { main, sub };
+        push(&mut out, before, &event).map_err(write)?;
+    }
+    out.flush().map_err(write)?;
+    Ok(Spool { name, path: path.to_owned() })
+}
+
+fn push(out: &mut impl Write, revision: Revision, event: &Event) -> io::Result<()> {
+    let value = value_of(event).encode_to_vec();
+    let length = u32::try_from(value.len()).map_err(io::Error::other)?;
+    out.write_all(&revision.encode())?;
+    out.write_all(&[u8::from(event.op == Op::Delete)])?;
+    out.write_all(&event.time.as_nanosecond().to_le_bytes())?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(&value)
+}
+
+/// The row's value; a deleted key keeps nothing else.
+fn value_of(event: &Event) -> KeyValue {
+    let key = event.key.clone();
+    match event.op {
+        Op::Delete => KeyValue { key, ..KeyValue::default() },
+        Op::Put => KeyValue {
+            key,
+            create_revision: event.create_revision,
+            mod_revision: event.mod_revision,
+            version: event.version,
+            value: event.value.clone(),
+            lease: event.lease,
+        },
+    }
+}
+
+impl Spool {
+    pub(super) fn rows(&self) -> Result<SpoolRows, RestoreError> {
+        let file = File::open(&self.path).map_err(RestoreError::io("open", &self.path))?;
+        let length = file.metadata().map_err(RestoreError::io("read", &self.path))?.len();
+        Ok(SpoolRows { source: BufReader::with_capacity(BUFFER, file), length })
+    }
+
+    /// The rows are not needed any more.
+    pub(super) fn remove(self) -> Result<(), RestoreError> {
+        std::fs::remove_file(&self.path).map_err(RestoreError::io("remove", &self.path))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SpoolRows {
+    source: BufReader<File>,
+    /// Of the whole file: no row is longer.
+    length: u64,
+}
+
+impl SpoolRows {
+    pub(super) fn next(&mut self) -> io::Result<Option<SpoolRow>> {
+        use std::io::BufRead;
+        if self.source.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        let (mut revision, mut kind) = ([0; 17], [0]);
+        let (mut time, mut length) = ([0; 16], [0; 4]);
+        self.source.read_exact(&mut revision)?;
+        self.source.read_exact(&mut kind)?;
+        self.source.read_exact(&mut time)?;
+        self.source.read_exact(&mut length)?;
+        let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+        let length = u32::from_le_bytes(length);
+        if u64::from(length) > self.length {
+            return Err(damaged());
+        }
+        let mut value = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.source.read_exact(&mut value)?;
+        let revision = Revision::decode(&revision).ok_or_else(damaged)?;
+        let time =
+            Timestamp::from_nanosecond(i128::from_le_bytes(time)).map_err(io::Error::other)?;
+        Ok(Some(SpoolRow { key: RowKey { revision, is_tombstone: kind == [1] }, time, value }))
+    }
+}

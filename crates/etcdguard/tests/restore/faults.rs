@@ -1,0 +1,124 @@
+//! Damaged objects, restores that were cut off, and directories that must not be touched.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use etcdguard::datadir;
+use etcdguard::restore::{self, Existing, Progress, Restoration, RestoreError, Target};
+use sha2::{Digest, Sha256};
+
+use crate::support::{World, events, hash_of};
+
+fn overwrite(path: &Path, bytes: &[u8]) {
+    fs::File::create(path).unwrap().write_all(bytes).unwrap();
+}
+
+async fn three() -> (World, [etcdguard::store::Snapshot; 3]) {
+    let world = World::new();
+    let full = world.full(3, &events(2..=3), 0).await;
+    let one = world.delta(&events(4..=40), 10).await;
+    let two = world.delta(&events(41..=80), 11).await;
+    (world, [full, one, two])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_object_is_named_and_nothing_is_put_in_place() {
+    let (world, snapshots) = three().await;
+    for snapshot in &snapshots {
+        let path = world.object(snapshot);
+        let good = fs::read(&path).unwrap();
+        let mut changed = good.clone();
+        changed[good.len() / 2] ^= 1;
+        let cut = good[..good.len() - 100].to_vec();
+        for bad in [changed, cut, Vec::new()] {
+            overwrite(&path, &bad);
+            let error = world.restore(Target::Newest).await.unwrap_err();
+            assert!(error.to_string().contains(&snapshot.snap_name), "{error}");
+            assert!(restore::dry_run(&world.store, Target::Newest).await.is_err());
+            assert!(!world.data_dir().exists());
+        }
+        overwrite(&path, &good);
+    }
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&events(2..=80)));
+}
+
+/// A database whose checksum is right and whose pages are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_with_broken_pages_is_found_before_the_swap() {
+    let (world, snapshots) = three().await;
+    let path = world.object(&snapshots[0]);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.truncate(bytes.len() - 32);
+    bytes[2 * 4096] ^= 0xFF;
+    let sum = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&sum);
+    overwrite(&path, &bytes);
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(matches!(error, RestoreError::Damaged(_) | RestoreError::Database(_)), "{error}");
+    assert!(!world.data_dir().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_cut_off_goes_on_without_its_base() {
+    let (world, snapshots) = three().await;
+    let last = world.object(&snapshots[2]);
+    let good = fs::read(&last).unwrap();
+    overwrite(&last, b"nonsense");
+    world.restore(Target::Newest).await.unwrap_err();
+    assert!(world.home.path().join("data.etcd.part").is_dir());
+    overwrite(&last, &good);
+    // The base is not read again: its contents could be anything now, but not its name.
+    let base = world.object(&snapshots[0]);
+    overwrite(&base, b"nonsense");
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&events(2..=80)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_for_another_target_is_not_taken_up() {
+    let (world, snapshots) = three().await;
+    let last = world.object(&snapshots[2]);
+    let good = fs::read(&last).unwrap();
+    overwrite(&last, b"nonsense");
+    world.restore(Target::Newest).await.unwrap_err();
+    overwrite(&last, &good);
+    assert_eq!(world.hash_at(Target::Revision(20)).await, hash_of(&events(2..=20)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_with_data_is_refused_or_set_aside() {
+    let (world, _) = three().await;
+    fs::create_dir_all(world.data_dir().join("member/snap")).unwrap();
+    overwrite(&world.data_dir().join(datadir::DATABASE), b"precious");
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(matches!(error, RestoreError::NotEmpty(_)), "{error}");
+
+    let how = Restoration { existing: Existing::SetAside, ..world.how() };
+    let held = fs::File::open(world.data_dir().join(datadir::DATABASE)).unwrap();
+    held.lock().unwrap();
+    let restoring = || restore::restore(&world.store, &how, Target::Newest, &PROGRESS);
+    let error = restoring().await.unwrap_err();
+    assert!(matches!(error, RestoreError::InUse(_)), "{error}");
+    drop(held);
+
+    let restored = restoring().await.unwrap();
+    assert_eq!(world.hash(), hash_of(&events(2..=80)));
+    let old = restored.old.unwrap();
+    assert_eq!(old, world.home.path().join("data.etcd.old"));
+    assert_eq!(fs::read(old.join(datadir::DATABASE)).unwrap(), b"precious");
+    assert_eq!(world.leftovers(), ["data.etcd", "data.etcd.old"]);
+}
+
+static PROGRESS: std::sync::LazyLock<Progress> = std::sync::LazyLock::new(Progress::default);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_store_and_a_wrong_identity_are_said() {
+    let world = World::new();
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert_eq!(error.to_string(), "there are no snapshots in the store");
+    let mut how = world.how();
+    how.identity.name = "other".to_owned();
+    let error = restore::restore(&world.store, &how, Target::Newest, &PROGRESS).await.unwrap_err();
+    assert!(matches!(error, RestoreError::Identity(_)), "{error}");
+    assert_eq!(world.leftovers(), Vec::<String>::new());
+}
