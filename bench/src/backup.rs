@@ -1,7 +1,7 @@
 //! Backups, measured from where their users stand: replicas and an engine as processes, the commands
 //! of the engine, a directory and an S3 server, beside restic and borg in the same run.
 
-mod data;
+mod contents;
 mod limits;
 mod measure;
 mod ours;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use testkit::process::Scratch;
 
-use data::Data;
+use contents::Data;
 use ours::Ours;
 use peers::{Kind, Peer};
 use table::{Operation, Results, Who};

@@ -9,7 +9,7 @@ use anyhow::Result;
 use backupstore::Compression;
 use backupstore::format::{Checksum, pack};
 
-use super::data::{CHUNK, Data};
+use super::contents::{CHUNK, Data};
 use super::measure::settle;
 
 /// How long each of them is measured.

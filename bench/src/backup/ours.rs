@@ -13,7 +13,7 @@ use serde_json::Value;
 use testkit::process::Process;
 use tokio::runtime::Runtime;
 
-use super::data::{Changes, Data, compare};
+use super::contents::{Changes, Data, compare};
 use super::measure::{Cost, run, settle};
 use super::target::{Direction, Target};
 use crate::usage;

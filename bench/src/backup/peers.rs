@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::data::{Changes, Data, Numbers, compare};
+use super::contents::{Changes, Data, Numbers, compare};
 use super::measure::{Cost, run, settle};
 use super::target::{Direction, Target};
 

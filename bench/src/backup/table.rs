@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::data::Data;
+use super::contents::Data;
 use super::limits::Limits;
 use super::measure::Cost;
 
@@ -234,7 +234,7 @@ impl Results {
 /// Blocks that changed among those that hold data.
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 fn share(blocks: usize, data: Data) -> f64 {
-    blocks as f64 * super::data::CHUNK as f64 / data.full_bytes() as f64
+    blocks as f64 * super::contents::CHUNK as f64 / data.full_bytes() as f64
 }
 
 /// The limits, and how near a full backup to each target comes to them.

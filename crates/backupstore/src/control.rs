@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 pub use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
+use crate::error::{Error, Locked};
 
 /// The part of the way after which only the records are left to be written.
 const DATA_PERCENT: u64 = 95;
@@ -16,12 +16,13 @@ const DATA_PERCENT: u64 = 95;
 pub struct Control {
     cancel: CancellationToken,
     percent: Arc<AtomicU32>,
+    waits_for: Arc<watch::Sender<Option<Locked>>>,
 }
 
 impl Control {
     /// Ends with that token as well.
     pub fn under(cancel: &CancellationToken) -> Self {
-        Self { cancel: cancel.child_token(), percent: Arc::default() }
+        Self { cancel: cancel.child_token(), ..Self::default() }
     }
 
     pub fn cancel(&self) {
@@ -37,13 +38,29 @@ impl Control {
         if self.cancel.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    pub(crate) async fn cancelled(&self) {
+    /// Ends when the operation was told to.
+    pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
+    }
+
+    /// Whose lock it waits for, as that changes; nothing while it does not wait.
+    pub fn waits_for(&self) -> watch::Receiver<Option<Locked>> {
+        self.waits_for.subscribe()
+    }
+
+    /// Tells those who watch, if that is news.
+    pub(crate) fn wait_for(&self, holder: Option<Locked>) {
+        let name = |locked: &Option<Locked>| locked.as_ref().map(|it| it.holder.clone());
+        self.waits_for.send_if_modified(|now| {
+            let is_news = name(now) != name(&holder);
+            *now = holder;
+            is_news
+        });
     }
 
     /// The same operation with an end of its own below this one.
     pub(crate) fn below(&self) -> Self {
-        Self { cancel: self.cancel.child_token(), percent: Arc::clone(&self.percent) }
+        Self { cancel: self.cancel.child_token(), ..self.clone() }
     }
 
     /// `done` of `all` parts of the data.

@@ -2,6 +2,7 @@
 //! dialect and stand in the tests.
 
 use std::io;
+use std::time::Duration;
 
 use blobs::{KeyError, Retry};
 use jiff::Timestamp;
@@ -78,12 +79,22 @@ pub enum Error {
     Url { url: String, why: String },
     #[error("the backup target cannot be opened")]
     Open(#[source] blobs::OpenError),
+    #[error("credential validation error(s): {why}")]
+    Credentials { why: String },
+    #[error("the credentials in {path} cannot be read")]
+    CredentialFile {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("cannot mount {what}: {why}")]
     Mount { what: String, why: String },
     #[error(
         "{path} is not the archive that its record describes: SHA-256 {found}, recorded {expected}"
     )]
     Archive { path: String, found: String, expected: String },
+    #[error("the backing image {image} is another: SHA-512 {found}, expected {expected}")]
+    ImageChecksum { image: String, found: String, expected: String },
     #[error("a thread ended before its work was done")]
     Thread(#[source] tokio::task::JoinError),
     #[error("a record cannot be written")]
@@ -124,8 +135,8 @@ impl Error {
 /// newer ones do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "failed lock {path} type {} acquisition: failed to acquire lock {path} when performing backup {}, please try again later (held by {holder} type {}, renewed {renewed}, until {until})",
-    kind.number(), kind.operation(), holder_kind.number()
+    "failed lock {path} type {} acquisition: failed to acquire lock {path} when performing backup {}, please try again later (held by {holder} type {}, renewed {renewed}, until {until}; waited {} s)",
+    kind.number(), kind.operation(), holder_kind.number(), waited.as_secs()
 )]
 pub struct Locked {
     /// Of our own lock object.
@@ -138,6 +149,8 @@ pub struct Locked {
     pub renewed: Timestamp,
     /// When it ends unless it is renewed again.
     pub until: Timestamp,
+    /// How long we have waited for it.
+    pub waited: Duration,
 }
 
 /// A block that could not be restored.

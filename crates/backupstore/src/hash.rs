@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::format::Checksum;
 
 /// Hashed together.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 8;
 
 /// A block, and who waits for its checksum.
 type Request = (Vec<u8>, oneshot::Sender<(Checksum, Vec<u8>)>);

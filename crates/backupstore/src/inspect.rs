@@ -118,7 +118,8 @@ impl BackupStore {
             if in_place.is_none() {
                 tracing::warn!("{folder} is not the folder of a volume");
             }
-            in_place
+            // What the locks of backing images lie under is no volume.
+            in_place.filter(|volume| volume.as_str() != layout::BACKING_IMAGES_LOCK)
         });
         let volumes: Vec<Name> = volumes.collect();
         stream::iter(volumes)

@@ -2,8 +2,10 @@
 //!
 //! Owns: taking a lock with patience, renewing it while work runs, ending that work when it is lost,
 //! and giving it back. Times are those of the store, or counted from them by our monotonic clock: the
-//! clocks of two machines are never compared. A lock that was not renewed for 150 seconds is nobody's.
+//! clocks of two machines are never compared. A lock that was not renewed for 150 seconds is nobody's,
+//! also when its time is wrong and we only see that nobody renews it.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use blobs::{Key, Version, get_limited};
@@ -35,7 +37,13 @@ pub struct LockPace {
     pub renew_every: Duration,
     /// How often a lock that is wanted is tried.
     pub look_every: Duration,
+    /// After how long a lock that lay unchanged before our eyes is nobody's, whatever its time.
+    pub unchanged: Duration,
 }
+
+/// How long most operations wait for a lock: long enough for a short operation of somebody else, and
+/// well within the three minutes that callers of servers wait.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Default for LockPace {
     fn default() -> Self {
@@ -43,6 +51,7 @@ impl Default for LockPace {
             settle: Duration::from_secs(2),
             renew_every: Duration::from_mins(1),
             look_every: Duration::from_secs(2),
+            unchanged: Duration::from_secs(150),
         }
     }
 }
@@ -83,11 +92,11 @@ impl BackupStore {
                 return Err(error);
             }
         };
-        let deadline = Instant::now() + patience;
         let taken = tokio::select! {
-            taken = wanted.take(deadline) => taken,
+            taken = wanted.take(patience, control) => taken,
             () = control.cancelled() => Err(Error::Cancelled),
         };
+        control.wait_for(None);
         match taken {
             Ok(state) => {
                 let Wanted { key, record, .. } = wanted;
@@ -188,20 +197,25 @@ impl<'s> Wanted<'s> {
         Ok(before)
     }
 
-    async fn take(&mut self, deadline: Instant) -> Result<Renewed, Error> {
+    async fn take(&mut self, patience: Duration, control: &Control) -> Result<Renewed, Error> {
         tokio::time::sleep(self.store.pace.settle).await;
+        let (begun, mut unchanged) = (Instant::now(), Unchanged::default());
         loop {
-            let seen = self.store.seen_locks(self.folder).await?;
-            let Some(holder) = first_in_the_way(&seen, &self.seen(), self.now()) else {
-                match self.hold().await? {
+            let holder = match self.in_the_way(&mut unchanged).await? {
+                Some(holder) => holder,
+                None => match self.hold(&mut unchanged).await? {
                     Ok(renewed) => return Ok(renewed),
-                    Err(holder) => return Err(self.refusal(&holder)),
-                }
+                    Err(holder) => holder,
+                },
             };
-            if Instant::now() + self.store.pace.look_every > deadline {
-                return Err(self.refusal(&holder));
+            let refusal = self.refusal(&holder, begun.elapsed());
+            let left = patience.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(Error::Locked(Box::new(refusal)));
             }
-            tokio::time::sleep(self.store.pace.look_every).await;
+            control.wait_for(Some(refusal));
+            self.step_back().await?;
+            tokio::time::sleep(self.store.pace.look_every.min(left)).await;
             // A lock that is wanted ends like any other. Writing it anew loses our place among
             // those who wait, so not earlier than it must be.
             if self.learned.elapsed() > self.store.pace.renew_every {
@@ -210,28 +224,65 @@ impl<'s> Wanted<'s> {
         }
     }
 
+    /// Who stands in the way, of those that somebody renews.
+    async fn in_the_way(&self, unchanged: &mut Unchanged) -> Result<Option<SeenLock>, Error> {
+        let seen = self.store.seen_locks(self.folder).await?;
+        let held = unchanged.renewed(seen, self.store.pace.unchanged);
+        Ok(first_in_the_way(&held, &self.seen(), self.now()))
+    }
+
     /// Says in the store that the lock is held, and looks once more: on a slow store, another may
     /// have come to the same conclusion at the same time.
-    async fn hold(&mut self) -> Result<Result<Renewed, SeenLock>, Error> {
+    async fn hold(
+        &mut self,
+        unchanged: &mut Unchanged,
+    ) -> Result<Result<Renewed, SeenLock>, Error> {
         self.record.acquired = true;
         let at = self.write().await?;
-        let seen = self.store.seen_locks(self.folder).await?;
-        let holders: Vec<SeenLock> = seen.into_iter().filter(|it| it.record.acquired).collect();
-        if let Some(holder) = first_in_the_way(&holders, &self.seen(), self.now()) {
+        // Only one that is held goes before one that is.
+        if let Some(holder) = self.in_the_way(unchanged).await? {
             return Ok(Err(holder));
         }
         Ok(Ok(Renewed { version: self.version.clone(), at }))
     }
 
-    fn refusal(&self, holder: &SeenLock) -> Error {
-        Error::Locked(Box::new(Locked {
+    /// Another holds it after all: ours is only wanted again.
+    async fn step_back(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.record.acquired, false) {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, holder: &SeenLock, waited: Duration) -> Locked {
+        Locked {
             path: self.key.to_string(),
             kind: self.record.kind,
             holder: holder.record.name.clone(),
             holder_kind: holder.record.kind,
             renewed: holder.written,
-            until: holder.expires(),
-        }))
+            until: holder.expires_from(self.now()),
+            waited,
+        }
+    }
+}
+
+/// Locks and since when each lies as it does, by our own clock.
+#[derive(Debug, Default)]
+struct Unchanged(HashMap<String, (Timestamp, Instant)>);
+
+impl Unchanged {
+    /// Those of `seen` that changed within `limit`, or that were not watched for so long.
+    fn renewed(&mut self, seen: Vec<SeenLock>, limit: Duration) -> Vec<SeenLock> {
+        let now = Instant::now();
+        let is_renewed = |lock: &SeenLock| {
+            let first = self.0.entry(lock.record.name.clone()).or_insert((lock.written, now));
+            if first.0 != lock.written {
+                *first = (lock.written, now);
+            }
+            now.duration_since(first.1) <= limit
+        };
+        seen.into_iter().filter(is_renewed).collect()
     }
 }
 

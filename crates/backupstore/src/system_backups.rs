@@ -7,7 +7,7 @@ use blobs::{Key, get_limited};
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::format::{Name, SystemBackupCfg, layout};
+use crate::format::{Name, SystemBackupCfg, hex, layout};
 use crate::store::BackupStore;
 
 const RECORD: &str = "system-backup.cfg";
@@ -97,10 +97,5 @@ impl BackupStore {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let sum = digest::digest(&digest::SHA256, bytes);
-    sum.as_ref().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }

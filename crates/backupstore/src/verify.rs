@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, window};
 use crate::delete::Unreadable;
@@ -31,11 +31,31 @@ pub struct VerifyOptions {
     pub depth: Depth,
     pub concurrent_limit: usize,
     pub fetch: FetchOptions,
+    /// Of which blocks a deep look fetches only these.
+    pub slice: Slice,
 }
 
 impl VerifyOptions {
     pub fn new(depth: Depth) -> Self {
-        Self { depth, concurrent_limit: 2, fetch: FetchOptions::default() }
+        let fetch = FetchOptions::default();
+        Self { depth, concurrent_limit: 2, fetch, slice: Slice::ALL }
+    }
+}
+
+/// A part of all blocks, by the first bytes of their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    pub from: u16,
+    /// Not with it any more.
+    pub to: u16,
+}
+
+impl Slice {
+    pub const END: u16 = 256;
+    pub const ALL: Self = Self { from: 0, to: Self::END };
+
+    fn holds(self, block: &Checksum) -> bool {
+        (self.from..self.to).contains(&u16::from(block.first_byte()))
     }
 }
 
@@ -60,10 +80,13 @@ pub struct VerifyReport {
 pub struct DamagedBackup {
     pub name: String,
     pub damaged_places: u64,
+    /// How many of them only a deep look shows.
+    #[serde(skip)]
+    pub deep_places: u64,
     pub places: Vec<DamagedPlace>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DamagedPlace {
     pub offset: u64,
@@ -103,7 +126,10 @@ impl BackupStore {
         match options.depth {
             Depth::Quick => {}
             Depth::Deep => {
-                let sound = references.blocks.iter().filter(|(sum, _)| !damaged.contains_key(*sum));
+                let sound = references
+                    .blocks
+                    .iter()
+                    .filter(|(sum, _)| options.slice.holds(sum) && !damaged.contains_key(*sum));
                 let found = self.check_blocks(volume, sound, options, &mut report, control).await?;
                 damaged.extend(found);
             }
@@ -224,11 +250,16 @@ impl BackupStore {
         // Deleted since: its blocks may be gone, too.
         let Found::Readable(cfg, _) = self.read_backup(volume, name).await? else { return Ok(()) };
         let folder = VolumeFolder::of(volume).blocks();
-        let mut found =
-            DamagedBackup { name: name.to_string(), damaged_places: 0, places: Vec::new() };
+        let mut found = DamagedBackup {
+            name: name.to_string(),
+            damaged_places: 0,
+            deep_places: 0,
+            places: Vec::new(),
+        };
         for block in &cfg.blocks {
             let Some(damage) = damaged.get(&block.checksum) else { continue };
             found.damaged_places += 1;
+            found.deep_places += u64::from(!is_seen_from_outside(damage));
             if found.places.len() < PLACES_KEPT {
                 let path = folder.block(&block.checksum)?.to_string();
                 let damage = damage.to_string();
@@ -241,6 +272,14 @@ impl BackupStore {
             report.damaged.push(found);
         }
         Ok(())
+    }
+}
+
+/// Whether a list of objects shows it.
+fn is_seen_from_outside(damage: &BlockDamage) -> bool {
+    match damage {
+        BlockDamage::Missing | BlockDamage::Length { .. } => true,
+        BlockDamage::Wrong(_) | BlockDamage::Unread { .. } => false,
     }
 }
 

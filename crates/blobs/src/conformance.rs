@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
@@ -109,6 +109,11 @@ impl Suite<'_> {
         let middle = self.store.get_range(&key, 5_242_000..5_243_000).await.expect("it is there");
         assert_eq!(middle.bytes, vec![7; 1000]);
         assert_eq!(self.names_under("long").await, ["long/object"]);
+        let (meta, body) = self.store.get_stream(&key).await.expect("it is there");
+        let pieces: Vec<Bytes> = body.try_collect().await.expect("it is read to its end");
+        assert_eq!(pieces.iter().map(|piece| piece.len() as u64).sum::<u64>(), meta.len_bytes);
+        let missing = self.store.get_stream(&self.key("long/none")).await.map(|(meta, _)| meta);
+        assert!(matches!(missing, Err(Error::NotFound { .. })), "{missing:?}");
     }
 
     async fn swaps_only_what_was_read(&self) {

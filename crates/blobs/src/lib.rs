@@ -1,6 +1,6 @@
 //! Object stores: the one door to them.
 //!
-//! Owns: the port [`Store`] (ten methods), keys and errors; the stores behind it (a directory,
+//! Owns: the port [`Store`] (eleven methods), keys and errors; the stores behind it (a directory,
 //! memory, S3, Google Cloud Storage, Azure), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
@@ -31,4 +31,4 @@ pub use store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version, delete_all, get_limited,
     list_all,
 };
-pub use stream::{Body, Parts, read_stream};
+pub use stream::{Body, Parts, Pieces, read_stream};

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use durable::{Disk, File, Mode, Open, Operation, RealDisk, Stat, on};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
-use crate::stream::{Body, Parts};
+use crate::stream::{Body, Parts, ranges};
 
 /// Taken while a version is compared and swapped.
 const LOCK: &str = ".durable-lock";
@@ -118,6 +118,12 @@ impl Store for LocalStore {
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         let key = key.clone();
         self.run(move |inner| inner.get_range(&key, &range)).await
+    }
+
+    async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error> {
+        let meta = self.head(key).await?;
+        let pieces = ranges(Arc::new(self.clone()), meta.clone(), 0);
+        Ok((meta, Box::pin(pieces.map_err(io::Error::other))))
     }
 
     async fn head(&self, key: &Key) -> Result<Meta, Error> {

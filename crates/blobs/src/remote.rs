@@ -2,6 +2,7 @@
 //! translation of calls, versions and errors; retries nothing (see [`crate::wrap::Retrying`]).
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -155,6 +156,13 @@ impl Store for RemoteStore {
             Ok(meta) if meta.len_bytes <= start => Ok(Blob { meta, bytes: Bytes::new() }),
             _ => Err(failed),
         }
+    }
+
+    async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error> {
+        let found = self.inner.get_opts(&path(key)?, GetOptions::default()).await;
+        let found = found.map_err(|error| translate(key, error))?;
+        let meta = meta(key.clone(), &found.meta)?;
+        Ok((meta, Box::pin(found.into_stream().map_err(io::Error::other))))
     }
 
     async fn head(&self, key: &Key) -> Result<Meta, Error> {

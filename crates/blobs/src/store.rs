@@ -90,6 +90,10 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// What the object holds in `range`: less where it ends before, nothing past its end.
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error>;
 
+    /// All of an object, in one answer that is read as it comes. It may break off, and says so as
+    /// an error: see [`crate::read_stream`].
+    async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error>;
+
     async fn head(&self, key: &Key) -> Result<Meta, Error>;
 
     /// The first objects under `prefix` whose keys come after `after`, at most

@@ -18,7 +18,7 @@ use object_store::path::Path;
 use crate::error::Error;
 use crate::key::Key;
 use crate::remote::translate;
-use crate::store::{Store, Version};
+use crate::store::{Meta, Store, Version};
 
 /// The contents of an object, in pieces of any length.
 pub type Body = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -199,32 +199,102 @@ impl Upload<'_> {
     }
 }
 
-/// All of an object, in order, by ranges of `range_bytes`, of which `at_once` are asked for at the
-/// same time. It ends with [`Error::Changed`] where the object is replaced meanwhile.
-pub fn read_stream(
-    store: Arc<dyn Store>,
-    key: Key,
-    range_bytes: u64,
-    at_once: usize,
-) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    let range_bytes = range_bytes.max(1);
-    stream::once(async move {
-        let first = store.get_range(&key, 0..range_bytes).await?;
-        let len_bytes = first.meta.len_bytes;
-        let begins = (1..len_bytes.div_ceil(range_bytes)).map(move |n| n * range_bytes);
-        let version = first.meta.version;
-        let rest = stream::iter(begins).map(move |begin| {
-            let (store, key, version) = (Arc::clone(&store), key.clone(), version.clone());
-            async move {
-                let end = begin.saturating_add(range_bytes).min(len_bytes);
-                let blob = store.get_range(&key, begin..end).await?;
-                if blob.meta.version != version || blob.bytes.len() as u64 != end - begin {
-                    return Err(Error::Changed { key });
+/// What an object holds, in pieces of any length.
+pub type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>;
+
+/// Of one range, where an object is read by ranges.
+const RANGE_BYTES: u64 = 4 << 20;
+
+/// All of an object, in order. Where the answer breaks off, the rest is asked for by ranges; it ends
+/// with [`Error::Changed`] where the object was replaced meanwhile.
+pub async fn read_stream(store: Arc<dyn Store>, key: &Key) -> Result<(Meta, Pieces), Error> {
+    let (meta, body) = store.get_stream(key).await?;
+    let rest = Rest::Answer { body, read_bytes: 0, store, meta: meta.clone() };
+    Ok((meta, Box::pin(stream::try_unfold(rest, Rest::next))))
+}
+
+/// What of an object was not read yet.
+enum Rest {
+    Answer { body: Body, read_bytes: u64, store: Arc<dyn Store>, meta: Meta },
+    Ranges(Pieces),
+}
+
+impl Rest {
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, Error> {
+        loop {
+            match self {
+                Self::Answer { mut body, read_bytes, store, meta } => match body.next().await {
+                    Some(Ok(bytes)) => {
+                        let read_bytes = read_bytes.saturating_add(bytes.len() as u64);
+                        return Ok(Some((bytes, Self::Answer { body, read_bytes, store, meta })));
+                    }
+                    None if read_bytes == meta.len_bytes => return Ok(None),
+                    broken => {
+                        let why = broken.map(|it| it.err().map(|error| error.to_string()));
+                        tracing::debug!("{} broke off at {read_bytes}: {why:?}", meta.key);
+                        self = Self::Ranges(Box::pin(ranges(store, meta, read_bytes)));
+                    }
+                },
+                Self::Ranges(mut ranges) => {
+                    let bytes = ranges.try_next().await?;
+                    return Ok(bytes.map(|bytes| (bytes, Self::Ranges(ranges))));
                 }
-                Ok(blob.bytes)
             }
-        });
-        Ok::<_, Error>(stream::iter([Ok(first.bytes)]).chain(rest.buffered(at_once.max(1))))
+        }
+    }
+}
+
+/// What follows `start` of exactly this version of an object, range by range.
+pub(crate) fn ranges(
+    store: Arc<dyn Store>,
+    meta: Meta,
+    start: u64,
+) -> impl Stream<Item = Result<Bytes, Error>> + Send {
+    stream::try_unfold((store, meta, start), |(store, meta, start)| async move {
+        let end = start.saturating_add(RANGE_BYTES).min(meta.len_bytes);
+        if start >= end {
+            return Ok(None);
+        }
+        let blob = store.get_range(&meta.key, start..end).await?;
+        if blob.meta.version != meta.version || blob.bytes.len() as u64 != end - start {
+            return Err(Error::Changed { key: meta.key });
+        }
+        Ok(Some((blob.bytes, (store, meta, end))))
     })
-    .try_flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::memory;
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_read_on() {
+        let (store, key) = (memory(), Key::parse("a/b").unwrap());
+        let bytes = Bytes::from((0..=255).cycle().take(5 << 20).collect::<Vec<u8>>());
+        store.put(&key, bytes.clone()).await.unwrap();
+        let meta = store.head(&key).await.unwrap();
+        for end in [None, Some(Err(io::Error::other("gone")))] {
+            let pieces = std::iter::once(Ok(bytes.slice(..1000))).chain(end);
+            let body: Body = Box::pin(stream::iter(pieces.collect::<Vec<_>>()));
+            let (store, meta) = (Arc::clone(&store), meta.clone());
+            let rest = Rest::Answer { body, read_bytes: 0, store, meta };
+            let read: Vec<Bytes> =
+                stream::try_unfold(rest, Rest::next).try_collect().await.unwrap();
+            assert!(read.concat() == bytes);
+        }
+        store.put(&key, "other".into()).await.unwrap();
+        let body: Body = Box::pin(stream::empty());
+        let rest = Rest::Answer { body, read_bytes: 0, store, meta };
+        let read = stream::try_unfold(rest, Rest::next).try_collect::<Vec<_>>().await;
+        assert!(matches!(read, Err(Error::Changed { .. })), "{read:?}");
+    }
+
+    #[test]
+    fn parts_grow_so_that_no_object_has_too_many() {
+        let parts = Parts { part_bytes: 5 << 20, ..Parts::default() };
+        let total: u64 = (0..10_000).map(|index| parts.size_of(index) as u64).sum();
+        assert!(total > 1 << 40, "{total}");
+        assert_eq!(parts.size_of(999), 5 << 20);
+    }
 }

@@ -6,6 +6,7 @@
 //! a command or family of commands.
 
 mod add_replica;
+mod backing_image;
 mod backup;
 mod backup_restore;
 mod backup_store;
@@ -18,12 +19,17 @@ mod flag;
 mod hash;
 mod help;
 mod log;
+mod operation;
 mod output;
 mod parse;
 mod profiler;
 mod progress;
 mod purge;
+mod qemu;
 mod replicas;
+mod restore_to_file;
+mod scratch;
+mod scrub;
 mod serve;
 mod server;
 mod session;
@@ -102,6 +108,7 @@ fn fail(name: &str, error: &Error, style: Invocation, console: &mut Console<'_>)
         | Error::Endpoint { .. }
         | Error::Call { .. }
         | Error::Server { .. }
+        | Error::Interrupted { .. }
         | Error::Output(_)
         | Error::Start(_) => format!("Error running {name} command"),
     };

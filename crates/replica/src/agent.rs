@@ -45,9 +45,9 @@ use rpc::{Address, Deadline, Identity, Party, Peer};
 use tasks::{CancellationToken, Tasks};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Request;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 
 use self::backup::Backups;
 pub use self::error::AgentError;
@@ -104,9 +104,11 @@ pub async fn serve(
     let service = SyncAgentServiceServer::with_interceptor(Service(Arc::clone(&agent)), checked);
     let routes = rpc::common().map_err(|error| AgentError::Routes(error.into()))?;
     tracing::info!(replica = %agent.replica, dir = %agent.dir.display(), "the sync agent is up");
+    // Answers of several parts are not to wait for each other.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = Server::builder()
         .add_routes(routes.add_service(service).add_service(fan_out))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+        .serve_with_incoming_shutdown(incoming, async {
             shutdown.cancelled().await;
             // Calls that wait for a job end with it.
             tasks.begin_stop();

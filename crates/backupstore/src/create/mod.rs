@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use self::decide::Base;
 pub use self::decide::Mode;
-use self::upload::{Upload, Uploaded};
+pub(crate) use self::upload::{Upload, Uploaded};
 use crate::control::Control;
 use crate::error::Error;
 use crate::format::layout::VolumeFolder;
@@ -25,7 +25,7 @@ use crate::format::{
     BackupCfg, BlockRef, BlockSize, Compression, LockKind, Name, PARAMETER_MODE, VolumeCfg,
     parameters, seconds, to_bytes,
 };
-use crate::lock::Lease;
+use crate::lock::{Lease, PATIENCE};
 use crate::source::Source;
 use crate::store::{BackupStore, Found};
 
@@ -71,7 +71,7 @@ impl CreateRequest {
             backing_image_name: String::new(),
             backing_image_checksum: String::new(),
             storage_class_name: String::new(),
-            patience: Duration::ZERO,
+            patience: PATIENCE,
         }
     }
 

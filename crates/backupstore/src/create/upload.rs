@@ -27,28 +27,30 @@ const FOUND_AHEAD: usize = 256;
 /// Calls to the store at a time, whatever is asked for.
 const CALLS_MAX: usize = 1024;
 /// Blocks that are read and hashed together.
-const GROUP: usize = 4;
+const GROUP: usize = 8;
+/// The same of blocks longer than usual, which would cost too much memory.
+const LONG_GROUP: usize = 2;
 
-pub(super) struct Upload<'s> {
-    pub(super) store: &'s BackupStore,
-    pub(super) blocks: BlockFolder,
-    pub(super) block_size: BlockSize,
-    pub(super) compression: Compression,
-    pub(super) concurrent_limit: usize,
+pub(crate) struct Upload<'s> {
+    pub(crate) store: &'s BackupStore,
+    pub(crate) blocks: BlockFolder,
+    pub(crate) block_size: BlockSize,
+    pub(crate) compression: Compression,
+    pub(crate) concurrent_limit: usize,
     /// Whether blocks that are in the store are written anew.
-    pub(super) writes_anew: bool,
+    pub(crate) writes_anew: bool,
     /// At most so many go to the store.
-    pub(super) bytes_per_second: Option<u64>,
+    pub(crate) bytes_per_second: Option<u64>,
 }
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub(super) struct Uploaded {
+pub(crate) struct Uploaded {
     /// By offset; a block of zeros has no checksum.
-    pub(super) blocks: BTreeMap<u64, Option<Checksum>>,
-    pub(super) new_blocks: u64,
-    pub(super) new_bytes: u64,
-    pub(super) again_bytes: u64,
+    pub(crate) blocks: BTreeMap<u64, Option<Checksum>>,
+    pub(crate) new_blocks: u64,
+    pub(crate) new_bytes: u64,
+    pub(crate) again_bytes: u64,
 }
 
 /// What is known of the blocks in the store before the first is looked for.
@@ -93,7 +95,7 @@ enum InStore {
 }
 
 impl Upload<'_> {
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         source: Arc<dyn Source>,
         base: Option<String>,
@@ -102,7 +104,8 @@ impl Upload<'_> {
         let workers = Workers::new();
         let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
         let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
-        let groups = window(workers.count() * GROUP, self.block_size.bytes()).div_ceil(GROUP);
+        let group = self.group();
+        let groups = window(workers.count() * group, self.block_size.bytes()).div_ceil(group);
         let shared = Arc::new(Shared {
             present: self.present().await?,
             taken: Mutex::default(),
@@ -117,7 +120,7 @@ impl Upload<'_> {
         let search = search(&source, base, self.block_size, &shared, tell);
         let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
-            .ready_chunks(self.group())
+            .ready_chunks(group)
             .map(|offsets| self.read(offsets, Arc::clone(&source), &shared).boxed())
             .buffered(groups)
             .flat_map(stream::iter)
@@ -153,9 +156,9 @@ impl Upload<'_> {
         }
     }
 
-    /// Blocks that are read and hashed together: long ones would cost too much memory.
+    /// Blocks that are read and hashed together.
     fn group(&self) -> usize {
-        if self.block_size > BlockSize::DEFAULT { GROUP / 2 } else { GROUP }
+        if self.block_size > BlockSize::DEFAULT { LONG_GROUP } else { GROUP }
     }
 
     async fn read(
@@ -168,7 +171,8 @@ impl Upload<'_> {
             return vec![Err(error)];
         }
         let len = self.block_size.len();
-        let work = move || read_all(source.as_ref(), offsets, len);
+        let zeros = if source.shows_through() { Zeros::AreData } else { Zeros::AreHoles };
+        let work = move || read_all(source.as_ref(), offsets, len, zeros);
         shared.workers.run(work).await.unwrap_or_else(|error| vec![Err(error)])
     }
 
@@ -301,7 +305,16 @@ async fn search(
     tokio::task::spawn_blocking(walk).await.map_err(Error::Thread)
 }
 
-/// A block as it was read; without contents where it is all zeros.
+/// What a block of zeros is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zeros {
+    /// What no list has.
+    AreHoles,
+    /// Without it, something else would be read in its place.
+    AreData,
+}
+
+/// A block as it was read; without contents where it need not be stored.
 struct Read {
     offset: u64,
     block: Option<(Checksum, Vec<u8>)>,
@@ -311,6 +324,7 @@ fn read_all(
     source: &dyn Source,
     offsets: Vec<Result<u64, Error>>,
     len: usize,
+    zeros: Zeros,
 ) -> Vec<Result<Read, Error>> {
     let read = |offset: Result<u64, Error>| {
         let (offset, mut block) = (offset?, vec![0; len]);
@@ -318,7 +332,7 @@ fn read_all(
         Ok((offset, block))
     };
     let blocks: Vec<Result<(u64, Vec<u8>), Error>> = offsets.into_iter().map(read).collect();
-    let is_full = |block: &Vec<u8>| !is_zero(block);
+    let is_full = |block: &Vec<u8>| zeros == Zeros::AreData || !is_zero(block);
     let full: Vec<bool> =
         blocks.iter().map(|it| it.as_ref().is_ok_and(|(_, block)| is_full(block))).collect();
     let contents: Vec<&[u8]> = blocks

@@ -304,7 +304,7 @@ impl BackupStore {
             return Ok(Outcome::KeptForUnreadable);
         }
         for (name, version) in &references.in_progress {
-            if !self.fence(volume, name, version).await? {
+            if !self.fence(&VolumeFolder::of(volume).backup(name)?, version).await? {
                 return Ok(Outcome::KeptForChange);
             }
         }
@@ -318,14 +318,8 @@ impl BackupStore {
 
     /// Makes sure that the writer of a record in progress cannot finish it, and removes it. False if
     /// it did in the meantime.
-    async fn fence(
-        &self,
-        volume: &Name,
-        name: &Name,
-        version: &blobs::Version,
-    ) -> Result<bool, Error> {
-        let key = VolumeFolder::of(volume).backup(name)?;
-        let found = match get_limited(self.store.as_ref(), &key, CFG_MAX_BYTES).await {
+    pub(crate) async fn fence(&self, key: &Key, version: &blobs::Version) -> Result<bool, Error> {
+        let found = match get_limited(self.store.as_ref(), key, CFG_MAX_BYTES).await {
             Ok(found) if found.meta.version == *version => found,
             Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(true),
@@ -334,12 +328,12 @@ impl BackupStore {
         // Another text, since some stores take equal texts for equal versions.
         let mut bytes = BytesMut::from(found.bytes.as_ref());
         bytes.put_u8(b'\n');
-        match self.swap(&key, bytes.freeze(), version).await {
+        match self.swap(key, bytes.freeze(), version).await {
             Ok(_) => {}
             Err(blobs::Error::Changed { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.store.delete(&key).await?;
+        self.store.delete(key).await?;
         Ok(true)
     }
 

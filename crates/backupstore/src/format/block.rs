@@ -147,14 +147,19 @@ pub fn unpack(
 
 /// Takes a block out of its object; whether it is the right one is for the caller to see.
 pub(crate) fn open(method: Compression, object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
+    let plain = || (object.len() == size.len()).then(|| object.to_vec());
+    // Backing images share blocks, each packed as whoever came first packs: if it is not what was
+    // announced it may be one of the others.
     match method {
-        Compression::None => inflate(object, size),
-        Compression::Gzip => {
-            gunzip(object, size).or_else(|damage| unframe(object, size).map_err(|_| damage))
-        }
-        Compression::Lz4 => {
-            unframe(object, size).or_else(|damage| gunzip(object, size).map_err(|_| damage))
-        }
+        Compression::None => inflate(object, size)
+            .or_else(|damage| unframe(object, size).map_err(|_| damage))
+            .or_else(|damage| gunzip(object, size).map_err(|_| damage)),
+        Compression::Gzip => gunzip(object, size)
+            .or_else(|damage| unframe(object, size).map_err(|_| damage))
+            .or_else(|damage| plain().ok_or(damage)),
+        Compression::Lz4 => unframe(object, size)
+            .or_else(|damage| gunzip(object, size).map_err(|_| damage))
+            .or_else(|damage| plain().ok_or(damage)),
     }
 }
 

@@ -87,6 +87,12 @@ impl SeenLock {
         self.written.saturating_add(EXPIRY).unwrap_or(Timestamp::MAX)
     }
 
+    /// When it ends at the latest unless it is renewed, seen at `now`: nobody has written it in the
+    /// future, whatever the store says.
+    pub(crate) fn expires_from(&self, now: Timestamp) -> Timestamp {
+        self.written.min(now).saturating_add(EXPIRY).unwrap_or(Timestamp::MAX)
+    }
+
     /// Whether `self` stands in the way of `ours` at `now`, by the clock of the store.
     pub(crate) fn blocks(&self, ours: &Self, now: Timestamp) -> bool {
         self.record.kind != ours.record.kind

@@ -22,6 +22,7 @@ pub(crate) use block::{is_zero, open};
 pub(crate) use json::{CFG_MAX_BYTES, from_bytes, to_bytes};
 pub(crate) use lock_record::{EXPIRY, LOCK_MAX_BYTES, SeenLock};
 pub use lock_record::{LockKind, LockRecord};
+pub(crate) use names::hex;
 pub use names::{Checksum, Name};
 pub use system_backup::SystemBackupCfg;
 pub use volume_cfg::VolumeCfg;

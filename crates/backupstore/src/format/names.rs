@@ -76,20 +76,27 @@ impl Checksum {
         Self(half)
     }
 
-    /// Those of several blocks, in their order: some processors do four at a time.
+    /// Those of several blocks, in their order: some processors do eight at a time.
     pub fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
         let mut sums = Vec::with_capacity(blocks.len());
         for group in blocks.chunks(lanes::LANES) {
-            // A lane that is left is filled with the first block; one block alone needs no lanes.
+            // A lane that is left is filled with the first block.
             let lane = |lane: usize| group.get(lane).or(group.first()).copied().unwrap_or_default();
-            let four =
-                if group.len() > 1 { lanes::first_halves(std::array::from_fn(lane)) } else { None };
-            match four {
-                Some(four) => sums.extend(four.into_iter().take(group.len()).map(Self)),
+            // Unoptimised, lanes are slower by far than the library, which never is.
+            let is_faster = group.len() >= lanes::LANES_MIN && !cfg!(debug_assertions);
+            let together =
+                is_faster.then(|| lanes::first_halves(std::array::from_fn(lane))).flatten();
+            match together {
+                Some(all) => sums.extend(all.into_iter().take(group.len()).map(Self)),
                 None => sums.extend(group.iter().map(|block| Self::of(block))),
             }
         }
         sums
+    }
+
+    pub(crate) fn first_byte(&self) -> u8 {
+        let [first, ..] = self.0;
+        first
     }
 
     /// Its first bytes as a number: as good as drawn by lot.
@@ -118,13 +125,18 @@ impl Checksum {
 
 impl fmt::Display for Checksum {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = String::with_capacity(2 * Self::LEN_BYTES);
-        for nibble in self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
-            text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
-        }
-        out.write_str(&text)
+        out.write_str(&hex(&self.0))
     }
+}
+
+/// Lower-case digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for nibble in bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+        text.push(char::from(DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0')));
+    }
+    text
 }
 
 impl fmt::Debug for Checksum {

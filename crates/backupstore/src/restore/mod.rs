@@ -25,7 +25,7 @@ use crate::control::{Control, Workers, window};
 use crate::error::{DamagedBlock, DamagedBlocks, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockRef, LockKind, Name};
-use crate::lock::Lease;
+use crate::lock::{Lease, PATIENCE};
 use crate::store::{BackupStore, Found};
 
 /// The unit in which zeros inside a block become holes: that of a volume.
@@ -54,7 +54,7 @@ impl RestoreRequest {
             concurrent_limit: 1,
             on_damage: OnDamage::Fail,
             fetch: FetchOptions::default(),
-            patience: Duration::ZERO,
+            patience: PATIENCE,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod mount;
 mod open;
+mod secret;
 mod url;
 
 pub use self::mount::{MOUNTS, unmount_all};

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::store::BackupStore;
 
 /// What is read from an environment; nothing else is looked at or passed on.
-const KNOWN: &[&str] = &[
+pub(super) const KNOWN: &[&str] = &[
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -65,6 +65,10 @@ impl Environment {
     /// To be handed on to another process.
     pub fn to_pairs(&self) -> BTreeMap<String, String> {
         self.0.iter().map(|(name, it)| (name.clone(), it.expose_secret().to_owned())).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

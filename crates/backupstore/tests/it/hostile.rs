@@ -36,13 +36,23 @@ async fn change(store: &Arc<dyn Store>, part: &str, change: impl Fn(String) -> S
 #[tokio::test]
 async fn records_that_lie_are_refused() {
     type Change = fn(String) -> String;
-    let cases: [(&str, Change, &str); 8] = [
+    let cases: [(&str, Change, &str); 10] = [
         (
             "backup_backup-1.cfg",
             |it| it.replace("\"Offset\":0", "\"Offset\":9007199254740992"),
             "out of order",
         ),
-        ("backup_backup-1.cfg", |it| it.replace("16384", "163840"), "past the end of the volume"),
+        (
+            "backup_backup-1.cfg",
+            |it| it.replace("\"Offset\":16384", "\"Offset\":163840"),
+            "past the end of the volume",
+        ),
+        ("backup_backup-1.cfg", |it| it.replace("\"Blocks\"", "\"Clocks\""), "are not its size"),
+        (
+            "backup_backup-1.cfg",
+            |it| it.replace("CreatedTime", "AreatedTime"),
+            "neither begun nor complete",
+        ),
         ("backup_backup-1.cfg", |it| it.replace("8192", "999999999999"), "size of blocks"),
         ("backup_backup-1.cfg", |it| it.replace("backup-1", "backup-7"), "it describes"),
         ("backup_backup-1.cfg", |it| it.replace("vol-1", "../../x"), "it describes"),
@@ -99,6 +109,12 @@ async fn a_record_that_is_too_long_is_not_read() {
                 blob.meta.len_bytes = 1 << 50;
             }
             Ok(blob)
+        }
+        async fn get_stream(
+            &self,
+            key: &Key,
+        ) -> Result<(blobs::Meta, blobs::Body), blobs::Error> {
+            self.0.get_stream(key).await
         }
         async fn head(&self, key: &Key) -> Result<blobs::Meta, blobs::Error> {
             self.0.head(key).await

@@ -96,6 +96,67 @@ async fn who_has_patience_waits() {
     assert_eq!(check_all(&store, &of).await, 2);
 }
 
+/// Its holder wrote it by a clock that is an hour ahead, and died.
+#[tokio::test]
+async fn a_lock_from_the_future_that_nobody_renews_is_nobodys() {
+    let of = two_states();
+    let dir = tempfile::tempdir().unwrap();
+    let clean: Arc<dyn Store> = Arc::new(LocalStore::at(dir.path()));
+    let pace = LockPace { unchanged: Duration::from_millis(300), ..crate::world::PACE };
+    let store = over(Arc::clone(&clean)).with_pace(pace);
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 1, true).await;
+    let file = dir.path().join(key.as_str());
+    let renew = || {
+        let file = std::fs::File::options().write(true).open(&file).unwrap();
+        file.set_modified(SystemTime::now() + Duration::from_hours(1)).unwrap();
+    };
+    renew();
+    let refused = delete(&store, "backup-1").await.unwrap_err();
+    let Error::Locked(locked) = refused else { panic!("{refused:?}") };
+    let ahead = locked.until.duration_since(jiff::Timestamp::now());
+    assert!(ahead.as_secs() <= 150, "the end is counted from now: {ahead}");
+    // While somebody renews it, it holds, however long we wait.
+    let options = |patience| DeleteOptions { patience, ..DeleteOptions::default() };
+    let (volume, backup, control) = (volume(), name("backup-1"), Control::default());
+    let patient = options(Duration::from_secs(1));
+    let waits = store.delete_backup(&volume, &backup, &patient, &control);
+    let mut renewals = tokio::time::interval(Duration::from_millis(20));
+    let mut waits = std::pin::pin!(waits);
+    let refused = loop {
+        tokio::select! {
+            done = &mut waits => break done.unwrap_err(),
+            _ = renewals.tick() => renew(),
+        }
+    };
+    assert!(matches!(refused, Error::Locked(_)), "{refused:?}");
+    let patient = options(Duration::from_mins(1));
+    store.delete_backup(&volume, &backup, &patient, &control).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_watches_learns_whom_an_operation_waits_for() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 1, true).await;
+    let (volume, backup, control) = (volume(), name("backup-1"), Control::default());
+    let mut waits_for = control.waits_for();
+    let options = DeleteOptions { patience: Duration::from_mins(1), ..DeleteOptions::default() };
+    let work = store.delete_backup(&volume, &backup, &options, &control);
+    let watches = async {
+        waits_for.changed().await.unwrap();
+        let holder = waits_for.borrow_and_update().clone().unwrap();
+        assert_eq!((holder.holder.as_str(), holder.holder_kind), ("lock-aaaa", LockKind::Use));
+        clean.delete(&key).await.unwrap();
+        waits_for.changed().await.unwrap();
+        assert_eq!(*waits_for.borrow_and_update(), None);
+    };
+    let (done, ()) = futures::join!(work, watches);
+    assert!(done.unwrap().existed);
+}
+
 #[tokio::test]
 async fn waiting_can_be_cancelled() {
     let of = two_states();

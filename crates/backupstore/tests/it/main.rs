@@ -8,6 +8,7 @@
     clippy::case_sensitive_file_extension_comparisons
 )]
 
+mod backing_images;
 mod chains;
 mod faults;
 mod golden;

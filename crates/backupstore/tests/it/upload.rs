@@ -59,6 +59,24 @@ async fn futures_can_be_sent() {
     sent(backupstore::BackupStore::open(&url, &environment)).await.unwrap_err();
 }
 
+/// Without a block in the backup, what lies below the volume would be read after a restore.
+#[tokio::test]
+async fn zeros_over_something_are_data() {
+    let mut of = written(&[(0, 7), (2, 8)]);
+    of.snapshot();
+    of.write(2, 0);
+    of.write(3, 0);
+    let store = over(blobs::memory());
+    for (index, backup) in [(0, "backup-1"), (1, "backup-2")] {
+        let request = create_request(&of.snapshots[index].name, backup);
+        run_create(&store, request, of.source_over_something(index)).await.unwrap();
+        let plan = store.plan_restore(&volume(), &name(backup), None).await.unwrap();
+        let offsets: Vec<u64> = plan.jobs.iter().flat_map(|job| job.offsets.clone()).collect();
+        assert_eq!(offsets, [0, BLOCK], "{backup} has a block for all that was written");
+    }
+    assert_eq!(check_all(&store, &of).await, 2);
+}
+
 #[tokio::test]
 async fn holes_zeros_and_equal_blocks_cost_nothing() {
     // Block 0 and 3 are equal, block 1 is written with zeros, block 5 is half a block.

@@ -30,6 +30,7 @@ pub(crate) const PACE: LockPace = LockPace {
     settle: Duration::ZERO,
     renew_every: Duration::from_mins(1),
     look_every: Duration::from_millis(1),
+    unchanged: Duration::from_secs(150),
 };
 
 pub(crate) fn over(store: Arc<dyn Store>) -> BackupStore {
@@ -86,7 +87,12 @@ impl Volume {
     }
 
     pub(crate) fn source(&self, index: usize) -> Arc<dyn Source> {
-        Arc::new(MemorySource { snapshots: self.snapshots[..=index].to_vec() })
+        Arc::new(MemorySource { snapshots: self.snapshots[..=index].to_vec(), below: false })
+    }
+
+    /// With something below the volume, as a backing file.
+    pub(crate) fn source_over_something(&self, index: usize) -> Arc<dyn Source> {
+        Arc::new(MemorySource { snapshots: self.snapshots[..=index].to_vec(), below: true })
     }
 
     pub(crate) fn data_of(&self, snapshot: &str) -> &[u8] {
@@ -96,6 +102,7 @@ impl Volume {
 
 struct MemorySource {
     snapshots: Vec<Snapshot>,
+    below: bool,
 }
 
 impl Source for MemorySource {
@@ -120,6 +127,10 @@ impl Source for MemorySource {
         let at = offset as usize;
         buffer.copy_from_slice(&self.snapshots.last().unwrap().data[at..at + buffer.len()]);
         Ok(())
+    }
+
+    fn shows_through(&self) -> bool {
+        self.below
     }
 }
 
@@ -192,6 +203,7 @@ pub(crate) fn create_request(snapshot: &str, backup: &str) -> CreateRequest {
         block_size: BlockSize::from_bytes(BLOCK).unwrap(),
         concurrent_limit: 3,
         storage_class_name: "0".to_owned(),
+        patience: Duration::ZERO,
         ..CreateRequest::new(volume(), snapshot)
     }
 }
@@ -220,6 +232,7 @@ pub(crate) fn restore_request(backup: &str) -> RestoreRequest {
     RestoreRequest {
         concurrent_limit: 3,
         fetch: FetchOptions { pauses: vec![], bytes_per_second: None },
+        patience: Duration::ZERO,
         ..RestoreRequest::new(volume(), name(backup))
     }
 }

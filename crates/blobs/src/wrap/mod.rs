@@ -33,6 +33,7 @@ pub enum Method {
     Put,
     PutStream,
     GetRange,
+    GetStream,
     Head,
     List,
     ListLevel,
@@ -47,6 +48,7 @@ impl fmt::Display for Method {
             Self::Put => "put",
             Self::PutStream => "put_stream",
             Self::GetRange => "get_range",
+            Self::GetStream => "get_stream",
             Self::Head => "head",
             Self::List => "list",
             Self::ListLevel => "list_level",
@@ -97,6 +99,10 @@ impl<A: Around> Store for Wrapped<A> {
 
     async fn get_range(&self, key: &Key, range: Range<u64>) -> Result<Blob, Error> {
         self.around.around(Method::GetRange, self.inner.get_range(key, range)).await
+    }
+
+    async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error> {
+        self.around.around(Method::GetStream, self.inner.get_stream(key)).await
     }
 
     async fn head(&self, key: &Key) -> Result<Meta, Error> {

@@ -158,6 +158,17 @@ impl Store for Retrying {
         }
     }
 
+    /// Its beginning: what breaks off later is for the reader to go on with.
+    async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.get_stream(key).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
     async fn head(&self, key: &Key) -> Result<Meta, Error> {
         let mut tries = self.tries();
         loop {

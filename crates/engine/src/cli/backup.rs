@@ -1,12 +1,13 @@
 //! `backup create` and `backup status`: a replica makes the backup, and is asked how far it is.
 
-use backupstore::Environment;
+use std::collections::HashMap;
+
 use replica::DiskName;
 use rpc::Deadline;
 use rpc::ptypes::{BackupCreateRequest, BackupStatusRequest, BackupStatusResponse, ReplicaMode};
 use serde::Serialize;
 
-use super::backup_store::plain_url;
+use super::backup_store::{environment, plain_url};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::{Answer as _, Error};
@@ -76,7 +77,7 @@ async fn request(
         backup_target: dest,
         volume_name: volume.name,
         labels,
-        credential: Environment::of_process().to_pairs().into_iter().collect(),
+        credential: environment(line)?.to_pairs().into_iter().collect(),
         backing_image_name: line.flags.text(&b::BACKING_IMAGE_NAME),
         backing_image_checksum: line.flags.text(&b::BACKING_IMAGE_CHECKSUM),
         backup_name: line.flags.text(&b::BACKUP_NAME),
@@ -84,9 +85,24 @@ async fn request(
         concurrent_limit: limit(line),
         // A number by its declaration; what is stored without one is "0".
         storage_class_name: line.flags.integer(&b::STORAGE_CLASS_NAME).to_string(),
-        parameters: [("backup-block-size".to_owned(), block_bytes.to_string())].into(),
+        parameters: parameters(block_bytes, &line.flags.text(&b::BACKUP_MODE))?,
         holdfast_bytes_per_second: bytes_per_second(line),
     })
+}
+
+fn parameters(block_bytes: u64, mode: &str) -> Result<HashMap<String, String>, Error> {
+    let mut parameters = HashMap::from([("backup-block-size".to_owned(), block_bytes.to_string())]);
+    match mode {
+        "" => {}
+        "full" | "incremental" => {
+            drop(parameters.insert("backup-mode".to_owned(), mode.to_owned()));
+        }
+        other => {
+            let text = format!("--backup-mode is full or incremental, not {other:?}");
+            return Err(Error::Refused(text));
+        }
+    }
+    Ok(parameters)
 }
 
 /// 0 is no limit.

@@ -10,7 +10,7 @@ use rpc::ptypes::{BackupRestoreRequest, Replica, ReplicaMode, RestoreStatusRespo
 use serde::Serialize;
 
 use super::backup::{bytes_per_second, limit};
-use super::backup_store::{argument, open_target, plain_url, told};
+use super::backup_store::{argument, environment, open_target, plain_url, told};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::{Answer as _, Error};
@@ -68,6 +68,7 @@ pub(crate) async fn run(
 
 async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
     let url = plain_url(argument(line, 0, "URL")?);
+    let environment = environment(line)?;
     let volume = session.controller()?.volume_get(()).await;
     let volume = volume.or_failed("failed to get volume")?;
     if volume.frontend_state == "up" {
@@ -80,7 +81,7 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
     let statuses = statuses(session, &working).await?;
     let is_incremental = statuses.values().any(|status| !status.last_restored.is_empty());
     let disk = disk(session, &working, &looks, &statuses, is_incremental).await?;
-    let info = match inspect(&url).await {
+    let info = match inspect(&url, &environment).await {
         Ok(info) => info,
         Err(error) => {
             let text = format!("failed to get the current restoring backup info: {error}");
@@ -92,7 +93,7 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
     let request = BackupRestoreRequest {
         backup: url,
         snapshot_disk_name: disk,
-        credential: Environment::of_process().to_pairs().into_iter().collect(),
+        credential: environment.to_pairs().into_iter().collect(),
         concurrent_limit: limit(line),
         holdfast_together: working.iter().map(|member| member.address.clone()).collect(),
         holdfast_own_index: 0,
@@ -261,10 +262,10 @@ async fn begin_purge(session: &Session, member: &Member) -> Result<(), Error> {
     agent.snapshot_purge(()).await.or_failed("failed to purge snapshots")
 }
 
-async fn inspect(url: &str) -> Result<BackupInfo, Error> {
+async fn inspect(url: &str, environment: &Environment) -> Result<BackupInfo, Error> {
     let url = BackupUrl::parse(url).map_err(told)?;
     let (volume, backup) = url.require_backup().map_err(told)?;
-    open_target(&url.target).await?.inspect_backup(volume, backup).await.map_err(told)
+    open_target(&url.target, environment).await?.inspect_backup(volume, backup).await.map_err(told)
 }
 
 /// A volume follows its backup in size, and never leads.

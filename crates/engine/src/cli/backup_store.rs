@@ -2,16 +2,21 @@
 //! that is where callers look for it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use backupstore::delete::DeleteOptions;
 use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, TargetUrl};
+use futures::TryFutureExt as _;
 
+use super::backup::bytes_per_second;
 use super::backup_table::{StoreVerb, flags as b};
 use super::console::Console;
 use super::error::Error;
+use super::operation::watched;
 use super::parse::Line;
-use super::system_backup;
+use super::{backing_image, restore_to_file, scrub, system_backup};
 
 pub(crate) async fn run(
     verb: StoreVerb,
@@ -45,25 +50,16 @@ async fn perform(verb: StoreVerb, line: &Line, console: &mut Console<'_>) -> Res
             let volume = url.require_volume().map_err(told)?;
             console.json(&store.head(volume, url.backup.as_ref()).await.map_err(told)?)
         }
-        StoreVerb::Rm => rm(line).await,
+        StoreVerb::Rm => rm(line, console).await,
+        StoreVerb::RestoreToFile => restore_to_file::run(line, console).await,
         StoreVerb::CleanupAllMounts => backupstore::target::unmount_all().await.map_err(told),
-        StoreVerb::LsBackingImage => {
-            let (store, _) = open(line).await?;
-            let names = store.list_backing_images().await.map_err(told)?;
-            console.json(&names.iter().map(Name::as_str).collect::<Vec<_>>())
-        }
-        StoreVerb::InspectBackingImage => {
-            let (store, url) = open(line).await?;
-            let image = url.require_backing_image().map_err(told)?;
-            console.json(&store.inspect_backing_image(image).await.map_err(told)?)
-        }
-        StoreVerb::RmBackingImage => {
-            let (store, url) = open(line).await?;
-            let image = url.require_backing_image().map_err(told)?;
-            let options = DeleteOptions::default();
-            store.delete_backing_image(image, &options, &Control::default()).await.map_err(told)
-        }
+        StoreVerb::LsBackingImage => backing_image::ls(line, console).await,
+        StoreVerb::InspectBackingImage => backing_image::inspect(line, console).await,
+        StoreVerb::RmBackingImage => backing_image::rm(line, console).await,
+        StoreVerb::CreateBackingImage => backing_image::create(line, console).await,
+        StoreVerb::RestoreBackingImage => backing_image::restore(line, console).await,
         StoreVerb::Verify => verify(line, console).await,
+        StoreVerb::Scrub => scrub::run(line, console).await,
         StoreVerb::Gc => gc(line, console).await,
         StoreVerb::SystemUpload => system_backup::upload(line).await,
         StoreVerb::SystemDownload => system_backup::download(line).await,
@@ -74,13 +70,34 @@ async fn perform(verb: StoreVerb, line: &Line, console: &mut Console<'_>) -> Res
 }
 
 /// The store of the first argument, and what that names.
-async fn open(line: &Line) -> Result<(BackupStore, BackupUrl), Error> {
-    let url = BackupUrl::parse(&plain_url(argument(line, 0, "URL")?)).map_err(told)?;
-    Ok((open_target(&url.target).await?, url))
+pub(super) async fn open(line: &Line) -> Result<(BackupStore, BackupUrl), Error> {
+    open_at(line, 0).await
 }
 
-pub(super) async fn open_target(target: &TargetUrl) -> Result<BackupStore, Error> {
-    BackupStore::open(target, &Environment::of_process()).await.map_err(told)
+/// The same of another argument.
+pub(super) async fn open_at(line: &Line, at: usize) -> Result<(BackupStore, BackupUrl), Error> {
+    let url = BackupUrl::parse(&plain_url(argument(line, at, "URL")?)).map_err(told)?;
+    Ok((open_target(&url.target, &environment(line)?).await?, url))
+}
+
+/// Blocks at a time, where five are usual.
+pub(super) fn concurrent_limit(line: &Line) -> usize {
+    usize::try_from(line.flags.integer(&b::RESTORE_CONCURRENT_LIMIT)).unwrap_or(1).max(1)
+}
+
+pub(super) async fn open_target(
+    target: &TargetUrl,
+    environment: &Environment,
+) -> Result<BackupStore, Error> {
+    BackupStore::open(target, environment).await.map_err(told)
+}
+
+/// Credentials of the Secret that is named, and only those; else of the environment.
+pub(super) fn environment(line: &Line) -> Result<Environment, Error> {
+    match line.flags.text(&b::CREDENTIAL_FILE).as_str() {
+        "" => Ok(Environment::of_process()),
+        path => Environment::from_path(Path::new(path)).map_err(told),
+    }
 }
 
 pub(super) fn argument<'l>(line: &'l Line, at: usize, what: &str) -> Result<&'l str, Error> {
@@ -135,24 +152,44 @@ fn volume(line: &Line, url: &BackupUrl) -> Result<Name, Error> {
     }
 }
 
-async fn rm(line: &Line) -> Result<(), Error> {
+pub(super) fn delete_options(line: &Line) -> Result<DeleteOptions, Error> {
+    Ok(DeleteOptions { patience: lock_timeout(line)?, ..DeleteOptions::default() })
+}
+
+/// How long to wait for a lock.
+pub(super) fn lock_timeout(line: &Line) -> Result<Duration, Error> {
+    let seconds = u64::try_from(line.flags.integer(&b::LOCK_TIMEOUT));
+    let seconds = seconds.map_err(|_| Error::refused("--lock-timeout is negative"))?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// Bytes a second, where they are limited.
+pub(super) fn rate(line: &Line) -> Option<u64> {
+    Some(bytes_per_second(line)).filter(|rate| *rate > 0)
+}
+
+async fn rm(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
-    let (options, control) = (DeleteOptions::default(), Control::default());
-    if !line.flags.text(&b::VOLUME).is_empty() {
-        let volume = volume(line, &url)?;
-        return store.delete_volume(&volume, &options, &control).await.map_err(told);
-    }
-    let (volume, backup) = url.require_backup().map_err(told)?;
-    store.delete_backup(volume, backup, &options, &control).await.map_err(told)?;
-    Ok(())
+    let (options, control) = (delete_options(line)?, Control::default());
+    let work = async {
+        if !line.flags.text(&b::VOLUME).is_empty() {
+            let volume = volume(line, &url)?;
+            return store.delete_volume(&volume, &options, &control).await.map_err(told);
+        }
+        let (volume, backup) = url.require_backup().map_err(told)?;
+        store.delete_backup(volume, backup, &options, &control).await.map_err(told)?;
+        Ok(())
+    };
+    watched("removing", &control, console, work).await
 }
 
 async fn verify(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
     let volume = volume(line, &url)?;
     let depth = if line.flags.switch(&b::DEEP) { Depth::Deep } else { Depth::Quick };
-    let report = store.verify(&volume, &VerifyOptions::new(depth), &Control::default()).await;
-    let report = report.map_err(told)?;
+    let (options, control) = (VerifyOptions::new(depth), Control::default());
+    let work = store.verify(&volume, &options, &control).map_err(told);
+    let report = watched("verifying", &control, console, work).await?;
     console.json(&report)?;
     if report.is_healthy() {
         return Ok(());
@@ -165,12 +202,17 @@ async fn verify(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
 async fn gc(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
     let (volume, control) = (volume(line, &url)?, Control::default());
-    let found = if line.flags.switch(&b::DRY_RUN) {
-        store.report_garbage(&volume, &control).await
-    } else {
-        store.collect_garbage(&volume, &DeleteOptions::default(), &control).await
+    let options = delete_options(line)?;
+    let work = async {
+        let found = if line.flags.switch(&b::DRY_RUN) {
+            store.report_garbage(&volume, &control).await
+        } else {
+            store.collect_garbage(&volume, &options, &control).await
+        };
+        found.map_err(told)
     };
-    console.json(&found.map_err(told)?)
+    let found = watched("looking for garbage", &control, console, work).await?;
+    console.json(&found)
 }
 
 #[cfg(test)]

@@ -11,11 +11,15 @@ pub(crate) enum StoreVerb {
     InspectVolume,
     Head,
     Rm,
+    RestoreToFile,
     CleanupAllMounts,
     LsBackingImage,
     InspectBackingImage,
     RmBackingImage,
+    CreateBackingImage,
+    RestoreBackingImage,
     Verify,
+    Scrub,
     Gc,
     SystemUpload,
     SystemDownload,
@@ -43,10 +47,48 @@ pub(crate) mod flags {
     );
     pub(crate) const CONCURRENT_LIMIT: Flag =
         Flag::integer("concurrent-limit", 1, "blocks exchanged with the target at a time");
+    pub(crate) const RESTORE_CONCURRENT_LIMIT: Flag =
+        Flag::integer("concurrent-limit", 5, "blocks exchanged with the target at a time");
+    pub(crate) const OUTPUT_FILE: Flag =
+        Flag::text("output-file", "", "PATH", "where the image goes; volume.FORMAT without it");
+    pub(crate) const OUTPUT_FORMAT: Flag =
+        Flag::text("output-format", "qcow2", "FORMAT", "of the image: qcow2 or raw");
+    pub(crate) const LOCK_TIMEOUT: Flag = Flag::integer(
+        "lock-timeout",
+        30,
+        "seconds to wait for a lock that another holds; 0: fail at once",
+    );
+    pub(crate) const CREDENTIAL_FILE: Flag = Flag::text(
+        "credential-file",
+        "",
+        "PATH",
+        "Secret with the credentials: its manifest, or the directory it is mounted at; the \
+         environment without it",
+    );
+    pub(crate) const CHECKSUM: Flag =
+        Flag::text("checksum", "", "SUM", "SHA-512 that the image must have, in hex digits");
+    pub(crate) const EVERY: Flag =
+        Flag::text("every", "24h", "TIME", "how often each volume is looked at");
+    pub(crate) const DEEP_EVERY: Flag =
+        Flag::text("deep-every", "7d", "TIME", "how often each block is fetched and checked");
+    pub(crate) const REPORT: Flag = Flag::text(
+        "report",
+        "",
+        "PATH",
+        "file of the report, or a directory for it; a later run goes on from it",
+    );
+    pub(crate) const ONCE: Flag =
+        Flag::switch("once", "check what is due, print the report, and end");
     pub(crate) const STORAGE_CLASS_NAME: Flag =
         Flag::integer("storage-class-name", 0, "kept with the volume");
     pub(crate) const BACKUP_BLOCK_SIZE: Flag =
         Flag::integer("backup-block-size", 2, "size of blocks in MiB");
+    pub(crate) const BACKUP_MODE: Flag = Flag::text(
+        "backup-mode",
+        "",
+        "MODE",
+        "full: store every block anew, also those that are there; incremental without it",
+    );
     pub(crate) const REPLICA: Flag =
         Flag::text("replica", "", "ADDR", "the replica that makes the backup");
     pub(crate) const ENCRYPTED_SIZE: Flag = Flag::switch(
@@ -94,52 +136,117 @@ const COMMANDS: &[Command] = &[
             b::CONCURRENT_LIMIT,
             b::STORAGE_CLASS_NAME,
             b::BACKUP_BLOCK_SIZE,
+            b::BACKUP_MODE,
             b::BANDWIDTH_LIMIT,
+            b::CREDENTIAL_FILE,
         ]),
     Command::verb("status", Verb::Ask(Ask::BackupStatus), "show how far a backup is")
         .takes("BACKUP")
         .flags(&[b::REPLICA, f::REPLICA_INSTANCE_NAME]),
     Command::verb("restore", Verb::Ask(Ask::BackupRestore), "begin to restore a backup")
         .takes("URL")
-        .flags(&[b::CONCURRENT_LIMIT, b::ENCRYPTED_SIZE, b::BANDWIDTH_LIMIT, b::CONTINUE_ON_ERROR]),
+        .flags(&[
+            b::CONCURRENT_LIMIT,
+            b::ENCRYPTED_SIZE,
+            b::BANDWIDTH_LIMIT,
+            b::CONTINUE_ON_ERROR,
+            b::CREDENTIAL_FILE,
+        ]),
     Command::verb("restore-status", Verb::Ask(Ask::BackupRestoreStatus), "show how far it is"),
     store("ls", StoreVerb::Ls, "list the volumes of a target and their backups")
         .aliases(&["list"])
         .takes("URL")
-        .flags(&[b::VOLUME, b::VOLUME_ONLY]),
-    store("inspect", StoreVerb::Inspect, "show a backup").takes("URL"),
-    store("inspect-volume", StoreVerb::InspectVolume, "show a volume of a target").takes("URL"),
-    store("head", StoreVerb::Head, "show when a backup or a volume was written").takes("URL"),
+        .flags(&[b::VOLUME, b::VOLUME_ONLY, b::CREDENTIAL_FILE]),
+    store("inspect", StoreVerb::Inspect, "show a backup").takes("URL").flags(&[b::CREDENTIAL_FILE]),
+    store("inspect-volume", StoreVerb::InspectVolume, "show a volume of a target")
+        .takes("URL")
+        .flags(&[b::CREDENTIAL_FILE]),
+    store("head", StoreVerb::Head, "show when a backup or a volume was written")
+        .takes("URL")
+        .flags(&[b::CREDENTIAL_FILE]),
     store("rm", StoreVerb::Rm, "remove a backup, or a volume with all its backups")
         .aliases(&["remove", "delete"])
         .takes("URL")
-        .flags(&[b::VOLUME]),
+        .flags(&[b::VOLUME, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
+    store("restore-to-file", StoreVerb::RestoreToFile, "make an image of a backup")
+        .takes("URL")
+        .flags(&[
+            f::BACKING_FILE,
+            b::OUTPUT_FILE,
+            b::OUTPUT_FORMAT,
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::CONTINUE_ON_ERROR,
+            b::BANDWIDTH_LIMIT,
+            b::LOCK_TIMEOUT,
+            b::CREDENTIAL_FILE,
+        ]),
     store("cleanup-all-mounts", StoreVerb::CleanupAllMounts, "unmount the shares of targets"),
     store("ls-backing-image", StoreVerb::LsBackingImage, "list the backing images of a target")
-        .takes("URL"),
+        .takes("URL")
+        .flags(&[b::CREDENTIAL_FILE]),
     store("inspect-backing-image", StoreVerb::InspectBackingImage, "show a backing image")
-        .takes("URL"),
-    store("rm-backing-image", StoreVerb::RmBackingImage, "remove a backing image").takes("URL"),
+        .takes("URL")
+        .flags(&[b::CREDENTIAL_FILE]),
+    store("rm-backing-image", StoreVerb::RmBackingImage, "remove a backing image")
+        .takes("URL")
+        .flags(&[b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
+    store("create-backing-image", StoreVerb::CreateBackingImage, "store a backing image")
+        .takes("FILE URL")
+        .flags(&[
+            f::LABEL,
+            b::COMPRESSION_METHOD,
+            b::CHECKSUM,
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::LOCK_TIMEOUT,
+            b::CREDENTIAL_FILE,
+        ]),
+    store("restore-backing-image", StoreVerb::RestoreBackingImage, "give a backing image back")
+        .takes("URL FILE")
+        .flags(&[
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::BANDWIDTH_LIMIT,
+            b::LOCK_TIMEOUT,
+            b::CREDENTIAL_FILE,
+        ]),
     store("verify", StoreVerb::Verify, "check that the backups of a volume can be restored")
         .takes("URL")
-        .flags(&[b::VOLUME, b::DEEP]),
+        .flags(&[b::VOLUME, b::DEEP, b::CREDENTIAL_FILE]),
+    store("scrub", StoreVerb::Scrub, "check the volumes of a target again and again")
+        .takes("URL")
+        .flags(&[
+            b::VOLUME,
+            b::EVERY,
+            b::DEEP_EVERY,
+            b::REPORT,
+            b::ONCE,
+            b::RESTORE_CONCURRENT_LIMIT,
+            b::BANDWIDTH_LIMIT,
+            b::CREDENTIAL_FILE,
+        ]),
     store("gc", StoreVerb::Gc, "remove the blocks of a volume that no backup needs")
         .takes("URL")
-        .flags(&[b::VOLUME, b::DRY_RUN]),
+        .flags(&[b::VOLUME, b::DRY_RUN, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
 ];
 
-pub(crate) const SYSTEM_BACKUPS: Command = Command::group(
-    "system-backup",
-    "archives of whole systems in a target: URL/backupstore/system-backups/VERSION/NAME",
-    &[
-        store("upload", StoreVerb::SystemUpload, "store an archive").takes("FILE URL").flags(&[
-            b::GIT_COMMIT,
-            b::MANAGER_IMAGE,
-            b::ENGINE_IMAGE,
-        ]),
-        store("download", StoreVerb::SystemDownload, "fetch an archive").takes("URL FILE"),
-        store("list", StoreVerb::SystemList, "list the archives of a target").takes("URL"),
-        store("get-config", StoreVerb::SystemGetConfig, "show what is known of one").takes("URL"),
-        store("delete", StoreVerb::SystemDelete, "remove one").takes("URL"),
-    ],
-);
+pub(crate) const SYSTEM_BACKUPS: Command =
+    Command::group(
+        "system-backup",
+        "archives of whole systems in a target: URL/backupstore/system-backups/VERSION/NAME",
+        &[
+            store("upload", StoreVerb::SystemUpload, "store an archive")
+                .takes("FILE URL")
+                .flags(&[b::GIT_COMMIT, b::MANAGER_IMAGE, b::ENGINE_IMAGE, b::CREDENTIAL_FILE]),
+            store("download", StoreVerb::SystemDownload, "fetch an archive")
+                .takes("URL FILE")
+                .flags(&[b::CREDENTIAL_FILE]),
+            store("list", StoreVerb::SystemList, "list the archives of a target")
+                .takes("URL")
+                .flags(&[b::CREDENTIAL_FILE]),
+            store("get-config", StoreVerb::SystemGetConfig, "show what is known of one")
+                .takes("URL")
+                .flags(&[b::CREDENTIAL_FILE]),
+            store("delete", StoreVerb::SystemDelete, "remove one")
+                .takes("URL")
+                .flags(&[b::CREDENTIAL_FILE]),
+        ],
+    );

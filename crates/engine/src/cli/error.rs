@@ -24,6 +24,9 @@ pub(crate) enum Error {
     /// A server of ours ended.
     #[error("{text}")]
     Server { text: String, exit_code: u8 },
+    /// Somebody told us to stop, by this signal.
+    #[error("interrupted")]
+    Interrupted { signal: u8 },
     #[error("cannot write the result: {0}")]
     Output(io::Error),
     #[error("cannot start: {0}")]
@@ -38,6 +41,8 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Server { exit_code, .. } => *exit_code,
+            // As shells say it.
+            Self::Interrupted { signal } => signal.saturating_add(128),
             Self::Usage(_)
             | Self::Refused(_)
             | Self::Address(_)

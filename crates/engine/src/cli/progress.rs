@@ -1,4 +1,4 @@
-//! How far a rebuild is, in one line that changes, for somebody who watches a terminal.
+//! How far something is, in one line that changes, for somebody who watches a terminal.
 
 use std::future::Future;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) async fn watch<T>(
 }
 
 /// Replaces the line the cursor is in.
-fn show(console: &mut Console<'_>, text: &str) {
+pub(super) fn show(console: &mut Console<'_>, text: &str) {
     // A terminal that is gone does not matter to the work.
     let _ = write!(console.err, "\r\x1b[K{text}").and_then(|()| console.err.flush());
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use backupstore::format::SystemBackupCfg;
 use backupstore::{ARCHIVE_MAX_BYTES, Name, SystemBackup, TargetUrl};
 
-use super::backup_store::{argument, open_target, plain_url, told};
+use super::backup_store::{argument, environment, open_target, plain_url, told};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::Error;
@@ -41,7 +41,7 @@ pub(crate) async fn upload(line: &Line) -> Result<(), Error> {
         created_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         ..SystemBackupCfg::default()
     };
-    let store = open_target(&target).await?;
+    let store = open_target(&target, &environment(line)?).await?;
     store.upload_system_backup(&backup, archive.into(), record).await.map_err(told)?;
     Ok(())
 }
@@ -49,7 +49,7 @@ pub(crate) async fn upload(line: &Line) -> Result<(), Error> {
 pub(crate) async fn download(line: &Line) -> Result<(), Error> {
     let (url, file) = (argument(line, 0, "URL")?, argument(line, 1, "FILE")?);
     let (target, backup) = parse(url)?;
-    let store = open_target(&target).await?;
+    let store = open_target(&target, &environment(line)?).await?;
     let archive = store.download_system_backup(&backup).await.map_err(told)?;
     durable::replace(Path::new(file), &archive)
         .map_err(|error| Error::refused(format!("cannot write {file}: {error}")))
@@ -57,17 +57,29 @@ pub(crate) async fn download(line: &Line) -> Result<(), Error> {
 
 pub(crate) async fn list(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let target = TargetUrl::parse(&plain_url(argument(line, 0, "URL")?)).map_err(told)?;
-    let found = open_target(&target).await?.list_system_backups().await.map_err(told)?;
+    let found = open_target(&target, &environment(line)?)
+        .await?
+        .list_system_backups()
+        .await
+        .map_err(told)?;
     console.json(&found)
 }
 
 pub(crate) async fn get_config(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (target, backup) = parse(argument(line, 0, "URL")?)?;
-    let found = open_target(&target).await?.system_backup(&backup).await.map_err(told)?;
+    let found = open_target(&target, &environment(line)?)
+        .await?
+        .system_backup(&backup)
+        .await
+        .map_err(told)?;
     console.json(&found)
 }
 
 pub(crate) async fn delete(line: &Line) -> Result<(), Error> {
     let (target, backup) = parse(argument(line, 0, "URL")?)?;
-    open_target(&target).await?.delete_system_backup(&backup).await.map_err(told)
+    open_target(&target, &environment(line)?)
+        .await?
+        .delete_system_backup(&backup)
+        .await
+        .map_err(told)
 }

@@ -2,6 +2,7 @@
 //! labels and volume names. Pure.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// A volume's name is 2 to 64 letters long.
 const VOLUME_NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
@@ -78,6 +79,28 @@ fn multiple(suffix: &str) -> Option<u128> {
         _ => return None,
     };
     1024_u128.checked_pow(power)
+}
+
+/// Numbers with units, `7d`, `1h30m`; a number alone is seconds.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().map(Duration::from_secs);
+    }
+    let (mut rest, mut seconds) = (text, 0_u64);
+    while !rest.is_empty() {
+        let (digits, more) = rest.split_at_checked(rest.find(|it: char| !it.is_ascii_digit())?)?;
+        let unit = more.chars().next()?;
+        let each = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 60 * 60,
+            'd' => 24 * 60 * 60,
+            _ => return None,
+        };
+        seconds = seconds.checked_add(digits.parse::<u64>().ok()?.checked_mul(each)?)?;
+        rest = more.get(unit.len_utf8()..)?;
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
 }
 
 /// `key=value` pairs.
@@ -198,6 +221,16 @@ mod tests {
     }
 
     #[test]
+    fn times_are_numbers_with_units() {
+        for (text, seconds) in [("0", 0), ("90", 90), ("7d", 604_800), ("1h30m", 5400), ("5s", 5)] {
+            assert_eq!(duration(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "h", "7x", "1h30", "-1h", "1.5h", "99999999999999999999d", "7é"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn labels_need_a_qualified_key_and_a_value() {
         let good = ["app=a", "example.com/app=b=c", "a.b_c-d=1"].map(str::to_owned);
         let labels = labels(&good).unwrap();
@@ -222,7 +255,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_word_panics(text in ".{0,40}") {
-            let _ = (boolean(&text), integer(&text), size(&text));
+            let _ = (boolean(&text), integer(&text), size(&text), duration(&text));
             let _ = (is_volume_name(&text), labels(std::slice::from_ref(&text)));
         }
     }

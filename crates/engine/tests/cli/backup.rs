@@ -35,8 +35,40 @@ fn the_first_healthy_replica_makes_the_backup() {
     ] {
         assert!(request.contains(part), "{part}: {request}");
     }
+    world.ok("backup create s --dest vfs:///t --backup-mode full");
+    let request = &world.calls_of("backup_create")[1].request;
+    assert!(request.contains("\"backup-mode\": \"full\""), "{request}");
+    world.error("backup create s --dest vfs:///t --backup-mode half");
     let missing = world.error("backup create x --dest vfs:///t");
     assert_eq!(missing, world.fill("snapshot disk volume-snap-x.img not found on replica {1}"));
+}
+
+#[test]
+fn credentials_come_from_a_secret_and_are_never_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let manifest = place.path().join("secret.yaml");
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  \
+                AWS_ACCESS_KEY_ID: the-id\n  AWS_SECRET_ACCESS_KEY: the-key\n  x: y\n";
+    durable::replace(&manifest, text.as_bytes()).unwrap();
+    let world = World::healthy(1);
+    world.replicas[0].is(replica(&["volume-head-001.img", "volume-snap-s.img"]));
+    world.replicas[0].agent.on("backup_create", BackupCreateResponse::default());
+    let line = "backup create s --dest s3://b@r/x --credential-file";
+    world.ok(&format!("{line} {}", manifest.display()));
+    let request = &world.calls_of("backup_create")[0].request;
+    for part in ["\"AWS_ACCESS_KEY_ID\": \"the-id\"", "\"AWS_SECRET_ACCESS_KEY\": \"the-key\""] {
+        assert!(request.contains(part), "{request}");
+    }
+    let half = text.replace("  AWS_ACCESS_KEY_ID: the-id\n", "").replace("the-key", "' the-key'");
+    durable::replace(&manifest, half.as_bytes()).unwrap();
+    let refused = run(&format!("backup ls s3://b@r/x --credential-file {}", manifest.display()));
+    let wanted = "credential validation error(s): invalid leading whitespace in \
+                  AWS_SECRET_ACCESS_KEY\n";
+    assert_eq!((refused.exit_code, refused.out.as_str()), (1, wanted));
+    assert!(!refused.err.contains("the-key"), "{}", refused.err);
+    let missing =
+        run(&format!("backup ls s3://b@r/x --credential-file {}/no", place.path().display()));
+    assert!(missing.out.contains("cannot be read: No such file"), "{}", missing.out);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::print_stdout,
     reason = "a test that cannot go on panics, and says where"
 )]
 
@@ -12,7 +14,11 @@ mod cloning;
 mod documents;
 mod failing;
 mod fakes;
+mod locks;
 mod replicas;
+mod restore_to_file;
+mod scrub;
 mod snapshots;
+mod store;
 mod volume;
 mod world;

@@ -93,6 +93,30 @@ impl Leases {
         }
     }
 
+    /// What an annotation of a lease says.
+    pub(super) async fn annotation(
+        &self,
+        name: &str,
+        key: &str,
+        deadline: Duration,
+    ) -> Result<Option<String>, LeaseError> {
+        let lease = within(name, deadline, self.get(name)).await?;
+        Ok(lease.metadata.annotations.and_then(|mut all| all.remove(key)))
+    }
+
+    pub(super) async fn annotate(
+        &self,
+        name: &str,
+        key: &str,
+        text: &str,
+        deadline: Duration,
+    ) -> Result<(), LeaseError> {
+        self.change(name, deadline, |_| {
+            Some(json!({ "metadata": { "annotations": { key: text } } }))
+        })
+        .await
+    }
+
     async fn get(&self, name: &str) -> Result<Lease, LeaseError> {
         self.api.get(name).await.map_err(|error| failed(name, error))
     }

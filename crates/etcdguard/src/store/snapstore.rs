@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use blobs::{Body, Key, Meta, Prefix};
-use futures::StreamExt;
+use futures::TryStreamExt;
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
 
@@ -20,9 +20,6 @@ use super::name;
 use super::provider::Door;
 use super::snapshot::{self, Latest, Layout, Snapshot};
 
-/// Of one request for a part of an object, and how many of them at the same time.
-const FETCH_BYTES: u64 = 4 << 20;
-const FETCH_AT_ONCE: usize = 2;
 const SAVE_PIECE_BYTES: usize = 256 * 1024;
 
 /// Which snapshots a listing shows.
@@ -94,14 +91,10 @@ impl SnapStore {
         snapshot: &Snapshot,
     ) -> Result<Pin<Box<dyn AsyncRead + Send>>, StoreError> {
         let store = self.door.store("fetch a snapshot")?;
-        let key = self.key(snapshot)?;
-        // Asked for before the first read, so that what is missing is an error here.
-        let len_bytes = store.head(&key).await?.len_bytes;
-        tracing::debug!("fetching {key}, {len_bytes} bytes");
-        let stream = blobs::read_stream(store, key, FETCH_BYTES, FETCH_AT_ONCE);
-        Ok(Box::pin(StreamReader::new(Box::pin(
-            stream.map(|bytes| bytes.map_err(io::Error::other)),
-        ))))
+        let (meta, stream) = blobs::read_stream(store, &self.key(snapshot)?).await?;
+        tracing::debug!("fetching {}, {} bytes", meta.key, meta.len_bytes);
+        let pieces = stream.map_err(io::Error::other);
+        Ok(Box::pin(StreamReader::new(pieces)))
     }
 
     /// The bytes as they were before they were encrypted: still packed.

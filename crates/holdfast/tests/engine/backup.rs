@@ -1,11 +1,13 @@
 //! A volume backed up to a directory, restored into another volume, and its backups removed.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
+use testkit::process::Process;
 
 use crate::nbd::Nbd;
-use crate::rig::Rig;
+use crate::rig::{PATIENCE, Rig};
 
 const SIZE: u64 = 32 << 20;
 const MIB: u32 = 1 << 20;
@@ -25,13 +27,34 @@ fn back_up(rig: &Rig, target: &str, snapshot: &str, backup: &str) -> Value {
 }
 
 fn blocks(dir: &Path) -> usize {
+    files(dir, "blk")
+}
+
+fn files(dir: &Path, extension: &str) -> usize {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries
         .map(|path| {
-            let is_block = path.extension().is_some_and(|it| it == "blk");
-            if path.is_dir() { blocks(&path) } else { usize::from(is_block) }
+            let is_one = path.extension().is_some_and(|it| it == extension);
+            if path.is_dir() { files(&path, extension) } else { usize::from(is_one) }
         })
         .sum()
+}
+
+/// So slow that it cannot have ended by itself. It leaves neither files nor locks.
+fn a_signal_ends_a_restore_to_a_file(rig: &Rig, store: &Path, url: &str) {
+    let out = rig.path("images");
+    std::fs::create_dir(&out).unwrap();
+    let mut command = Command::new(&rig.program);
+    command.args(["backup", "restore-to-file", url, "--output-format", "raw"]);
+    command.args(["--bandwidth-limit", "1", "--output-file"]).arg(out.join("image"));
+    let mut process = Process::start(command, &rig.path(""), "restore-to-file").unwrap();
+    let left = || std::fs::read_dir(&out).unwrap().count();
+    let locks = || files(store, "lck");
+    rig.wait_until("its files and its lock", |_| left() > 0 && locks() > 0);
+    process.terminate().unwrap();
+    assert_eq!(process.wait_for_exit(PATIENCE).unwrap().code(), Some(128 + 15));
+    assert_eq!((left(), locks()), (0, 0), "{}", process.stderr());
+    assert_eq!(process.stdout(), "interrupted\n");
 }
 
 #[test]
@@ -71,6 +94,7 @@ fn a_volume_is_backed_up_restored_elsewhere_and_its_backups_removed() {
     assert_eq!(missing.code, Some(1));
     assert!(missing.out.starts_with("cannot find backupstore/volumes/"), "{}", missing.out);
 
+    a_signal_ends_a_restore_to_a_file(&from, &store, &url("backup-two"));
     let busy = from.run(&format!("backup restore {}", url("backup-two")));
     assert_eq!(busy.out, "volume frontend enabled, cannot perform restore\n");
     let mut to = Rig::new("restored");

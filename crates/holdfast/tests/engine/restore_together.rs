@@ -1,14 +1,15 @@
 //! Volumes of three replicas, each a process, that restore together: what they fetch from the store in
 //! all is one copy, whoever dies, comes late, or is killed part way.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::nbd::Nbd;
-use crate::rig::{Node, Rig, signal};
+use crate::rig::{Node, Rig};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,18 +21,23 @@ struct Store {
 }
 
 impl Store {
-    /// One block in `every` MiB of data, each of its own content but for every eighth.
-    fn new(size: u64, every: u64) -> Self {
+    /// Some data in every MiB, each time other but for every eighth.
+    fn new(size: u64) -> Self {
+        Self::with(size, Vec::new())
+    }
+
+    fn with(size: u64, replica_flags: Vec<String>) -> Self {
         let mut rig = Rig::new("source");
+        rig.replica_flags = replica_flags;
         rig.add_replica(size);
         rig.start_volume(size);
         let dir = rig.path("store");
         std::fs::create_dir(&dir).unwrap();
         let store = Self { target: format!("vfs://{}", dir.display()), rig, size };
         let mut nbd = store.nbd();
-        for block in (0..size / MIB).step_by(usize::try_from(every).unwrap()) {
+        for block in 0..size / MIB {
             let content = if block % 8 == 0 { 8 } else { block };
-            nbd.write(block * MIB, &noise(content, 32 << 10));
+            nbd.write(block * MIB, &noise(content, 16 << 10));
         }
         drop(nbd);
         store.back_up("one");
@@ -78,19 +84,14 @@ impl Store {
         self.blocks().iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// Whether a restored replica has what the volume has now.
     fn is_equal(&self, other: &Rig, replica: usize) {
-        let content = |rig: &Rig, index: usize, name: &str| {
-            let dir = rig.path(&format!("replica{index}"));
-            std::fs::read(dir.join(name)).unwrap()
-        };
-        let restored = snapshot_of(other, replica);
-        let mut source = self.nbd();
-        let found = content(other, replica, &restored);
+        let dir = other.path(&format!("replica{replica}"));
+        let found = std::fs::read(dir.join(snapshot_of(other, replica))).unwrap();
         assert_eq!(u64::try_from(found.len()).unwrap(), self.size);
-        for at in (0..self.size).step_by(1 << 20) {
-            let from = usize::try_from(at).unwrap();
-            let wanted = source.read(at, 1 << 20);
-            assert!(found[from..from + wanted.len()] == wanted, "replica {replica} at {at}");
+        let mut source = self.nbd();
+        for (at, found) in (0..self.size).step_by(1 << 20).zip(found.chunks(1 << 20)) {
+            assert!(source.read(at, 1 << 20) == found, "replica {replica} at {at}");
         }
     }
 }
@@ -154,8 +155,8 @@ fn sum(statuses: &[Value], key: &str) -> u64 {
 #[test]
 #[expect(clippy::print_stdout, reason = "what was fetched is to be seen")]
 fn three_replicas_fetch_one_copy_of_a_backup() {
-    let size = 256 * MIB;
-    let store = Store::new(size, 2);
+    let size = 48 * MIB;
+    let store = Store::new(size);
     let one_copy = store.bytes();
     let lone = empty("lone", size, 1);
     let began = Instant::now();
@@ -183,7 +184,7 @@ fn three_replicas_fetch_one_copy_of_a_backup() {
 
     // What changed since is fetched once as well.
     let mut nbd = store.nbd();
-    for block in [1, 8, 40, 41, 200] {
+    for block in [1, 8, 40, 41] {
         nbd.write(block * MIB, &noise(1000 + block, 64 << 10));
     }
     drop(nbd);
@@ -194,4 +195,74 @@ fn three_replicas_fetch_one_copy_of_a_backup() {
     println!("changed: {changed} bytes; fetched: {}", sum(&done, "fetchedBytes"));
     assert_eq!(sum(&done, "fetchedBytes"), changed);
     (0..3).for_each(|replica| store.is_equal(&to, replica));
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was fetched is to be seen")]
+fn a_replica_that_is_killed_goes_on_where_it_was() {
+    let size = 40 * MIB;
+    let store = Store::new(size);
+    let one_copy = store.bytes();
+    let mut to = empty("killed", size, 1);
+    // Slow enough to be caught in the middle, whatever the machine.
+    let line = format!("backup restore {} --bandwidth-limit 24k", store.url("one"));
+    to.ok(&line);
+    let kept = |rig: &Rig| {
+        let record = std::fs::read(rig.path("replica0/restore.json")).ok()?;
+        let record: Value = serde_json::from_slice(&record).ok()?;
+        let map = record["unfinished"]["written"].as_str()?.to_owned();
+        (!map.trim_matches(['A', '=']).is_empty()).then_some(map)
+    };
+    to.wait_until("a part that is kept", |rig| kept(rig).is_some());
+    let before = sum(&statuses(&to), "fetchedBytes");
+    to.replicas[0].process.take().unwrap().kill().unwrap();
+    assert!(before > 0 && before < one_copy, "{before} of {one_copy}");
+
+    // The controller lost its only replica; another one takes over.
+    drop(to.controller.take());
+    to.start_replica(0, 0);
+    let address = to.replicas[0].address();
+    let socket = to.nbd_socket();
+    to.launch_controller(size, &[address], &["--nbd-unix", socket.to_str().unwrap()]);
+    to.wait_for_controller();
+    to.ok(&format!("backup restore {}", store.url("one")));
+    let after = sum(&wait(&to, "backup-one"), "fetchedBytes");
+    println!("one copy: {one_copy} bytes; before the kill: {before}, after it: {after}");
+    assert!(after < one_copy, "what was kept is not fetched again: {after} of {one_copy}");
+    store.is_equal(&to, 0);
+}
+
+#[test]
+fn an_image_below_does_not_show_through_what_was_restored() {
+    let size = 8 * MIB;
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("base.img");
+    File::create(&image).unwrap().write_all(&vec![b'i'; 6 << 20]).unwrap();
+    let flags = vec!["--backing-file".to_owned(), image.display().to_string()];
+    let store = Store::with(size, flags.clone());
+    let mut nbd = store.nbd();
+    // Zeros that are written hide what is below, and what is not written shows it.
+    nbd.fill(MIB + 65536, 65536, 0);
+    drop(nbd);
+    store.back_up("two");
+    let mut to = Rig::new("above");
+    to.replica_flags = flags;
+    for _ in 0..2 {
+        to.add_replica(size);
+    }
+    let addresses: Vec<String> = to.replicas.iter().map(Node::address).collect();
+    let socket = to.nbd_socket();
+    to.launch_controller(size, &addresses, &["--nbd-unix", socket.to_str().unwrap()]);
+    to.wait_for_controller();
+    for name in ["one", "two"] {
+        to.ok(&format!("backup restore {}", store.url(name)));
+        wait(&to, &format!("backup-{name}"));
+    }
+    to.ok("frontend start nbd");
+    let (mut source, mut restored) = (store.nbd(), Nbd::connect(&to.nbd_socket(), "above"));
+    for at in (0..size).step_by(65536) {
+        assert!(source.read(at, 65536) == restored.read(at, 65536), "at {at}");
+    }
+    assert_eq!(restored.letter(MIB + 65536, 65536), 0);
+    assert_eq!(restored.letter(MIB + 2 * 65536, 65536), b'i');
 }

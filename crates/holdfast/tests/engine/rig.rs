@@ -21,6 +21,8 @@ pub(crate) struct Rig {
     pub(crate) controller_port: u16,
     pub(crate) controller: Option<Process>,
     pub(crate) replicas: Vec<Node>,
+    /// Further flags of replicas.
+    pub(crate) replica_flags: Vec<String>,
 }
 
 pub(crate) struct Node {
@@ -55,8 +57,15 @@ impl Rig {
         let program = scratch.path().join("longhorn");
         symlink(env!("CARGO_BIN_EXE_holdfast"), &program).unwrap();
         let [controller_port] = ports(1)[..] else { unreachable!() };
-        let (controller, replicas) = (None, Vec::new());
-        Self { scratch, program, volume: volume.into(), controller_port, controller, replicas }
+        Self {
+            scratch,
+            program,
+            volume: volume.into(),
+            controller_port,
+            controller: None,
+            replicas: Vec::new(),
+            replica_flags: Vec::new(),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -82,6 +91,7 @@ impl Rig {
             command.args(["--size", &size.to_string()]);
         }
         command.args(["--replica-instance-name", &format!("{}-r-{index}", self.volume)]);
+        command.args(&self.replica_flags);
         command.args(["--snapshot-max-count", "100", "--listen", &format!("127.0.0.1:{port}")]);
         let name = format!("r{index}");
         let mut process = Process::start(command, self.scratch.path(), &name).unwrap();

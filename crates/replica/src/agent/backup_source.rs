@@ -25,6 +25,7 @@ pub(crate) struct SnapshotSource {
     disk: DiskName,
     chain: Vec<DiskName>,
     size_bytes: u64,
+    has_backing: bool,
     readers: [Mutex<View>; READERS],
 }
 
@@ -36,8 +37,9 @@ impl SnapshotSource {
         let (chain, size_bytes) = (first.chain().to_vec(), first.size_bytes());
         let no_such = || Error::NoSuchDisk(snapshot.to_owned());
         let disk = chain.first().cloned().ok_or_else(no_such)?;
+        let has_backing = first.has_backing();
         let readers = [Mutex::new(first), Mutex::new(open()?)];
-        Ok(Self { dir: dir.to_owned(), disk, chain, size_bytes, readers })
+        Ok(Self { dir: dir.to_owned(), disk, chain, size_bytes, has_backing, readers })
     }
 
     /// The bare name of the snapshot.
@@ -89,6 +91,10 @@ impl Source for SnapshotSource {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.read_any(buffer, offset).map_err(|error| told(&error))?;
         self.check_unchanged()
+    }
+
+    fn shows_through(&self) -> bool {
+        self.has_backing
     }
 }
 

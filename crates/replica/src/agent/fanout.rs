@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use backupstore::format::Checksum;
+use backupstore::format::{Checksum, pack};
 use backupstore::restore::{Fetch, FetchError, Job, Plan, Sink as _, StoreFetch, write_block};
 use backupstore::{Compression, Name};
 use bytes::Bytes;
@@ -26,11 +26,13 @@ use rpc::fanout::BlockRequest;
 use tasks::{CancellationToken, Tasks};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use self::held::Held;
+use self::held::{Cell, Held, Taker};
 pub(super) use self::peers::Peers;
 use self::peers::{Asked, MayFetch, order};
 pub(super) use self::service::FanOutService;
+use super::error::JobError;
 use super::restore_sink::ResumedSink;
+use crate::disk::During as _;
 
 /// Memory for blocks that are fetched and written because another asked for them.
 const SERVED_BYTES: u64 = 64 << 20;
@@ -210,14 +212,10 @@ impl Shared {
         let Ok(_turn) = self.reads.acquire().await else { return Served::Later };
         let (sink, len_bytes) = (Arc::clone(&self.sink), self.plan.block_size.bytes());
         let read = move || sink.read_block(offset, len_bytes);
-        match self.tasks.blocking("read a block again", read).await {
-            Ok(Ok(block)) => Served::Here(Compression::None, block.into()),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, offset, "a restored block cannot be read again");
-                Served::Failed
-            }
-            Err(_) => Served::Failed,
-        }
+        packed_again(&self.tasks, read).await.unwrap_or_else(|error| {
+            tracing::warn!(error = error.text(), offset, "a restored block cannot be read again");
+            Served::Failed
+        })
     }
 
     /// The other has it as soon as it is here; then it is written, so that it need not be kept.
@@ -227,13 +225,16 @@ impl Shared {
         permit: OwnedSemaphorePermit,
         answer: oneshot::Sender<Served>,
     ) {
-        let fetched = self.stop.run_until_cancelled(self.packed(&block)).await;
-        let Some(Ok(packed)) = fetched else {
+        let fetched = self.stop.run_until_cancelled(self.packed(&block, Taker::Other)).await;
+        let Some(Ok((packed, cell))) = fetched else {
             // Who hung up asks for nothing.
             let _ = answer.send(Served::Failed);
             return;
         };
         let _ = answer.send(Served::Here(self.store.compression(), packed.clone()));
+        if cell.is_own() {
+            return;
+        }
         let Ok(content) = self.store.unpack(self.store.compression(), packed, &block).await else {
             // Its own turn comes, and reports it.
             return;
@@ -257,18 +258,22 @@ impl Shared {
         write_block(self.sink.as_ref(), content, &wanted, self.plan.is_incremental)
     }
 
-    /// From the store, once for all who want it now.
-    async fn packed(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+    /// From the store, once for all who want it now. Gives the place where it is held, too.
+    async fn packed(
+        &self,
+        block: &Checksum,
+        taker: Taker,
+    ) -> Result<(Bytes, Arc<Cell>), FetchError> {
         let is_written = |block: &Checksum| {
             let job = self.job(block);
             job.is_none_or(|job| job.offsets.iter().all(|at| self.sink.is_written(*at)))
         };
-        let cell = self.held.cell(block, is_written);
-        let fetched = cell.get_or_try_init(|| self.store.packed(block)).await.cloned();
+        let cell = self.held.cell(block, taker, is_written);
+        let fetched = cell.bytes.get_or_try_init(|| self.store.packed(block)).await.cloned();
         if fetched.is_err() {
             self.held.forget(block);
         }
-        fetched
+        Ok((fetched?, cell))
     }
 }
 
@@ -284,7 +289,7 @@ impl Fetch for Shared {
         let fetched = if let Some(content) = self.take(job, &mut suspects).await {
             Ok(content)
         } else {
-            let packed = self.packed(block).await?;
+            let (packed, _) = self.packed(block, Taker::Own).await?;
             self.store.unpack(self.store.compression(), packed, block).await
         };
         if fetched.is_ok() {
@@ -347,6 +352,17 @@ impl Shared {
             }
         }
     }
+}
+
+/// A block that was restored, packed for the way: most of many is zeros.
+async fn packed_again(
+    tasks: &Tasks,
+    read: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+) -> Result<Served, JobError> {
+    let work = move || pack(Compression::Lz4, &read()?);
+    let packed = tasks.blocking("read a block again", work).await?;
+    let packed = packed.during("read", "a restored block")?;
+    Ok(Served::Here(Compression::Lz4, packed.into()))
 }
 
 fn checksum_of(plan: &Plan, index: u32) -> Option<Checksum> {

@@ -2,6 +2,7 @@
 //! it outlives the agent. Owns that file and what may be done next; never credentials.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::JobError;
 use super::fanout::Meter;
-use crate::disk::{DiskMeta, DiskName, During, VolumeMeta, meta_file};
+use crate::disk::{DiskMeta, DiskName, VolumeMeta, meta_file};
 
 /// In the replica's directory.
 const FILE: &str = "restore.json";
@@ -237,15 +238,16 @@ impl Restores {
     }
 
     /// A part of the snapshot that was restored. Blocks.
-    pub(super) fn read_restored(&self, offset: u64, len_bytes: u64) -> Result<Vec<u8>, JobError> {
-        let disk = DiskName::parse(&self.lock().record.snapshot)?;
-        let file = fs::File::open(self.dir.join(disk.as_str())).during("open", &disk)?;
-        let size = file.metadata().during("look at", &disk)?.len();
-        if offset.checked_add(len_bytes).is_none_or(|end| end > size) {
-            return Err(JobError::Refused(format!("{disk} has no {len_bytes} bytes at {offset}")));
+    pub(super) fn read_restored(&self, offset: u64, len_bytes: u64) -> io::Result<Vec<u8>> {
+        let disk = DiskName::parse(&self.lock().record.snapshot);
+        let disk = disk.map_err(|error| io::Error::other(error.text()))?;
+        let file = fs::File::open(self.dir.join(disk.as_str()))?;
+        let size_bytes = file.metadata()?.len();
+        if offset.checked_add(len_bytes).is_none_or(|end| end > size_bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut block = vec![0; usize::try_from(len_bytes).unwrap_or(0)];
-        file.read_exact_at(&mut block, offset).during("read", &disk)?;
+        let mut block = vec![0; usize::try_from(len_bytes).map_err(io::Error::other)?];
+        file.read_exact_at(&mut block, offset)?;
         Ok(block)
     }
 

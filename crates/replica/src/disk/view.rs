@@ -53,6 +53,11 @@ impl View {
         &self.chain
     }
 
+    /// Whether a backing file lies below all snapshots.
+    pub fn has_backing(&self) -> bool {
+        self.has_backing
+    }
+
     pub fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         self.layers.read(buffer, offset)
     }

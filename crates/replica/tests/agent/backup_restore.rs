@@ -6,10 +6,10 @@ use rpc::ptypes::{BackupRestoreRequest, RestoreStatusResponse};
 use crate::backup::{SIZE, Target, back_up};
 use crate::node::{Node, Volume, extents, until};
 
-const DISK: &str = "volume-snap-restored.img";
+pub(crate) const DISK: &str = "volume-snap-restored.img";
 const BLOCK: u64 = 2 << 20;
 
-async fn source(target: &Target) -> Node {
+pub(crate) async fn source(target: &Target) -> Node {
     let mut volume = Volume::new(SIZE);
     volume.write(1, 1 << 20, 0);
     volume.write(2, 4096, 5 * BLOCK);
@@ -23,7 +23,7 @@ async fn source(target: &Target) -> Node {
     node
 }
 
-fn request(target: &Target, backup: &str) -> BackupRestoreRequest {
+pub(crate) fn request(target: &Target, backup: &str) -> BackupRestoreRequest {
     BackupRestoreRequest {
         backup: target.backup_url(backup),
         snapshot_disk_name: DISK.into(),
@@ -32,11 +32,11 @@ fn request(target: &Target, backup: &str) -> BackupRestoreRequest {
     }
 }
 
-async fn status(node: &Node) -> RestoreStatusResponse {
+pub(crate) async fn status(node: &Node) -> RestoreStatusResponse {
     node.agent().restore_status(()).await.unwrap().into_inner()
 }
 
-async fn ended(node: &Node) -> RestoreStatusResponse {
+pub(crate) async fn ended(node: &Node) -> RestoreStatusResponse {
     until("the end of a restore", || async {
         let status = status(node).await;
         (!status.is_restoring).then_some(status)
@@ -44,7 +44,7 @@ async fn ended(node: &Node) -> RestoreStatusResponse {
     .await
 }
 
-async fn restore(node: &Node, target: &Target, backup: &str) {
+pub(crate) async fn restore(node: &Node, target: &Target, backup: &str) {
     node.agent().backup_restore(request(target, backup)).await.unwrap();
     let status = ended(node).await;
     assert_eq!((status.state.as_str(), status.error.as_str()), ("complete", ""));
@@ -56,7 +56,7 @@ async fn restore(node: &Node, target: &Target, backup: &str) {
     assert_eq!(status.current_restoring_backup, "");
 }
 
-async fn refused(node: &Node, request: BackupRestoreRequest) -> String {
+pub(crate) async fn refused(node: &Node, request: BackupRestoreRequest) -> String {
     node.agent().backup_restore(request).await.unwrap_err().message().to_owned()
 }
 
@@ -124,7 +124,7 @@ async fn a_restore_that_failed_leaves_what_was_there_and_goes_on_after_a_restart
     assert!(node.read_snapshot("restored") == source.read_snapshot("two"));
 }
 
-fn sums(record: &serde_json::Value) -> Vec<String> {
+pub(crate) fn sums(record: &serde_json::Value) -> Vec<String> {
     let blocks = record["Blocks"].as_array().unwrap().iter();
     blocks.map(|block| block["BlockChecksum"].as_str().unwrap().to_owned()).collect()
 }

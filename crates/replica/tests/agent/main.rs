@@ -17,6 +17,8 @@ mod killed;
 mod node;
 mod proxy;
 mod purge;
+mod restore_damage;
+mod restore_together;
 mod send;
 mod speed;
 mod sync;

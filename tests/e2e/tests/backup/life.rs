@@ -64,8 +64,8 @@ fn life(target: &Target) {
 /// A full backup and an incremental one.
 fn create(target: &Target, source: &mut Source) {
     let volume = source.name().to_owned();
-    source.write(0, &[b'a'; 64 << 10]);
-    source.write(5 * BLOCK, &[b'b'; 64 << 10]);
+    source.write(0, &[b'a'; 16 << 10]);
+    source.write(5 * BLOCK, &[b'b'; 16 << 10]);
     source.snapshot("one");
     let labels = ["--label", "app=db", "--label", "tier=gold", "--concurrent-limit", "2"];
     let begun = source.back_up(target, "one", "backup-one", &labels);

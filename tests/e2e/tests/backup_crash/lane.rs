@@ -11,7 +11,7 @@ use e2e::backup::{Source, Target, backup_key, block_key};
 use e2e::engine::{Frontend, MIB, PATIENCE, Ran, Setup, Volume, sum};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use testkit::process::{Process, Scratch};
+use testkit::process::{Process, Scratch, poll_until};
 
 use crate::Counts;
 use crate::plan::{Kind, Moment, Plan};
@@ -63,7 +63,7 @@ impl Watched<'_> {
             }
         };
         // Its length is part of the experiment.
-        std::thread::sleep(pause);
+        pause_for(pause);
         true
     }
 }
@@ -238,7 +238,7 @@ impl Lane {
         std::thread::scope(|scope| {
             let first = own.begin_create(scope, 0, &names[0]);
             // Not in step with the other.
-            std::thread::sleep(plan.stagger / 4);
+            pause_for(plan.stagger / 4);
             let second = own.begin_create(scope, 1, &names[1]);
             let killed = if plan.second { &second } else { &first };
             watched.wait(|| killed.is_finished() && own.is_complete(&names[victim].1));
@@ -335,7 +335,7 @@ impl Lane {
         let (created, in_time) = std::thread::scope(|scope| {
             let creating = own.begin_create(scope, 0, &names);
             // Close to each other, in any order of their locks.
-            std::thread::sleep(plan.stagger / 2);
+            pause_for(plan.stagger / 2);
             let process = Process::start(remove, own.scratch.path(), &names.1).unwrap();
             let in_time = if plan.second {
                 let watched = Watched { plan, sign: Box::new(move || !record.exists()) };
@@ -347,7 +347,11 @@ impl Lane {
                 watched.wait(|| is_over() || refused());
                 kill(replica);
                 let mut process = process;
-                process.wait_for_exit(PATIENCE).unwrap();
+                let removed = process.wait_for_exit(PATIENCE).unwrap();
+                let text = process.stderr();
+                let is_refused = text.contains("failed to acquire lock");
+                assert!(removed.success() || is_refused, "the removal failed: {text}");
+                counts.lock().unwrap().refused += u64::from(is_refused);
                 !own.is_complete(&names.1)
             };
             let created = creating.join().unwrap();
@@ -430,4 +434,9 @@ pub(crate) fn kill(process: u32) {
     let id = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw).unwrap();
     // It may have ended by itself, and is still ours: nobody has waited for it.
     let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+}
+
+/// The length of a pause is part of the experiment.
+pub(crate) fn pause_for(length: Duration) {
+    let _ = poll_until(length, || None::<()>);
 }

@@ -26,6 +26,8 @@ use plan::{Kind, Plan};
 const ROUNDS: u32 = 20;
 /// Stores in use at a time.
 const LANES: u32 = 4;
+/// Then it is emptied, and another begun with new volumes: chains of snapshots do not grow for ever.
+const ROUNDS_OF_A_STORE: u32 = 25;
 const SAY_EVERY: u32 = 25;
 
 /// What was seen, of all lanes.
@@ -56,7 +58,10 @@ fn no_complete_backup_is_lost_when_those_who_work_on_it_are_killed() {
                 let mut random = StdRng::seed_from_u64(seed.wrapping_add(u64::from(number)));
                 let mut lane = Lane::start(number);
                 for round in 0..own {
-                    let plan = Plan::choose(&mut random, round);
+                    let plan = Plan::choose(&mut random, number, round);
+                    if round > 0 && round.is_multiple_of(ROUNDS_OF_A_STORE) {
+                        std::mem::replace(&mut lane, Lane::start(number)).finish(counts);
+                    }
                     lane.round(&plan, counts);
                     let done = done.fetch_add(1, Ordering::Relaxed) + 1;
                     if done.is_multiple_of(SAY_EVERY) && done != rounds {

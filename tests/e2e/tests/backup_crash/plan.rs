@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     WriterAndDeleter,
 }
 
-/// In the order in which every lane begins, so that few rounds see all of them.
+/// Every lane begins with each of them once, from another one on, so that few rounds see all.
 const KINDS: [Kind; 6] = [
     Kind::Create,
     Kind::Remove,
@@ -55,9 +55,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn choose(random: &mut StdRng, round: u32) -> Self {
-        let kind = KINDS.get(round as usize).copied();
-        let kind = kind.unwrap_or_else(|| KINDS[random.random_range(0..KINDS.len())]);
+    pub(crate) fn choose(random: &mut StdRng, lane: u32, round: u32) -> Self {
+        let (first, drawn) = ((lane + round) as usize, random.random_range(0..KINDS.len()));
+        let is_first = (round as usize) < KINDS.len();
+        let kind = KINDS[if is_first { first % KINDS.len() } else { drawn }];
         let moment = if random.random_ratio(1, 5) {
             Moment::After(Duration::from_millis(random.random_range(0..2500)))
         } else {

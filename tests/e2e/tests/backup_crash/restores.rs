@@ -8,7 +8,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Value;
 
-use crate::lane::kill;
+use crate::lane::{kill, pause_for};
 use crate::plan::{Moment, Plan};
 
 const REPLICAS: usize = 2;
@@ -70,7 +70,7 @@ impl Standby {
                 }
             };
             // Its length is part of the experiment.
-            std::thread::sleep(pause);
+            pause_for(pause);
             for victim in &victims {
                 kill(ids[*victim]);
             }

@@ -19,6 +19,14 @@ pub use spool::{Spool, Spooled};
 /// Of the checksum after the text.
 pub const HASH_BYTES: usize = 32;
 
+/// The checksum of a text.
+pub fn hash(text: &[u8]) -> [u8; HASH_BYTES] {
+    let mut hash = [0; HASH_BYTES];
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text);
+    hash.iter_mut().zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
+    hash
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     Put,

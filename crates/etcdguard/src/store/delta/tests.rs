@@ -29,9 +29,7 @@ fn encode(events: &[Event]) -> Vec<u8> {
 
 fn with_hash(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
-    bytes.extend_from_slice(
-        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()).as_ref(),
-    );
+    bytes.extend_from_slice(&hash(text.as_bytes()));
     bytes
 }
 

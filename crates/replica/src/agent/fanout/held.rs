@@ -2,6 +2,7 @@
 //! here, and some time longer, as those who restore together want the same at about the same time.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backupstore::format::Checksum;
@@ -12,7 +13,27 @@ use tokio::sync::OnceCell;
 const KEPT_BYTES: usize = 32 << 20;
 const KEPT_MAX: usize = 256;
 
-pub(super) type Cell = Arc<OnceCell<Bytes>>;
+/// A block that is here, or on its way.
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) bytes: OnceCell<Bytes>,
+    /// Whether the restore itself has come to it, and will write it.
+    is_own: AtomicBool,
+}
+
+/// For whom a block is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taker {
+    /// The restore, which writes it.
+    Own,
+    Other,
+}
+
+impl Cell {
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own.load(Ordering::Relaxed)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Held {
@@ -23,7 +44,7 @@ pub(super) struct Held {
 
 #[derive(Debug, Default)]
 struct Blocks {
-    cells: HashMap<Checksum, Cell>,
+    cells: HashMap<Checksum, Arc<Cell>>,
     /// As they were asked for.
     order: VecDeque<Checksum>,
 }
@@ -35,27 +56,36 @@ impl Held {
 
     /// A block that is here.
     pub(super) fn get(&self, block: &Checksum) -> Option<Bytes> {
-        self.lock().cells.get(block)?.get().cloned()
+        self.lock().cells.get(block)?.bytes.get().cloned()
     }
 
     /// Where a block is, or will be: whoever comes first fetches it. `is_written` says which need not be
     /// kept.
-    pub(super) fn cell(&self, block: &Checksum, is_written: impl Fn(&Checksum) -> bool) -> Cell {
+    pub(super) fn cell(
+        &self,
+        block: &Checksum,
+        taker: Taker,
+        is_written: impl Fn(&Checksum) -> bool,
+    ) -> Arc<Cell> {
         let mut blocks = self.lock();
-        if let Some(cell) = blocks.cells.get(block) {
-            return Arc::clone(cell);
+        let known = blocks.cells.get(block).map(Arc::clone);
+        let cell = known.unwrap_or_else(|| {
+            blocks.let_go(self.is_shared, is_written);
+            let cell = Arc::new(Cell::default());
+            blocks.cells.insert(*block, Arc::clone(&cell));
+            blocks.order.push_back(*block);
+            cell
+        });
+        if taker == Taker::Own {
+            cell.is_own.store(true, Ordering::Relaxed);
         }
-        blocks.let_go(self.is_shared, is_written);
-        let cell = Cell::default();
-        blocks.cells.insert(*block, Arc::clone(&cell));
-        blocks.order.push_back(*block);
         cell
     }
 
     /// It did not come.
     pub(super) fn forget(&self, block: &Checksum) {
         let mut blocks = self.lock();
-        if blocks.cells.get(block).is_some_and(|cell| cell.get().is_none()) {
+        if blocks.cells.get(block).is_some_and(|cell| cell.bytes.get().is_none()) {
             blocks.cells.remove(block);
             blocks.order.retain(|other| other != block);
         }
@@ -69,7 +99,7 @@ impl Held {
 impl Blocks {
     fn let_go(&mut self, is_shared: bool, is_written: impl Fn(&Checksum) -> bool) {
         let (kept_bytes, kept_max) = if is_shared { (KEPT_BYTES, KEPT_MAX) } else { (0, 0) };
-        let len = |cell: &Cell| cell.get().map_or(0, Bytes::len);
+        let len = |cell: &Arc<Cell>| cell.bytes.get().map_or(0, Bytes::len);
         let mut bytes: usize = self.cells.values().map(len).sum();
         let mut count = self.order.len();
         let cells = &mut self.cells;
@@ -95,7 +125,7 @@ mod tests {
     }
 
     fn put(held: &Held, index: usize, len: usize, is_written: impl Fn(&Checksum) -> bool) {
-        held.cell(&sum(index), is_written).set(vec![0; len].into()).unwrap();
+        held.cell(&sum(index), Taker::Other, is_written).bytes.set(vec![0; len].into()).unwrap();
     }
 
     #[test]
@@ -119,12 +149,12 @@ mod tests {
     #[test]
     fn what_did_not_come_is_asked_for_again() {
         let held = Held::new(true);
-        let first = held.cell(&sum(0), |_| true);
-        assert!(Arc::ptr_eq(&first, &held.cell(&sum(0), |_| true)));
+        let first = held.cell(&sum(0), Taker::Other, |_| true);
+        assert!(Arc::ptr_eq(&first, &held.cell(&sum(0), Taker::Other, |_| true)));
         held.forget(&sum(0));
-        let second = held.cell(&sum(0), |_| true);
+        let second = held.cell(&sum(0), Taker::Other, |_| true);
         assert!(!Arc::ptr_eq(&first, &second));
-        second.set(Bytes::from_static(b"x")).unwrap();
+        second.bytes.set(Bytes::from_static(b"x")).unwrap();
         held.forget(&sum(0));
         assert!(held.get(&sum(0)).is_some(), "what came meanwhile stays");
     }

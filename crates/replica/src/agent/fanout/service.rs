@@ -12,7 +12,7 @@ use rpc::fanout::{Answer, BlockReply, BlockRequest, LookReply, LookRequest, Stag
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::{MayFetch, Served, Shared, State};
+use super::{MayFetch, Served, Shared, State, packed_again};
 use crate::agent::Agent;
 
 /// How long somebody who asks waits until a restore that begins has begun.
@@ -106,10 +106,9 @@ impl FanOutService {
         let Ok(_turn) = self.reads.acquire().await else { return Served::Later };
         let restores = Arc::clone(&self.agent.restores);
         let read = move || restores.read_restored(wanted.offset, wanted.size.bytes());
-        match self.agent.tasks.blocking("read a restored block", read).await {
-            Ok(Ok(block)) => Served::Here(Compression::None, block.into()),
-            Ok(Err(_)) | Err(_) => Served::Absent,
-        }
+        let served = packed_again(&self.agent.tasks, read).await;
+        // The snapshot may be another by now, or shorter.
+        served.unwrap_or(Served::Absent)
     }
 }
 

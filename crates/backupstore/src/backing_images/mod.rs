@@ -1,10 +1,19 @@
-//! Backing images in the store: listed, looked at, removed. Their blocks are shared by all of them.
+//! Backing images in the store: stored, given back, listed, looked at, removed. Their blocks are shared
+//! by all of them, and so is the lock, which lies under a volume that is none.
+//!
+//! The order is that of backups: record in progress, blocks, lock still ours, final record in the place
+//! of the very one that was begun; a deletion removes records first, and fences off writers that died.
+
+mod create;
+mod restore;
 
 use std::collections::{BTreeMap, HashSet};
 
 use futures::FutureExt;
 use serde::Serialize;
 
+pub use self::create::{BackingImageRequest, StoredImage};
+pub use self::restore::ImageRestoreOptions;
 use crate::control::Control;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
@@ -58,15 +67,16 @@ impl BackupStore {
     }
 
     /// Removes a backing image, and the blocks that no other needs. While the record of another cannot
-    /// be read, or is in progress, blocks stay: they are shared, and so is the loss.
+    /// be read, blocks stay: they are shared, and so is the loss. One in progress under our lock belongs
+    /// to a writer that died, and goes with it.
     pub async fn delete_backing_image(
         &self,
         image: &Name,
         options: &DeleteOptions,
         control: &Control,
     ) -> Result<(), Error> {
-        let volume = Name::parse(layout::BACKING_IMAGES_LOCK)?;
-        let lease = self.lock(&volume, LockKind::Delete, options.patience, control).await?;
+        let lease =
+            self.lock(&pseudo_volume()?, LockKind::Delete, options.patience, control).await?;
         let below = control.below();
         let work = async {
             self.store.delete(&layout::backing_image(image)?).await?;
@@ -94,8 +104,12 @@ impl BackupStore {
             let key = layout::backing_image(&image)?;
             match self.read(&key, BackingImageCfg::parse).await? {
                 Found::Missing => {}
+                Found::Readable(cfg, version) if cfg.is_in_progress() => {
+                    if !self.fence(&key, &version).await? {
+                        return Ok(None);
+                    }
+                }
                 Found::Readable(cfg, _) => {
-                    // One in progress names its blocks as it goes; under our lock its writer is gone.
                     needed.extend(cfg.blocks.iter().map(|block| block.checksum));
                 }
                 Found::Unreadable { .. } if options.abandon.contains(&image) => {
@@ -111,4 +125,9 @@ impl BackupStore {
         }
         Ok(Some(needed))
     }
+}
+
+/// Under which the locks lie.
+fn pseudo_volume() -> Result<Name, Error> {
+    Name::parse(layout::BACKING_IMAGES_LOCK)
 }

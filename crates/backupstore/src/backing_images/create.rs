@@ -1,0 +1,228 @@
+//! Storing a backing image.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use blobs::Version;
+use futures::FutureExt;
+use jiff::Timestamp;
+
+use super::pseudo_volume;
+use crate::control::Control;
+use crate::create::{Upload, Uploaded};
+use crate::error::Error;
+use crate::format::layout::{self, BlockFolder};
+use crate::format::{
+    BackingImageCfg, BlockRef, Compression, LockKind, Name, hex, seconds, to_bytes,
+};
+use crate::lock::{Lease, PATIENCE};
+use crate::source::Source;
+use crate::store::BackupStore;
+
+const READ_BYTES: usize = 1 << 20;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct BackingImageRequest {
+    pub image: Name,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub compression: Compression,
+    /// Blocks that are exchanged with the store at a time.
+    pub concurrent_limit: usize,
+    /// The SHA-512 of the whole image, in hex digits, which it must have; empty where it is not known.
+    pub checksum: String,
+    /// Kept in the record.
+    pub secret: String,
+    pub secret_namespace: String,
+    /// How long to wait for a deletion that holds the lock.
+    pub patience: Duration,
+}
+
+impl BackingImageRequest {
+    pub fn new(image: Name) -> Self {
+        Self {
+            image,
+            labels: None,
+            compression: Compression::Lz4,
+            concurrent_limit: 1,
+            checksum: String::new(),
+            secret: String::new(),
+            secret_namespace: String::new(),
+            patience: PATIENCE,
+        }
+    }
+}
+
+/// An image that is complete in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredImage {
+    pub url: String,
+    /// SHA-512 of the whole image.
+    pub checksum: String,
+    /// Blocks that were not in the store.
+    pub new_blocks: u64,
+    pub uploaded_bytes: u64,
+}
+
+/// Where the record stands.
+enum State {
+    InProgress(Version),
+    Final(Box<BackingImageCfg>),
+}
+
+impl BackupStore {
+    /// Stores an image. The same one under the same name is stored already; what an earlier try has
+    /// uploaded is not uploaded again.
+    pub async fn create_backing_image(
+        &self,
+        request: &BackingImageRequest,
+        source: Arc<dyn Source>,
+        control: &Control,
+    ) -> Result<StoredImage, Error> {
+        let lease = self.lock(&pseudo_volume()?, LockKind::Use, request.patience, control).await?;
+        let below = control.below();
+        let work = self.store_image(request, source, &lease, &below);
+        let done = lease.keep(&below, work.boxed()).await;
+        lease.release().await;
+        if done.is_ok() {
+            control.finished();
+        }
+        done
+    }
+
+    async fn store_image(
+        &self,
+        request: &BackingImageRequest,
+        source: Arc<dyn Source>,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<StoredImage, Error> {
+        let (image, size) = (&request.image, source.size_bytes());
+        let begun = begun(request, size);
+        let stored = |checksum, uploaded: &Uploaded| StoredImage {
+            url: self.url.backing_image_url(image),
+            checksum,
+            new_blocks: uploaded.new_blocks,
+            uploaded_bytes: uploaded.new_bytes.saturating_add(uploaded.again_bytes),
+        };
+        let version = match self.begin_image(image, &begun).await? {
+            State::InProgress(version) => version,
+            State::Final(cfg) => {
+                let checksum = checksum_of(source, control).await?;
+                if (cfg.size, &cfg.checksum) != (size, &checksum) {
+                    return Err(Error::Exists { what: format!("backing image {image}") });
+                }
+                return Ok(stored(checksum, &Uploaded::default()));
+            }
+        };
+        let upload = Upload {
+            store: self,
+            blocks: BlockFolder::of_backing_images(),
+            block_size: BackingImageCfg::BLOCK_SIZE,
+            compression: request.compression,
+            concurrent_limit: request.concurrent_limit,
+            writes_anew: false,
+            bytes_per_second: None,
+        };
+        let sum = checksum_of(Arc::clone(&source), control);
+        let (uploaded, checksum) = futures::try_join!(upload.run(source, None, control), sum)?;
+        if !request.checksum.is_empty() && request.checksum != checksum {
+            let (image, expected) = (image.to_string(), request.checksum.clone());
+            return Err(Error::ImageChecksum { image, found: checksum, expected });
+        }
+        control.check()?;
+        // Without the lock, a deletion may have removed blocks that were found there.
+        lease.confirm().await?;
+        let done = finished(begun, &uploaded, &checksum);
+        self.publish_image(image, &done, &version).await?;
+        Ok(stored(checksum, &uploaded))
+    }
+
+    async fn begin_image(&self, image: &Name, begun: &BackingImageCfg) -> Result<State, Error> {
+        let key = layout::backing_image(image)?;
+        let bytes = to_bytes(begun).map_err(Error::Record)?;
+        match self.create(&key, bytes.into()).await {
+            Ok(version) => return Ok(State::InProgress(version)),
+            Err(blobs::Error::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (cfg, version) = self.read(&key, BackingImageCfg::parse).await?.required(&key)?;
+        Ok(if cfg.is_in_progress() {
+            State::InProgress(version)
+        } else {
+            State::Final(Box::new(cfg))
+        })
+    }
+
+    async fn publish_image(
+        &self,
+        image: &Name,
+        cfg: &BackingImageCfg,
+        begun: &Version,
+    ) -> Result<(), Error> {
+        let key = layout::backing_image(image)?;
+        let bytes = to_bytes(cfg).map_err(Error::Record)?;
+        match self.swap(&key, bytes.into(), begun).await {
+            Ok(_) => Ok(()),
+            Err(blobs::Error::Changed { key }) => Err(Error::Fenced { path: key.to_string() }),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What is written before the first block.
+fn begun(request: &BackingImageRequest, size: u64) -> BackingImageCfg {
+    BackingImageCfg {
+        name: request.image.to_string(),
+        size,
+        block_count: 0,
+        checksum: request.checksum.clone(),
+        labels: request.labels.clone(),
+        compression_method: request.compression,
+        created_time: seconds(Timestamp::now()),
+        complete_time: String::new(),
+        secret: request.secret.clone(),
+        secret_namespace: request.secret_namespace.clone(),
+        processing_blocks: None,
+        blocks: Vec::new(),
+        others: serde_json::Map::new(),
+    }
+}
+
+fn finished(begun: BackingImageCfg, uploaded: &Uploaded, checksum: &str) -> BackingImageCfg {
+    let blocks: Vec<BlockRef> = uploaded
+        .blocks
+        .iter()
+        .filter_map(|(offset, sum)| sum.map(|checksum| BlockRef { offset: *offset, checksum }))
+        .collect();
+    BackingImageCfg {
+        block_count: u64::try_from(blocks.len()).unwrap_or(u64::MAX),
+        checksum: checksum.to_owned(),
+        complete_time: seconds(Timestamp::now()),
+        processing_blocks: Some(serde_json::Map::new()),
+        blocks,
+        ..begun
+    }
+}
+
+/// SHA-512 of all of it.
+async fn checksum_of(source: Arc<dyn Source>, control: &Control) -> Result<String, Error> {
+    let control = control.clone();
+    let read = move || {
+        let mut sum = digest::Context::new(&digest::SHA512);
+        let (mut at, size) = (0, source.size_bytes());
+        let mut buffer = vec![0; READ_BYTES];
+        while at < size {
+            control.check()?;
+            let len = usize::try_from(size - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let piece = buffer.get_mut(..len).unwrap_or_default();
+            source.read_at(at, piece).map_err(Error::Source)?;
+            sum.update(piece);
+            at += u64::try_from(len).unwrap_or(u64::MAX);
+        }
+        Ok(hex(sum.finish().as_ref()))
+    };
+    tokio::task::spawn_blocking(read).await.map_err(Error::Thread)?
+}
