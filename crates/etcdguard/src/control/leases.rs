@@ -45,6 +45,19 @@ impl Leases {
         Ok(holder(&lease).is_some())
     }
 
+    /// Tells the lease of full snapshots of a newer one.
+    pub async fn tell_full(
+        &self,
+        name: &str,
+        snapshot: &crate::store::Snapshot,
+        deadline: Duration,
+    ) -> Result<(), LeaseError> {
+        self.change(name, deadline, |lease| {
+            full_snapshot(lease, snapshot.last_revision, snapshot.created_on)
+        })
+        .await
+    }
+
     /// Reads the lease, and changes it as `change` says, if it says anything.
     pub(super) async fn change(
         &self,

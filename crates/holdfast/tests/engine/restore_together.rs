@@ -101,7 +101,8 @@ fn snapshot_of(rig: &Rig, index: usize) -> String {
     let dir = rig.path(&format!("replica{index}"));
     let names = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name());
     let mut names = names.map(|name| name.into_string().unwrap());
-    names.find(|name| name.starts_with("volume-snap-") && name.ends_with(".img")).unwrap()
+    let is_image = |name: &str| Path::new(name).extension().is_some_and(|it| it == "img");
+    names.find(|name| name.starts_with("volume-snap-") && is_image(name)).unwrap()
 }
 
 /// Bytes that are not packed well.
@@ -153,7 +154,6 @@ fn sum(statuses: &[Value], key: &str) -> u64 {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "what was fetched is to be seen")]
 fn three_replicas_fetch_one_copy_of_a_backup() {
     let size = 48 * MIB;
     let store = Store::new(size);
@@ -198,7 +198,6 @@ fn three_replicas_fetch_one_copy_of_a_backup() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "what was fetched is to be seen")]
 fn a_replica_that_is_killed_goes_on_where_it_was() {
     let size = 40 * MIB;
     let store = Store::new(size);
@@ -265,4 +264,22 @@ fn an_image_below_does_not_show_through_what_was_restored() {
     }
     assert_eq!(restored.letter(MIB + 65536, 65536), 0);
     assert_eq!(restored.letter(MIB + 2 * 65536, 65536), b'i');
+}
+
+#[test]
+fn two_replicas_go_on_when_the_third_is_killed() {
+    let size = 32 * MIB;
+    let store = Store::new(size);
+    let mut to = empty("orphaned", size, 3);
+    let line = format!("backup restore {} --bandwidth-limit 120k", store.url("one"));
+    to.ok(&line);
+    to.wait_until("the first blocks", |rig| {
+        let all = statuses(rig);
+        all.len() == 3 && all.iter().all(|status| status["fetchedBytes"].as_u64() > Some(0))
+    });
+    to.replicas[2].process.take().unwrap().kill().unwrap();
+    to.wait_until("two that are left", |rig| rig.modes() == ["RW", "RW", "ERR"]);
+    to.replicas.truncate(2);
+    wait(&to, "backup-one");
+    (0..2).for_each(|replica| store.is_equal(&to, replica));
 }
