@@ -67,6 +67,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
     ("etcd", Needs::Etcd),
+    ("etcd_cluster", Needs::Etcd),
     ("conform", Needs::Conform),
 ];
 
