@@ -130,9 +130,10 @@ fn at_time(
     }
     let at = base.map_or(EMPTY, |base| base.last_revision);
     let mut wanted = after(base, deltas);
-    // What follows a delta made after that time came later still.
+    // What follows a delta made after that time came later still. Of that the first is kept: it
+    // tells how much of a base that is newer than its name came later.
     let edge = wanted.iter().find(|delta| delta.created_on > asked);
-    if let Some(edge) = edge.map(|delta| delta.last_revision) {
+    if let Some(edge) = edge.map(|delta| delta.last_revision.saturating_add(1)) {
         wanted.retain(|delta| delta.start_revision <= edge);
     }
     // Changes that only a later full snapshot holds have no time: what came before them counts.
