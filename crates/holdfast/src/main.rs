@@ -11,11 +11,11 @@ mod output;
 mod up;
 mod version;
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use engine::cli::Invocation;
 
 fn main() -> ExitCode {
     // One crypto provider for the whole process, before anything opens a connection.
@@ -23,13 +23,17 @@ fn main() -> ExitCode {
         eprintln!("error: a TLS provider was installed twice");
         return ExitCode::FAILURE;
     }
-    // By that name the binary is the volume engine and nothing else.
+    // By some names the binary is one of its parts and nothing else.
     let mut args = std::env::args_os();
-    if args
-        .next()
-        .is_some_and(|program| Path::new(&program).file_name() == Some("longhorn".as_ref()))
-    {
-        return engine::cli::main(args.collect(), Invocation::Longhorn);
+    let program = args.next().unwrap_or_default();
+    match Path::new(&program).file_name().and_then(OsStr::to_str) {
+        Some("longhorn") => {
+            return engine::cli::main(args.collect(), engine::cli::Invocation::Longhorn);
+        }
+        Some("etcdbrctl") => {
+            return etcdguard::cli::main(args.collect(), etcdguard::cli::Invocation::Etcdbrctl);
+        }
+        Some(_) | None => {}
     }
     let cli = cli::Cli::parse();
     match cli::run(cli) {

@@ -6,6 +6,7 @@
 pub mod backup;
 pub mod connection;
 pub mod engine;
+pub mod guard;
 pub mod server;
 
 pub use connection::{Answer, Connection, Endpoint, Events};

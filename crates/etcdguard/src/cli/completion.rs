@@ -1,9 +1,25 @@
 //! The table as a definition other tools understand, for completion in shells.
 
+use std::process::ExitCode;
+
 use clap::{Arg, ArgAction};
+use clap_complete::Shell;
 
 use super::flag::{Kind, Named};
-use super::parse::commands;
+use super::parse::{Line, commands};
+
+/// Prints the script for the shell that is named.
+pub(crate) fn run(line: &Line, program: &str) -> ExitCode {
+    let shell = line.arguments.first().map(|name| name.parse::<Shell>());
+    let Some(Ok(shell)) = shell else {
+        super::print("Error: name a shell: bash, fish, powershell or zsh\n");
+        return ExitCode::FAILURE;
+    };
+    let mut script = Vec::new();
+    let name = program.split(' ').next_back().unwrap_or(program);
+    clap_complete::generate(shell, &mut definition(), name, &mut script);
+    super::print(&String::from_utf8_lossy(&script))
+}
 
 /// `holdfast etcd` with all its commands and flags. It describes; it is not what parses.
 pub fn definition() -> clap::Command {

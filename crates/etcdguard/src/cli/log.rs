@@ -13,6 +13,9 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+/// The level of information, in the numbering of the dialect.
+pub(crate) const INFORMATION: i64 = 4;
+
 /// Libraries that are silent below warnings, also when asked for more.
 const QUIET: [&str; 9] =
     ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "reqwest", "kube_client", "kube"];

@@ -45,6 +45,19 @@ impl Leases {
         Ok(holder(&lease).is_some())
     }
 
+    /// Tells the lease of full snapshots of a newer one.
+    pub async fn tell_full(
+        &self,
+        name: &str,
+        snapshot: &crate::store::Snapshot,
+        deadline: Duration,
+    ) -> Result<(), LeaseError> {
+        self.change(name, deadline, |lease| {
+            full_snapshot(lease, snapshot.last_revision, snapshot.created_on)
+        })
+        .await
+    }
+
     /// Reads the lease, and changes it as `change` says, if it says anything.
     pub(super) async fn change(
         &self,
@@ -78,6 +91,30 @@ impl Leases {
                 Err(error) => return Err(failed(name, error)),
             }
         }
+    }
+
+    /// What an annotation of a lease says.
+    pub(super) async fn annotation(
+        &self,
+        name: &str,
+        key: &str,
+        deadline: Duration,
+    ) -> Result<Option<String>, LeaseError> {
+        let lease = within(name, deadline, self.get(name)).await?;
+        Ok(lease.metadata.annotations.and_then(|mut all| all.remove(key)))
+    }
+
+    pub(super) async fn annotate(
+        &self,
+        name: &str,
+        key: &str,
+        text: &str,
+        deadline: Duration,
+    ) -> Result<(), LeaseError> {
+        self.change(name, deadline, |_| {
+            Some(json!({ "metadata": { "annotations": { key: text } } }))
+        })
+        .await
     }
 
     async fn get(&self, name: &str) -> Result<Lease, LeaseError> {

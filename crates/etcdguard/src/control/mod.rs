@@ -107,12 +107,13 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
     }
     let (member, meter) = (monitor.subscribe("promotion"), Arc::clone(&metrics));
     tasks.spawn_draining("promotion", |stop| promotion::run(cluster, member, meter, stop));
+    let leases = kube.as_ref().map(|kube| kube.leases.clone());
     if let Some(kube) = kube {
         keep_leases(kube, &monitor, progress_seen.clone(), tasks);
     }
     if let Some(config) = defragmenter {
         let duty = Duty::Leading(monitor.subscribe("defragmenter"));
-        defragment(config, etcd.clone(), duty, &metrics, tasks);
+        defragment(config, etcd.clone(), duty, leases, &metrics, tasks);
     }
     let snapshotter = match store {
         None => {
@@ -149,7 +150,7 @@ pub async fn run_alone(
 ) -> Result<(), SnapshotError> {
     collect(store.collector, store.snapshots.clone(), Duty::Always, &metrics, tasks);
     if let Some(config) = defragmenter {
-        defragment(config, etcd.clone(), Duty::Always, &metrics, tasks);
+        defragment(config, etcd.clone(), Duty::Always, None, &metrics, tasks);
     }
     let (progress, _) = watch::channel(None);
     let (health, _) = watch::channel(Health::NotServing);
@@ -208,11 +209,12 @@ fn defragment(
     config: DefragmenterConfig,
     etcd: Etcd,
     duty: Duty,
+    leases: Option<Leases>,
     metrics: &Arc<dyn Meter>,
     tasks: &Tasks,
 ) {
-    let metrics = Arc::clone(metrics);
-    let defragmenter = Defragmenter { config, etcd, metrics, duty, done: BTreeMap::new() };
+    let (metrics, done) = (Arc::clone(metrics), BTreeMap::new());
+    let defragmenter = Defragmenter { config, etcd, metrics, duty, leases, done };
     tasks.spawn_draining("defragmenter", |stop| defragmenter.run(stop));
 }
 

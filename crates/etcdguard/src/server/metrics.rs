@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::text::CONTENT_TYPE;
+use crate::control::metrics::{Meter, Object};
+use crate::store::Kind;
 
 /// Upper bounds in seconds, those everybody's dashboards expect.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -44,21 +46,10 @@ struct Observed {
     sum: f64,
 }
 
-/// The kinds of objects in a store, as labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    Full,
-    Incr,
-    Chunk,
-}
-
-impl ObjectKind {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Full => "Full",
-            Self::Incr => "Incr",
-            Self::Chunk => "Chunk",
-        }
+fn object(object: Object) -> &'static str {
+    match object {
+        Object::Snapshot(kind) => kind.as_str(),
+        Object::Chunk => "Chunk",
     }
 }
 
@@ -203,41 +194,63 @@ fn combinations(labels: &[Label]) -> Vec<Vec<String>> {
     })
 }
 
-impl Metrics {
-    /// The collector removed an object, or could not.
-    pub fn collected(&self, kind: ObjectKind, succeeded: bool) {
-        self.count("etcdbr_snapshot_gc_total", &[kind.label(), outcome(succeeded)]);
+impl Meter for Metrics {
+    fn collected(&self, collected: Object, succeeded: bool) {
+        self.count("etcdbr_snapshot_gc_total", &[object(collected), outcome(succeeded)]);
     }
 
-    /// A snapshot was taken, or could not be.
-    pub fn snapshot_took(&self, kind: ObjectKind, succeeded: bool, took: Duration) {
-        let labels = [kind.label(), outcome(succeeded)];
+    fn snapshot_took(&self, kind: Kind, succeeded: bool, took: Duration) {
+        let labels = [kind.as_str(), outcome(succeeded)];
         self.observe("etcdbr_snapshot_duration_seconds", &labels, took);
     }
 
-    /// The newest snapshot of a kind: its last revision and when it was made, in Unix seconds.
-    pub fn latest_snapshot(&self, kind: ObjectKind, revision: i64, unix_seconds: i64) {
-        self.set("etcdbr_snapshot_latest_revision", &[kind.label()], float(revision));
-        self.set("etcdbr_snapshot_latest_timestamp", &[kind.label()], float(unix_seconds));
+    fn latest_snapshot(&self, kind: Kind, revision: i64, unix_seconds: i64) {
+        self.set("etcdbr_snapshot_latest_revision", &[kind.as_str()], float(revision));
+        self.set("etcdbr_snapshot_latest_timestamp", &[kind.as_str()], float(unix_seconds));
     }
 
-    /// Whether a snapshot of this kind would hold anything new.
-    pub fn snapshot_required(&self, kind: ObjectKind, required: bool) {
-        self.set("etcdbr_snapshot_required", &[kind.label()], float(i64::from(required)));
+    fn snapshot_required(&self, kind: Kind, required: bool) {
+        self.set("etcdbr_snapshot_required", &[kind.as_str()], float(i64::from(required)));
     }
 
-    /// How many deltas follow the newest full, and how many revisions they hold.
-    pub fn latest_deltas(&self, deltas: usize, revisions: i64) {
+    fn latest_deltas(&self, deltas: usize, revisions: i64) {
         let deltas = i64::try_from(deltas).unwrap_or(i64::MAX);
         self.set("etcdbr_snapstore_latest_deltas_total", &[], float(deltas));
         self.set("etcdbr_snapstore_latest_deltas_revisions_total", &[], float(revisions));
     }
 
-    /// The snapshotter failed. `kind` is one of a few words of ours, never the text of an error.
-    pub fn snapshotter_failed(&self, kind: &'static str) {
+    fn snapshotter_failed(&self, kind: &'static str) {
         self.count("etcdbr_snapshotter_failure", &[kind]);
     }
 
+    /// Endpoints come from the list of members, so they are few.
+    fn defragmentation_took(&self, endpoint: &str, succeeded: bool, took: Duration) {
+        let labels = [outcome(succeeded), endpoint];
+        self.observe("etcdbr_defragmentation_duration_seconds", &labels, took);
+    }
+
+    fn learner(&self, is_learner: bool) {
+        self.set("etcdbr_is_learner", &[], float(i64::from(is_learner)));
+    }
+
+    fn learner_counted(&self, succeeded: bool) {
+        self.count("etcdbr_is_learner_count_total", &[outcome(succeeded)]);
+    }
+
+    fn add_learner_took(&self, succeeded: bool, took: Duration) {
+        self.observe("etcdbr_add_learner_duration_seconds", &[outcome(succeeded)], took);
+    }
+
+    fn member_remove_took(&self, succeeded: bool, took: Duration) {
+        self.observe("etcdbr_member_remove_duration_seconds", &[outcome(succeeded)], took);
+    }
+
+    fn member_promote_took(&self, succeeded: bool, took: Duration) {
+        self.observe("etcdbr_member_promote_duration_seconds", &[outcome(succeeded)], took);
+    }
+}
+
+impl Metrics {
     pub fn validation_took(&self, succeeded: bool, took: Duration) {
         self.observe("etcdbr_validation_duration_seconds", &[outcome(succeeded)], took);
     }
@@ -247,36 +260,9 @@ impl Metrics {
         self.observe("etcdbr_restoration_duration_seconds", &labels, took);
     }
 
-    /// Endpoints come from the list of members, so they are few.
-    pub fn defragmentation_took(&self, endpoint: &str, succeeded: bool, took: Duration) {
-        let labels = [outcome(succeeded), endpoint];
-        self.observe("etcdbr_defragmentation_duration_seconds", &labels, took);
-    }
-
     pub fn cluster_size(&self, members: usize) {
         let members = i64::try_from(members).unwrap_or(i64::MAX);
         self.set("etcdbr_cluster_size", &[], float(members));
-    }
-
-    pub fn learner(&self, is_learner: bool) {
-        self.set("etcdbr_is_learner", &[], float(i64::from(is_learner)));
-    }
-
-    /// An attempt to make this member a learner.
-    pub fn learner_counted(&self, succeeded: bool) {
-        self.count("etcdbr_is_learner_count_total", &[outcome(succeeded)]);
-    }
-
-    pub fn add_learner_took(&self, succeeded: bool, took: Duration) {
-        self.observe("etcdbr_add_learner_duration_seconds", &[outcome(succeeded)], took);
-    }
-
-    pub fn member_remove_took(&self, succeeded: bool, took: Duration) {
-        self.observe("etcdbr_member_remove_duration_seconds", &[outcome(succeeded)], took);
-    }
-
-    pub fn member_promote_took(&self, succeeded: bool, took: Duration) {
-        self.observe("etcdbr_member_promote_duration_seconds", &[outcome(succeeded)], took);
     }
 
     fn count(&self, name: &'static str, labels: &[&str]) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use etcdguard::control::metrics::Unmetered;
 use etcdguard::control::{
-    BackoffConfig, CollectorConfig, Guard, Handles, Health, SnapshotterConfig, SnapshotterHandle,
-    Store, run,
+    BackoffConfig, CollectorConfig, DefragmenterConfig, Guard, Handles, Health, PeerUrlConfig,
+    SnapshotterConfig, SnapshotterHandle, Store, run,
 };
 use etcdguard::etcd::{ConnectionConfig, Etcd, EtcdMonitor};
 use etcdguard::store::delta::Events;
@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) schedule: &'static str,
     pub(crate) delta_period: Duration,
     pub(crate) delta_memory_limit: u64,
+    pub(crate) defragmentation: Option<&'static str>,
+    pub(crate) peer_urls: Option<Vec<String>>,
 }
 
 impl Settings {
@@ -39,6 +41,8 @@ impl Settings {
             schedule: TWICE_A_DAY,
             delta_period: Duration::from_secs(3600),
             delta_memory_limit: 0,
+            defragmentation: None,
+            peer_urls: None,
         }
     }
 
@@ -80,11 +84,12 @@ impl Running {
             temp_dir: settings.home.join("temp"),
             backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: PATIENCE },
         };
-        let plan = Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: None };
+        let plan =
+            Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: Duration::ZERO };
         let tasks = Tasks::new();
         let guard = Guard {
-            etcd: etcd.clone(),
-            cluster: etcd,
+            etcd,
+            cluster: Etcd::of_cluster(&settings.connection).unwrap(),
             monitor,
             store: Some(Store {
                 snapshots: store.clone(),
@@ -92,8 +97,14 @@ impl Running {
                 collector: CollectorConfig { period: Duration::from_secs(60), plan },
                 second: None,
             }),
-            defragmenter: None,
-            peer_urls: None,
+            defragmenter: settings.defragmentation.map(|schedule| DefragmenterConfig {
+                schedule: schedule.parse().unwrap(),
+                data_dir: Some(settings.home.clone()),
+            }),
+            peer_urls: settings
+                .peer_urls
+                .clone()
+                .map(|peer_urls| PeerUrlConfig { peer_urls, restart: None }),
             kube: None,
             metrics: Arc::new(Unmetered),
         };
@@ -102,6 +113,10 @@ impl Running {
 
     pub(crate) fn snapshotter(&self) -> SnapshotterHandle {
         self.handles.snapshotter.clone().unwrap()
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        *self.handles.health.borrow() == Health::Serving
     }
 
     /// Until the snapshotter takes requests.
@@ -130,6 +145,21 @@ impl Running {
         }
         found
     }
+}
+
+/// That the newest full and what follows it hold every revision up to `last`.
+pub(crate) async fn assert_whole(guard: &Running, last: i64) {
+    let latest = guard.store.latest().await.unwrap();
+    let mut covered = latest.full.unwrap().last_revision;
+    let mut deltas = latest.deltas;
+    deltas.sort_by_key(|delta| (delta.start_revision, delta.last_revision));
+    for delta in &deltas {
+        assert!(delta.start_revision <= covered + 1, "a gap before {delta:?}");
+        let wanted: Vec<i64> = (delta.start_revision..=delta.last_revision).collect();
+        assert_eq!(guard.revisions(delta).await, wanted);
+        covered = covered.max(delta.last_revision);
+    }
+    assert_eq!(covered, last);
 }
 
 pub(crate) fn ranges(snapshots: &[Snapshot]) -> Vec<(Kind, i64, i64)> {

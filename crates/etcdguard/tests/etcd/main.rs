@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod client;
+mod cluster;
 mod guard;
 mod member;
 mod snapshotter;

@@ -6,7 +6,7 @@ use etcdguard::control::TriggerError;
 use etcdguard::store::{Include, Kind};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::guard::{Running, SPARSE, Settings};
+use crate::guard::{Running, SPARSE, Settings, assert_whole};
 use crate::member::{Alone, PATIENCE};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,17 +185,7 @@ async fn two_guards_that_both_lead_leave_no_gap() {
     let (a, b) = tokio::join!(a.delta(), b.delta());
     a.unwrap();
     b.unwrap();
-    let latest = one.store.latest().await.unwrap();
-    let mut covered = latest.full.unwrap().last_revision;
-    let mut deltas = latest.deltas;
-    deltas.sort_by_key(|delta| (delta.start_revision, delta.last_revision));
-    for delta in &deltas {
-        assert!(delta.start_revision <= covered + 1, "a gap before {delta:?}");
-        let wanted: Vec<i64> = (delta.start_revision..=delta.last_revision).collect();
-        assert_eq!(one.revisions(delta).await, wanted);
-        covered = covered.max(delta.last_revision);
-    }
-    assert_eq!(covered, last);
+    assert_whole(&one, last).await;
     one.stop().await;
     other.stop().await;
 }

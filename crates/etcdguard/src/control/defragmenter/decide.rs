@@ -1,8 +1,9 @@
 //! Which member is defragmented next, if any. Pure.
 //!
-//! Desired: since the last planned time, every member has been defragmented that has much to gain.
-//! One member at a time and only while all are well; the leader last, and not as the leader if
-//! another can lead meanwhile.
+//! Desired: every member has been defragmented since the last planned time. How much a member has
+//! to gain is not asked: what etcd says of it lags behind until the next write. One member at a
+//! time and only while all are well; the leader last, and not as the leader if another can lead
+//! meanwhile.
 
 use jiff::Timestamp;
 
@@ -11,16 +12,9 @@ use jiff::Timestamp;
 pub(super) struct Seen {
     pub(super) id: u64,
     pub(super) is_learner: bool,
-    /// None if it does not answer.
-    pub(super) sizes: Option<Sizes>,
-    /// When it was last defragmented by this process.
+    pub(super) answers: bool,
+    /// When it was last defragmented, as far as is known.
     pub(super) done: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sizes {
-    pub(super) file_bytes: i64,
-    pub(super) used_bytes: i64,
 }
 
 #[derive(Debug)]
@@ -48,17 +42,9 @@ pub(super) enum Step {
     },
 }
 
-/// A member with less to gain, both as a share and in bytes, is left alone.
-const GAIN_MIN_SHARE: i64 = 10;
-const GAIN_MIN_BYTES: i64 = 1 << 20;
-
 impl Seen {
     fn is_due(&self, slot: Timestamp) -> bool {
-        let gain = self.sizes.is_some_and(|sizes| {
-            let free = sizes.file_bytes.saturating_sub(sizes.used_bytes);
-            free >= GAIN_MIN_BYTES || free.saturating_mul(GAIN_MIN_SHARE) >= sizes.file_bytes
-        });
-        gain && self.done.is_none_or(|done| done < slot)
+        self.answers && self.done.is_none_or(|done| done < slot)
     }
 }
 
@@ -69,7 +55,7 @@ pub(super) fn decide(facts: &Facts) -> Step {
         return Step::Wait("a member raised an alarm");
     }
     // A learner that has not started counts for no quorum.
-    if facts.members.iter().any(|member| !member.is_learner && member.sizes.is_none()) {
+    if facts.members.iter().any(|member| !member.is_learner && !member.answers) {
         return Step::Wait("a member does not answer");
     }
     let [leader] = leader.as_slice() else { return Step::Wait("the leader is not a member") };
@@ -90,15 +76,12 @@ pub(super) fn decide(facts: &Facts) -> Step {
 mod tests {
     use super::*;
 
-    const LARGE: Option<Sizes> = Some(Sizes { file_bytes: 100 << 20, used_bytes: 10 << 20 });
-    const TIGHT: Option<Sizes> = Some(Sizes { file_bytes: 100 << 10, used_bytes: 95 << 10 });
-
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn member(id: u64, sizes: Option<Sizes>) -> Seen {
-        Seen { id, is_learner: false, sizes, done: None }
+    fn member(id: u64, answers: bool) -> Seen {
+        Seen { id, is_learner: false, answers, done: None }
     }
 
     fn facts(members: Vec<Seen>) -> Facts {
@@ -107,7 +90,7 @@ mod tests {
 
     #[test]
     fn followers_come_first_and_the_leader_last_and_elsewhere() {
-        let mut now = facts(vec![member(1, LARGE), member(2, LARGE), member(3, LARGE)]);
+        let mut now = facts(vec![member(1, true), member(2, true), member(3, true)]);
         let mut steps = Vec::new();
         for _ in 0..4 {
             let step = decide(&now);
@@ -127,37 +110,34 @@ mod tests {
 
     #[test]
     fn a_member_alone_leads_on() {
-        let now = facts(vec![member(1, LARGE)]);
+        let now = facts(vec![member(1, true)]);
         assert_eq!(decide(&now), Step::DefragmentLeader { hand_to: None });
     }
 
     #[test]
-    fn nothing_is_done_for_little_or_twice() {
-        let mut done = member(1, LARGE);
+    fn nothing_is_done_twice() {
+        let mut done = member(1, true);
         done.done = Some(at(100));
-        assert_eq!(decide(&facts(vec![done.clone(), member(2, TIGHT)])), Step::Rest);
+        assert_eq!(decide(&facts(vec![done.clone()])), Step::Rest);
         done.done = Some(at(99));
-        assert_eq!(
-            decide(&facts(vec![done, member(2, TIGHT)])),
-            Step::DefragmentLeader { hand_to: Some(2) }
-        );
+        assert_eq!(decide(&facts(vec![done])), Step::DefragmentLeader { hand_to: None });
     }
 
     #[test]
     fn nothing_is_done_while_a_member_is_not_well() {
         let waits = |facts: &Facts| matches!(decide(facts), Step::Wait(_));
-        assert!(waits(&facts(vec![member(1, LARGE), member(2, None)])));
-        let mut alarmed = facts(vec![member(1, LARGE)]);
+        assert!(waits(&facts(vec![member(1, true), member(2, false)])));
+        let mut alarmed = facts(vec![member(1, true)]);
         alarmed.is_alarmed = true;
         assert!(waits(&alarmed));
-        let mut full = facts(vec![member(1, LARGE), member(2, LARGE)]);
+        let mut full = facts(vec![member(1, true), member(2, true)]);
         full.has_room = false;
         assert_eq!(decide(&full), Step::Defragment(2), "its disk is another");
         full.members.truncate(1);
         assert!(waits(&full));
-        let mut learner = member(2, None);
+        let mut learner = member(2, false);
         learner.is_learner = true;
-        let now = facts(vec![member(1, LARGE), learner]);
+        let now = facts(vec![member(1, true), learner]);
         assert_eq!(decide(&now), Step::DefragmentLeader { hand_to: None });
     }
 }

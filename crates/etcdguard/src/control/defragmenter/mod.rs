@@ -1,6 +1,7 @@
 //! Defragments the members of the cluster after each planned time, while this sidecar leads. Looks
 //! anew before every step ([`decide`]), so a change of leadership in between loses nothing: the
-//! next leader sees which members still have much to gain.
+//! next leader goes on with those that the leases of the members do not say are done. Without
+//! leases it begins with the first, which does no harm.
 
 mod decide;
 
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tasks::Stop;
 
-use self::decide::{Facts, Seen, Sizes, Step};
+use self::decide::{Facts, Seen, Step};
 use super::collector::Duty;
+use super::leases::Leases;
 use super::metrics::Meter;
 use super::schedule::{Schedule, wait_until};
 use crate::etcd::wire::AlarmType;
@@ -21,6 +23,10 @@ use crate::etcd::{Etcd, EtcdError, Member};
 
 /// Between a look that asked for patience, or a step that failed, and the next look.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The annotation of a member's lease that says when it was defragmented.
+const DONE: &str = "etcd.holdfast.io/defragmented";
 
 #[derive(Debug, Clone)]
 pub struct DefragmenterConfig {
@@ -34,6 +40,7 @@ pub(super) struct Defragmenter {
     pub(super) etcd: Etcd,
     pub(super) metrics: Arc<dyn Meter>,
     pub(super) duty: Duty,
+    pub(super) leases: Option<Leases>,
     /// When members were defragmented by this process.
     pub(super) done: BTreeMap<u64, Timestamp>,
 }
@@ -44,12 +51,10 @@ impl Defragmenter {
         while stop.or_stop(wait_until(next)).await.is_some() {
             let slot = next.unwrap_or_else(Timestamp::now);
             next = self.config.schedule.next(Timestamp::now());
-            // What is not done when the next time comes is done then.
             tokio::select! {
                 () = stop.stopping() => return,
                 () = self.work_off(slot) => {}
             }
-            next = next.max(self.config.schedule.next(slot));
         }
     }
 
@@ -90,19 +95,29 @@ impl Defragmenter {
     async fn look_at(&self, member: &Member) -> Seen {
         let patience = self.etcd.config().connection_timeout;
         let status = async { self.client_of(member)?.status(patience).await };
-        let sizes = status
-            .await
-            .ok()
-            .map(|status| Sizes { file_bytes: status.db_size, used_bytes: status.db_size_in_use });
         Seen {
             id: member.id,
             is_learner: member.is_learner,
-            sizes,
-            done: self.done.get(&member.id).copied(),
+            answers: status.await.is_ok(),
+            done: self.done.get(&member.id).copied().max(self.told(&member.name).await),
         }
     }
 
-    /// Through its own URLs; the one given to us where it is the only member and hides its own.
+    /// What the lease of a member says, if it says anything.
+    async fn told(&self, name: &str) -> Option<Timestamp> {
+        let leases = self.leases.as_ref()?;
+        leases.annotation(name, DONE, LEASE_TIMEOUT).await.ok()??.parse().ok()
+    }
+
+    /// Says in the lease of a member that it is done. Not being able to is no harm.
+    async fn tell(&self, name: &str, time: Timestamp) {
+        let Some(leases) = &self.leases else { return };
+        if let Err(error) = leases.annotate(name, DONE, &time.to_string(), LEASE_TIMEOUT).await {
+            tracing::warn!("that {name} is defragmented is not known to others: {error}");
+        }
+    }
+
+    /// Through its own URLs: the one given to us may be of a service in front of all.
     fn client_of(&self, member: &Member) -> Result<Etcd, EtcdError> {
         self.etcd.at(&member.client_ur_ls)
     }
@@ -119,31 +134,33 @@ impl Defragmenter {
         match decide::decide(facts) {
             Step::Rest => Ok(Next::Rest),
             Step::Wait(why) => Ok(Next::Wait(why)),
-            Step::Defragment(id) => {
-                let members = self.etcd.members(self.etcd.config().connection_timeout).await?;
-                let member = members.iter().find(|member| member.id == id);
-                let Some(member) = member else { return Ok(Next::Look) };
-                self.defragment(id, &self.client_of(member)?).await.map(|()| Next::Look)
-            }
+            Step::Defragment(id) => self.defragment(id, None).await,
             Step::DefragmentLeader { hand_to } => {
                 if let Some(to) = hand_to
                     && let Err(error) = self.etcd.move_leader(to).await
                 {
                     tracing::warn!("the leader is defragmented as it is: {error}");
                 }
-                self.defragment(facts.leader, &self.etcd.clone()).await.map(|()| Next::Look)
+                self.defragment(facts.leader, Some(self.etcd.clone())).await
             }
         }
     }
 
-    async fn defragment(&mut self, id: u64, etcd: &Etcd) -> Result<(), EtcdError> {
+    /// Defragments a member, through `etcd` or its own URLs.
+    async fn defragment(&mut self, id: u64, etcd: Option<Etcd>) -> Result<Next, EtcdError> {
+        let members = self.etcd.members(self.etcd.config().connection_timeout).await?;
+        let member = members.iter().find(|member| member.id == id);
+        let Some(member) = member else { return Ok(Next::Look) };
+        let etcd = etcd.map_or_else(|| self.client_of(member), Ok)?;
         let begun = Instant::now();
         let outcome = etcd.defragment().await;
         self.metrics.defragmentation_took(etcd.endpoint(), outcome.is_ok(), begun.elapsed());
         outcome?;
-        tracing::info!("defragmented member {id:x} in {:?}", begun.elapsed());
-        self.done.insert(id, Timestamp::now());
-        Ok(())
+        tracing::info!("defragmented {} in {:?}", member.name, begun.elapsed());
+        let now = Timestamp::now();
+        self.done.insert(id, now);
+        self.tell(&member.name, now).await;
+        Ok(Next::Look)
     }
 }
 

@@ -16,6 +16,8 @@ use tokio::io::{AsyncWriteExt as _, BufWriter};
 use tokio_util::io::StreamReader;
 
 use super::{SnapshotError, Tools};
+use crate::bolt::Bolt;
+use crate::datadir;
 use crate::etcd::{Etcd, SnapshotStream};
 use crate::store::Snapshot;
 use crate::store::compress::pack;
@@ -24,14 +26,24 @@ use crate::store::full::Checked;
 const WRITE_BYTES: usize = 1 << 20;
 
 pub(super) async fn take(tools: &Tools, is_final: bool) -> Result<Snapshot, SnapshotError> {
-    let patience = tools.etcd.config().connection_timeout;
-    let revision = tools.etcd.revision(patience).await?;
     let mut database = spool(&tools.etcd, &tools.config.temp_dir).await?;
+    let look = database.try_clone().map_err(SnapshotError::Spool)?;
+    let revision = tools
+        .tasks
+        .blocking("read revision", move || revision_of(look))
+        .await
+        .map_err(|error| SnapshotError::Spool(io::Error::other(error)))??;
     database.rewind().map_err(SnapshotError::Spool)?;
     let compression = tools.config.compression;
     let snapshot = Snapshot::full(revision, Timestamp::now(), compression, is_final);
     let body = pack(compression, tokio::fs::File::from_std(database));
     Ok(tools.store.save(&snapshot, body).await?)
+}
+
+/// The revision inside: a request before the stream began could tell an older one.
+fn revision_of(database: File) -> Result<i64, SnapshotError> {
+    let current = datadir::current(&Bolt::from_file(database)?)?;
+    current.map(|current| current.revision).ok_or(SnapshotError::Foreign)
 }
 
 /// The whole stream in a file that nobody else sees and that goes with its last handle.

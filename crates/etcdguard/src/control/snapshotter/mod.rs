@@ -37,6 +37,7 @@ use super::backoff::{Backoff, BackoffConfig};
 use super::health::Health;
 use super::metrics::Meter;
 use super::schedule::Schedule;
+use crate::bolt::BoltError;
 use crate::etcd::{Etcd, EtcdError, Observation, Subscription};
 use crate::store::{Compression, SnapStore, Snapshot, StoreError};
 
@@ -77,6 +78,10 @@ pub enum SnapshotError {
     Store(#[from] StoreError),
     #[error("a snapshot cannot be put together: {0}")]
     Spool(#[source] io::Error),
+    #[error("the database of a full snapshot cannot be read: {0}")]
+    Database(#[from] BoltError),
+    #[error("what etcd sent is not the database of an etcd")]
+    Foreign,
 }
 
 impl SnapshotError {
@@ -86,6 +91,7 @@ impl SnapshotError {
             Self::Etcd(_) => "etcd",
             Self::Store(_) => "store",
             Self::Spool(_) => "spool",
+            Self::Database(_) | Self::Foreign => "database",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     BackoffConfig, CompressionConfig, Config, ElectionConfig, EtcdConnectionConfig, HealthConfig,
-    HttpConfig, RestorationConfig, SecondaryConfig, SnapshotterConfig, Span, StoreConfig,
+    HttpConfig, RestorationConfig, SecondaryConfig, SnapshotterConfig, Span,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -34,32 +34,31 @@ fn more_than(setting: &'static str, span: Span, least: Span) -> Result<(), Confi
 
 impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
-        check_connection(&self.etcd_connection_config)?;
+        self.etcd_connection_config.check()?;
         self.server_config.check()?;
         self.snapshotter_config.check()?;
-        check_store(&self.snapstore_config)?;
+        self.snapstore_config.validate()?;
         self.secondary_snapstore_config.check()?;
         self.compression_config.check()?;
         self.restoration_config.check()?;
         self.health_config.check()?;
         self.leader_election_config.check()?;
-        self.exponential_backoff_config.check()
+        self.exponential_backoff_config.check()?;
+        check_schedule("defragmentation-schedule", &self.defragmentation_schedule.0)
     }
 }
 
-pub(crate) fn check_connection(config: &EtcdConnectionConfig) -> Result<(), ConfigError> {
-    if config.endpoints.is_empty() {
-        return refuse("endpoints", "name at least one");
+impl EtcdConnectionConfig {
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.endpoints.is_empty() {
+            return refuse("endpoints", "name at least one");
+        }
+        more_than("etcd-connection-timeout", self.connection_timeout, Span::default())?;
+        if self.snapshot_timeout < self.connection_timeout {
+            return refuse("etcd-snapshot-timeout", "must not be less than the connection timeout");
+        }
+        Ok(())
     }
-    more_than("etcd-connection-timeout", config.connection_timeout, Span::default())?;
-    if config.snapshot_timeout < config.connection_timeout {
-        return refuse("etcd-snapshot-timeout", "must not be less than the connection timeout");
-    }
-    Ok(())
-}
-
-pub(crate) fn check_store(config: &StoreConfig) -> Result<(), ConfigError> {
-    config.validate().map_err(ConfigError::Store)
 }
 
 impl HttpConfig {
@@ -74,8 +73,17 @@ impl HttpConfig {
     }
 }
 
+/// No schedule is one that never comes due.
+fn check_schedule(setting: &'static str, schedule: &str) -> Result<(), ConfigError> {
+    if schedule.is_empty() {
+        return Ok(());
+    }
+    crate::server::controllers::schedule(setting, schedule).map(drop)
+}
+
 impl SnapshotterConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
+        crate::server::controllers::schedule("schedule", &self.schedule)?;
         match self.garbage_collection_policy.as_str() {
             "Exponential" => Ok(()),
             "LimitBased" if self.max_backups == 0 => {
@@ -99,7 +107,7 @@ impl SecondaryConfig {
             return refuse("secondary-storage-provider", "must be set to copy to a second store");
         }
         more_than("secondary-backup-sync-period", self.sync_period, Span::default())?;
-        check_store(&self.store_config)
+        Ok(self.store_config.validate()?)
     }
 }
 

@@ -7,11 +7,15 @@ mod check;
 mod connection;
 mod span;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::check::ConfigError;
 pub use self::connection::EtcdConnectionConfig;
 pub use self::span::Span;
+use crate::datadir::Identity;
+use crate::restore::{Existing, Restoration};
 pub use crate::store::StoreConfig;
 
 /// The largest configuration file that is read.
@@ -181,6 +185,25 @@ impl Default for RestorationConfig {
             embedded_etcd_quota_bytes: 8 << 30,
             auto_compaction_mode: "periodic".to_owned(),
             auto_compaction_retention: "30m".to_owned(),
+        }
+    }
+}
+
+impl RestorationConfig {
+    /// The same for a restore.
+    pub fn restoration(&self, existing: Existing) -> Restoration {
+        Restoration {
+            data_dir: PathBuf::from(&self.data_dir),
+            identity: Identity {
+                name: self.name.clone(),
+                initial_cluster: self.initial_cluster.clone(),
+                token: self.initial_cluster_token.clone(),
+                peer_urls: self.initial_advertise_peer_urls.clone(),
+            },
+            temp_dir: PathBuf::from(&self.temp_dir),
+            max_fetchers: usize::try_from(self.max_fetchers).unwrap_or(usize::MAX),
+            skip_hash_check: self.skip_hash_check,
+            existing,
         }
     }
 }

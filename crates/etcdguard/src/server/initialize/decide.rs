@@ -91,10 +91,9 @@ pub(crate) fn decide(cluster: Cluster, verdict: &Verdict, backup: Backup) -> Act
         Verdict::Locked => {
             Action::Fail("the database is held by another process; is etcd running?".to_owned())
         }
-        Verdict::Missing
-        | Verdict::Incomplete
-        | Verdict::Corrupt(_)
-        | Verdict::Behind { .. } => bring_back(cluster, verdict, backup),
+        Verdict::Missing | Verdict::Incomplete | Verdict::Corrupt(_) | Verdict::Behind { .. } => {
+            bring_back(cluster, verdict, backup)
+        }
     }
 }
 
@@ -111,9 +110,7 @@ fn bring_back(cluster: Cluster, verdict: &Verdict, backup: Backup) -> Action {
         (Cluster::Multi(Membership::Unheard), Backup::Empty | Backup::NoStore) if is_corrupt => {
             Action::Replace
         }
-        (Cluster::Multi(Membership::Unheard), Backup::Empty | Backup::NoStore) => {
-            Action::Bootstrap
-        }
+        (Cluster::Multi(Membership::Unheard), Backup::Empty | Backup::NoStore) => Action::Bootstrap,
     }
 }
 

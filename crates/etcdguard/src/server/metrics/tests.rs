@@ -22,9 +22,9 @@ fn every_combination_is_there_at_zero() {
 #[test]
 fn what_happened_is_counted() {
     let metrics = Metrics::default();
-    metrics.snapshot_took(ObjectKind::Full, true, Duration::from_millis(600));
-    metrics.latest_snapshot(ObjectKind::Full, 2, 1_794_730_525);
-    metrics.collected(ObjectKind::Incr, true);
+    metrics.snapshot_took(Kind::Full, true, Duration::from_millis(600));
+    metrics.latest_snapshot(Kind::Full, 2, 1_794_730_525);
+    metrics.collected(Object::Snapshot(Kind::Incr), true);
     metrics.defragmentation_took("http://a:2379", true, Duration::from_secs(20));
     let text = metrics.encode();
     for line in [

@@ -1,0 +1,192 @@
+//! Brings the data directory of a member into a state etcd can start from.
+//!
+//! Owns: looking at the directory, deciding ([`decide`]) and doing it. The old directory is only
+//! ever set aside under another name, and goes when etcd has been seen at work on the new one.
+//! Never: runs while an etcd holds the database, or writes to a directory that it only checks.
+
+mod aside;
+mod decide;
+mod perform;
+mod status;
+mod validate;
+mod volume;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tasks::{BlockingError, Tasks};
+
+pub use self::aside::remove_old;
+use self::decide::{Action, Backup, Cluster, Membership, Verdict};
+pub use self::status::{Status, StatusCell};
+pub use self::volume::VolumeError;
+use super::config::RestorationConfig;
+use super::metrics::{Metrics, Restoration};
+use crate::control::leases::{LeaseError, Leases};
+use crate::control::membership;
+use crate::etcd::{Etcd, EtcdError};
+use crate::restore::RestoreError;
+use crate::store::{Latest, SnapStore, StoreError};
+
+/// How thoroughly a directory is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Full,
+    Sanity,
+}
+
+impl Mode {
+    /// What is no known mode is the thorough one.
+    pub fn of(text: &str) -> Self {
+        if text == "sanity" { Self::Sanity } else { Self::Full }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InitializeError {
+    #[error("the data directory is left alone: {0}")]
+    Refused(String),
+    #[error(transparent)]
+    Volume(VolumeError),
+    #[error("the data directory {} cannot be looked at", path.display())]
+    Look { path: PathBuf, source: std::io::Error },
+    #[error("the data directory {} cannot be set aside", path.display())]
+    Aside { path: PathBuf, source: std::io::Error },
+    #[error("the store cannot be listed")]
+    Store(#[source] StoreError),
+    #[error("the data directory was not restored")]
+    Restore(#[source] Box<RestoreError>),
+    #[error("whether this member was in the cluster cannot be told")]
+    Lease(#[source] LeaseError),
+    #[error("a cluster of several members needs a Kubernetes API server")]
+    NoLeases,
+    #[error("the cluster did not take this member")]
+    Membership(#[source] EtcdError),
+    #[error(transparent)]
+    Blocking(#[from] BlockingError),
+}
+
+/// The cluster around this member.
+#[derive(Debug, Clone)]
+pub struct Neighbours {
+    /// Of this member.
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    /// Members the configuration names.
+    pub cluster_size: usize,
+    /// Any of the members.
+    pub cluster: Etcd,
+    pub leases: Option<Leases>,
+}
+
+#[derive(Debug)]
+pub struct Initializer {
+    pub restoration: RestorationConfig,
+    /// Nothing where there are no backups.
+    pub store: Option<SnapStore>,
+    pub store_temp_dir: PathBuf,
+    /// Whose volume it must be.
+    pub namespace: Option<String>,
+    /// Nothing where the member is alone.
+    pub neighbours: Option<Neighbours>,
+    pub metrics: Arc<Metrics>,
+    pub tasks: Tasks,
+}
+
+/// How long an API server may take to tell of a lease.
+const LEASE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+impl Initializer {
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point; the next run goes on from what is on disk.
+    pub async fn initialize(&self, mode: Mode) -> Result<(), InitializeError> {
+        let cluster = self.cluster().await?;
+        let action = match decide::before_validation(cluster) {
+            Some(action) => action,
+            None => self.look(mode, cluster).await?,
+        };
+        tracing::info!("the data directory: {action:?}");
+        self.perform(&action).await?;
+        self.clean_temporary().await
+    }
+
+    async fn look(&self, mode: Mode, cluster: Cluster) -> Result<Action, InitializeError> {
+        let begun = Instant::now();
+        let newest = match cluster {
+            // Others have what is newer than any backup.
+            Cluster::Multi(_) => None,
+            Cluster::Single => self.latest().await?.as_ref().and_then(newest_revision),
+        };
+        let verdict = self.validate(mode, newest).await?;
+        self.metrics.validation_took(verdict == Verdict::Valid, begun.elapsed());
+        tracing::info!("the data directory {} is {verdict:?}", self.data_dir().display());
+        let backup =
+            if verdict == Verdict::Valid { Backup::NoStore } else { self.backup().await? };
+        Ok(decide::decide(cluster, &verdict, backup))
+    }
+
+    fn data_dir(&self) -> &Path {
+        Path::new(&self.restoration.data_dir)
+    }
+
+    async fn latest(&self) -> Result<Option<Latest>, InitializeError> {
+        let Some(store) = &self.store else { return Ok(None) };
+        store.latest().await.map(Some).map_err(InitializeError::Store)
+    }
+
+    async fn backup(&self) -> Result<Backup, InitializeError> {
+        Ok(match self.latest().await? {
+            None => Backup::NoStore,
+            Some(latest) if latest.full.is_none() && latest.deltas.is_empty() => Backup::Empty,
+            Some(_) => Backup::Present,
+        })
+    }
+
+    /// What this member is to its cluster.
+    async fn cluster(&self) -> Result<Cluster, InitializeError> {
+        let Some(neighbours) = self.neighbours.as_ref().filter(|it| it.cluster_size > 1) else {
+            return Ok(Cluster::Single);
+        };
+        let leases = neighbours.leases.as_ref().ok_or(InitializeError::NoLeases)?;
+        let membership = match membership::is_member(&neighbours.cluster, &neighbours.name).await {
+            Ok(true) => Membership::Member,
+            Ok(false) => Membership::Unlisted,
+            Err(error) => {
+                tracing::warn!("the cluster does not answer: {error}");
+                let held = leases.is_held(&neighbours.name, LEASE_PATIENCE).await;
+                match held.map_err(InitializeError::Lease)? {
+                    true => Membership::Member,
+                    false => Membership::Unheard,
+                }
+            }
+        };
+        Ok(Cluster::Multi(membership))
+    }
+
+    /// Leaves nothing of earlier uploads behind.
+    async fn clean_temporary(&self) -> Result<(), InitializeError> {
+        let shared = [Path::new("/tmp"), Path::new("")].contains(&self.store_temp_dir.as_path());
+        if self.store.is_none() || shared {
+            return Ok(());
+        }
+        let path = self.store_temp_dir.clone();
+        let cleaned = self.tasks.blocking("clean the temporary directory", move || {
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => std::fs::create_dir_all(&path),
+            }
+        });
+        if let Err(error) = cleaned.await? {
+            tracing::warn!("the temporary directory was not cleaned: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// The last revision of what is newest in the store.
+fn newest_revision(latest: &Latest) -> Option<i64> {
+    let snapshots = latest.full.iter().chain(&latest.deltas);
+    snapshots.map(|snapshot| snapshot.last_revision).max()
+}

@@ -1,0 +1,63 @@
+//! An etcd with its guard beside it, as the pod of an operator has them: real processes, a store
+//! in a directory, and the command line of etcd's own tools to look at what came of it.
+
+mod rig;
+mod sidecar;
+
+pub use rig::{Rig, Run};
+pub use sidecar::Sidecar;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::etcd::program;
+
+/// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
+pub const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Runs etcdctl against an endpoint; not succeeding fails the test.
+#[track_caller]
+pub fn etcdctl(endpoint: &str, arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new(program("etcdctl").unwrap());
+    command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoint).args(arguments);
+    crate::engine::run(&mut command)
+}
+
+/// etcd's own hash over every row up to a revision; 0 is the newest.
+#[track_caller]
+pub fn hash_kv(endpoint: &str, revision: i64) -> u64 {
+    let revision = revision.to_string();
+    let text =
+        etcdctl(endpoint, &["endpoint", "hashkv", "--rev", &revision, "--write-out", "json"]);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    answer[0]["HashKV"]["hash"].as_u64().unwrap()
+}
+
+#[track_caller]
+pub fn status(endpoint: &str) -> Value {
+    let text = etcdctl(endpoint, &["endpoint", "status", "--write-out", "json"]);
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    answer[0]["Status"].clone()
+}
+
+#[track_caller]
+pub fn revision(endpoint: &str) -> i64 {
+    status(endpoint)["header"]["revision"].as_i64().unwrap()
+}
+
+/// Reads a stored object as it was before it was compressed.
+pub fn unpacked(path: &Path) -> Vec<u8> {
+    use std::io::Read as _;
+    let bytes = std::fs::read(path).unwrap();
+    let mut plain = Vec::new();
+    let name = path.to_str().unwrap().trim_end_matches(".final");
+    if name.ends_with(".gz") {
+        flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+    } else if name.ends_with(".zlib") {
+        flate2::read::ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+    } else {
+        plain = bytes;
+    }
+    plain
+}
