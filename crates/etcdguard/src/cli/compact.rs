@@ -14,7 +14,7 @@ use crate::server::controllers;
 use crate::store::{SnapStore, Snapshot};
 
 /// For the lease, which is not worth failing for.
-const LEASE_PATIENCE: Duration = Duration::from_secs(60);
+const LEASE_PATIENCE: Duration = Duration::from_mins(1);
 const COMPACTED: &str = "required revision has been compacted";
 
 pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandError> {

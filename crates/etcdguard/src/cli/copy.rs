@@ -16,20 +16,20 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
     version::tell();
     let target = settings::store(&line.given, "");
     let source = completed(settings::store(&line.given, "source-"), &target, line);
-    let copier = settings::copier(&line.given);
+    let asked = settings::copier(&line.given);
     for config in [&target, &source] {
         config.validate().map_err(ConfigError::Store)?;
     }
     let source = SnapStore::open(&source, &context.environment)?;
     let target = SnapStore::open(&target, &context.environment)?;
-    if copier.wait_for_final_snapshot {
-        wait(&source, &copier).await?;
+    if asked.wait_for_final_snapshot {
+        wait(&source, &asked).await?;
     }
     let selection = Selection {
-        max_backups: usize::try_from(copier.max_backups_to_copy).ok(),
-        max_age_days: Some(copier.max_backup_age_days).filter(|days| *days >= 0),
+        max_backups: usize::try_from(asked.max_backups_to_copy).ok(),
+        max_age_days: Some(asked.max_backup_age_days).filter(|days| *days >= 0),
     };
-    let at_once = usize::try_from(copier.max_parallel_copy_operations).unwrap_or(usize::MAX);
+    let at_once = usize::try_from(asked.max_parallel_copy_operations).unwrap_or(usize::MAX);
     let copied = copy(&source, &target, selection, at_once, |_| {}).await?;
     tracing::info!("{} snapshots were copied", copied.copied.len());
     match copied.failed.len() {

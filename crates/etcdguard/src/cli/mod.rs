@@ -136,14 +136,14 @@ fn fail(error: &CommandError) -> ExitCode {
 async fn perform(line: &Line, context: &Context) -> Result<(), CommandError> {
     match line.command.verb {
         // These go on until they are stopped, and being stopped is their good end.
-        Verb::Server => server::run(line, context).await,
-        Verb::Snapshot => snapshot::run(line, context).await,
-        Verb::Drill => unless_stopped(context, drill::run(line, context)).await,
-        Verb::Restore => unless_stopped(context, restore::run(line, context)).await,
-        Verb::Initialize => unless_stopped(context, initialize::run(line, context)).await,
-        Verb::Compact => unless_stopped(context, compact::run(line, context)).await,
-        Verb::Copy => unless_stopped(context, copy::run(line, context)).await,
-        Verb::Verify => unless_stopped(context, verify::run(line, context)).await,
+        Verb::Server => Box::pin(server::run(line, context)).await,
+        Verb::Snapshot => Box::pin(snapshot::run(line, context)).await,
+        Verb::Drill => unless_stopped(context, Box::pin(drill::run(line, context))).await,
+        Verb::Restore => unless_stopped(context, Box::pin(restore::run(line, context))).await,
+        Verb::Initialize => unless_stopped(context, Box::pin(initialize::run(line, context))).await,
+        Verb::Compact => unless_stopped(context, Box::pin(compact::run(line, context))).await,
+        Verb::Copy => unless_stopped(context, Box::pin(copy::run(line, context))).await,
+        Verb::Verify => unless_stopped(context, Box::pin(verify::run(line, context))).await,
         Verb::Completion | Verb::Help => Ok(()),
     }
 }

@@ -75,17 +75,15 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}: {}", self.path.display(), self.what);
-        match (&self.error, self.revision) {
-            (Some(error), _) => text.push_str(&format!(" is damaged: {error}")),
-            (None, Some(revision)) => text.push_str(&format!(" is valid, revision {revision}")),
-            (None, None) => text.push_str(" is valid"),
-        }
-        for warning in &self.warnings {
-            text.push_str(&format!("\nwarning: {warning}"));
-        }
-        text.push('\n');
-        text
+        let found = match (&self.error, self.revision) {
+            (Some(error), _) => format!("is damaged: {error}"),
+            (None, Some(revision)) => format!("is valid, revision {revision}"),
+            (None, None) => "is valid".to_owned(),
+        };
+        let mut lines = vec![format!("{}: {} {found}", self.path.display(), self.what)];
+        lines.extend(self.warnings.iter().map(|warning| format!("warning: {warning}")));
+        lines.push(String::new());
+        lines.join("\n")
     }
 }
 

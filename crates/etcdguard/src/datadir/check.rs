@@ -31,6 +31,9 @@ pub struct Checked {
     pub revision: i64,
     /// What the log says; only a full check reads it.
     pub log: Option<WalSummary>,
+    /// Entries of the log that are not in the database yet; an etcd applies them when it starts.
+    /// Only a full check counts them.
+    pub unapplied: u64,
     /// What is odd, but would not keep an etcd from starting.
     pub warnings: Vec<String>,
 }
@@ -103,7 +106,7 @@ pub fn check(dir: &Path, mode: Mode) -> Result<Checked, Damage> {
     match mode {
         Mode::Sanity => {
             let revision = standing(&bolt)?.revision;
-            Ok(Checked { revision, log: None, warnings: Vec::new() })
+            Ok(Checked { revision, log: None, unapplied: 0, warnings: Vec::new() })
         }
         Mode::Full => check_full(dir, &bolt),
     }
@@ -130,11 +133,14 @@ fn check_full(dir: &Path, bolt: &Bolt) -> Result<Checked, Damage> {
         warnings.push("the last record of the log was cut off while it was written".to_owned());
     }
     let database = check_database(bolt)?;
-    if let Some(index) = consistent_index(bolt)?.filter(|index| *index > log.commit) {
+    let applied = consistent_index(bolt)?;
+    let unapplied = log.last.saturating_sub(applied.unwrap_or(log.last));
+    if let Some(index) = applied.filter(|index| *index > log.commit) {
         let commit = log.commit;
         warnings.push(format!("the database is at index {index}, the log commits up to {commit}"));
     }
-    Ok(Checked { revision: database.current.revision, log: Some(log), warnings })
+    let revision = database.current.revision;
+    Ok(Checked { revision, log: Some(log), unapplied, warnings })
 }
 
 fn consistent_index(bolt: &Bolt) -> Result<Option<u64>, BoltError> {

@@ -21,7 +21,7 @@ use crate::store::{Compression, SnapStore};
 
 /// Where the wrapper of etcd listens.
 const WRAPPER_PORT: u16 = 9095;
-const WRAPPER_PATIENCE: Duration = Duration::from_secs(60);
+const WRAPPER_PATIENCE: Duration = Duration::from_mins(1);
 
 /// How etcd is reached; where the cluster is not said, all members of its configuration are.
 pub fn connection(config: &EtcdConnectionConfig, members: Vec<String>) -> ConnectionConfig {

@@ -13,7 +13,7 @@ use super::super::error::CommandError;
 use crate::etcd::{ConnectionConfig, Etcd};
 
 /// From its start until it answers.
-const START_PATIENCE: Duration = Duration::from_secs(120);
+const START_PATIENCE: Duration = Duration::from_mins(2);
 const ASK_PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 

@@ -156,9 +156,10 @@ impl Initializer {
             Err(error) => {
                 tracing::warn!("the cluster does not answer: {error}");
                 let held = leases.is_held(&neighbours.name, LEASE_PATIENCE).await;
-                match held.map_err(InitializeError::Lease)? {
-                    true => Membership::Member,
-                    false => Membership::Unheard,
+                if held.map_err(InitializeError::Lease)? {
+                    Membership::Member
+                } else {
+                    Membership::Unheard
                 }
             }
         };

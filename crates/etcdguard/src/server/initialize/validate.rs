@@ -8,7 +8,7 @@ use super::{InitializeError, Initializer, Mode, Verdict};
 use crate::datadir::{self, Checked, Damage, DamageKind};
 
 /// An etcd that is just ending is waited for so long.
-const LOCK_PATIENCE: Duration = Duration::from_secs(120);
+const LOCK_PATIENCE: Duration = Duration::from_mins(2);
 const LOCK_POLL: Duration = Duration::from_millis(200);
 
 impl Initializer {
