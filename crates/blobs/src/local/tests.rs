@@ -107,6 +107,29 @@ fn an_acknowledged_object_survives_a_crash_at_any_call() {
     }
 }
 
+#[test]
+fn a_long_object_is_whole_after_a_crash_at_any_call() {
+    let parts = Parts::default();
+    for nth in 1.. {
+        let disk = SimDisk::new(nth);
+        let store = LocalStore::open_on(Box::new(disk.clone()), "/store").unwrap();
+        block_on(store.put(&key("a/b"), "old".into())).unwrap();
+        disk.die_at_call(nth);
+        let pieces = ["new ", "and ", "long"].map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
+        let body: Body = Box::pin(futures::stream::iter(pieces));
+        let written = block_on(store.put_stream(&key("a/b"), body, &parts)).is_ok();
+        let fired = disk.fault_fired();
+        disk.crash();
+        let store = LocalStore::open_on(Box::new(disk), "/store").unwrap();
+        let found = block_on(get_limited(&store, &key("a/b"), 99)).unwrap().bytes;
+        assert!(found == "new and long" || (found == "old" && !written), "{found:?}");
+        if !fired {
+            assert!(written && nth > 5);
+            break;
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Any keys, listed from any of them on, come in the order of their bytes.

@@ -31,12 +31,6 @@ pub enum StoreError {
     AlwaysFails { what: &'static str },
     #[error("a provider {provider} cannot {what}")]
     Unsupported { provider: &'static str, what: &'static str },
-    #[error("the store answered {status} to {what}")]
-    Answer { what: String, status: u16 },
-    #[error("the store did not answer to {what}")]
-    Unreachable { what: String, source: reqwest::Error },
-    #[error("the answer of the store to {what} cannot be used")]
-    BadAnswer { what: String },
     #[error("the snapshot {name} cannot be read whole")]
     Damaged { name: String, source: io::Error },
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::support::{names, read, save};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Service {
     child: Child,

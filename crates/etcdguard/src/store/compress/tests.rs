@@ -65,15 +65,34 @@ fn streams_of_any_length_are_read_by_others_and_by_us() {
     }
 }
 
+/// The tool that everybody has: it also sees an end that is not right.
+#[test]
+fn gzip_reads_what_several_cores_packed() {
+    use std::process::{Command, Stdio};
+
+    let plain = sample(1_300_000);
+    let packed = on_runtime(async {
+        read(pack(Some(Compression::Gzip), io::Cursor::new(plain.clone()))).await.unwrap()
+    });
+    assert!(packed.len() < plain.len() * 6 / 10, "{} of {}", packed.len(), plain.len());
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&packed).unwrap();
+    io::Seek::rewind(&mut file).unwrap();
+    let mut gzip = Command::new("gzip");
+    let done = gzip.arg("-dc").stdin(Stdio::from(file)).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.stdout == plain);
+}
+
 #[test]
 fn pieces_are_packed_as_they_come() {
     let plain = sample(100_000);
     for compression in
         [None, Some(Compression::Gzip), Some(Compression::Zlib), Some(Compression::Lzw)]
     {
-        let mut packer = Packer::new(compression, Vec::new());
-        plain.chunks(777).for_each(|piece| packer.write_all(piece).unwrap());
-        let packed = packer.finish().unwrap();
+        let mut writer = Packer::new(compression, Vec::new());
+        plain.chunks(777).for_each(|piece| writer.write_all(piece).unwrap());
+        let packed = writer.finish().unwrap();
         let back = on_runtime(async { read(unpack(compression, io::Cursor::new(packed))).await });
         assert!(back.unwrap() == plain, "{compression:?}");
     }
@@ -83,9 +102,9 @@ fn pieces_are_packed_as_they_come() {
 fn members_that_follow_each_other_are_one_stream() {
     let mut packed = Vec::new();
     for piece in ["one ", "", "two"] {
-        let mut packer = Packer::new(Some(Compression::Gzip), Vec::new());
-        packer.write_all(piece.as_bytes()).unwrap();
-        packed.extend(packer.finish().unwrap());
+        let mut writer = Packer::new(Some(Compression::Gzip), Vec::new());
+        writer.write_all(piece.as_bytes()).unwrap();
+        packed.extend(writer.finish().unwrap());
     }
     let unpacked = |packed: Vec<u8>| {
         on_runtime(async { read(unpack(Some(Compression::Gzip), io::Cursor::new(packed))).await })
@@ -102,9 +121,9 @@ fn what_is_cut_or_changed_is_an_error() {
         let unpacked = |packed: Vec<u8>| {
             on_runtime(async { read(unpack(Some(compression), io::Cursor::new(packed))).await })
         };
-        let mut packer = Packer::new(Some(compression), Vec::new());
-        packer.write_all(&plain).unwrap();
-        let packed = packer.finish().unwrap();
+        let mut writer = Packer::new(Some(compression), Vec::new());
+        writer.write_all(&plain).unwrap();
+        let packed = writer.finish().unwrap();
         for len in [0, 1, 2, 10, packed.len() / 2, packed.len() - 1] {
             // The end of LZW is one code, which may lie in the byte before the last.
             let cut = unpacked(packed[..len].to_vec());
@@ -138,9 +157,9 @@ fn a_source_that_fails_makes_the_stream_fail() {
 
 #[test]
 fn a_bomb_is_unpacked_a_little_at_a_time() {
-    let mut packer = Packer::new(Some(Compression::Gzip), Vec::new());
-    packer.write_all(&vec![0; 2 << 20]).unwrap();
-    let mut packed = bytes::BytesMut::from(packer.finish().unwrap().as_slice());
+    let mut writer = Packer::new(Some(Compression::Gzip), Vec::new());
+    writer.write_all(&vec![0; 2 << 20]).unwrap();
+    let mut packed = bytes::BytesMut::from(writer.finish().unwrap().as_slice());
     let mut unpacker = Unpacker::new(Compression::Gzip);
     let mut total = 0;
     loop {

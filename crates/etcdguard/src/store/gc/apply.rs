@@ -49,6 +49,9 @@ pub async fn collect(
                 tracing::info!("GC: Deleted {} snapshot {}", word(&snapshot), snapshot.snap_name);
                 collected.removed.push(snapshot);
             }
+            Err(error) if is_protected(&error) => {
+                tracing::info!("GC: {} is immutable, leaving it", snapshot.snap_name);
+            }
             Err(error) => {
                 let why = error.chain();
                 tracing::warn!("GC: Failed to delete snapshot {}: {why}", snapshot.snap_name);
@@ -58,6 +61,12 @@ pub async fn collect(
         }
     }
     Ok(collected)
+}
+
+/// Whether the store refuses for now, by a rule of its own: by the words that Azure and Google use.
+fn is_protected(error: &StoreError) -> bool {
+    let words = error.chain();
+    ["BlobImmutableDueToPolicy", "retentionPolicyNotMet"].iter().any(|word| words.contains(word))
 }
 
 fn word(snapshot: &Snapshot) -> &'static str {

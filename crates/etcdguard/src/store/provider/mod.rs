@@ -81,7 +81,14 @@ impl Door {
         let provider: Provider = config.provider.parse()?;
         let container = match provider {
             Provider::Failed => String::new(),
-            _ => config.container(provider, environment)?,
+            Provider::Swift => return Err(no_swift()),
+            Provider::Local
+            | Provider::S3
+            | Provider::Abs
+            | Provider::Gcs
+            | Provider::Oss
+            | Provider::Ecs
+            | Provider::Ocs => config.container(provider, environment)?,
         };
         let door = Self {
             provider,
@@ -164,9 +171,7 @@ impl Door {
                 return Ok(Retrying::around(store, Policy::default()));
             }
             Provider::Failed => return Err(StoreError::AlwaysFails { what }),
-            Provider::Swift => {
-                return Err(StoreError::Unsupported { provider: self.provider.name(), what });
-            }
+            Provider::Swift => return Err(no_swift()),
             Provider::S3 | Provider::Oss | Provider::Ecs | Provider::Ocs => s3::address(&named)?,
             Provider::Abs => abs::address(&named)?,
             Provider::Gcs => gcs::address(&named)?,
@@ -204,5 +209,12 @@ impl Door {
         saved.is_encrypted = is_on;
         saved.rename();
         if is_on { self.secret(saved).map(Some) } else { Ok(None) }
+    }
+}
+
+fn no_swift() -> StoreError {
+    StoreError::Unsupported {
+        provider: Provider::Swift.name(),
+        what: "be spoken to here; use S3 with the S3 interface of the same service",
     }
 }

@@ -47,8 +47,8 @@ fn the_latest_set_is_the_newest_full_and_what_follows_it() {
     sort(&mut list);
     let latest = Latest::of(&list);
     assert_eq!(latest.full.unwrap().last_revision, 8);
-    let last: Vec<i64> = latest.deltas.iter().map(|delta| delta.last_revision).collect();
-    assert_eq!(last, [10, 12]);
+    let revisions: Vec<i64> = latest.deltas.iter().map(|delta| delta.last_revision).collect();
+    assert_eq!(revisions, [10, 12]);
     list.retain(|snapshot| snapshot.kind == Kind::Incr);
     let latest = Latest::of(&list);
     assert_eq!((latest.full, latest.deltas.len()), (None, 3));

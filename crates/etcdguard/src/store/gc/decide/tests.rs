@@ -54,7 +54,7 @@ fn a_number_of_full_snapshots_stays_and_the_newest_stream_whole() {
 fn deltas_stay_for_their_retention_also_without_their_full_snapshot() {
     let list = [full(1, NOW - 100), delta(2, NOW - 90), delta(3, NOW - 10), full(4, NOW - 5)];
     let plan = Plan {
-        delta_retention: Duration::from_secs(60),
+        delta_retention: Duration::from_mins(1),
         ..plan(Policy::LimitBased { max_backups: 1 })
     };
     assert_eq!(gone(&list, &plan), [2, 1]);
