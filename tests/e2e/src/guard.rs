@@ -7,7 +7,7 @@ mod sidecar;
 pub use rig::{Rig, Run};
 pub use sidecar::Sidecar;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -51,13 +51,15 @@ pub fn unpacked(path: &Path) -> Vec<u8> {
     use std::io::Read as _;
     let bytes = std::fs::read(path).unwrap();
     let mut plain = Vec::new();
-    let name = path.to_str().unwrap().trim_end_matches(".final");
-    if name.ends_with(".gz") {
-        flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
-    } else if name.ends_with(".zlib") {
-        flate2::read::ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
-    } else {
-        plain = bytes;
+    let name = PathBuf::from(path.to_str().unwrap().trim_end_matches(".final"));
+    match name.extension().and_then(|it| it.to_str()) {
+        Some("gz") => {
+            flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+        }
+        Some("zlib") => {
+            flate2::read::ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+        }
+        Some(_) | None => plain = bytes,
     }
     plain
 }
