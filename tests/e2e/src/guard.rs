@@ -7,7 +7,7 @@ mod sidecar;
 pub use rig::{Rig, Run};
 pub use sidecar::Sidecar;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -51,8 +51,8 @@ pub fn unpacked(path: &Path) -> Vec<u8> {
     use std::io::Read as _;
     let bytes = std::fs::read(path).unwrap();
     let mut plain = Vec::new();
-    let name = PathBuf::from(path.to_str().unwrap().trim_end_matches(".final"));
-    match name.extension().and_then(|it| it.to_str()) {
+    let name = path.to_str().unwrap().trim_end_matches(".final");
+    match name.rsplit_once('.').map(|(_, suffix)| suffix) {
         Some("gz") => {
             flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
         }
