@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::steps::{Outcome, Report};
-use crate::{codegen, crds, stores, suites, tidy, workspace};
+use crate::{codegen, crds, stores, suites, tidy, tools, workspace};
 
 pub(crate) fn run() -> ExitCode {
     let mut report = Report::default();
@@ -18,7 +18,12 @@ pub(crate) fn run() -> ExitCode {
     });
     report.step("unit and property tests", |report| {
         let arguments = ["test", "--workspace", "--exclude", "e2e", "--quiet"];
-        cargo_test(report, &mut workspace::cargo(arguments))
+        let mut command = workspace::cargo(arguments);
+        match tools::etcd() {
+            Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),
+            Err(why) => println!("no etcd: {why:#}"),
+        }
+        cargo_test(report, &mut command)
     });
     report.step("object stores: the suite over S3", stores::over_s3);
     suites::steps(&mut report, None);

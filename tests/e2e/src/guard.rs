@@ -52,12 +52,14 @@ pub fn unpacked(path: &Path) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap();
     let mut plain = Vec::new();
     let name = path.to_str().unwrap().trim_end_matches(".final");
-    if name.ends_with(".gz") {
-        flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
-    } else if name.ends_with(".zlib") {
-        flate2::read::ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
-    } else {
-        plain = bytes;
+    match name.rsplit_once('.').map(|(_, suffix)| suffix) {
+        Some("gz") => {
+            flate2::read::MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+        }
+        Some("zlib") => {
+            flate2::read::ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut plain).unwrap();
+        }
+        Some(_) | None => plain = bytes,
     }
     plain
 }

@@ -110,10 +110,7 @@ async fn a_record_that_is_too_long_is_not_read() {
             }
             Ok(blob)
         }
-        async fn get_stream(
-            &self,
-            key: &Key,
-        ) -> Result<(blobs::Meta, blobs::Body), blobs::Error> {
+        async fn get_stream(&self, key: &Key) -> Result<(blobs::Meta, blobs::Body), blobs::Error> {
             self.0.get_stream(key).await
         }
         async fn head(&self, key: &Key) -> Result<blobs::Meta, blobs::Error> {

@@ -150,7 +150,7 @@ fn each_damage_is_named() {
         ("a run to beyond the end", 8 * page + 12, &[0, 64], "page 8: is not below the number"),
         ("a run that is too long", 8 * page + 14, &[1], "page 8: runs over 65537 pages"),
         ("an element", 8 * page + 16 + 6, &[1], "page 8: element 0 points outside the page"),
-        ("the first key", 8 * page + 20, &[1], "element 0 is below the key its parent has"),
+        ("the first key", 8 * page + 20, &[1], "page 8: element 1 is not above the one before it"),
     ];
     for (what, at, bytes, expected) in cases {
         let (_dir, path) = temporary();

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Tries of a change that somebody else came before, and the wait after the first.
 const CONFLICT_TRIES: u32 = 4;
@@ -181,15 +181,17 @@ const TLS: &str = "member.etcd.gardener.cloud/tls-enabled";
 
 /// That the member lives, who it is, and what it does.
 pub(super) fn member(lease: &Lease, identity: &str, tls: bool, now: Timestamp) -> Value {
-    let mut patch = json!({ "spec": { "renewTime": micro(now) } });
+    let mut spec = Map::from_iter([("renewTime".to_owned(), json!(micro(now)))]);
     if holder(lease) != Some(identity) {
-        patch["spec"]["holderIdentity"] = json!(identity);
+        spec.insert("holderIdentity".to_owned(), json!(identity));
     }
+    let mut patch = Map::from_iter([("spec".to_owned(), Value::Object(spec))]);
     let told = lease.metadata.annotations.as_ref().and_then(|all| all.get(TLS));
     if told.map(String::as_str) != Some(if tls { "true" } else { "false" }) {
-        patch["metadata"] = json!({ "annotations": { TLS: tls.to_string() } });
+        let annotations = json!({ "annotations": { TLS: tls.to_string() } });
+        patch.insert("metadata".to_owned(), annotations);
     }
-    patch
+    Value::Object(patch)
 }
 
 #[cfg(test)]

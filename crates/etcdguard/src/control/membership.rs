@@ -13,6 +13,9 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A cluster takes one learner at a time: the wait until the other may have been promoted.
 const OTHER_LEARNER_WAIT: Duration = Duration::from_secs(5);
 
+/// A cluster changes nobody until all its members have been in touch for five seconds.
+const UNSETTLED_WAIT: Duration = Duration::from_secs(3);
+
 /// Waits between tries: the first, and by how much each is longer than the one before.
 #[derive(Debug, Clone, Copy)]
 pub struct Tries {
@@ -40,9 +43,13 @@ impl Tries {
             match attempt().await {
                 Ok(done) => return Ok(done),
                 Err(error) if tries >= self.most || is_hopeless(&error) => return Err(error),
-                Err(error) => tracing::warn!("tried {tries} of {} times: {error}", self.most),
+                Err(error) => {
+                    tracing::warn!("tried {tries} of {} times: {error}", self.most);
+                    let unsettled = error.refusal() == Some(Refusal::QuorumAtRisk);
+                    let least = if unsettled { UNSETTLED_WAIT } else { Duration::ZERO };
+                    tokio::time::sleep(wait.max(least)).await;
+                }
             }
-            tokio::time::sleep(wait).await;
             wait = wait.saturating_mul(self.factor);
             tries += 1;
         }

@@ -13,7 +13,7 @@ pub enum Object {
 }
 
 /// Takes measurements. Never blocks.
-pub trait Meter: Send + Sync + 'static {
+pub trait Meter: std::fmt::Debug + Send + Sync + 'static {
     fn snapshot_took(&self, kind: Kind, succeeded: bool, took: Duration);
     /// The newest snapshot of a kind: its last revision, and when it was made in Unix seconds.
     fn latest_snapshot(&self, kind: Kind, revision: i64, unix_seconds: i64);

@@ -48,6 +48,7 @@ use crate::etcd::{Etcd, EtcdMonitor};
 use crate::store::SnapStore;
 
 /// What is guarded and how. What is None is not done.
+#[derive(Debug)]
 pub struct Guard {
     /// The member beside this sidecar.
     pub etcd: Etcd,
@@ -62,6 +63,7 @@ pub struct Guard {
 }
 
 /// The store and what is done with it.
+#[derive(Debug)]
 pub struct Store {
     pub snapshots: SnapStore,
     pub snapshotter: SnapshotterConfig,
@@ -71,6 +73,7 @@ pub struct Store {
 }
 
 /// The leases and which of them are kept.
+#[derive(Debug)]
 pub struct Kube {
     pub leases: Leases,
     pub heartbeat: Option<HeartbeatConfig>,
@@ -78,6 +81,7 @@ pub struct Kube {
 }
 
 /// How the rest of the process speaks to the controllers.
+#[derive(Debug)]
 pub struct Handles {
     /// None without a store.
     pub snapshotter: Option<SnapshotterHandle>,

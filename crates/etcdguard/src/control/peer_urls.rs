@@ -13,7 +13,7 @@ use crate::etcd::{Etcd, EtcdError, Member, MemberState, Observation, Subscriptio
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the configuration and the cluster are compared once they are equal.
-const COMPARE_EVERY: Duration = Duration::from_secs(60);
+const COMPARE_EVERY: Duration = Duration::from_mins(1);
 
 /// Asks whatever runs the etcd to start it anew, which alone makes it listen on new URLs.
 pub type Restart = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;

@@ -11,9 +11,9 @@ use super::leases::{self, Leases};
 use super::snapshotter::Progress;
 use crate::store::Snapshot;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// Until a full lease that could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone)]
 pub struct SnapshotLeaseConfig {
@@ -32,7 +32,14 @@ struct Told {
 #[derive(Debug, PartialEq, Eq)]
 struct Due {
     full: Option<Snapshot>,
-    delta: Option<Option<i64>>,
+    delta: DueDelta,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum DueDelta {
+    Nothing,
+    /// That there was a look, and the newest delta if there is one.
+    Looked(Option<i64>),
 }
 
 impl Told {
@@ -42,7 +49,9 @@ impl Told {
         let full = progress.full.clone().filter(|full| self.full.as_ref() != Some(full));
         let looked = progress.delta_looks > 0 || progress.delta.is_some();
         let delta = (progress.delta, progress.delta_looks);
-        Due { full, delta: (looked && self.delta != Some(delta)).then_some(progress.delta) }
+        let is_due = looked && self.delta != Some(delta);
+        let delta = if is_due { DueDelta::Looked(progress.delta) } else { DueDelta::Nothing };
+        Due { full, delta }
     }
 }
 
@@ -87,7 +96,7 @@ async fn tell(
     now: &Progress,
 ) -> bool {
     let due = told.due(now);
-    if let Some(revision) = due.delta {
+    if let DueDelta::Looked(revision) = due.delta {
         let renewal = leases.change(&config.delta_name, TIMEOUT, |lease| {
             Some(leases::delta_snapshot(lease, revision, Timestamp::now()))
         });
@@ -122,14 +131,14 @@ mod tests {
         let full = Snapshot::full(5, Timestamp::UNIX_EPOCH, None, false);
         let mut told = Told::default();
         let mut now = Progress { full: Some(full.clone()), delta: None, delta_looks: 0 };
-        assert_eq!(told.due(&now), Due { full: Some(full.clone()), delta: None });
+        assert_eq!(told.due(&now), Due { full: Some(full.clone()), delta: DueDelta::Nothing });
         told.full = Some(full);
-        assert_eq!(told.due(&now), Due { full: None, delta: None });
+        assert_eq!(told.due(&now), Due { full: None, delta: DueDelta::Nothing });
         now.delta_looks = 1;
-        assert_eq!(told.due(&now), Due { full: None, delta: Some(None) });
+        assert_eq!(told.due(&now), Due { full: None, delta: DueDelta::Looked(None) });
         told.delta = Some((None, 1));
-        assert_eq!(told.due(&now), Due { full: None, delta: None });
+        assert_eq!(told.due(&now), Due { full: None, delta: DueDelta::Nothing });
         (now.delta_looks, now.delta) = (2, Some(7));
-        assert_eq!(told.due(&now), Due { full: None, delta: Some(Some(7)) });
+        assert_eq!(told.due(&now), Due { full: None, delta: DueDelta::Looked(Some(7)) });
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use etcdguard::etcd::wire::{DeleteRangeRequest, PutRequest, RequestOp, request_op::Request};
 use etcdguard::etcd::{
-    ConnectionConfig, Etcd, EtcdError, EtcdMonitor, EventType, MemberState, Refusal,
+    ConnectionConfig, Etcd, EtcdError, EtcdMonitor, EventType, MemberState, Observation, Refusal,
 };
 use tasks::Tasks;
 
@@ -170,7 +170,7 @@ async fn the_monitor_follows_the_member() {
     let running = monitor.clone();
     tasks.spawn_draining("monitor", |stop| async move { running.run(&stop).await });
     let mut seen = monitor.subscribe("test");
-    let leading = seen.until(|now| now.is_leading()).await.unwrap();
+    let leading = seen.until(Observation::is_leading).await.unwrap();
     assert_eq!(leading.leader_id, leading.member_id);
     alone.member.process.kill().unwrap();
     let gone = seen.until(|now| now.state == MemberState::Unknown).await.unwrap();

@@ -39,7 +39,7 @@ impl Settings {
             connection,
             home: home.to_owned(),
             schedule: TWICE_A_DAY,
-            delta_period: Duration::from_secs(3600),
+            delta_period: Duration::from_hours(1),
             delta_memory_limit: 0,
             defragmentation: None,
             peer_urls: None,
@@ -94,7 +94,7 @@ impl Running {
             store: Some(Store {
                 snapshots: store.clone(),
                 snapshotter,
-                collector: CollectorConfig { period: Duration::from_secs(60), plan },
+                collector: CollectorConfig { period: Duration::from_mins(1), plan },
                 second: None,
             }),
             defragmenter: settings.defragmentation.map(|schedule| DefragmenterConfig {

@@ -13,7 +13,7 @@ use testkit::etcd::{Member, Seat, data_dir, program};
 
 use crate::support::World;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Whether there is an etcd to test with; says so if not.
 fn has_etcd() -> bool {

@@ -133,7 +133,9 @@ impl World {
 
     pub(crate) async fn delta(&self, events: &[Event], second: i64) -> Snapshot {
         let mut encoder = Encoder::new(Vec::new());
-        events.iter().for_each(|event| encoder.push(event).unwrap());
+        for event in events {
+            encoder.push(event).unwrap();
+        }
         let (first, last) = (events[0].mod_revision, events[events.len() - 1].mod_revision);
         let snapshot = Snapshot::delta(first, last, at(second), None);
         self.save(&snapshot, encoder.finish().unwrap()).await

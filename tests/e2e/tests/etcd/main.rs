@@ -45,3 +45,8 @@ fn history(rig: &mut Rig, deltas: u32) {
     }
     assert_eq!(sidecar.stop(), Some(0));
 }
+
+/// What an object's name ends with, behind its last dot.
+fn extension(name: &str) -> Option<&str> {
+    name.rsplit_once('.').map(|(_, extension)| extension)
+}

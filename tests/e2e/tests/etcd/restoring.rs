@@ -89,7 +89,7 @@ fn what_cannot_be_restored_is_refused_and_leaves_nothing() {
         .and_then(|mut file| std::io::Write::write_all(&mut file, &good))
         .unwrap();
     for arguments in
-        [["--to-revision=1"].as_slice(), &["--to-revision=999999"], &["--to-time=yesterday"]]
+        [["--to-revision=0"].as_slice(), &["--to-revision=999999"], &["--to-time=yesterday"]]
     {
         let all: Vec<&str> = [data.as_str()].into_iter().chain(arguments.iter().copied()).collect();
         let run = rig.run("restore", &all);

@@ -81,12 +81,16 @@ async fn a_lost_quorum_silences_the_guards_and_the_backup_brings_everything_back
     let newest = revision(&pods.seats[first].client);
     let hash = hash_kv(&pods.seats[first].client, 0);
     let others: Vec<usize> = (0..3).filter(|pod| *pod != first).collect();
-    others.iter().for_each(|pod| pods.kill_etcd(*pod));
+    for pod in &others {
+        pods.kill_etcd(*pod);
+    }
     pods.sidecar_mut(first).wait_for("/healthz", 503);
     let renewed = pods.api.lease(&pods.seats[first].name).await["spec"]["renewTime"].clone();
 
     // Back as they were.
-    others.iter().for_each(|pod| pods.start_etcd(*pod, "existing"));
+    for pod in &others {
+        pods.start_etcd(*pod, "existing");
+    }
     pods.serving(None);
     pods.api.wait_for_renewal(&pods.seats[first].name, &renewed).await;
 

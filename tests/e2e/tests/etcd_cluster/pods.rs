@@ -75,7 +75,9 @@ impl Pods {
 
     fn config(&self, pod: usize) -> PathBuf {
         let urls = |url: fn(&Seat) -> &String| -> String {
-            self.seats.iter().map(|seat| format!("  {}:\n  - {}\n", seat.name, url(seat))).collect()
+            let lines =
+                self.seats.iter().map(|seat| format!("  {}:\n  - {}\n", seat.name, url(seat)));
+            lines.collect::<Vec<_>>().concat()
         };
         let text = format!(
             "name: etcd-config\ndata-dir: {}\nmetrics: basic\ninitial-cluster: {}\n\

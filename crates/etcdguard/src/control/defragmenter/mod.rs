@@ -22,7 +22,7 @@ use crate::etcd::wire::AlarmType;
 use crate::etcd::{Etcd, EtcdError, Member};
 
 /// Between a look that asked for patience, or a step that failed, and the next look.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The annotation of a member's lease that says when it was defragmented.

@@ -93,8 +93,8 @@ mod tests {
         })
     }
 
-    fn full(created: &str, is_final: bool) -> Option<Snapshot> {
-        Some(Snapshot::full(5, at(created), None, is_final))
+    fn full(created: &str, is_final: bool) -> Snapshot {
+        Snapshot::full(5, at(created), None, is_final)
     }
 
     #[test]
@@ -103,16 +103,16 @@ mod tests {
         let twelve = "0 */12 * * *";
         for (full, schedule, failed, revision, wanted) in [
             (None, twelve, false, 9, Start::Full(Why::First)),
-            (full(recent, false), twelve, false, 9, Start::Deltas),
-            (full(recent, false), twelve, false, 5, Start::Deltas),
-            (full(recent, false), twelve, false, 4, Start::Full(Why::StoreAhead)),
-            (full(recent, true), twelve, false, 9, Start::Full(Why::AfterFinal)),
-            (full(recent, false), twelve, true, 9, Start::Full(Why::Retry)),
-            (full("2026-11-14T06:00:00Z", false), twelve, false, 9, Start::Full(Why::TooOld)),
+            (Some(full(recent, false)), twelve, false, 9, Start::Deltas),
+            (Some(full(recent, false)), twelve, false, 5, Start::Deltas),
+            (Some(full(recent, false)), twelve, false, 4, Start::Full(Why::StoreAhead)),
+            (Some(full(recent, true)), twelve, false, 9, Start::Full(Why::AfterFinal)),
+            (Some(full(recent, false)), twelve, true, 9, Start::Full(Why::Retry)),
+            (Some(full("2026-11-14T06:00:00Z", false)), twelve, false, 9, Start::Full(Why::TooOld)),
             // Not too old yet, but the next slot would come too late.
-            (full("2026-11-14T23:00:00Z", false), twelve, false, 9, Start::Full(Why::Missed)),
-            (full(recent, false), "0 0 1 1 *", false, 9, Start::Full(Why::Missed)),
-            (full(recent, false), "0 0 * * 1", false, 9, Start::Deltas),
+            (Some(full("2026-11-14T23:00:00Z", false)), twelve, false, 9, Start::Full(Why::Missed)),
+            (Some(full(recent, false)), "0 0 1 1 *", false, 9, Start::Full(Why::Missed)),
+            (Some(full(recent, false)), "0 0 * * 1", false, 9, Start::Deltas),
         ] {
             assert_eq!(decided(full.clone(), schedule, failed, revision), wanted, "{full:?}");
         }

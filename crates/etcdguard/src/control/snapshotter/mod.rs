@@ -227,7 +227,7 @@ async fn refuse(requests: &mut mpsc::Receiver<Request>) {
         request.refuse(TriggerError::NotActive);
     }
     // Nobody can ask any more.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What the metrics tell of the newest snapshot.

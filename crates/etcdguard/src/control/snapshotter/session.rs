@@ -245,7 +245,7 @@ impl<'t> Session<'t> {
         let saved = save(self.tools, &delta, spool).await;
         let saved = self.timed(Kind::Incr, begun, saved)?;
         tracing::info!("saved {}", saved.snap_name);
-        self.add(saved);
+        self.add(&saved);
         self.tools.metrics.snapshot_required(Kind::Incr, false);
         Ok(())
     }
@@ -261,7 +261,7 @@ impl<'t> Session<'t> {
         let saved = self.timed(Kind::Full, begun, taken)?;
         self.last_full_failed = false;
         tracing::info!("saved {}", saved.snap_name);
-        self.add(saved.clone());
+        self.add(&saved);
         for kind in [Kind::Full, Kind::Incr] {
             self.tools.metrics.snapshot_required(kind, false);
         }
@@ -283,9 +283,9 @@ impl<'t> Session<'t> {
         outcome
     }
 
-    fn add(&mut self, saved: Snapshot) {
+    fn add(&mut self, saved: &Snapshot) {
         self.chain.add(saved.clone());
-        tell(self.tools.metrics.as_ref(), &self.chain, &saved);
+        tell(self.tools.metrics.as_ref(), &self.chain, saved);
     }
 
     /// A look for changes is over: the next is a period from now.

@@ -16,9 +16,9 @@ impl StatusSource for Script {
     }
 }
 
-fn status(own: u64, leader: u64, is_learner: bool) -> Result<StatusResponse, EtcdError> {
+fn status(own: u64, leader: u64, is_learner: bool) -> StatusResponse {
     let header = Some(ResponseHeader { member_id: own, cluster_id: 9, ..Default::default() });
-    Ok(StatusResponse { header, leader, is_learner, ..Default::default() })
+    StatusResponse { header, leader, is_learner, ..Default::default() }
 }
 
 fn scripted() -> (EtcdMonitor, mpsc::Sender<Result<StatusResponse, EtcdError>>, tasks::Tasks) {
@@ -40,7 +40,7 @@ fn states_follow_from_one_status() {
         (1, 2, false, MemberState::Follower),
         (1, 2, true, MemberState::Learner),
     ] {
-        assert_eq!(state_of(&status(own, leader, learner).unwrap()), wanted);
+        assert_eq!(state_of(&status(own, leader, learner)), wanted);
     }
 }
 
@@ -49,10 +49,10 @@ async fn subscribers_see_each_look_and_the_member_keeps_its_name_when_it_is_gone
     let (monitor, answers, _tasks) = scripted();
     let mut subscription = monitor.subscribe("a");
     assert_eq!(subscription.latest().looks, 0);
-    answers.send(status(1, 1, false)).await.unwrap();
+    answers.send(Ok(status(1, 1, false))).await.unwrap();
     let seen = subscription.next().await.unwrap();
     assert_eq!((seen.state, seen.member_id, seen.cluster_id), (MemberState::Leader, 1, 9));
-    answers.send(status(1, 1, false)).await.unwrap();
+    answers.send(Ok(status(1, 1, false))).await.unwrap();
     assert_eq!(subscription.next().await.unwrap().looks, 2, "an equal state is told too");
     // No answer in time.
     let seen = subscription.next().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_subscriber_that_never_reads_slows_nobody_and_gets_the_last() {
     let mut slow = monitor.subscribe("slow");
     let mut quick = monitor.subscribe("quick");
     for leader in [2, 2, 1] {
-        answers.send(status(1, leader, false)).await.unwrap();
+        answers.send(Ok(status(1, leader, false))).await.unwrap();
         quick.next().await.unwrap();
     }
     assert!(slow.next().await.unwrap().is_leading());
@@ -79,13 +79,13 @@ async fn subscriptions_end_alone_or_all_together() {
     monitor.unsubscribe("a");
     monitor.unsubscribe("nobody");
     assert_eq!(a.next().await, None);
-    answers.send(status(1, 2, false)).await.unwrap();
+    answers.send(Ok(status(1, 2, false))).await.unwrap();
     assert_eq!(b.next().await.unwrap().state, MemberState::Follower);
     monitor.close();
     assert_eq!(b.next().await, None);
     assert_eq!(monitor.subscribe("late").next().await, None);
     // The polling ends too, without being told.
-    answers.send(status(1, 2, false)).await.unwrap();
+    answers.send(Ok(status(1, 2, false))).await.unwrap();
     while !tasks.list().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -100,7 +100,7 @@ async fn failures_are_observations() {
         answers.send(Err(error)).await.unwrap();
         assert_eq!(subscription.next().await.unwrap().state, MemberState::Unknown);
     }
-    answers.send(status(4, 7, true)).await.unwrap();
+    answers.send(Ok(status(4, 7, true))).await.unwrap();
     let seen = subscription.until(|seen| seen.state == MemberState::Learner).await.unwrap();
     assert_eq!(seen.looks, 4);
 }

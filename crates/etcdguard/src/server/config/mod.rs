@@ -343,7 +343,7 @@ mod tests {
                     as fn(&mut Config),
                 "reelection-period",
             ),
-            (|it| it.snapstore_config.min_chunk_size = 1, "min-chunk-size"),
+            (|it| it.snapstore_config.min_chunk_size = 1, "min chunk size"),
             (|it| it.server_config = cert("/no/such/file"), "server-cert"),
             (|it| it.compression_config.policy = "zip".to_owned(), "compression-policy"),
             (
