@@ -3,7 +3,6 @@
 
 mod contents;
 mod limits;
-mod measure;
 mod ours;
 mod peers;
 mod s3;

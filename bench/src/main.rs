@@ -5,6 +5,8 @@
 mod apiserver;
 mod backup;
 mod engine;
+mod etcd;
+mod measure;
 mod usage;
 
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ enum Arguments {
     Engine(engine::Options),
     /// Backups, restores and deletions.
     Backup(backup::Options),
+    /// Snapshots and restores of an etcd.
+    Etcd(etcd::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -49,5 +53,6 @@ fn main() -> anyhow::Result<()> {
         }
         Arguments::Engine(options) => engine::run(&options),
         Arguments::Backup(options) => backup::run(&options),
+        Arguments::Etcd(options) => etcd::run(&options),
     }
 }

@@ -54,6 +54,15 @@ enum Subject {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
+    /// Snapshots and restores of an etcd, beside `etcdctl` and `etcdutl`.
+    Etcd {
+        /// Where everything lies; on a real disk with 3 GiB free. Default: the build directory.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Further arguments of the measurement, as `--keys 20000 --revisions 10000`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -89,6 +98,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             tools::backup()?;
             command.arg("backup").env("TMPDIR", dir.as_ref().unwrap_or(&target));
             command.args(more);
+        }
+        Subject::Etcd { dir, more } => {
+            command.arg("etcd").env("HOLDFAST_ETCD_DIR", tools::etcd()?);
+            command.env("TMPDIR", dir.as_ref().unwrap_or(&target)).args(more);
         }
     }
     workspace::succeed(&mut command)

@@ -10,7 +10,7 @@ use backupstore::Compression;
 use backupstore::format::{Checksum, pack};
 
 use super::contents::{CHUNK, Data};
-use super::measure::settle;
+use crate::measure::settle;
 
 /// How long each of them is measured.
 const LENGTH: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use testkit::process::Process;
 use tokio::runtime::Runtime;
 
 use super::contents::{Changes, Data, compare};
-use super::measure::{Cost, run, settle};
 use super::target::{Direction, Target};
+use crate::measure::{Cost, run, settle};
 use crate::usage;
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::contents::{Changes, Data, Numbers, compare};
-use super::measure::{Cost, run, settle};
 use super::target::{Direction, Target};
+use crate::measure::{Cost, run, settle};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

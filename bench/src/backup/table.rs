@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::contents::Data;
 use super::limits::Limits;
-use super::measure::Cost;
+use crate::measure::Cost;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::measure::stored_bytes;
 use super::s3;
+use crate::measure::stored_bytes;
 use crate::usage;
 
 const BUCKET: &str = "bench";

@@ -21,6 +21,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Etcd, EtcdError, StatusResponse};
 
+/// So many looks there must have been before anybody acts as a leader's guard.
+const LOOKS_TO_LEAD: u64 = 2;
+
 /// The part a member plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemberState {
@@ -48,8 +51,10 @@ impl Observation {
     const NOTHING: Self =
         Self { state: MemberState::Unknown, member_id: 0, cluster_id: 0, leader_id: 0, looks: 0 };
 
+    /// Whether the member leads, and has been seen to more than once: the first look after a start
+    /// may be at an etcd that is just about to end.
     pub fn is_leading(&self) -> bool {
-        self.state == MemberState::Leader
+        self.state == MemberState::Leader && self.looks >= LOOKS_TO_LEAD
     }
 
     fn after(self, answer: Result<&StatusResponse, &EtcdError>) -> Self {

@@ -30,8 +30,6 @@ use crate::store::SnapStore;
 pub(crate) const HEALTHY: &str = "{\"health\":true}";
 const UNHEALTHY: &str = "{\"health\":false}";
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-/// One look may be from before a restart of etcd; two agree.
-const LOOKS_MIN: u64 = 2;
 
 /// Everything requests are answered from.
 #[derive(Debug)]
@@ -87,9 +85,8 @@ fn text(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 impl Api {
     /// Leading, and not about to change the data directory.
     fn is_healthy(&self) -> bool {
-        let seen = self.monitor.latest();
         let serves = *self.health.borrow() == Health::Serving;
-        serves && seen.is_leading() && seen.looks >= LOOKS_MIN && !self.status.is_in_progress()
+        serves && self.monitor.latest().is_leading() && !self.status.is_in_progress()
     }
 }
 

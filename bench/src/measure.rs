@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use testkit::process::Process;
 
 use crate::usage;
 
@@ -23,6 +24,12 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
+    /// The one whose time is in the middle.
+    pub(crate) fn median(mut costs: Vec<Self>) -> Option<Self> {
+        costs.sort_by(|one, other| one.wall_s.total_cmp(&other.wall_s));
+        costs.get(costs.len() / 2).copied()
+    }
+
     /// One after the other.
     pub(crate) fn then(self, next: Self) -> Self {
         Self {
@@ -57,6 +64,37 @@ pub(crate) fn run(command: &mut Command, dir: &Path) -> Result<(Cost, String)> {
         bail!("{command:?} ended with {status}: {}{}", text(&out), text(&err));
     }
     Ok((Cost { wall_s, cpu_s, peak_bytes, moved_bytes }, text(&out)))
+}
+
+/// Watches a process until there is something to see. `moved_bytes` is what it read meanwhile.
+pub(crate) fn until<T>(
+    process: &mut Process,
+    patience: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> Result<(Cost, T)> {
+    let pid = process.id();
+    let (cpu_s, read) = (usage::processor_seconds(pid), usage::read_bytes(pid).unwrap_or(0));
+    let (start, mut peak_bytes) = (Instant::now(), 0);
+    loop {
+        let found = look();
+        peak_bytes = usage::peak_bytes(pid).unwrap_or(0).max(peak_bytes);
+        if let Some(found) = found {
+            let cost = Cost {
+                wall_s: start.elapsed().as_secs_f64(),
+                cpu_s: usage::processor_seconds(pid) - cpu_s,
+                peak_bytes,
+                moved_bytes: usage::read_bytes(pid).unwrap_or(0).saturating_sub(read),
+            };
+            return Ok((cost, found));
+        }
+        if let Ok(status) = process.wait_for_exit(Duration::ZERO) {
+            bail!("the process ended with {status}: {}", process.stderr());
+        }
+        if start.elapsed() > patience {
+            bail!("it took more than {patience:?}: {}", process.stderr());
+        }
+        std::thread::park_timeout(LOOK_EVERY);
+    }
 }
 
 /// Bytes of all files below a directory.
