@@ -56,7 +56,8 @@ enum Chore {
     Crash {
         #[arg(value_enum, default_value_t)]
         of: suites::Crash,
-        /// How often: 100 times the API server, 1000 times the engine, 200 times backups.
+        /// How often: 100 times the API server, 1000 times the engine, 200 times backups, 200
+        /// times the etcd guard.
         #[arg(long)]
         rounds: Option<u32>,
         /// Replay the random choices of an earlier run.

@@ -19,6 +19,8 @@ pub(crate) enum Crash {
     Engine,
     /// Those who make, restore and remove backups.
     Backup,
+    /// The etcd guard, and its commands that restore and compact.
+    Etcd,
 }
 
 impl Crash {
@@ -27,6 +29,7 @@ impl Crash {
             Self::Apiserver => "crash",
             Self::Engine => "engine_crash",
             Self::Backup => "backup_crash",
+            Self::Etcd => "etcd_crash",
         }
     }
 
@@ -35,6 +38,7 @@ impl Crash {
         match self {
             Self::Apiserver | Self::Engine => "CRASH",
             Self::Backup => "BACKUP_CRASH",
+            Self::Etcd => "ETCD_CRASH",
         }
     }
 
@@ -44,6 +48,14 @@ impl Crash {
             Self::Apiserver => 100,
             Self::Engine => 1000,
             Self::Backup => 200,
+            Self::Etcd => 200,
+        }
+    }
+
+    fn needs(self) -> Needs {
+        match self {
+            Self::Apiserver | Self::Engine | Self::Backup => Needs::Nothing,
+            Self::Etcd => Needs::Etcd,
         }
     }
 }
@@ -68,6 +80,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("backup_crash", Needs::Nothing),
     ("etcd", Needs::Etcd),
     ("etcd_cluster", Needs::Etcd),
+    ("etcd_crash", Needs::Etcd),
     ("conform", Needs::Conform),
 ];
 
@@ -96,12 +109,15 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
     let binary = binary()?;
     report.step(of.suite(), |report| {
         let mut command = suite(&binary, of.suite(), None);
+        let provided = provide(of.needs(), &mut command)?;
         // A long run is watched.
         command.arg("--nocapture");
         let variable = |name: &str| format!("{}_{name}", of.variables());
         command.env(variable("ROUNDS"), rounds.unwrap_or(of.rounds()).to_string());
         command.envs(seed.map(|seed| (variable("SEED"), seed.to_string())));
-        cargo_test(report, &mut command)
+        let done = cargo_test(report, &mut command);
+        drop(provided);
+        done
     });
     Ok(report.finish())
 }

@@ -105,7 +105,13 @@ impl Part {
             return Err(RestoreError::InUse(dir.clone()));
         }
         match (how.existing, is_empty(dir).map_err(RestoreError::io("look at", dir))?) {
-            (Existing::Refuse, false) => Err(RestoreError::NotEmpty(dir.clone())),
+            (Existing::Refuse, false) => {
+                // Killed right after its swap, a restore leaves an empty shell.
+                if !self.new_dir().exists() {
+                    remove(&self.root)?;
+                }
+                Err(RestoreError::NotEmpty(dir.clone()))
+            }
             (Existing::Refuse, true) | (Existing::SetAside, _) => Ok(()),
         }
     }
@@ -127,6 +133,11 @@ impl Part {
         remove(&self.root)?;
         Ok(old)
     }
+}
+
+/// Removes what a restore that was cut off left beside a data directory that needs none.
+pub fn forget(data_dir: &Path) -> Result<(), RestoreError> {
+    remove(&Part::of(data_dir).root)
 }
 
 /// Whether there is nothing in a directory; one that does not exist has nothing.

@@ -9,7 +9,7 @@ use crate::restore::{self, Existing, Progress, Target};
 impl Initializer {
     pub(super) async fn perform(&self, action: &Action) -> Result<(), InitializeError> {
         match action {
-            Action::Keep => Ok(()),
+            Action::Keep => self.keep().await,
             Action::Fail(why) => Err(InitializeError::Refused(why.clone())),
             Action::Bootstrap => self.set_aside().await,
             Action::Join => self.join().await,
@@ -28,6 +28,16 @@ impl Initializer {
                 done
             }
         }
+    }
+
+    /// Whatever a restore began beside it is not needed: one killed right after its swap left it.
+    async fn keep(&self) -> Result<(), InitializeError> {
+        let path = self.data_dir().to_owned();
+        let done = self.tasks.blocking("forget a restore", move || restore::forget(&path));
+        if let Err(error) = done.await? {
+            tracing::warn!("what a restore left was not removed: {}", telemetry::Chain(&error));
+        }
+        Ok(())
     }
 
     async fn set_aside(&self) -> Result<(), InitializeError> {
