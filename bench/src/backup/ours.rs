@@ -1,7 +1,7 @@
 //! Our side: a volume of real processes, backed up and restored by the commands its users have.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -94,15 +94,32 @@ impl<'t> Ours<'t> {
     /// Backs a snapshot up; the backup is named after it.
     pub(crate) fn back_up(&self, snapshot: &str) -> Result<Cost> {
         self.measured(&self.volume, Direction::Up, || {
-            let (limit, url) = (self.concurrent.to_string(), self.target.url());
-            let mut arguments = vec!["backup", "create", snapshot, "--backup-name", snapshot];
-            arguments.extend(["--dest", &url, "--concurrent-limit", &limit]);
-            let text = self.say(&self.volume, &arguments)?;
+            let (_, text) = run(&mut self.create(snapshot), &self.scratch)?;
             let created: Value = serde_json::from_str(&text)?;
             ensure!(created.get("backupID").is_some(), "no backup: {text}");
             let replica = self.volume.replicas.first().context("no replica")?;
             self.wait_for_backup(replica, snapshot)
         })
+    }
+
+    fn create(&self, snapshot: &str) -> Command {
+        let (limit, url) = (self.concurrent.to_string(), self.target.url());
+        let mut arguments = vec!["backup", "create", snapshot, "--backup-name", snapshot];
+        arguments.extend(["--dest", &url, "--concurrent-limit", &limit]);
+        self.command(&self.volume, &arguments)
+    }
+
+    /// Several at once, not measured.
+    pub(crate) fn back_up_all(&self, snapshots: &[String]) -> Result<()> {
+        let start = |snapshot: &String| {
+            self.create(snapshot).stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+        };
+        let started = snapshots.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        for mut command in started {
+            ensure!(command.wait()?.success(), "a backup was not begun");
+        }
+        let replica = self.volume.replicas.first().context("no replica")?;
+        snapshots.iter().try_for_each(|snapshot| self.wait_for_backup(replica, snapshot))
     }
 
     fn wait_for_backup(&self, replica: &Replica, backup: &str) -> Result<()> {
