@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::header::{AUTHORIZATION, DATE};
+use http::header::{AUTHORIZATION, DATE, LOCATION};
 use http_body::{Body, Frame, SizeHint};
 use jiff::Timestamp;
 use object_store::ClientOptions;
@@ -225,6 +225,7 @@ async fn refuse(asked: Asked, answer: HttpResponse) -> Result<HttpResponse, Http
         body: &text,
         bucket_region: header(BUCKET_REGION),
         date: header(DATE.as_str()),
+        location: header(LOCATION.as_str()),
     };
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match Refusal::of(asked, &answer, &now) {

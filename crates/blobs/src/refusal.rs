@@ -41,6 +41,7 @@ pub(crate) struct Answer<'a> {
     /// Of its headers.
     pub(crate) bucket_region: Option<&'a str>,
     pub(crate) date: Option<&'a str>,
+    pub(crate) location: Option<&'a str>,
 }
 
 impl Answer<'_> {
@@ -58,6 +59,10 @@ pub(crate) enum Reason {
     /// The region it is in, if that was said.
     OtherRegion {
         is_in: Option<String>,
+    },
+    /// To another address, for whatever reason.
+    Elsewhere {
+        to: String,
     },
     /// Times as they were written.
     Clock {
@@ -95,7 +100,10 @@ impl Refusal {
     pub(crate) fn is_denial(&self) -> bool {
         match self.reason {
             Reason::UnknownKey | Reason::Signature | Reason::Expired | Reason::Denied => true,
-            Reason::NoBucket | Reason::OtherRegion { .. } | Reason::Clock { .. } => false,
+            Reason::NoBucket
+            | Reason::OtherRegion { .. }
+            | Reason::Elsewhere { .. }
+            | Reason::Clock { .. } => false,
         }
     }
 }
@@ -104,6 +112,9 @@ fn reason(code: &str, answer: &Answer<'_>, now: &str) -> Option<Reason> {
     let is_in = || answer.bucket_region.map(shown).or_else(|| answer.tag("Region"));
     Some(match (answer.status, code) {
         (404, "NoSuchBucket" | "ContainerNotFound") => Reason::NoBucket,
+        (301 | 302 | 307 | 308, "") if answer.bucket_region.is_none() => {
+            Reason::Elsewhere { to: shown(answer.location.unwrap_or(UNKNOWN)) }
+        }
         (301 | 302 | 307 | 308, _)
         | (400, "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException") => {
             Reason::OtherRegion { is_in: is_in() }
@@ -149,6 +160,10 @@ impl fmt::Display for Refusal {
                 out,
                 "bucket {bucket} is not in the region {region} of {endpoint}; name the region it is \
                  in, or the endpoint of that region",
+            ),
+            Reason::Elsewhere { to } => write!(
+                out,
+                "{endpoint} sends us elsewhere, to {to}; give the endpoint of the object store itself",
             ),
             Reason::Clock { ours, theirs } => write!(
                 out,
@@ -258,6 +273,7 @@ mod tests {
                 ],
             ),
             (403, String::new(), &["check the rights", "(status 403)"]),
+            (302, "<html>".to_owned(), &["http://127.0.0.1:9 sends us elsewhere, to unknown"]),
             (401, "<html>proxy</html>".to_owned(), &["check the rights"]),
         ] {
             let text = refused(status, &body).unwrap();
