@@ -23,7 +23,7 @@ use object_store::client::{
 };
 use tokio::time::{Instant, Sleep};
 
-use crate::refusal::{ANSWER_MAX_BYTES, Answer, Asked, Refusal};
+use crate::refusal::{ANSWER_MAX_BYTES, Answer, Asked, GIVE_CREDENTIALS, Refusal};
 
 /// Until a connection stands.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -70,17 +70,22 @@ pub(crate) struct Silent {
     time: Duration,
     /// Whether it had begun to answer.
     broke_off: bool,
+    is_for_credentials: bool,
 }
 
 impl fmt::Display for Silent {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoint, method, time, broke_off } = self;
+        let Self { endpoint, method, time, broke_off, is_for_credentials } = self;
         let what = if *broke_off { "no more of its answer" } else { "no answer" };
+        let check = if *is_for_credentials {
+            GIVE_CREDENTIALS
+        } else {
+            "check that it is the endpoint of an object store (host, port, http or https), that the \
+             service is well, and that no proxy or firewall on the way swallows answers"
+        };
         write!(
             out,
-            "{endpoint} took the connection and gave {what} to {method} for {time:.1?}; check that it \
-             is the endpoint of an object store (host, port, http or https), that the service is well, \
-             and that no proxy or firewall on the way swallows answers",
+            "{endpoint} took the connection and gave {what} to {method} for {time:.1?}; {check}"
         )
     }
 }
@@ -92,16 +97,19 @@ impl std::error::Error for Silent {}
 pub(crate) struct Unreachable {
     endpoint: String,
     why: String,
+    is_for_credentials: bool,
 }
 
 impl fmt::Display for Unreachable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { endpoint, why } = self;
-        write!(
-            out,
-            "no connection to {endpoint}: {why}; check the endpoint (host, port, http or https), its \
-             certificate and who signed it, and the proxy and firewall on the way",
-        )
+        let Self { endpoint, why, is_for_credentials } = self;
+        let check = if *is_for_credentials {
+            GIVE_CREDENTIALS
+        } else {
+            "check the endpoint (host, port, http or https), its certificate and who signed it, and \
+             the proxy and firewall on the way"
+        };
+        write!(out, "no connection to {endpoint}: {why}; {check}")
     }
 }
 
@@ -138,6 +146,7 @@ impl HttpService for Waiting {
             method: asked.method.clone(),
             time,
             broke_off,
+            is_for_credentials: asked.is_for_credentials,
         };
         let answer = match tokio::time::timeout(time, self.inner.execute(request)).await {
             Err(_) => return Err(HttpError::new(HttpErrorKind::Timeout, silent(time, false))),
@@ -174,6 +183,7 @@ impl Waiting {
             method: request.method().to_string(),
             key_id,
             region,
+            is_for_credentials: Asked::is_credential_service(host, uri.path()),
         }
     }
 }
@@ -191,7 +201,8 @@ fn unreachable(asked: &Asked, error: HttpError) -> HttpError {
         cause = next;
     }
     let (endpoint, why) = (asked.endpoint.clone(), cause.to_string());
-    HttpError::new(error.kind(), Unreachable { endpoint, why })
+    let is_for_credentials = asked.is_for_credentials;
+    HttpError::new(error.kind(), Unreachable { endpoint, why, is_for_credentials })
 }
 
 /// Every other timeout is ours.

@@ -20,9 +20,27 @@ pub(crate) struct Asked {
     /// The id of the key it was signed with, and for which region.
     pub(crate) key_id: Option<String>,
     pub(crate) region: Option<String>,
+    /// Not the store was asked but who gives machines their credentials.
+    pub(crate) is_for_credentials: bool,
 }
 
+/// What helps where there are none.
+pub(crate) const GIVE_CREDENTIALS: &str = "no credentials were given, so it was asked for those of \
+    this machine; give some: for S3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for Google \
+    GOOGLE_SERVICE_ACCOUNT_KEY";
+
 impl Asked {
+    /// Whether a request goes to one of the services that give credentials to machines and workloads.
+    pub(crate) fn is_credential_service(host: &str, path: &str) -> bool {
+        let name = host.split(':').next().unwrap_or_default();
+        name.starts_with("169.254.")
+            || name.starts_with("metadata")
+            || name.starts_with("sts.")
+            || path.starts_with("/latest/")
+            || path.starts_with("/computeMetadata/")
+            || path.starts_with("/metadata/")
+    }
+
     /// Key and region as the signature of S3 names them: `Credential=ID/DATE/REGION/s3/…`.
     pub(crate) fn signed(authorization: &str) -> (Option<String>, Option<String>) {
         let scope = authorization.split_once("Credential=").map_or("", |(_, rest)| rest);
@@ -72,6 +90,8 @@ pub(crate) enum Reason {
     UnknownKey,
     Signature,
     Expired,
+    /// Who gives credentials to machines has none for this one.
+    NoCredentials,
     Denied,
 }
 
@@ -90,6 +110,7 @@ impl Refusal {
     pub(crate) fn of(asked: Asked, answer: &Answer<'_>, now: &str) -> Option<Self> {
         let code = answer.tag("Code").unwrap_or_default();
         let reason = reason(&code, answer, now)?;
+        let reason = if asked.is_for_credentials { Reason::NoCredentials } else { reason };
         let message = answer.tag("Message").unwrap_or_default();
         let said = [format!("status {}", answer.status), code, message];
         let said: Vec<String> = said.into_iter().filter(|part| !part.is_empty()).collect();
@@ -99,7 +120,11 @@ impl Refusal {
     /// Whether other rights or another key would help.
     pub(crate) fn is_denial(&self) -> bool {
         match self.reason {
-            Reason::UnknownKey | Reason::Signature | Reason::Expired | Reason::Denied => true,
+            Reason::UnknownKey
+            | Reason::Signature
+            | Reason::Expired
+            | Reason::NoCredentials
+            | Reason::Denied => true,
             Reason::NoBucket
             | Reason::OtherRegion { .. }
             | Reason::Elsewhere { .. }
@@ -140,7 +165,7 @@ fn reason(code: &str, answer: &Answer<'_>, now: &str) -> Option<Reason> {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { endpoint, bucket, method, key_id, region } = &self.asked;
+        let Asked { endpoint, bucket, method, key_id, region, is_for_credentials: _ } = &self.asked;
         let key = key_id
             .as_ref()
             .map_or("a request without a key".to_owned(), |id| format!("the key id {id}"));
@@ -185,6 +210,7 @@ impl fmt::Display for Refusal {
                 out,
                 "the session token of {key} has expired or is wrong for {endpoint}; get a new one",
             ),
+            Reason::NoCredentials => write!(out, "{endpoint} gives none: {GIVE_CREDENTIALS}"),
             Reason::Denied => write!(
                 out,
                 "{endpoint} refuses {method} in bucket {bucket} to {key}; check the rights of that \
@@ -218,6 +244,7 @@ mod tests {
             method: "GET".into(),
             key_id,
             region,
+            is_for_credentials: false,
         }
     }
 
@@ -279,6 +306,25 @@ mod tests {
             let text = refused(status, &body).unwrap();
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
             assert!(!text.contains("hidden") && !text.contains("feed"), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_credentials_it_says_how_to_give_them() {
+        let asked = Asked { is_for_credentials: true, key_id: None, ..asked() };
+        let answer = Answer { status: 403, ..Answer::default() };
+        let text = Refusal::of(asked, &answer, "").unwrap().to_string();
+        assert!(text.contains("no credentials were given"), "{text}");
+        assert!(text.contains("AWS_ACCESS_KEY_ID"), "{text}");
+        for (host, path, is_one) in [
+            ("169.254.169.254", "/latest/api/token", true),
+            ("127.0.0.1:9", "/latest/api/token", true),
+            ("metadata.google.internal", "/computeMetadata/v1/x", true),
+            ("sts.eu-west-1.amazonaws.com", "/", true),
+            ("127.0.0.1:9000", "/backups/dir/latest", false),
+            ("backups.s3.eu-west-1.amazonaws.com", "/", false),
+        ] {
+            assert_eq!(Asked::is_credential_service(host, path), is_one, "{host}{path}");
         }
     }
 

@@ -257,7 +257,11 @@ pub(crate) fn translate(key: &Key, error: object_store::Error) -> Error {
 }
 
 fn translate_listing(prefix: &Prefix, error: object_store::Error) -> Error {
-    translate_rest(format!("the listing of {prefix:?}"), error)
+    let what = match prefix.folder() {
+        Some(folder) => format!("the listing of {folder}/"),
+        None => "the listing of all".to_owned(),
+    };
+    translate_rest(what, error)
 }
 
 fn translate_rest(what: String, error: object_store::Error) -> Error {

@@ -23,7 +23,7 @@ pub(super) struct Scratch {
     output: PathBuf,
     dir: PathBuf,
     /// Held, where the file system has locks.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Scratch {
@@ -44,7 +44,7 @@ impl Scratch {
         remove_left_behind(parent);
         let (dir, lock) =
             create(parent).map_err(|error| refused(format!("{}: {error}", parent.display())))?;
-        Ok(Self { output, dir, _lock: lock })
+        Ok(Self { output, dir, lock })
     }
 
     /// A place for something temporary.
@@ -133,6 +133,8 @@ impl Drop for Scratch {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             tracing::warn!("{} is left behind: {error}", self.dir.display());
         }
+        // Only now may others look at what is left.
+        drop(self.lock.take());
     }
 }
 
@@ -187,7 +189,7 @@ mod tests {
         // Killed: nothing was dropped but by the kernel. And one that older ones made, without a lock.
         let mut killed = Scratch::beside(&output).unwrap();
         durable::replace(killed.path("made"), b"half").unwrap();
-        drop(killed._lock.take());
+        drop(killed.lock.take());
         let left = killed.dir.clone();
         std::mem::forget(killed);
         let older = place.path().join(format!("{PREFIX}{}", Uuid::new_v4()));
