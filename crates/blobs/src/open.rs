@@ -26,7 +26,7 @@ use crate::error::{Cause, Error};
 use crate::key::{KeyError, Prefix};
 use crate::local::LocalStore;
 use crate::remote::{RemoteStore, memory};
-use crate::store::{Capabilities, Store};
+use crate::store::{Capabilities, Listing, Store};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -312,7 +312,9 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
         .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put, durable: true }))
+    // Services that came before conditions may be those whose listings came later.
+    let listing = if conditional_put { Listing::AtOnce } else { Listing::Later };
+    Ok(place.finish(store, Capabilities { conditional_put, durable: true, listing }))
 }
 
 fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
@@ -339,7 +341,10 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
         .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+    Ok(place.finish(
+        store,
+        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
+    ))
 }
 
 fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
@@ -369,7 +374,10 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         .with_client_options(place.client(allow_http)?)
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+    Ok(place.finish(
+        store,
+        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
+    ))
 }
 
 #[cfg(test)]

@@ -34,7 +34,11 @@ pub trait Sink: Send + Sync + 'static {
 
 /// A file, sparse where the volume is empty.
 #[derive(Debug)]
-pub struct FileSink(File);
+pub struct FileSink {
+    file: File,
+    /// Kernels let one write to a file at a time, and have the others burn their processors.
+    writing: Mutex<()>,
+}
 
 impl FileSink {
     /// A new file of that size. One that exists is removed first.
@@ -49,37 +53,42 @@ impl FileSink {
         }
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(size_bytes)?;
-        Ok(Self(file))
+        Ok(Self::new(file))
+    }
+
+    fn new(file: File) -> Self {
+        Self { file, writing: Mutex::default() }
     }
 
     /// A file that holds the older backup.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(File::options().read(true).write(true).open(path)?))
+        File::options().read(true).write(true).open(path).map(Self::new)
     }
 
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)
     }
 }
 
 impl Sink for FileSink {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.file.write_all_at(bytes, offset)
     }
 
     fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.0, hole, offset, len_bytes) {
+        match fallocate(&self.file, hole, offset, len_bytes) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                write_zeros(offset, len_bytes, |at, zeros| self.0.write_all_at(zeros, at))
+                write_zeros(offset, len_bytes, |at, zeros| self.file.write_all_at(zeros, at))
             }
             Err(error) => Err(error.into()),
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 }
 
