@@ -10,6 +10,7 @@ mod json;
 mod lanes;
 pub(crate) mod layout;
 mod lock_record;
+mod lz4;
 mod names;
 mod system_backup;
 mod volume_cfg;
