@@ -85,7 +85,7 @@ const P4: u32 = 0x27d4_eb2f;
 const P5: u32 = 0x1656_67b1;
 
 /// XXH32 without a seed, as the frame format asks for.
-fn checksum(bytes: &[u8]) -> u32 {
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let (stripes, tail) = bytes.as_chunks::<16>();
     let mut sum = if stripes.is_empty() { P5 } else { mix(stripes) };
     // The format counts modulo 2^32.

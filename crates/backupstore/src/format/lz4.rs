@@ -186,7 +186,133 @@ fn nibble(len: usize) -> u8 {
 
 /// What of it does not.
 fn put_length(len: usize, out: &mut Vec<u8>) {
-    let Some(rest) = len.checked_sub(15) else { return };
-    out.resize(out.len() + rest / 255, 255);
-    out.push(u8::try_from(rest % 255).unwrap_or_default());
+    let Some(mut rest) = len.checked_sub(15) else { return };
+    while rest >= 255 {
+        out.push(255);
+        rest -= 255;
+    }
+    out.push(u8::try_from(rest).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use lz4_flex::block::decompress;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::frame::checksum;
+
+    /// A stream of numbers (splitmix64).
+    fn numbers(seed: u64) -> impl Iterator<Item = u64> {
+        let mut state = seed;
+        std::iter::repeat_with(move || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = state;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        })
+    }
+
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        numbers(seed).flat_map(u64::to_le_bytes).take(len).collect()
+    }
+
+    fn text(seed: u64, len: usize) -> Vec<u8> {
+        const WORDS: [&str; 7] = ["the ", "request ", "took ", "snapshot ", "id=", "200 ", "\n"];
+        let words = numbers(seed).map(|number| match WORDS.get((number % 8) as usize) {
+            Some(word) => (*word).to_owned(),
+            None => format!("{} ", number >> 44),
+        });
+        words.flat_map(String::into_bytes).take(len).collect()
+    }
+
+    /// Noise, and the same noise `distance` later, with zeros between and behind.
+    fn repeated(seed: u64, distance: usize) -> Vec<u8> {
+        let mut bytes = noise(seed, 4096);
+        bytes.resize(distance, 0);
+        bytes.extend(noise(seed, 4096));
+        bytes.resize(distance + 4096 + 50, 0);
+        bytes
+    }
+
+    fn pages(count: usize) -> Vec<u8> {
+        let page = |page| format!("page {page:06} ").into_bytes().into_iter().cycle().take(4096);
+        (0..count).flat_map(page).collect()
+    }
+
+    fn packed(chunk: &[u8]) -> Option<Vec<u8>> {
+        let mut out = vec![7];
+        let len = pack(chunk, &mut out);
+        assert_eq!(out.len(), 1 + len.unwrap_or(0));
+        len.map(|_| out.split_off(1))
+    }
+
+    /// The run is found at once, as if position 0 had been entered; it ends with the last word
+    /// before the limit, 26; then the position two before the end is what is found, each time.
+    #[test]
+    fn a_run_ends_in_short_matches() {
+        let expected: &[&[u8]] = &[&[0x1f, 0, 1, 0, 1], &[0, 2, 0], &[0, 2, 0], &[0xb0], &[0; 11]];
+        assert_eq!(packed(&[0; 40]), Some(expected.concat()));
+    }
+
+    #[test]
+    fn a_short_chunk_is_not_searched() {
+        for len in 0..=TAIL {
+            assert_eq!(packed(&vec![0; len]), None);
+        }
+    }
+
+    /// Lengths and checksums from a plain implementation of the same rules, which is checked, as
+    /// this one, against the blocks of a v1 engine.
+    #[test]
+    fn matches_are_chosen_as_ever() {
+        for (bytes, expected) in [
+            (text(1, 300), Some((221, 0xd636_bfc4))),
+            (text(2, 200_000), Some((81_355, 0xaebf_668e))),
+            (noise(3, 70_000), None),
+            (noise(9, 40).repeat(5000), Some((851, 0x7bb0_4553))),
+            (repeated(4, 65_535), Some((4399, 0x6fee_04a3))),
+            // Too far.
+            (repeated(4, 65_536), Some((8494, 0x4e79_14a7))),
+            (repeated(4, 65_537), Some((8494, 0xc150_aad0))),
+            (
+                [text(5, 2000), noise(5, 100_000), text(6, 2000)].concat(),
+                Some((103_414, 0x44e9_7048)),
+            ),
+            ([text(7, 2000), noise(7, 100_000)].concat(), Some((101_411, 0x6490_45f6))),
+            // What the text saves, the length of the noise costs.
+            ([text(7, 700), noise(7, 100_000)].concat(), None),
+            (pages(64), Some((1639, 0x23eb_e81b))),
+        ] {
+            let found = packed(&bytes);
+            assert_eq!(found.map(|packed| (packed.len(), checksum(&packed))), expected);
+        }
+    }
+
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            (any::<u8>(), 1_usize..2000).prop_map(|(byte, len)| vec![byte; len]),
+            (0_u64..4, 0_usize..3000).prop_map(|(seed, len)| text(seed, len)),
+            (0_u64..4, 0_usize..70_000).prop_map(|(seed, len)| noise(seed, len)),
+            (prop::collection::vec(any::<u8>(), 1..40), 1_usize..60)
+                .prop_map(|(bytes, times)| bytes.repeat(times)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_contents_come_back_from_fewer_bytes(
+            pieces in prop::collection::vec(piece(), 0..12)
+        ) {
+            let chunk = pieces.concat();
+            if let Some(packed) = packed(&chunk) {
+                prop_assert!(packed.len() < chunk.len());
+                prop_assert!(decompress(&packed, chunk.len()).unwrap() == chunk);
+            }
+        }
+    }
 }
