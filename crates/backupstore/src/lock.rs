@@ -198,15 +198,18 @@ impl<'s> Wanted<'s> {
     }
 
     async fn take(&mut self, patience: Duration, control: &Control) -> Result<Renewed, Error> {
-        match self.store.store.capabilities().listing {
-            Listing::AtOnce => {
-                if let Some(renewed) = self.take_at_once().await? {
-                    return Ok(renewed);
-                }
-            }
-            Listing::Later => {}
+        let settle = self.store.pace.settle;
+        let is_seen_at_once = match self.store.store.capabilities().listing {
+            Listing::AtOnce => true,
+            Listing::Later => false,
+        };
+        if is_seen_at_once
+            && !settle.is_zero()
+            && let Some(renewed) = self.take_at_once().await?
+        {
+            return Ok(renewed);
         }
-        tokio::time::sleep(self.store.pace.settle).await;
+        tokio::time::sleep(settle).await;
         let (begun, mut unchanged) = (Instant::now(), Unchanged::default());
         loop {
             let holder = match self.in_the_way(&mut unchanged).await? {

@@ -1,4 +1,4 @@
-//! Whether the backups of a volume can be restored. It takes no lock, and changes nothing: what is
+//! Whether the backups of a volume, or all backing images, can be restored. It takes no lock, and changes nothing: what is
 //! found missing counts only if a record still names it when all was looked at.
 
 use std::collections::{HashMap, HashSet};
@@ -8,12 +8,13 @@ use futures::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, in_flight};
-use crate::delete::Unreadable;
+use crate::delete::{References, Unreadable};
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockSize, Checksum, Compression, Name};
 use crate::restore::{Fetch, FetchError, FetchOptions, Plan, StoreFetch};
 use crate::store::{BackupStore, Found};
+use crate::subject::Subject;
 
 /// Places of damage that are kept; all are counted.
 const PLACES_KEPT: usize = 1000;
@@ -59,9 +60,20 @@ impl Slice {
     }
 }
 
+/// What was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    Volume,
+    BackingImages,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifyReport {
+    pub kind: Kind,
+    /// Of backups.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub volume: String,
     pub healthy: Vec<String>,
     pub damaged: Vec<DamagedBackup>,
@@ -75,6 +87,7 @@ pub struct VerifyReport {
     pub orphan_bytes: u64,
 }
 
+/// A backup or a backing image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DamagedBackup {
@@ -95,7 +108,26 @@ pub struct DamagedPlace {
 }
 
 impl VerifyReport {
-    /// Whether every complete backup can be restored, as far as was looked.
+    fn new(of: &Subject, references: &References) -> Self {
+        let (kind, volume) = match of {
+            Subject::Volume(volume) => (Kind::Volume, volume.to_string()),
+            Subject::BackingImages => (Kind::BackingImages, String::new()),
+        };
+        Self {
+            kind,
+            volume,
+            healthy: Vec::new(),
+            damaged: Vec::new(),
+            in_progress: references.in_progress.iter().map(|(name, _)| name.to_string()).collect(),
+            unreadable: references.unreadable_shown(),
+            blocks: 0,
+            checked_blocks: 0,
+            orphan_blocks: 0,
+            orphan_bytes: 0,
+        }
+    }
+
+    /// Whether all that is complete can be restored, as far as was looked.
     pub fn is_healthy(&self) -> bool {
         self.damaged.is_empty() && self.unreadable.is_empty()
     }
@@ -108,21 +140,25 @@ impl BackupStore {
         options: &VerifyOptions,
         control: &Control,
     ) -> Result<VerifyReport, Error> {
-        let key = VolumeFolder::of(volume).cfg()?;
-        self.read_volume(volume).await?.required(&key)?;
-        let references = self.references(volume).await?;
-        let mut report = VerifyReport {
-            volume: volume.to_string(),
-            healthy: Vec::new(),
-            damaged: Vec::new(),
-            in_progress: references.in_progress.iter().map(|(name, _)| name.to_string()).collect(),
-            unreadable: references.unreadable_shown(),
-            blocks: 0,
-            checked_blocks: 0,
-            orphan_blocks: 0,
-            orphan_bytes: 0,
-        };
-        let mut damaged = self.look(volume, &references.blocks, &mut report, control).await?;
+        self.verify_of(&Subject::Volume(volume.clone()), options, control).await
+    }
+
+    pub async fn verify_of(
+        &self,
+        of: &Subject,
+        options: &VerifyOptions,
+        control: &Control,
+    ) -> Result<VerifyReport, Error> {
+        match of {
+            Subject::Volume(volume) => {
+                let key = VolumeFolder::of(volume).cfg()?;
+                self.read_volume(volume).await?.required(&key)?;
+            }
+            Subject::BackingImages => {}
+        }
+        let references = self.references(of).await?;
+        let mut report = VerifyReport::new(of, &references);
+        let mut damaged = self.look(of, &references.blocks, &mut report, control).await?;
         match options.depth {
             Depth::Quick => {}
             Depth::Deep => {
@@ -130,12 +166,16 @@ impl BackupStore {
                     .blocks
                     .iter()
                     .filter(|(sum, _)| options.slice.holds(sum) && !damaged.contains_key(*sum));
-                let found = self.check_blocks(volume, sound, options, &mut report, control).await?;
+                let found = self.check_blocks(of, sound, options, &mut report, control).await?;
                 damaged.extend(found);
             }
         }
         for name in references.complete.keys() {
-            self.judge(volume, name, &damaged, &mut report).await?;
+            if damaged.is_empty() && !references.flawed.contains(name) {
+                report.healthy.push(name.to_string());
+            } else {
+                self.judge(of, name, &damaged, &mut report).await?;
+            }
         }
         control.finished();
         Ok(report)
@@ -144,14 +184,14 @@ impl BackupStore {
     /// Blocks that are missing, or cannot be what they are named.
     async fn look(
         &self,
-        volume: &Name,
+        of: &Subject,
         wanted: &HashMap<Checksum, (BlockSize, Compression)>,
         report: &mut VerifyReport,
         control: &Control,
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
         let mut present = HashSet::new();
         let mut damaged = HashMap::new();
-        let mut pages = self.blocks_in(&VolumeFolder::of(volume).blocks());
+        let mut pages = self.blocks_in(&of.blocks());
         while let Some(page) = pages.next().await? {
             control.check()?;
             for block in page {
@@ -175,7 +215,7 @@ impl BackupStore {
 
     async fn check_blocks<'b>(
         &self,
-        volume: &Name,
+        of: &Subject,
         blocks: impl Iterator<Item = (&'b Checksum, &'b (BlockSize, Compression))>,
         options: &VerifyOptions,
         report: &mut VerifyReport,
@@ -190,7 +230,7 @@ impl BackupStore {
         let mut damaged = HashMap::new();
         for ((size, compression), mut sums) in by_packing {
             sums.sort_unstable();
-            let fetch = Arc::new(self.fetch_of(volume, size, compression, options));
+            let fetch = Arc::new(self.fetch_of(of, size, compression, options));
             let width = in_flight(options.concurrent_limit, size.bytes());
             let mut checks = stream::iter(sums)
                 .map(|sum| {
@@ -218,7 +258,7 @@ impl BackupStore {
 
     fn fetch_of(
         &self,
-        volume: &Name,
+        of: &Subject,
         block_size: BlockSize,
         compression: Compression,
         options: &VerifyOptions,
@@ -231,33 +271,33 @@ impl BackupStore {
             zeros: Vec::new(),
             is_incremental: false,
         };
-        let blocks = VolumeFolder::of(volume).blocks();
         let limit = options.concurrent_limit;
-        StoreFetch::new(self.clone(), blocks, &plan, limit, options.fetch.clone())
+        StoreFetch::new(self.clone(), of.blocks(), &plan, limit, options.fetch.clone())
     }
 
-    /// Which places of a backup are damaged, by its record as it is now.
+    /// Which places are damaged, by the record as it is now.
     async fn judge(
         &self,
-        volume: &Name,
+        of: &Subject,
         name: &Name,
         damaged: &HashMap<Checksum, BlockDamage>,
         report: &mut VerifyReport,
     ) -> Result<(), Error> {
-        if damaged.is_empty() {
-            report.healthy.push(name.to_string());
-            return Ok(());
-        }
         // Deleted since: its blocks may be gone, too.
-        let Found::Readable(cfg, _) = self.read_backup(volume, name).await? else { return Ok(()) };
-        let folder = VolumeFolder::of(volume).blocks();
+        let Found::Readable(record, _) = self.read_record(of, name).await? else { return Ok(()) };
+        let folder = of.blocks();
         let mut found = DamagedBackup {
             name: name.to_string(),
             damaged_places: 0,
             deep_places: 0,
             places: Vec::new(),
         };
-        for block in &cfg.blocks {
+        if let Some((offset, damage)) = record.flaw() {
+            let path = of.record(name)?.to_string();
+            found.damaged_places += 1;
+            found.places.push(DamagedPlace { offset, path, damage });
+        }
+        for block in &record.blocks {
             let Some(damage) = damaged.get(&block.checksum) else { continue };
             found.damaged_places += 1;
             found.deep_places += u64::from(!is_seen_from_outside(damage));

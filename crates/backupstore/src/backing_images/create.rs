@@ -148,7 +148,7 @@ impl BackupStore {
             Err(blobs::Error::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let (cfg, version) = self.read(&key, BackingImageCfg::parse).await?.required(&key)?;
+        let (cfg, version) = self.read_image(image).await?.required(&key)?;
         Ok(if cfg.is_in_progress() {
             State::InProgress(version)
         } else {

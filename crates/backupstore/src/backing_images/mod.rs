@@ -7,7 +7,7 @@
 mod create;
 mod restore;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use futures::FutureExt;
 use serde::Serialize;
@@ -17,9 +17,10 @@ pub use self::restore::ImageRestoreOptions;
 use crate::control::Control;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
-use crate::format::layout::{self, BlockFolder};
-use crate::format::{BackingImageCfg, Compression, LockKind, Name};
-use crate::store::{BackupStore, Found};
+use crate::format::layout;
+use crate::format::{Compression, LockKind, Name};
+use crate::store::BackupStore;
+use crate::subject::Subject;
 
 /// A backing image as tools read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -48,7 +49,7 @@ impl BackupStore {
 
     pub async fn inspect_backing_image(&self, image: &Name) -> Result<BackingImageInfo, Error> {
         let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read(&key, BackingImageCfg::parse).await?.required(&key)?;
+        let (cfg, _) = self.read_image(image).await?.required(&key)?;
         if cfg.is_in_progress() {
             return Err(Error::InProgress { backup: image.to_string() });
         }
@@ -75,59 +76,22 @@ impl BackupStore {
         options: &DeleteOptions,
         control: &Control,
     ) -> Result<(), Error> {
+        let of = Subject::BackingImages;
         let lease =
-            self.lock(&pseudo_volume()?, LockKind::Delete, options.patience, control).await?;
+            self.lock(&of.lock_name()?, LockKind::Delete, options.patience, control).await?;
         let below = control.below();
         let work = async {
             self.store.delete(&layout::backing_image(image)?).await?;
-            let Some(needed) = self.blocks_of_images(options).await? else { return Ok(()) };
-            lease.confirm().await?;
-            let mut pages = self.blocks_in(&BlockFolder::of_backing_images());
-            while let Some(page) = pages.next().await? {
-                let orphans = page.into_iter().filter(|block| !needed.contains(&block.checksum));
-                self.remove_keys(orphans.map(|block| block.key).collect(), &below).await?;
-            }
+            self.collect(&of, options, Some(&lease), &below).await?;
             Ok(())
         };
         let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         done
     }
-
-    /// Nothing where it cannot be known.
-    async fn blocks_of_images(
-        &self,
-        options: &DeleteOptions,
-    ) -> Result<Option<HashSet<crate::format::Checksum>>, Error> {
-        let mut needed = HashSet::new();
-        for image in self.list_backing_images().await? {
-            let key = layout::backing_image(&image)?;
-            match self.read(&key, BackingImageCfg::parse).await? {
-                Found::Missing => {}
-                Found::Readable(cfg, version) if cfg.is_in_progress() => {
-                    if !self.fence(&key, &version).await? {
-                        return Ok(None);
-                    }
-                }
-                Found::Readable(cfg, _) => {
-                    needed.extend(cfg.blocks.iter().map(|block| block.checksum));
-                }
-                Found::Unreadable { .. } if options.abandon.contains(&image) => {
-                    self.store.delete(&key).await?;
-                }
-                Found::Unreadable { why } => {
-                    tracing::warn!(
-                        "no block of backing images is removed: {key} cannot be read: {why}"
-                    );
-                    return Ok(None);
-                }
-            }
-        }
-        Ok(Some(needed))
-    }
 }
 
 /// Under which the locks lie.
 fn pseudo_volume() -> Result<Name, Error> {
-    Name::parse(layout::BACKING_IMAGES_LOCK)
+    Subject::BackingImages.lock_name()
 }

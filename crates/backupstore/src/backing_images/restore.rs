@@ -67,7 +67,7 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read(&key, BackingImageCfg::parse).await?.required(&key)?;
+        let (cfg, _) = self.read_image(image).await?.required(&key)?;
         if cfg.is_in_progress() {
             return Err(Error::InProgress { backup: image.to_string() });
         }

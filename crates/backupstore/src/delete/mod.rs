@@ -24,6 +24,7 @@ use crate::format::layout::{BlockFolder, VolumeFolder};
 use crate::format::{CFG_MAX_BYTES, LockKind, Name};
 use crate::lock::{Lease, sweep_ended};
 use crate::store::{BackupStore, Found};
+use crate::subject::Subject;
 
 const DELETES_AT_ONCE: usize = 16;
 
@@ -31,12 +32,12 @@ const DELETES_AT_ONCE: usize = 16;
 pub struct DeleteOptions {
     /// How long to wait for backups and restores that hold the lock.
     pub patience: Duration,
-    /// Backups whose records cannot be read and are given up: they no longer keep every block alive,
+    /// Backups, or images, whose records cannot be read and are given up: they no longer keep every block alive,
     /// and are removed themselves.
     pub abandon: BTreeSet<Name>,
 }
 
-/// What became of the blocks of a volume.
+/// What became of the blocks of a volume, or of all backing images.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Collected {
@@ -62,9 +63,9 @@ pub enum Outcome {
     Removed,
     /// Nothing was to be removed: it was only asked for.
     Reported,
-    /// Records that cannot be read may name any block. Delete those backups, or abandon them.
+    /// Records that cannot be read may name any block. Delete what they record, or abandon it.
     KeptForUnreadable,
-    /// A backup came or went under our lock, by one who does not keep to locks. Try again.
+    /// One came or went under our lock, by one who does not keep to locks. Try again.
     KeptForChange,
 }
 
@@ -74,12 +75,6 @@ pub struct Deleted {
     /// Whether its record was still there.
     pub existed: bool,
     pub blocks: Collected,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    Report,
-    Remove,
 }
 
 impl BackupStore {
@@ -97,8 +92,8 @@ impl BackupStore {
         let below = control.below();
         let work = async {
             let existed = self.remove_record(volume, backup).await?;
-            let blocks =
-                self.collect(volume, options, Extent::Remove, Some(&lease), &below).await?;
+            let of = Subject::Volume(volume.clone());
+            let blocks = self.collect(&of, options, Some(&lease), &below).await?;
             Ok(Deleted { existed, blocks })
         };
         let done = lease.keep(&below, work.boxed()).await;
@@ -116,10 +111,21 @@ impl BackupStore {
         options: &DeleteOptions,
         control: &Control,
     ) -> Result<Collected, Error> {
-        self.require_volume_folder(volume).await?;
-        let lease = self.lock(volume, LockKind::Delete, options.patience, control).await?;
+        self.collect_garbage_of(&Subject::Volume(volume.clone()), options, control).await
+    }
+
+    /// Removes the blocks that no record names.
+    pub async fn collect_garbage_of(
+        &self,
+        of: &Subject,
+        options: &DeleteOptions,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.require(of).await?;
+        let lease =
+            self.lock(&of.lock_name()?, LockKind::Delete, options.patience, control).await?;
         let below = control.below();
-        let work = self.collect(volume, options, Extent::Remove, Some(&lease), &below);
+        let work = self.collect(of, options, Some(&lease), &below);
         let done = lease.keep(&below, work.boxed()).await;
         lease.release().await;
         done
@@ -132,8 +138,17 @@ impl BackupStore {
         volume: &Name,
         control: &Control,
     ) -> Result<Collected, Error> {
-        self.require_volume_folder(volume).await?;
-        self.collect(volume, &DeleteOptions::default(), Extent::Report, None, control).await
+        self.report_garbage_of(&Subject::Volume(volume.clone()), control).await
+    }
+
+    /// What [`BackupStore::collect_garbage_of`] would find, in the same way.
+    pub async fn report_garbage_of(
+        &self,
+        of: &Subject,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.require(of).await?;
+        self.collect(of, &DeleteOptions::default(), None, control).await
     }
 
     /// Removes a volume with all its backups. One that is not there is removed already.
@@ -160,6 +175,14 @@ impl BackupStore {
     async fn is_folder_empty(&self, volume: &Name) -> Result<bool, Error> {
         let level = self.store.list_level(&VolumeFolder::of(volume).prefix()?).await?;
         Ok(level.folders.is_empty() && level.objects.is_empty())
+    }
+
+    /// A target without backing images has none that could be damaged.
+    async fn require(&self, of: &Subject) -> Result<(), Error> {
+        match of {
+            Subject::Volume(volume) => self.require_volume_folder(volume).await,
+            Subject::BackingImages => Ok(()),
+        }
     }
 
     async fn require_volume_folder(&self, volume: &Name) -> Result<(), Error> {
@@ -226,7 +249,7 @@ impl BackupStore {
     }
 
     /// All that can be removed is; the first error is told then.
-    pub(crate) async fn remove_keys(&self, keys: Vec<Key>, control: &Control) -> Result<(), Error> {
+    async fn remove_keys(&self, keys: Vec<Key>, control: &Control) -> Result<(), Error> {
         let mut removals = stream::iter(keys)
             .map(|key| {
                 async move {
@@ -245,35 +268,37 @@ impl BackupStore {
         failed.map_or(Ok(()), Err)
     }
 
-    async fn collect(
+    /// Removes what nobody names where it holds the lease; else it only looks.
+    pub(crate) async fn collect(
         &self,
-        volume: &Name,
+        of: &Subject,
         options: &DeleteOptions,
-        extent: Extent,
         lease: Option<&Lease>,
         control: &Control,
     ) -> Result<Collected, Error> {
-        let mut references = self.references(volume).await?;
-        let outcome = match (extent, lease) {
-            (Extent::Report, _) | (Extent::Remove, None) => Outcome::Reported,
-            (Extent::Remove, Some(lease)) => {
-                self.abandon(volume, options, &mut references).await?;
-                self.clear_the_way(volume, &references, lease).await?
+        let mut references = self.references(of).await?;
+        let outcome = match lease {
+            None => Outcome::Reported,
+            Some(lease) => {
+                self.abandon(of, options, &mut references).await?;
+                self.clear_the_way(of, &references, lease).await?
             }
         };
         let mut collected = Collected::of(&references, outcome);
-        let blocks = VolumeFolder::of(volume).blocks();
-        self.sweep(&blocks, &references, &mut collected, control).await?;
-        if outcome == Outcome::Removed {
-            let count = collected.referenced_blocks;
-            self.change_volume(volume, |cfg| cfg.block_count = count).await?;
+        self.sweep(&of.blocks(), &references, &mut collected, control).await?;
+        match of {
+            Subject::Volume(volume) if outcome == Outcome::Removed => {
+                let count = collected.referenced_blocks;
+                self.change_volume(volume, |cfg| cfg.block_count = count).await?;
+            }
+            Subject::Volume(_) | Subject::BackingImages => {}
         }
         Ok(collected)
     }
 
     async fn abandon(
         &self,
-        volume: &Name,
+        of: &Subject,
         options: &DeleteOptions,
         references: &mut References,
     ) -> Result<(), Error> {
@@ -282,7 +307,7 @@ impl BackupStore {
             unreadable.into_iter().partition(|(name, _)| options.abandon.contains(name));
         references.unreadable = kept;
         for (name, _) in given_up {
-            self.store.delete(&VolumeFolder::of(volume).backup(&name)?).await?;
+            self.store.delete(&of.record(&name)?).await?;
         }
         Ok(())
     }
@@ -290,27 +315,34 @@ impl BackupStore {
     /// Everything that must have happened before the first block goes.
     async fn clear_the_way(
         &self,
-        volume: &Name,
+        of: &Subject,
         references: &References,
         lease: &Lease,
     ) -> Result<Outcome, Error> {
-        self.mend_last_backup(volume, references).await?;
+        match of {
+            Subject::Volume(volume) => self.mend_last_backup(volume, references).await?,
+            Subject::BackingImages => {}
+        }
         if !references.unreadable.is_empty() {
             tracing::warn!(
-                volume = volume.as_str(),
+                of = %of,
                 unreadable = ?references.unreadable,
-                "no block is removed: backups that cannot be read may need it; delete or abandon them"
+                "no block is removed: what cannot be read may need it; delete or abandon it"
             );
             return Ok(Outcome::KeptForUnreadable);
         }
         for (name, version) in &references.in_progress {
-            if !self.fence(&VolumeFolder::of(volume).backup(name)?, version).await? {
+            if !self.fence(&of.record(name)?, version).await? {
                 return Ok(Outcome::KeptForChange);
             }
         }
-        let left = self.backup_names(volume).await?;
-        if left.iter().any(|name| !references.complete.contains_key(name)) {
-            return Ok(Outcome::KeptForChange);
+        for name in self.record_names(of).await? {
+            // The folder of an image is listed for whatever lies in it.
+            if !references.complete.contains_key(&name)
+                && !matches!(self.read_record(of, &name).await?, Found::Missing)
+            {
+                return Ok(Outcome::KeptForChange);
+            }
         }
         lease.confirm().await?;
         Ok(Outcome::Removed)
@@ -318,7 +350,7 @@ impl BackupStore {
 
     /// Makes sure that the writer of a record in progress cannot finish it, and removes it. False if
     /// it did in the meantime.
-    pub(crate) async fn fence(&self, key: &Key, version: &blobs::Version) -> Result<bool, Error> {
+    async fn fence(&self, key: &Key, version: &blobs::Version) -> Result<bool, Error> {
         let found = match get_limited(self.store.as_ref(), key, CFG_MAX_BYTES).await {
             Ok(found) if found.meta.version == *version => found,
             Ok(_) => return Ok(false),

@@ -1,4 +1,5 @@
-//! Which blocks the records of a volume name: read before anything is removed.
+//! Which blocks the records of a volume, or of all backing images, name: read before anything is
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -9,8 +10,9 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::format::layout::{self, VolumeFolder};
-use crate::format::{BackupCfg, BlockSize, Checksum, Compression, Name};
+use crate::format::{BlockSize, Checksum, Compression, Name};
 use crate::store::{BackupStore, Found};
+use crate::subject::{Record, Subject};
 
 const READS_AT_ONCE: usize = 8;
 
@@ -21,13 +23,15 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// What all records of a volume say together.
+/// What all records say together.
 #[derive(Debug, Default)]
 pub(crate) struct References {
-    /// How each block is packed, by the first record that names it.
+    /// How each block is packed, by the records that name it.
     pub(crate) blocks: HashMap<Checksum, (BlockSize, Compression)>,
-    /// Complete backups and when they were started.
+    /// What is complete, and when it was started.
     pub(crate) complete: BTreeMap<Name, String>,
+    /// What is complete and cannot be restored whatever blocks there are.
+    pub(crate) flawed: BTreeSet<Name>,
     pub(crate) in_progress: Vec<(Name, Version)>,
     pub(crate) unreadable: Vec<(Name, String)>,
 }
@@ -44,25 +48,40 @@ impl References {
         self.unreadable.iter().map(shown).collect()
     }
 
-    fn add(&mut self, name: Name, found: Found<BackupCfg>) {
+    fn add(&mut self, name: Name, found: Found<Record>) {
         match found {
             // Removed since it was listed.
             Found::Missing => {}
             Found::Unreadable { why } => self.unreadable.push((name, why)),
-            Found::Readable(cfg, version) if cfg.is_in_progress() => {
+            Found::Readable(record, version) if record.is_in_progress => {
                 self.in_progress.push((name, version));
             }
-            Found::Readable(cfg, _) => match cfg.block_size() {
-                Ok(size) => {
-                    for block in &cfg.blocks {
-                        let packed = (size, cfg.compression_method);
-                        self.blocks.entry(block.checksum).or_insert(packed);
-                    }
-                    self.complete.insert(name, cfg.snapshot_created_at);
+            Found::Readable(record, _) => {
+                if record.flaw().is_some() {
+                    self.flawed.insert(name.clone());
                 }
-                Err(why) => self.unreadable.push((name, why)),
-            },
+                let packing = (record.block_size, record.compression);
+                for block in &record.blocks {
+                    self.blocks
+                        .entry(block.checksum)
+                        .and_modify(|known| *known = wider(*known, packing))
+                        .or_insert(packing);
+                }
+                self.complete.insert(name, record.started);
+            }
         }
+    }
+}
+
+/// Of two ways to pack a block the one that lets its object have more lengths: images that are packed
+/// differently share blocks, and any of them may have written it.
+fn wider(
+    known: (BlockSize, Compression),
+    new: (BlockSize, Compression),
+) -> (BlockSize, Compression) {
+    match known.1 {
+        Compression::None if known.0 == new.0 => new,
+        Compression::None | Compression::Gzip | Compression::Lz4 => known,
     }
 }
 
@@ -82,12 +101,12 @@ impl BackupStore {
         Ok(names)
     }
 
-    pub(crate) async fn references(&self, volume: &Name) -> Result<References, Error> {
-        let names = self.backup_names(volume).await?;
+    pub(crate) async fn references(&self, of: &Subject) -> Result<References, Error> {
+        let names = self.record_names(of).await?;
         let mut records = stream::iter(names)
             .map(|name| {
                 async move {
-                    let found = self.read_backup(volume, &name).await?;
+                    let found = self.read_record(of, &name).await?;
                     Ok::<_, Error>((name, found))
                 }
                 .boxed()

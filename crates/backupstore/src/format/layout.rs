@@ -98,6 +98,11 @@ impl BlockFolder {
     }
 }
 
+/// Their records and their blocks.
+pub(crate) fn all_of_backing_images() -> Result<Prefix, Error> {
+    Ok(key(&format!("{ROOT}/backing-images"))?.into())
+}
+
 pub(crate) fn backing_images() -> Result<Prefix, Error> {
     Ok(key(&format!("{ROOT}/backing-images/backing-images"))?.into())
 }

@@ -135,7 +135,7 @@ impl StoreFetch {
         if found != *block {
             return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
         }
-        Ok(opened.into())
+        Ok(opened)
     }
 
     async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {

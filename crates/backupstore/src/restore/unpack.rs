@@ -18,7 +18,7 @@ use crate::format::{BlockSize, Checksum, Compression, Damage, open};
 const LINGER: Duration = Duration::from_millis(10);
 
 /// A block and its checksum, or why there is none.
-type Opened = Result<(Checksum, Vec<u8>), Damage>;
+type Opened = Result<(Checksum, Bytes), Damage>;
 
 /// An object, and who waits for its block.
 #[derive(Debug)]
@@ -108,10 +108,10 @@ fn unpack_all(group: Vec<Request>, size: BlockSize) {
             Err(damage) => drop(answer.send(Err(damage))),
         }
     }
-    let blocks: Vec<&[u8]> = opened.iter().map(|(block, _)| block.as_slice()).collect();
+    let blocks: Vec<&[u8]> = opened.iter().map(|(block, _)| &**block).collect();
     let sums = Checksum::of_each(&blocks);
     for ((block, answer), sum) in opened.into_iter().zip(sums) {
-        let _ = answer.send(Ok((sum, block)));
+        let _ = answer.send(Ok((sum, block.into())));
     }
 }
 
@@ -130,7 +130,9 @@ mod tests {
                 let block = vec![n; len - usize::from(n % 5 == 4)];
                 let object = pack(Compression::Lz4, &block).unwrap();
                 match unpacker.unpack(Compression::Lz4, object.into()).await.unwrap() {
-                    Ok(opened) => assert!(opened == (Checksum::of(&block), block) && n % 5 < 4),
+                    Ok(opened) => {
+                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4)
+                    }
                     Err(damage) => {
                         assert!(matches!(damage, Damage::Length { .. }) && n % 5 == 4, "{damage}");
                     }

@@ -1,7 +1,8 @@
-//! Looking after a whole target: which volume is checked next, and what is known of all of them.
+//! Looking after a whole target: which volume is checked next, or all backing images together, and what
+//! is known of all of them.
 //!
 //! Owns the report that survives a restart, and what is due by it; pure but for
-//! [`BackupStore::scrub`], which checks one part of one volume. It takes no lock and changes nothing in
+//! [`BackupStore::scrub`], which checks one part of one of them. It takes no lock and changes nothing in
 //! the store. Never: when it is run, or where the report lies; that is for the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use crate::error::Error;
 use crate::format::Name;
 use crate::inspect::Shown;
 use crate::store::BackupStore;
+use crate::subject::Subject;
 use crate::verify::{DamagedPlace, Depth, Slice, VerifyOptions, VerifyReport};
 
 /// Blocks that are fetched before the report is written: so many are lost by a crash.
@@ -52,9 +54,12 @@ pub struct ScrubReport {
     pub target: String,
     pub updated: Option<Timestamp>,
     pub volumes: BTreeMap<String, VolumeScrub>,
+    /// Of all of them together; nothing where there are none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub backing_images: Option<VolumeScrub>,
 }
 
-/// What is known of a volume.
+/// What is known of a volume, or of all backing images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeScrub {
@@ -68,7 +73,7 @@ pub struct VolumeScrub {
     pub orphan_bytes: u64,
     pub healthy: Vec<String>,
     pub in_progress: Vec<String>,
-    /// Backups that cannot be restored as they are.
+    /// Backups or images that cannot be restored as they are.
     pub broken: BTreeMap<String, Broken>,
     /// Why it could not be looked at the last time.
     pub failed: Option<Failed>,
@@ -118,7 +123,7 @@ pub struct Failed {
 /// One part of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part<'v> {
-    pub volume: &'v Name,
+    pub of: &'v Subject,
     depth: Depth,
     slice: Slice,
 }
@@ -148,16 +153,16 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let options = VerifyOptions { depth: part.depth, slice: part.slice, ..options.clone() };
-        let found = self.verify(part.volume, &options, control).await;
+        let found = self.verify_of(part.of, &options, control).await;
         let now = Timestamp::now();
         report.updated = Some(now);
-        let volume = report.volumes.entry(part.volume.to_string()).or_default();
+        let known = report.entry(part.of);
         match found {
-            Ok(found) => volume.note(part, &found, now),
+            Ok(found) => known.note(part, &found, now),
             Err(Error::Cancelled) => return Err(Error::Cancelled),
             Err(error) => {
                 let why = telemetry::Chain(&error).to_string();
-                volume.failed = Some(Failed { at: now, why });
+                known.failed = Some(Failed { at: now, why });
             }
         }
         Ok(())
@@ -169,34 +174,66 @@ impl ScrubReport {
         Self { target, ..Self::default() }
     }
 
-    /// Forgets volumes that are no more.
-    pub fn retain(&mut self, volumes: &[Name]) {
-        let names: BTreeSet<&str> = volumes.iter().map(Name::as_str).collect();
-        self.volumes.retain(|name, _| names.contains(name.as_str()));
+    /// What is known of one.
+    pub fn of(&self, subject: &Subject) -> Option<&VolumeScrub> {
+        match subject {
+            Subject::Volume(volume) => self.volumes.get(volume.as_str()),
+            Subject::BackingImages => self.backing_images.as_ref(),
+        }
     }
 
-    /// What is due longest, of the volumes there are.
-    pub fn next<'v>(&self, volumes: &'v [Name], pace: Pace, now: Timestamp) -> Next<'v> {
+    fn entry(&mut self, subject: &Subject) -> &mut VolumeScrub {
+        match subject {
+            Subject::Volume(volume) => self.volumes.entry(volume.to_string()).or_default(),
+            Subject::BackingImages => self.backing_images.get_or_insert_default(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &VolumeScrub> {
+        self.volumes.values().chain(&self.backing_images)
+    }
+
+    /// Forgets what is no more.
+    pub fn retain(&mut self, subjects: &[Subject]) {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        let mut has_images = false;
+        for subject in subjects {
+            match subject {
+                Subject::Volume(volume) => drop(names.insert(volume.as_str())),
+                Subject::BackingImages => has_images = true,
+            }
+        }
+        self.volumes.retain(|name, _| names.contains(name.as_str()));
+        self.backing_images = self.backing_images.take().filter(|_| has_images);
+    }
+
+    /// What is due longest, of what there is.
+    pub fn next<'v>(&self, subjects: &'v [Subject], pace: Pace, now: Timestamp) -> Next<'v> {
         let blank = VolumeScrub::default();
-        let of = |name: &Name| self.volumes.get(name.as_str()).unwrap_or(&blank);
-        let due = volumes.iter().map(|name| (of(name).due(pace), name));
+        let known = |of: &Subject| self.of(of).unwrap_or(&blank);
+        let due = subjects.iter().map(|of| (known(of).due(pace), of));
         match due.min_by_key(|((when, depth), _)| (*when, *depth == Depth::Deep)) {
-            Some(((when, depth), volume)) if when <= now => {
-                Next::Check(Part { volume, depth, slice: of(volume).slice(depth) })
+            Some(((when, depth), of)) if when <= now => {
+                Next::Check(Part { of, depth, slice: known(of).slice(depth) })
             }
             Some(((when, _), _)) => Next::Wait(when),
             None => Next::Wait(now.saturating_add(signed(pace.every)).unwrap_or(Timestamp::MAX)),
         }
     }
 
-    /// Whether every complete backup can be restored, as far as was looked, and all could be looked at.
+    /// Whether all that is complete can be restored, as far as was looked, and all could be looked at.
     pub fn is_healthy(&self) -> bool {
-        self.volumes.values().all(VolumeScrub::is_healthy)
+        self.all().all(VolumeScrub::is_healthy)
     }
 
-    /// Backups that are broken.
+    /// Backups and images that are broken.
     pub fn broken(&self) -> usize {
-        self.volumes.values().map(|volume| volume.broken.len()).sum()
+        self.all().map(|it| it.broken.len()).sum()
+    }
+
+    /// Volumes, and the images as one, that could not be looked at.
+    pub fn failed(&self) -> usize {
+        self.all().filter(|it| it.failed.is_some()).count()
     }
 }
 
@@ -331,7 +368,7 @@ impl Broken {
     }
 }
 
-/// All complete backups, and those that cannot be read.
+/// All that is complete, and those that cannot be read.
 fn names(found: &VerifyReport) -> impl Iterator<Item = &str> {
     let damaged = found.damaged.iter().map(|it| it.name.as_str());
     let unreadable = found.unreadable.iter().map(|it| it.name.as_str());

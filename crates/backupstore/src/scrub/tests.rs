@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::delete::Unreadable;
-use crate::verify::DamagedBackup;
+use crate::verify::{DamagedBackup, Kind};
 
 const HOUR: Duration = Duration::from_hours(1);
 const PACE: Pace = Pace { every: HOUR, deep_every: Duration::from_hours(10), once_since: None };
@@ -11,8 +11,8 @@ fn at(hours: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + hours * 3600).unwrap()
 }
 
-fn volumes(names: &[&str]) -> Vec<Name> {
-    names.iter().map(|name| Name::parse(name).unwrap()).collect()
+fn volumes(names: &[&str]) -> Vec<Subject> {
+    names.iter().map(|name| Subject::Volume(Name::parse(name).unwrap())).collect()
 }
 
 fn found(healthy: &[&str], damaged: &[(&str, u64)]) -> VerifyReport {
@@ -23,6 +23,7 @@ fn found(healthy: &[&str], damaged: &[(&str, u64)]) -> VerifyReport {
         places: vec![DamagedPlace { offset: 0, path: "x".into(), damage: "gone".into() }],
     };
     VerifyReport {
+        kind: Kind::Volume,
         volume: "vv".into(),
         healthy: healthy.iter().map(|name| (*name).to_owned()).collect(),
         damaged: damaged.iter().map(damage).collect(),
@@ -35,8 +36,8 @@ fn found(healthy: &[&str], damaged: &[(&str, u64)]) -> VerifyReport {
     }
 }
 
-fn part(volume: &Name, depth: Depth) -> Part<'_> {
-    Part { volume, depth, slice: Slice::ALL }
+fn part(of: &Subject, depth: Depth) -> Part<'_> {
+    Part { of, depth, slice: Slice::ALL }
 }
 
 #[test]
@@ -47,9 +48,8 @@ fn what_is_due_longest_comes_first_and_quick_before_deep() {
     let mut now = at(0);
     for _ in 0..4 {
         let Next::Check(part) = report.next(&names, PACE, now) else { panic!() };
-        order.push((part.volume.to_string(), part.depth));
-        let volume = report.volumes.entry(part.volume.to_string()).or_default();
-        volume.note(part, &found(&["b1"], &[]), now);
+        order.push((part.of.to_string(), part.depth));
+        report.entry(part.of).note(part, &found(&["b1"], &[]), now);
     }
     let quick_then_deep = [
         ("aa".to_owned(), Depth::Quick),
@@ -67,6 +67,29 @@ fn what_is_due_longest_comes_first_and_quick_before_deep() {
     report.retain(&volumes(&["bb"]));
     assert_eq!(report.volumes.len(), 1);
     assert_eq!(report.next(&[], PACE, now), Next::Wait(at(2)));
+}
+
+#[test]
+fn backing_images_are_due_like_volumes_and_forgotten_with_the_last() {
+    let all = [volumes(&["aa"]), vec![Subject::BackingImages]].concat();
+    let mut report = ScrubReport::new("vfs:///x".into());
+    let mut order = Vec::new();
+    while let Next::Check(part) = report.next(&all, PACE, at(0)) {
+        order.push((part.of.to_string(), part.depth));
+        report.entry(part.of).note(part, &found(&["i1"], &[("i2", 1)]), at(0));
+    }
+    let images = "backing images".to_owned();
+    assert_eq!(order[1], (images.clone(), Depth::Quick));
+    assert_eq!(order[3], (images, Depth::Deep));
+    assert_eq!((order.len(), report.broken(), report.is_healthy()), (4, 2, false));
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<ScrubReport>(&text).unwrap(), report);
+    assert_eq!(report.of(&Subject::BackingImages).unwrap().healthy, ["i1"]);
+    report.retain(&volumes(&["aa"]));
+    assert_eq!((report.of(&Subject::BackingImages), report.broken()), (None, 1));
+    let older: ScrubReport =
+        serde_json::from_str(r#"{"target":"x","updated":null,"volumes":{}}"#).unwrap();
+    assert!(older.is_healthy(), "of a time when they were not looked at");
 }
 
 #[test]

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backupstore::delete::DeleteOptions;
+use backupstore::delete::{Collected, DeleteOptions, Outcome};
 use backupstore::format::parse_backing_image;
+use backupstore::verify::{Depth, VerifyOptions, VerifyReport};
 use backupstore::{
     BackingImageRequest, BackupStore, Compression, Control, Error, FileSource, ImageRestoreOptions,
-    Shown, Source, StoredImage,
+    Shown, Source, StoredImage, Subject,
 };
 use blobs::wrap::{Fault, Faults, Faulty};
-use blobs::{Key, Store};
+use blobs::{Key, Store, get_limited};
 
 use crate::world::{copy_of, drop_locks, keys, name, over};
 
@@ -199,7 +200,7 @@ async fn a_damaged_block_and_a_lying_record_are_refused() {
     let file = place.image("one", &[(0, b'a')], 10);
     put(&place.store, &request("image-1"), &file).await.unwrap();
     let key = keys(&place.clean, "backing-image.cfg").await.remove(0);
-    let text = blobs::get_limited(place.clean.as_ref(), &key, 1 << 20).await.unwrap().bytes;
+    let text = get_limited(place.clean.as_ref(), &key, 1 << 20).await.unwrap().bytes;
     let cfg = parse_backing_image(&text).unwrap();
     let lie = |from: &str, to: &str| {
         let text = String::from_utf8(text.to_vec()).unwrap();
@@ -220,4 +221,152 @@ async fn a_damaged_block_and_a_lying_record_are_refused() {
     let refused = place.restored("image-1").await.unwrap_err();
     let Error::Damaged(damaged) = &refused else { panic!("{refused:?}") };
     assert_eq!((damaged.count, damaged.blocks[0].path.as_str()), (1, block.as_str()));
+}
+
+fn deep() -> VerifyOptions {
+    let mut options = VerifyOptions::new(Depth::Deep);
+    options.fetch.pauses.clear();
+    options
+}
+
+impl Place {
+    async fn verified(&self, options: &VerifyOptions) -> VerifyReport {
+        self.store.verify_of(&Subject::BackingImages, options, &Control::default()).await.unwrap()
+    }
+
+    async fn garbage(&self) -> Collected {
+        self.store.report_garbage_of(&Subject::BackingImages, &Control::default()).await.unwrap()
+    }
+
+    async fn collected(&self) -> Result<Collected, Error> {
+        let (of, options) = (Subject::BackingImages, DeleteOptions::default());
+        self.store.collect_garbage_of(&of, &options, &Control::default()).await
+    }
+}
+
+#[tokio::test]
+async fn a_check_finds_what_is_missing_cut_and_wrong() {
+    let place = Place::new();
+    assert!(place.verified(&deep()).await.is_healthy(), "a target without images");
+    assert!(place.store.subjects().await.unwrap().is_empty());
+    let one = place.image("one", &[(0, b'a'), (3, b'b')], 700);
+    let two = place.image("two", &[(1, b'a'), (2, b'c')], 0);
+    put(&place.store, &request("image-one"), &one).await.unwrap();
+    put(&place.store, &request("image-two"), &two).await.unwrap();
+    assert_eq!(place.store.subjects().await.unwrap(), [Subject::BackingImages]);
+    let report = place.verified(&deep()).await;
+    assert_eq!(report.healthy, ["image-one", "image-two"]);
+    assert_eq!((report.blocks, report.checked_blocks, report.orphan_blocks), (4, 4, 0));
+    let shown = serde_json::to_value(&report).unwrap();
+    assert_eq!((&shown["kind"], shown.get("volume")), (&"backingImages".into(), None));
+    // Wrong, with a length that it can have: only a deep look shows it, of all that share it.
+    let shared = place.blocks_of("image-two").await.remove(0);
+    let whole = get_limited(place.clean.as_ref(), &shared, BLOCK).await.unwrap().bytes;
+    place.clean.put(&shared, "damage".into()).await.unwrap();
+    assert!(place.verified(&VerifyOptions::new(Depth::Quick)).await.is_healthy());
+    let report = place.verified(&deep()).await;
+    let damaged: Vec<_> =
+        report.damaged.iter().map(|it| (it.name.as_str(), it.places[0].offset)).collect();
+    assert_eq!(damaged, [("image-one", 0), ("image-two", BLOCK)]);
+    assert_eq!(report.damaged[0].places[0].path, shared.as_str());
+    // Cut to nothing, and gone: a quick look is enough.
+    let quick = VerifyOptions::new(Depth::Quick);
+    place.clean.put(&shared, "".into()).await.unwrap();
+    assert_eq!(place.verified(&quick).await.damaged.len(), 2);
+    place.clean.delete(&shared).await.unwrap();
+    let report = place.verified(&quick).await;
+    assert_eq!(report.damaged[1].places[0].damage, "no such file or directory");
+    assert!(!report.is_healthy());
+    place.clean.put(&shared, whole).await.unwrap();
+    assert!(place.verified(&deep()).await.is_healthy());
+    assert_eq!(keys(&place.clean, ".lck").await, [], "no lock was taken");
+}
+
+#[tokio::test]
+async fn a_check_finds_records_that_cannot_be_restored() {
+    let place = Place::new();
+    let file = place.image("one", &[(0, b'a')], 10);
+    for image in ["image-1", "image-2", "image-3"] {
+        put(&place.store, &request(image), &file).await.unwrap();
+    }
+    let size = format!("\"Size\":\"{}\"", fs::metadata(&file).unwrap().len());
+    place.change("image-1", |text| text.replace(&size, "\"Size\":\"5\"")).await;
+    place.change("image-2", |_| "noise".to_owned()).await;
+    place.change("image-3", |text| text.replace("image-3", "image-4")).await;
+    let report = place.verified(&VerifyOptions::new(Depth::Quick)).await;
+    let place_of = &report.damaged[0].places[0];
+    assert!(place_of.damage.contains("past its end at 5"), "{place_of:?}");
+    assert!(place_of.path.ends_with("/image-1/backing-image.cfg"), "{place_of:?}");
+    let unreadable: Vec<&str> = report.unreadable.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!((unreadable, report.healthy), (vec!["image-2", "image-3"], vec![]));
+    assert!(matches!(place.restored("image-3").await, Err(Error::Unreadable { .. })));
+}
+
+#[tokio::test]
+async fn only_what_no_image_can_need_is_garbage() {
+    let place = Place::new();
+    let (one, two) = (place.image("one", &[(0, b'a')], 0), place.image("two", &[(0, b'b')], 0));
+    put(&place.store, &request("image-1"), &one).await.unwrap();
+    put(&place.store, &request("image-2"), &two).await.unwrap();
+    let records = keys(&place.clean, "/image-2/backing-image.cfg").await;
+    let record = get_limited(place.clean.as_ref(), &records[0], 1 << 20).await.unwrap().bytes;
+    // It was removed by hand: its block is nobody's.
+    place.clean.delete(&records[0]).await.unwrap();
+    let report = place.verified(&deep()).await;
+    assert_eq!((report.orphan_blocks, report.blocks, report.is_healthy()), (1, 1, true));
+    let found = place.garbage().await;
+    assert_eq!((found.outcome, found.orphan_blocks), (Outcome::Reported, 1));
+    assert!(found.orphan_bytes > 0);
+    // It cannot be read: every block may be its own.
+    place.clean.put(&records[0], "noise".into()).await.unwrap();
+    let found = place.collected().await.unwrap();
+    assert_eq!((found.outcome, found.removed_blocks), (Outcome::KeptForUnreadable, 0));
+    assert_eq!(found.unreadable[0].name, "image-2");
+    place.clean.put(&records[0], record.clone()).await.unwrap();
+    assert!(place.restored("image-2").await.unwrap() == fs::read(&two).unwrap());
+    // Somebody writes: garbage waits for the lock.
+    let lock = Key::parse(&format!("{LOCKS}/lock-other.lck")).unwrap();
+    let held = r#"{"Name":"lock-other","Type":1,"Acquired":true}"#;
+    place.clean.put(&lock, held.into()).await.unwrap();
+    assert!(matches!(place.collected().await, Err(Error::Locked(_))));
+    place.clean.delete(&lock).await.unwrap();
+    // In progress and nobody holds a lock: its writer died.
+    let begun = String::from_utf8(record.to_vec()).unwrap();
+    let begun = begun_of(&begun);
+    place.clean.put(&records[0], begun.into()).await.unwrap();
+    // A folder without a record keeps nothing.
+    let stray = records[0].as_str().replace("image-2", "image-9").replace(".cfg", ".txt");
+    place.clean.put(&Key::parse(&stray).unwrap(), "x".into()).await.unwrap();
+    assert_eq!(place.garbage().await.in_progress, ["image-2"]);
+    let found = place.collected().await.unwrap();
+    assert_eq!((found.outcome, found.removed_blocks), (Outcome::Removed, 1));
+    assert_eq!(keys(&place.clean, "/image-2/").await, []);
+    assert!(place.restored("image-1").await.unwrap() == fs::read(&one).unwrap());
+    assert_eq!(place.garbage().await.orphan_blocks, 0);
+}
+
+/// The record as it is before the image is complete.
+fn begun_of(record: &str) -> String {
+    let mut fields: serde_json::Value = serde_json::from_str(record).unwrap();
+    fields["CompleteTime"] = "".into();
+    fields["Blocks"] = serde_json::json!([]);
+    fields.to_string()
+}
+
+impl Place {
+    async fn blocks_of(&self, image: &str) -> Vec<Key> {
+        let key = keys(&self.clean, &format!("/{image}/backing-image.cfg")).await.remove(0);
+        let text = get_limited(self.clean.as_ref(), &key, 1 << 20).await.unwrap().bytes;
+        let sums = parse_backing_image(&text).unwrap().blocks;
+        let all = keys(&self.clean, ".blk").await;
+        let of = |sum: &str| all.iter().find(|key| key.as_str().contains(sum)).unwrap().clone();
+        sums.iter().map(|block| of(&block.checksum.to_string())).collect()
+    }
+
+    async fn change(&self, image: &str, change: impl Fn(String) -> String) {
+        let key = keys(&self.clean, &format!("/{image}/backing-image.cfg")).await.remove(0);
+        let text = get_limited(self.clean.as_ref(), &key, 1 << 20).await.unwrap().bytes;
+        let text = change(String::from_utf8(text.to_vec()).unwrap());
+        self.clean.put(&key, text.into()).await.unwrap();
+    }
 }

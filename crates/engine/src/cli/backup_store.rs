@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backupstore::delete::DeleteOptions;
 use backupstore::verify::{Depth, VerifyOptions};
-use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, TargetUrl};
+use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, Subject, TargetUrl};
 use futures::TryFutureExt as _;
 
 use super::backup::bytes_per_second;
@@ -152,6 +152,32 @@ fn volume(line: &Line, url: &BackupUrl) -> Result<Name, Error> {
     }
 }
 
+/// What shares blocks: the backing images where the URL names one or the flag is there, else the
+/// volume of the flag or of the URL; nothing where none is named.
+pub(super) fn named(line: &Line, url: &BackupUrl) -> Result<Option<Subject>, Error> {
+    let volume = match line.flags.text(&b::VOLUME).as_str() {
+        "" => url.volume.clone(),
+        name => Some(Name::parse(name).map_err(told)?),
+    };
+    let is_images = line.flags.switch(&b::BACKING_IMAGES) || url.backing_image.is_some();
+    match (volume, is_images) {
+        (Some(volume), true) => Err(Error::refused(format!(
+            "both the volume {volume} and backing images are named; look at one after the other"
+        ))),
+        (volume, false) => Ok(volume.map(Subject::Volume)),
+        (None, true) => Ok(Some(Subject::BackingImages)),
+    }
+}
+
+fn subject(line: &Line, url: &BackupUrl) -> Result<Subject, Error> {
+    named(line, url)?.ok_or_else(|| {
+        Error::refused(format!(
+            "{:?} names no volume: name one with --volume, or ask for --backing-images",
+            url.target.to_string()
+        ))
+    })
+}
+
 pub(super) fn delete_options(line: &Line) -> Result<DeleteOptions, Error> {
     Ok(DeleteOptions { patience: lock_timeout(line)?, ..DeleteOptions::default() })
 }
@@ -185,29 +211,32 @@ async fn rm(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
 
 async fn verify(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
-    let volume = volume(line, &url)?;
+    let of = subject(line, &url)?;
     let depth = if line.flags.switch(&b::DEEP) { Depth::Deep } else { Depth::Quick };
     let (options, control) = (VerifyOptions::new(depth), Control::default());
-    let work = store.verify(&volume, &options, &control).map_err(told);
+    let work = store.verify_of(&of, &options, &control).map_err(told);
     let report = watched("verifying", &control, console, work).await?;
     console.json(&report)?;
     if report.is_healthy() {
         return Ok(());
     }
     let (damaged, unreadable) = (report.damaged.len(), report.unreadable.len());
-    let text = format!("{damaged} backups of {volume} are damaged, {unreadable} cannot be read");
-    Err(Error::Refused(text))
+    let what = match &of {
+        Subject::Volume(volume) => format!("backups of {volume}"),
+        Subject::BackingImages => "backing images".to_owned(),
+    };
+    Err(Error::Refused(format!("{damaged} {what} are damaged, {unreadable} cannot be read")))
 }
 
 async fn gc(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
-    let (volume, control) = (volume(line, &url)?, Control::default());
+    let (of, control) = (subject(line, &url)?, Control::default());
     let options = delete_options(line)?;
     let work = async {
         let found = if line.flags.switch(&b::DRY_RUN) {
-            store.report_garbage(&volume, &control).await
+            store.report_garbage_of(&of, &control).await
         } else {
-            store.collect_garbage(&volume, &options, &control).await
+            store.collect_garbage_of(&of, &options, &control).await
         };
         found.map_err(told)
     };

@@ -102,6 +102,8 @@ pub(crate) mod flags {
         "leave out blocks that cannot be had, and restore the rest",
     );
     pub(crate) const VOLUME: Flag = Flag::text("volume", "", "NAME", "only this volume");
+    pub(crate) const BACKING_IMAGES: Flag =
+        Flag::switch("backing-images", "the backing images of the target, not a volume");
     pub(crate) const VOLUME_ONLY: Flag = Flag::switch("volume-only", "leave out their backups");
     pub(crate) const DEEP: Flag = Flag::switch("deep", "fetch and check every block");
     pub(crate) const DRY_RUN: Flag = Flag::switch("dry-run", "change nothing");
@@ -208,13 +210,18 @@ const COMMANDS: &[Command] = &[
             b::LOCK_TIMEOUT,
             b::CREDENTIAL_FILE,
         ]),
-    store("verify", StoreVerb::Verify, "check that the backups of a volume can be restored")
-        .takes("URL")
-        .flags(&[b::VOLUME, b::DEEP, b::CREDENTIAL_FILE]),
-    store("scrub", StoreVerb::Scrub, "check the volumes of a target again and again")
+    store(
+        "verify",
+        StoreVerb::Verify,
+        "check that the backups of a volume, or all backing images, can be restored",
+    )
+    .takes("URL")
+    .flags(&[b::VOLUME, b::BACKING_IMAGES, b::DEEP, b::CREDENTIAL_FILE]),
+    store("scrub", StoreVerb::Scrub, "check all that is in a target again and again")
         .takes("URL")
         .flags(&[
             b::VOLUME,
+            b::BACKING_IMAGES,
             b::EVERY,
             b::DEEP_EVERY,
             b::REPORT,
@@ -223,9 +230,9 @@ const COMMANDS: &[Command] = &[
             b::BANDWIDTH_LIMIT,
             b::CREDENTIAL_FILE,
         ]),
-    store("gc", StoreVerb::Gc, "remove the blocks of a volume that no backup needs")
+    store("gc", StoreVerb::Gc, "remove the blocks that no backup, or no backing image, needs")
         .takes("URL")
-        .flags(&[b::VOLUME, b::DRY_RUN, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
+        .flags(&[b::VOLUME, b::BACKING_IMAGES, b::DRY_RUN, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
 ];
 
 pub(crate) const SYSTEM_BACKUPS: Command =

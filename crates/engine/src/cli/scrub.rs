@@ -1,15 +1,15 @@
-//! `backup scrub`: checks the volumes of a target one after the other, for ever or once, and keeps a
+//! `backup scrub`: checks the volumes and backing images of a target, for ever or once, and keeps a
 //! report of what is broken since when. It takes no lock, and goes on where it was after a restart.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backupstore::scrub::{Next, Pace, Part, ScrubReport};
+use backupstore::scrub::{Next, Pace, Part, ScrubReport, VolumeScrub};
 use backupstore::verify::{Depth, VerifyOptions};
-use backupstore::{BackupStore, Control, Name};
+use backupstore::{BackupStore, Control, Subject};
 use jiff::Timestamp;
 
-use super::backup_store::{concurrent_limit, open, rate, told};
+use super::backup_store::{concurrent_limit, named, open, rate, told};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::Error;
@@ -26,7 +26,7 @@ const LIST_EVERY: Duration = Duration::from_mins(10);
 struct Scrub {
     store: BackupStore,
     /// Only this one.
-    volume: Option<Name>,
+    only: Option<Subject>,
     pace: Pace,
     options: VerifyOptions,
     report_at: Option<PathBuf>,
@@ -34,10 +34,7 @@ struct Scrub {
 
 pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
-    let volume = match line.flags.text(&b::VOLUME).as_str() {
-        "" => url.volume.clone(),
-        name => Some(Name::parse(name).map_err(told)?),
-    };
+    let only = named(line, &url)?;
     let is_once = line.flags.switch(&b::ONCE);
     let mut options = VerifyOptions::new(Depth::Deep);
     options.concurrent_limit = concurrent_limit(line);
@@ -52,7 +49,7 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         return Err(Error::refused("--report is required without --once"));
     }
     let mut report = load(report_at.as_deref(), &store)?;
-    let scrub = Scrub { store, volume, pace, options, report_at };
+    let scrub = Scrub { store, only, pace, options, report_at };
     match scrub.go_on(&mut report, is_once, console).await {
         // The way to end one that runs for ever.
         Err(Error::Interrupted { .. }) if !is_once => return Ok(()),
@@ -62,9 +59,12 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
     if report.is_healthy() {
         return Ok(());
     }
-    let failed = report.volumes.values().filter(|volume| volume.failed.is_some()).count();
+    let images = report.backing_images.as_ref().map_or(0, |images| images.broken.len());
+    let backups = report.broken().saturating_sub(images);
+    let images = if images > 0 { format!(", {images} backing images, too") } else { String::new() };
+    let failed = report.failed();
     let text =
-        format!("{} backups are broken, {failed} volumes could not be checked", report.broken());
+        format!("{backups} backups are broken{images}, {failed} volumes could not be checked");
     Err(Error::Refused(text))
 }
 
@@ -105,8 +105,8 @@ impl Scrub {
         console: &mut Console<'_>,
     ) -> Result<(), Error> {
         loop {
-            let volumes = match self.volumes(console).await {
-                Ok(volumes) => volumes,
+            let subjects = match self.subjects(console).await {
+                Ok(subjects) => subjects,
                 Err(error @ Error::Interrupted { .. }) => return Err(error),
                 Err(error) if is_once => return Err(error),
                 Err(error) => {
@@ -115,9 +115,9 @@ impl Scrub {
                     continue;
                 }
             };
-            report.retain(&volumes);
+            report.retain(&subjects);
             let now = Timestamp::now();
-            match report.next(&volumes, self.pace, now) {
+            match report.next(&subjects, self.pace, now) {
                 Next::Check(part) => self.check(part, report, console).await?,
                 Next::Wait(_) if is_once => return self.save(report),
                 Next::Wait(until) => {
@@ -129,12 +129,12 @@ impl Scrub {
         }
     }
 
-    async fn volumes(&self, console: &mut Console<'_>) -> Result<Vec<Name>, Error> {
-        if let Some(volume) = &self.volume {
-            return Ok(vec![volume.clone()]);
+    async fn subjects(&self, console: &mut Console<'_>) -> Result<Vec<Subject>, Error> {
+        if let Some(only) = &self.only {
+            return Ok(vec![only.clone()]);
         }
         let control = Control::default();
-        let work = async { self.store.volumes().await.map_err(told) };
+        let work = async { self.store.subjects().await.map_err(told) };
         watched("listing volumes", &control, console, work).await
     }
 
@@ -144,38 +144,14 @@ impl Scrub {
         report: &mut ScrubReport,
         console: &mut Console<'_>,
     ) -> Result<(), Error> {
-        let (name, control) = (part.volume.as_str(), Control::default());
-        let before = report.volumes.get(name).cloned().unwrap_or_default();
+        let (of, control) = (part.of, Control::default());
+        let before = report.of(of).cloned().unwrap_or_default();
         let work =
             async { self.store.scrub(part, &self.options, report, &control).await.map_err(told) };
-        watched(&format!("checking {name}"), &control, console, work).await?;
+        watched(&format!("checking {of}"), &control, console, work).await?;
         self.save(report)?;
-        let Some(after) = report.volumes.get(name) else { return Ok(()) };
-        for (backup, broken) in &after.broken {
-            if !before.broken.contains_key(backup) {
-                let places = broken.damaged_places.to_string();
-                let why = broken
-                    .unreadable
-                    .as_deref()
-                    .or(broken.places.first().map(|it| it.damage.as_str()));
-                let fields = [
-                    ("volume", name),
-                    ("backup", backup),
-                    ("places", &places),
-                    ("error", why.unwrap_or_default()),
-                ];
-                console.log("warning", "a backup is broken", &fields);
-            }
-        }
-        for backup in before.broken.keys().filter(|backup| after.healthy.contains(backup)) {
-            console.log("info", "a backup is well again", &[("volume", name), ("backup", backup)]);
-        }
-        if let Some(failed) = &after.failed {
-            console.log(
-                "warning",
-                "a volume could not be checked",
-                &[("volume", name), ("error", &failed.why)],
-            );
+        if let Some(after) = report.of(of) {
+            tell(of, &before, after, console);
         }
         Ok(())
     }
@@ -186,6 +162,45 @@ impl Scrub {
         text.push('\n');
         durable::replace(path, text.as_bytes())
             .map_err(|error| Error::refused(format!("cannot write {}: {error}", path.display())))
+    }
+}
+
+/// What is new since the last look.
+fn tell(of: &Subject, before: &VolumeScrub, after: &VolumeScrub, console: &mut Console<'_>) {
+    let volume = match of {
+        Subject::Volume(volume) => Some(("volume", volume.as_str())),
+        Subject::BackingImages => None,
+    };
+    let (noun, field) = match of {
+        Subject::Volume(_) => ("a backup", "backup"),
+        Subject::BackingImages => ("a backing image", "image"),
+    };
+    let with = |more: &[(&'static str, &str)], console: &mut Console<'_>, level, text: &str| {
+        let fields: Vec<(&str, &str)> = volume.iter().chain(more).copied().collect();
+        console.log(level, text, &fields);
+    };
+    for (name, broken) in &after.broken {
+        if !before.broken.contains_key(name) {
+            let places = broken.damaged_places.to_string();
+            let why =
+                broken.unreadable.as_deref().or(broken.places.first().map(|it| it.damage.as_str()));
+            let more = [
+                (field, name.as_str()),
+                ("places", places.as_str()),
+                ("error", why.unwrap_or_default()),
+            ];
+            with(&more, console, "warning", &format!("{noun} is broken"));
+        }
+    }
+    for name in before.broken.keys().filter(|name| after.healthy.contains(name)) {
+        with(&[(field, name.as_str())], console, "info", &format!("{noun} is well again"));
+    }
+    if let Some(failed) = &after.failed {
+        let what = match of {
+            Subject::Volume(_) => "a volume could not be checked",
+            Subject::BackingImages => "the backing images could not be checked",
+        };
+        with(&[("error", failed.why.as_str())], console, "warning", what);
     }
 }
 

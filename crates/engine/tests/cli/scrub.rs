@@ -80,3 +80,55 @@ fn a_scrub_refuses_what_it_cannot_keep_to() {
     let noise = refused(&format!("backup scrub {target} --once --report {}", report.display()));
     assert!(noise.contains("it is not a report of a scrub"), "{noise}");
 }
+
+#[test]
+fn backing_images_are_checked_and_cleaned_like_volumes() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::at(&place.path().join("store"));
+    for (image, letter) in [("image-1", b'a'), ("image-2", b'b')] {
+        let file = place.path().join(image);
+        fs::write(&file, vec![letter; 3000]).unwrap();
+        let url = format!("{}?backingImage={image}", store.target);
+        let stored = run(&format!("backup create-backing-image {} {url}", file.display()));
+        assert_eq!(stored.exit_code, 0, "{}", stored.out);
+    }
+    let verify = |flags: &str| run(&format!("backup verify {} {flags}", store.target));
+    let gc = |flags: &str| -> Value {
+        let done = run(&format!("backup gc --backing-images {} {flags}", store.target));
+        assert_eq!(done.exit_code, 0, "{}", done.out);
+        serde_json::from_str(&done.out).unwrap()
+    };
+    let none = verify("");
+    assert!(none.out.contains("--volume, or ask for --backing-images"), "{}", none.out);
+    let both = verify("--volume vol --backing-images");
+    assert!(both.out.contains("one after the other"), "{}", both.out);
+    let sound = verify("--backing-images --deep");
+    assert_eq!(sound.exit_code, 0, "{}", sound.out);
+    let report: Value = serde_json::from_str(&sound.out).unwrap();
+    assert_eq!((&report["kind"], &report["checkedBlocks"]), (&"backingImages".into(), &2.into()));
+    // Spoiled: found by a deep look and by a scrub of all there is.
+    let broken = store.damage_a_block("backing-images");
+    assert_eq!(verify("--backing-images").exit_code, 0);
+    let found = run(&format!("backup verify {}?backingImage=image-1 --deep", store.target));
+    assert_eq!(found.exit_code, 1);
+    assert_eq!(fatal(&found.err), "1 backing images are damaged, 0 cannot be read");
+    let scrub = |flags: &str| run(&format!("backup scrub {} --once {flags}", store.target));
+    let found = scrub("");
+    let text = "0 backups are broken, 1 backing images, too, 0 volumes could not be checked";
+    assert_eq!((found.exit_code, fatal(&found.err).as_str()), (1, text));
+    assert!(found.err.contains("a backing image is broken"), "{}", found.err);
+    let json = found.out.rsplit_once("\n0 backups").unwrap().0;
+    let report: Value = serde_json::from_str(json).unwrap();
+    let images = report["backingImages"]["broken"].as_object().unwrap();
+    let (image, of) = images.iter().next().unwrap();
+    assert_eq!((&of["places"][0]["path"], &of["foundBy"]), (&broken.into(), &"deep".into()));
+    // Its record goes astray: its block is garbage, and only that.
+    let record = store.files(&format!("{image}/backing-image.cfg")).remove(0);
+    fs::remove_file(record).unwrap();
+    let dry = gc("--dry-run");
+    assert_eq!((&dry["orphanBlocks"], &dry["removedBlocks"]), (&1.into(), &0.into()));
+    assert_eq!(store.files(".blk").len(), 2);
+    assert_eq!(gc("")["removedBlocks"], 1);
+    assert_eq!(store.files(".blk").len(), 1);
+    assert_eq!(scrub("--backing-images").exit_code, 0);
+}
