@@ -53,6 +53,11 @@ pub(crate) fn read_bytes(pid: u32) -> Option<u64> {
     field(&format!("/proc/{pid}/io"), "rchar:")
 }
 
+/// Memory that can be had without swapping.
+pub(crate) fn available_bytes() -> Option<u64> {
+    Some(field("/proc/meminfo", "MemAvailable:")? * 1024)
+}
+
 fn field(path: &str, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -10,7 +10,7 @@ use backupstore::Compression;
 use backupstore::format::{Checksum, pack};
 
 use super::contents::{CHUNK, Data};
-use crate::measure::settle;
+use crate::measure::settle_with_memory;
 
 /// How long each of them is measured.
 const LENGTH: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ fn one(data: Data, thread: usize, work: &impl Fn(&[Vec<u8>]) -> usize) -> u64 {
 fn write(data: Data, scratch: &Path) -> Result<f64> {
     let (path, mut chunk) = (scratch.join("written"), vec![0; CHUNK]);
     data.chunk(0, &mut chunk);
-    settle(scratch)?;
+    settle_with_memory(scratch, WRITTEN)?;
     let (start, file) = (Instant::now(), File::create(&path)?);
     for index in 0..WRITTEN / CHUNK as u64 {
         file.write_all_at(&chunk, index * CHUNK as u64)?;

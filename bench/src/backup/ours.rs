@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::contents::{Changes, Data, compare};
 use super::target::{Direction, Target};
-use crate::measure::{Cost, run, settle};
+use crate::measure::{Cost, run, settle_with_memory};
 use crate::usage;
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -175,7 +175,7 @@ impl<'t> Ours<'t> {
 
     pub(crate) fn delete(&self, backup: &str) -> Result<Cost> {
         let url = self.backup_url(backup);
-        settle(&self.scratch)?;
+        settle_with_memory(&self.scratch, self.data.size_bytes)?;
         let before = self.target.traffic(Direction::Down, &[]);
         let mut command = self.command(&self.volume, &["backup", "rm", &url]);
         let (mut cost, _) = run(&mut command, &self.scratch)?;
@@ -191,7 +191,8 @@ impl<'t> Ours<'t> {
         direction: Direction,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Cost> {
-        settle(&self.scratch)?;
+        let copies = u64::try_from(volume.replicas.len())?;
+        settle_with_memory(&self.scratch, copies.saturating_mul(self.data.size_bytes))?;
         let (all, workers) = processes(volume);
         for pid in &all {
             usage::forget_peak(*pid).context("cannot reset the peak of memory")?;

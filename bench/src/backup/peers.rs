@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::contents::{Changes, Data, Numbers, compare};
 use super::target::{Direction, Target};
-use crate::measure::{Cost, run, settle};
+use crate::measure::{Cost, run, settle_with_memory};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -106,7 +106,7 @@ impl<'t> Peer<'t> {
     }
 
     pub(crate) fn back_up(&self, name: &str) -> Result<Cost> {
-        settle(&self.scratch)?;
+        settle_with_memory(&self.scratch, self.data.size_bytes)?;
         let before = self.target.traffic(Direction::Up, &[]);
         let mut cost = self.back_up_quietly(name)?;
         cost.moved_bytes = self.target.traffic(Direction::Up, &[]).saturating_sub(before);
@@ -131,7 +131,7 @@ impl<'t> Peer<'t> {
     pub(crate) fn restore(&self, name: &str, checks: bool) -> Result<Cost> {
         let place = self.scratch.join("restored");
         std::fs::create_dir_all(&place)?;
-        settle(&self.scratch)?;
+        settle_with_memory(&self.scratch, self.data.size_bytes)?;
         let before = self.target.traffic(Direction::Down, &[]);
         let into = place.display().to_string();
         let (mut cost, _) = match self.kind {
@@ -153,7 +153,7 @@ impl<'t> Peer<'t> {
 
     /// Removes one backup, and what only it needed.
     pub(crate) fn delete(&self, name: &str) -> Result<Cost> {
-        settle(&self.scratch)?;
+        settle_with_memory(&self.scratch, self.data.size_bytes)?;
         let before = self.target.traffic(Direction::Down, &[]);
         let mut cost = match self.kind {
             Kind::Restic => {
@@ -177,7 +177,7 @@ impl<'t> Peer<'t> {
 /// Copies a file with its holes, then makes the copy durable; what each took.
 pub(crate) fn copy(image: &Path, scratch: &Path) -> Result<(Cost, Cost)> {
     let copied = scratch.join("copied");
-    settle(scratch)?;
+    settle_with_memory(scratch, image.metadata()?.len())?;
     let mut command = Command::new("cp");
     let (cost, _) = run(command.arg("--sparse=auto").arg(image).arg(&copied), scratch)?;
     let start = std::time::Instant::now();

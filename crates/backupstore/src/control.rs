@@ -85,7 +85,7 @@ pub(crate) struct Workers {
 impl Workers {
     /// One for each core.
     pub(crate) fn new() -> Self {
-        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = cores();
         Self { turns: Arc::new(Semaphore::new(count)), count }
     }
 
@@ -109,6 +109,21 @@ impl Workers {
 
 /// Memory for blocks on their way, raw and packed, whatever the size of the volume.
 const IN_FLIGHT_BYTES: u64 = 96 << 20;
+
+/// Blocks that are hashed together.
+pub(crate) const TOGETHER: usize = 8;
+/// Calls to a store at a time, whatever is asked for.
+pub(crate) const CALLS_MAX: usize = 1024;
+
+/// How many blocks of this size are on their way where `limit` of them may be asked for at a time:
+/// enough for each core to have a group of them to hash.
+pub(crate) fn in_flight(limit: usize, block_bytes: u64) -> usize {
+    window(limit.clamp(1, CALLS_MAX).saturating_add(cores() * TOGETHER), block_bytes)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// How many blocks of this size may be on their way.
 pub(crate) fn window(wanted: usize, block_bytes: u64) -> usize {

@@ -13,7 +13,6 @@ pub mod create;
 pub mod delete;
 mod error;
 pub mod format;
-mod hash;
 mod inspect;
 mod lock;
 mod pace;

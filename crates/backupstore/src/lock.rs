@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use blobs::{Key, Version, get_limited};
+use blobs::{Key, Listing, Version, get_limited};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -198,7 +198,18 @@ impl<'s> Wanted<'s> {
     }
 
     async fn take(&mut self, patience: Duration, control: &Control) -> Result<Renewed, Error> {
-        tokio::time::sleep(self.store.pace.settle).await;
+        let settle = self.store.pace.settle;
+        let is_seen_at_once = match self.store.store.capabilities().listing {
+            Listing::AtOnce => true,
+            Listing::Later => false,
+        };
+        if is_seen_at_once
+            && !settle.is_zero()
+            && let Some(renewed) = self.take_at_once().await?
+        {
+            return Ok(renewed);
+        }
+        tokio::time::sleep(settle).await;
         let (begun, mut unchanged) = (Instant::now(), Unchanged::default());
         loop {
             let holder = match self.in_the_way(&mut unchanged).await? {
@@ -222,6 +233,34 @@ impl<'s> Wanted<'s> {
                 self.write().await?;
             }
         }
+    }
+
+    /// Takes the lock without letting it settle, where nobody wants another. Who puts theirs after
+    /// we looked the second time finds ours held; who put it before that is seen by us. The time to
+    /// settle is for those who look late: one who looked before ours was held, and lets it settle,
+    /// has not taken it yet if we were quicker than that.
+    async fn take_at_once(&mut self) -> Result<Option<Renewed>, Error> {
+        let begun = Instant::now();
+        if self.others().await?.iter().any(|lock| lock.excludes(&self.seen(), self.now())) {
+            return Ok(None);
+        }
+        self.record.acquired = true;
+        let at = self.write().await?;
+        let others = self.others().await?;
+        let is_held =
+            |lock: &SeenLock| lock.record.acquired && lock.excludes(&self.seen(), self.now());
+        if others.iter().any(is_held) || begun.elapsed() >= self.store.pace.settle / 2 {
+            self.step_back().await?;
+            return Ok(None);
+        }
+        Ok(Some(Renewed { version: self.version.clone(), at }))
+    }
+
+    /// All locks but ours.
+    async fn others(&self) -> Result<Vec<SeenLock>, Error> {
+        let mut seen = self.store.seen_locks(self.folder).await?;
+        seen.retain(|lock| lock.record.name != self.record.name);
+        Ok(seen)
     }
 
     /// Who stands in the way, of those that somebody renews.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Control, window};
+use crate::control::{Control, in_flight};
 use crate::delete::{References, Unreadable};
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::VolumeFolder;
@@ -231,7 +231,7 @@ impl BackupStore {
         for ((size, compression), mut sums) in by_packing {
             sums.sort_unstable();
             let fetch = Arc::new(self.fetch_of(of, size, compression, options));
-            let width = window(options.concurrent_limit.clamp(1, 1024), size.bytes());
+            let width = in_flight(options.concurrent_limit, size.bytes());
             let mut checks = stream::iter(sums)
                 .map(|sum| {
                     let fetch = Arc::clone(&fetch);
@@ -271,7 +271,8 @@ impl BackupStore {
             zeros: Vec::new(),
             is_incremental: false,
         };
-        StoreFetch::new(self.clone(), of.blocks(), &plan, options.fetch.clone())
+        let limit = options.concurrent_limit;
+        StoreFetch::new(self.clone(), of.blocks(), &plan, limit, options.fetch.clone())
     }
 
     /// Which places are damaged, by the record as it is now.

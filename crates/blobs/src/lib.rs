@@ -31,7 +31,7 @@ pub use open::{Credentials, Network, OpenError, open, open_over};
 pub use refusal::Refusal;
 pub use remote::memory;
 pub use store::{
-    Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version, delete_all, get_limited,
-    list_all,
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version, delete_all,
+    get_limited, list_all,
 };
 pub use stream::{Body, Parts, Pieces, read_stream};

@@ -11,18 +11,18 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use durable::{Disk, File, Mode, Open, Operation, RealDisk, Stat, on};
+use durable::{Disk, File, Mode, Open, Operation, Reach, RealDisk, Stat, on};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
 use crate::stream::{Body, Parts, ranges};
 
 /// Taken while a version is compared and swapped.
@@ -49,6 +49,8 @@ pub struct LocalStore {
 struct Inner {
     disk: Box<dyn Disk>,
     root: PathBuf,
+    /// Asked for once.
+    listing: OnceLock<Listing>,
 }
 
 impl LocalStore {
@@ -59,13 +61,17 @@ impl LocalStore {
 
     /// Leaves a directory that is missing to the first put; until then it is an empty store.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { inner: Arc::new(Inner { disk: Box::new(RealDisk), root: root.into() }) }
+        Self::on_disk(Box::new(RealDisk), root.into())
     }
 
     pub fn open_on(disk: Box<dyn Disk>, root: impl Into<PathBuf>) -> Result<Self, Error> {
         let root = root.into();
         on::create_dir(disk.as_ref(), &root, Mode::PRIVATE_DIR)?;
-        Ok(Self { inner: Arc::new(Inner { disk, root }) })
+        Ok(Self::on_disk(disk, root))
+    }
+
+    fn on_disk(disk: Box<dyn Disk>, root: PathBuf) -> Self {
+        Self { inner: Arc::new(Inner { disk, root, listing: OnceLock::new() }) }
     }
 
     /// On a thread that may block.
@@ -147,7 +153,8 @@ impl Store for LocalStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { conditional_put: true, durable: true }
+        let listing = *self.inner.listing.get_or_init(|| self.inner.listing());
+        Capabilities { conditional_put: true, durable: true, listing }
     }
 }
 
@@ -195,6 +202,15 @@ impl Drop for Writing {
 }
 
 impl Inner {
+    fn listing(&self) -> Listing {
+        // The root may be made later.
+        let found = self.root.ancestors().find_map(|path| self.disk.reach(path).ok());
+        match found {
+            Some(Reach::ThisMachine) => Listing::AtOnce,
+            Some(Reach::Unknown) | None => Listing::Later,
+        }
+    }
+
     fn begin(&self, key: &Key) -> Result<on::Replacing, Error> {
         let path = self.path(key)?;
         self.in_folder(key, &path, || {

@@ -27,7 +27,7 @@ use crate::key::{KeyError, Prefix};
 use crate::local::LocalStore;
 use crate::patience::{CONNECT, Patience, Patient};
 use crate::remote::{RemoteStore, memory};
-use crate::store::{Capabilities, Store};
+use crate::store::{Capabilities, Listing, Store};
 
 /// How a role that we take on shows up in the records of the service.
 const SESSION_NAME: &str = "holdfast";
@@ -321,7 +321,9 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put, durable: true }))
+    // Services that came before conditions may be those whose listings came later.
+    let listing = if conditional_put { Listing::AtOnce } else { Listing::Later };
+    Ok(place.finish(store, Capabilities { conditional_put, durable: true, listing }))
 }
 
 fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
@@ -349,7 +351,10 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+    Ok(place.finish(
+        store,
+        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
+    ))
 }
 
 fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
@@ -380,7 +385,10 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
-    Ok(place.finish(store, Capabilities { conditional_put: true, durable: true }))
+    Ok(place.finish(
+        store,
+        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
+    ))
 }
 
 #[cfg(test)]

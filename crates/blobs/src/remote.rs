@@ -23,12 +23,13 @@ use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
 use crate::patience::{Silent, Unreachable};
 use crate::refusal::Refusal;
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
 use crate::stream::{self, Body, First, Parts, Upload};
 
 /// An empty store that ends with the process.
 pub fn memory() -> Arc<dyn Store> {
-    let capabilities = Capabilities { conditional_put: true, durable: false };
+    let listing = Listing::AtOnce;
+    let capabilities = Capabilities { conditional_put: true, durable: false, listing };
     let store = Arc::new(InMemory::new());
     Arc::new(RemoteStore {
         inner: Arc::clone(&store) as _,

@@ -60,6 +60,17 @@ pub struct Capabilities {
     pub conditional_put: bool,
     /// What was acknowledged is there after a restart.
     pub durable: bool,
+    pub listing: Listing,
+}
+
+/// When a listing has an object that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// As soon as the write was acknowledged, whoever lists.
+    AtOnce,
+    /// Some time later for others than the writer, as on file systems of a network, which remember
+    /// what a folder held.
+    Later,
 }
 
 /// An object store. After an [`Error::Unavailable`] a write may have happened: whoever writes

@@ -69,6 +69,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// A number no other live process on this disk is likely to draw, for names of files that are
     /// being written. Collisions cost a retry, never correctness.
     fn unique(&self) -> u64;
+    /// Who else may write there without this kernel knowing.
+    fn reach(&self, path: &Path) -> io::Result<Reach>;
+}
+
+/// From where a file system is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Its folders are what this kernel says at any moment.
+    ThisMachine,
+    /// Perhaps from others as well: a network, or a program, is behind it.
+    Unknown,
 }
 
 /// An open file. Closing is dropping, and says nothing about durability.

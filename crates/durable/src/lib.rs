@@ -20,7 +20,7 @@ pub mod sim;
 
 use std::path::Path;
 
-pub use disk::{Disk, Entry, File, Mode, Open, Stat};
+pub use disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
 pub use error::{Error, Operation, Retry};
 pub use lock::{DirLock, LockError};
 pub use real::RealDisk;

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 
-use crate::disk::{Disk, Entry, File, Mode, Open, Stat};
+use crate::disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +91,26 @@ impl Disk for RealDisk {
             .wrapping_add(DRAWN.fetch_add(1, Ordering::Relaxed))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
+
+    fn reach(&self, path: &Path) -> io::Result<Reach> {
+        let found = rustix::fs::statfs(path)?.f_type;
+        let is_local = LOCAL.iter().any(|known| i128::from(*known) == i128::from(found));
+        Ok(if is_local { Reach::ThisMachine } else { Reach::Unknown })
+    }
 }
+
+/// File systems that no other machine writes: ext2 to ext4, XFS, Btrfs, ZFS, F2FS, bcachefs, tmpfs,
+/// and layers over one of these.
+const LOCAL: [u32; 8] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x2fc1_2fc1,
+    0xf2f5_2010,
+    0xca45_1a4e,
+    0x0102_1994,
+    0x794c_7630,
+];
 
 #[derive(Debug)]
 struct RealFile(fs::File);

@@ -73,9 +73,10 @@ impl BackupStore {
         }
         let plan = Arc::new(plan(image, &cfg)?);
         let blocks = BlockFolder::of_backing_images();
-        let fetch = StoreFetch::new(self.clone(), blocks, &plan, options.fetch.clone());
+        let limit = options.concurrent_limit;
+        let fetch = StoreFetch::new(self.clone(), blocks, &plan, limit, options.fetch.clone());
         let sink = FileSink::create(&to, plan.volume_bytes).map_err(Error::Sink)?;
-        let (limit, sink) = (options.concurrent_limit, Arc::new(sink));
+        let sink = Arc::new(sink);
         restore(plan, Arc::new(fetch), sink, limit, OnDamage::Fail, control).await?;
         let size = cfg.size;
         let expected = Some(cfg.checksum).filter(|sum| sum.len() == CHECKSUM_DIGITS);

@@ -14,7 +14,7 @@ use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::decide::Touched;
-use crate::control::{Control, Workers, window};
+use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
 use crate::format::layout::BlockFolder;
 use crate::format::{BlockSize, Checksum, Compression, is_zero, pack};
@@ -24,11 +24,7 @@ use crate::store::BackupStore;
 
 /// Blocks that were found and wait to be read.
 const FOUND_AHEAD: usize = 256;
-/// Calls to the store at a time, whatever is asked for.
-const CALLS_MAX: usize = 1024;
-/// Blocks that are read and hashed together.
-const GROUP: usize = 8;
-/// The same of blocks longer than usual, which would cost too much memory.
+/// Blocks longer than usual that are read and hashed together: more would cost too much memory.
 const LONG_GROUP: usize = 2;
 
 pub(crate) struct Upload<'s> {
@@ -158,7 +154,7 @@ impl Upload<'_> {
 
     /// Blocks that are read and hashed together.
     fn group(&self) -> usize {
-        if self.block_size > BlockSize::DEFAULT { LONG_GROUP } else { GROUP }
+        if self.block_size > BlockSize::DEFAULT { LONG_GROUP } else { TOGETHER }
     }
 
     async fn read(

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, Refusal};
 use super::json;
 use super::names::Checksum;
+use super::room::Room;
 
 /// How long an object of a block may be beside the block: no packing adds more.
 const PACKED_EXTRA_BYTES: u64 = 64 * 1024;
@@ -142,33 +143,33 @@ pub fn unpack(
 ) -> Result<Vec<u8>, Damage> {
     let block = open(method, object, size)?;
     let found = Checksum::of(&block);
-    if found == *expected { Ok(block) } else { Err(Damage::Checksum { found }) }
+    if found == *expected { Ok(block.to_vec()) } else { Err(Damage::Checksum { found }) }
 }
 
 /// Takes a block out of its object; whether it is the right one is for the caller to see.
-pub(crate) fn open(method: Compression, object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
-    let plain = || (object.len() == size.len()).then(|| object.to_vec());
+pub(crate) fn open(method: Compression, object: &[u8], size: BlockSize) -> Result<Room, Damage> {
+    let plain = || inflate(object, size);
     // Backing images share blocks, each packed as whoever came first packs: if it is not what was
     // announced it may be one of the others.
     match method {
-        Compression::None => inflate(object, size)
+        Compression::None => plain()
             .or_else(|damage| unframe(object, size).map_err(|_| damage))
             .or_else(|damage| gunzip(object, size).map_err(|_| damage)),
         Compression::Gzip => gunzip(object, size)
             .or_else(|damage| unframe(object, size).map_err(|_| damage))
-            .or_else(|damage| plain().ok_or(damage)),
+            .or_else(|damage| plain().map_err(|_| damage)),
         Compression::Lz4 => unframe(object, size)
             .or_else(|damage| gunzip(object, size).map_err(|_| damage))
-            .or_else(|damage| plain().ok_or(damage)),
+            .or_else(|damage| plain().map_err(|_| damage)),
     }
 }
 
-fn gunzip(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
+fn gunzip(object: &[u8], size: BlockSize) -> Result<Room, Damage> {
     inflate(GzDecoder::new(object), size)
 }
 
-fn unframe(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
-    let mut block = vec![0; size.len()];
+fn unframe(object: &[u8], size: BlockSize) -> Result<Room, Damage> {
+    let mut block = Room::new(size.len());
     match frame::unpack(object, &mut block) {
         Ok(found) if found == block.len() => Ok(block),
         Ok(found) => Err(Damage::Length {
@@ -184,9 +185,9 @@ fn unframe(object: &[u8], size: BlockSize) -> Result<Vec<u8>, Damage> {
 }
 
 /// One byte more than a block ends it.
-fn inflate(mut from: impl Read, size: BlockSize) -> Result<Vec<u8>, Damage> {
+fn inflate(mut from: impl Read, size: BlockSize) -> Result<Room, Damage> {
     let failed = |error: io::Error| Damage::Packing { why: error.to_string() };
-    let mut block = vec![0; size.len()];
+    let mut block = Room::new(size.len());
     let mut done = 0;
     while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match from.read(rest).map_err(failed)? {
@@ -206,7 +207,9 @@ fn inflate(mut from: impl Read, size: BlockSize) -> Result<Vec<u8>, Damage> {
 
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (chunks, rest) = bytes.as_chunks::<64>();
-    chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|byte| *byte == 0)
+    // No comparison of slices: that would be a call for each.
+    let is_zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
+    chunks.iter().all(|chunk| is_zero(chunk)) && is_zero(rest)
 }
 
 #[cfg(test)]

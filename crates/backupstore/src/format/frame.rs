@@ -2,7 +2,9 @@
 //! frame is that of the format: independent chunks of at most 4 MiB, a checksum of the contents, no
 //! length in the header.
 
-use lz4_flex::block::{DecompressError, compress_into, decompress_into, get_maximum_output_size};
+use lz4_flex::block::{DecompressError, decompress_into};
+
+use super::lz4;
 
 /// Magic, flags 0x64, chunks of 4 MiB, and the checksum of these two.
 pub(super) const HEADER: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x64, 0x70, 0xb9];
@@ -13,41 +15,26 @@ const PLAIN: u32 = 1 << 31;
 /// Packs all of `contents`.
 pub(super) fn pack(contents: &[u8]) -> std::io::Result<Vec<u8>> {
     let chunks = contents.len().div_ceil(CHUNK_MAX);
-    let room = get_maximum_output_size(contents.len()) + HEADER.len() + 8 + 4 * chunks;
-    let mut out = vec![0; room];
-    let mut at = 0;
-    put(&mut out, &mut at, &HEADER)?;
+    let mut out = Vec::with_capacity(contents.len() + contents.len() / 255 + 64 + 4 * chunks);
+    out.extend_from_slice(&HEADER);
     for chunk in contents.chunks(CHUNK_MAX) {
-        let (size_at, data_at) = (at, at + 4);
-        let target = out.get_mut(data_at..).ok_or_else(no_room)?;
-        let packed = compress_into(chunk, target).map_err(std::io::Error::other)?;
-        let size = if packed < chunk.len() {
-            at = data_at + packed;
+        let size_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        let size = if let Some(packed) = lz4::pack(chunk, &mut out) {
             u32::try_from(packed).map_err(std::io::Error::other)?
         } else {
-            at = data_at;
-            put(&mut out, &mut at, chunk)?;
+            out.extend_from_slice(chunk);
             u32::try_from(chunk.len()).map_err(std::io::Error::other)? | PLAIN
         };
-        put(&mut out, &mut { size_at }, &size.to_le_bytes())?;
+        if let Some(place) = out.get_mut(size_at..size_at + 4) {
+            place.copy_from_slice(&size.to_le_bytes());
+        }
     }
-    put(&mut out, &mut at, &0_u32.to_le_bytes())?;
-    put(&mut out, &mut at, &checksum(contents).to_le_bytes())?;
-    out.truncate(at);
+    out.extend_from_slice(&0_u32.to_le_bytes());
+    out.extend_from_slice(&checksum(contents).to_le_bytes());
     // It may wait in a queue: what was not needed is given back.
     out.shrink_to_fit();
     Ok(out)
-}
-
-fn put(out: &mut [u8], at: &mut usize, bytes: &[u8]) -> std::io::Result<()> {
-    let end = *at + bytes.len();
-    out.get_mut(*at..end).ok_or_else(no_room)?.copy_from_slice(bytes);
-    *at = end;
-    Ok(())
-}
-
-fn no_room() -> std::io::Error {
-    std::io::ErrorKind::WriteZero.into()
 }
 
 /// Why a frame was not unpacked.
@@ -98,7 +85,7 @@ const P4: u32 = 0x27d4_eb2f;
 const P5: u32 = 0x1656_67b1;
 
 /// XXH32 without a seed, as the frame format asks for.
-fn checksum(bytes: &[u8]) -> u32 {
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let (stripes, tail) = bytes.as_chunks::<16>();
     let mut sum = if stripes.is_empty() { P5 } else { mix(stripes) };
     // The format counts modulo 2^32.

@@ -93,11 +93,14 @@ impl SeenLock {
         self.written.min(now).saturating_add(EXPIRY).unwrap_or(Timestamp::MAX)
     }
 
+    /// Whether the two cannot both be held at `now`, by the clock of the store.
+    pub(crate) fn excludes(&self, ours: &Self, now: Timestamp) -> bool {
+        self.record.kind != ours.record.kind && now <= self.expires()
+    }
+
     /// Whether `self` stands in the way of `ours` at `now`, by the clock of the store.
     pub(crate) fn blocks(&self, ours: &Self, now: Timestamp) -> bool {
-        self.record.kind != ours.record.kind
-            && now <= self.expires()
-            && self.goes_before(ours) == Ordering::Less
+        self.excludes(ours, now) && self.goes_before(ours) == Ordering::Less
     }
 
     /// Held before wanted, then the older, then the smaller name.

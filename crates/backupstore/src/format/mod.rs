@@ -10,7 +10,9 @@ mod json;
 mod lanes;
 pub(crate) mod layout;
 mod lock_record;
+mod lz4;
 mod names;
+mod room;
 mod system_backup;
 mod volume_cfg;
 
@@ -24,6 +26,7 @@ pub(crate) use lock_record::{EXPIRY, LOCK_MAX_BYTES, SeenLock};
 pub use lock_record::{LockKind, LockRecord};
 pub(crate) use names::hex;
 pub use names::{Checksum, Name};
+pub(crate) use room::DISK_ALIGN;
 pub use system_backup::SystemBackupCfg;
 pub use volume_cfg::VolumeCfg;
 pub(crate) use volume_cfg::seconds;

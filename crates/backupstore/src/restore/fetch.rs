@@ -9,14 +9,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use blobs::{Retry, get_limited};
 use bytes::Bytes;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::decide::Plan;
-use crate::control::Workers;
+use super::unpack::Unpacker;
+use crate::control::CALLS_MAX;
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::BlockFolder;
-use crate::format::{BlockSize, Checksum, Compression, Damage, open};
-use crate::hash::Hasher;
+use crate::format::{BlockSize, Checksum, Compression, Damage};
 use crate::pace::Pace;
 use crate::store::BackupStore;
 
@@ -70,8 +70,8 @@ pub struct StoreFetch {
     size: BlockSize,
     compression: Compression,
     options: FetchOptions,
-    workers: Workers,
-    hasher: Hasher,
+    calls: Semaphore,
+    unpacker: Unpacker,
     fetched_bytes: Arc<AtomicU64>,
     pace: Pace,
 }
@@ -81,18 +81,18 @@ impl StoreFetch {
         store: BackupStore,
         blocks: BlockFolder,
         plan: &Plan,
+        concurrent_limit: usize,
         options: FetchOptions,
     ) -> Self {
-        let workers = Workers::new();
         Self {
             store,
             blocks,
-            hasher: Hasher::new(workers.clone()),
+            calls: Semaphore::new(concurrent_limit.clamp(1, CALLS_MAX)),
+            unpacker: Unpacker::new(plan.block_size),
             size: plan.block_size,
             compression: plan.compression,
             pace: Pace::new(options.bytes_per_second),
             options,
-            workers,
             fetched_bytes: Arc::default(),
         }
     }
@@ -114,6 +114,8 @@ impl StoreFetch {
 
     /// The object of a block as it lies in the store, not checked.
     pub async fn packed(&self, block: &Checksum) -> Result<Bytes, FetchError> {
+        // The semaphore is never closed.
+        let _turn = self.calls.acquire().await.map_err(|_| Error::Cancelled)?;
         let object = self.object(block).await?;
         let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
         self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
@@ -128,13 +130,12 @@ impl StoreFetch {
         object: Bytes,
         block: &Checksum,
     ) -> Result<Bytes, FetchError> {
-        let size = self.size;
-        let opened = self.workers.run(move || open(packing, &object, size)).await?;
-        let (found, opened) = self.hasher.checksum(opened.map_err(BlockDamage::from)?).await?;
+        let opened = self.unpacker.unpack(packing, object).await?;
+        let (found, opened) = opened.map_err(BlockDamage::from)?;
         if found != *block {
             return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
         }
-        Ok(opened.into())
+        Ok(opened)
     }
 
     async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {

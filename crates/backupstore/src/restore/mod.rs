@@ -7,6 +7,7 @@
 mod decide;
 mod fetch;
 mod sink;
+mod unpack;
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use self::decide::{Content, runs};
 pub use self::decide::{Job, Plan};
 pub use self::fetch::{Fetch, FetchError, FetchOptions, SharedFetch, StoreFetch};
 pub use self::sink::{FanOut, FileSink, Sink};
-use crate::control::{Control, Workers, window};
+use crate::control::{Control, Workers, in_flight};
 use crate::error::{DamagedBlock, DamagedBlocks, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockRef, LockKind, Name};
@@ -99,7 +100,8 @@ impl BackupStore {
         match self.plan_restore(&request.volume, &request.backup, request.previous.as_ref()).await {
             Ok(plan) => {
                 let blocks = VolumeFolder::of(&request.volume).blocks();
-                let fetch = StoreFetch::new(self.clone(), blocks, &plan, request.fetch.clone());
+                let (limit, options) = (request.concurrent_limit, request.fetch.clone());
+                let fetch = StoreFetch::new(self.clone(), blocks, &plan, limit, options);
                 Ok(RestoreBegun { lease, request, plan: Arc::new(plan), fetch: Arc::new(fetch) })
             }
             Err(error) => {
@@ -179,7 +181,8 @@ impl RestoreBegun {
     }
 }
 
-/// Carries out a plan; the lock is the caller's.
+/// Carries out a plan; the lock is the caller's. More blocks are under way than `concurrent_limit`,
+/// which `fetch` keeps to: those that are checked and written.
 pub async fn restore(
     plan: Arc<Plan>,
     fetch: Arc<dyn Fetch>,
@@ -198,7 +201,7 @@ pub async fn restore(
         sink,
     };
     running.zero().await?;
-    let width = window(concurrent_limit.clamp(1, 1024), running.plan.block_size.bytes());
+    let width = in_flight(concurrent_limit, running.plan.block_size.bytes());
     let mut restored = Restored::default();
     let mut failed = None;
     {

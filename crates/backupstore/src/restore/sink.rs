@@ -3,11 +3,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+
+use crate::format::DISK_ALIGN;
+
+/// What is shorter is better gathered by the kernel.
+const DIRECT_MIN_BYTES: usize = 64 * 1024;
 
 /// A volume that is being restored.
 pub trait Sink: Send + Sync + 'static {
@@ -32,9 +37,16 @@ pub trait Sink: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file, sparse where the volume is empty.
+/// A file, sparse where the volume is empty. What is long and lies right goes to the disk without the
+/// memory of the kernel between: that would cost a copy, and turn out what others have there.
 #[derive(Debug)]
-pub struct FileSink(File);
+pub struct FileSink {
+    file: File,
+    /// The same file; none where its file system knows no other way.
+    direct: Option<File>,
+    /// Kernels let one write to a file at a time, and have the others burn their processors.
+    writing: Mutex<()>,
+}
 
 impl FileSink {
     /// A new file of that size. One that exists is removed first.
@@ -49,37 +61,61 @@ impl FileSink {
         }
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(size_bytes)?;
-        Ok(Self(file))
+        Ok(Self::new(file, path))
     }
 
     /// A file that holds the older backup.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(File::options().read(true).write(true).open(path)?))
+        let file = File::options().read(true).write(true).open(path)?;
+        Ok(Self::new(file, path))
+    }
+
+    fn new(file: File, path: &Path) -> Self {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+        let direct = File::options().write(true).custom_flags(flags).open(path).ok();
+        Self { file, direct, writing: Mutex::default() }
     }
 
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    /// The file, if the disk can take this from where it lies.
+    fn direct_for(&self, offset: u64, bytes: &[u8]) -> Option<&File> {
+        let is_right = offset.is_multiple_of(DISK_ALIGN as u64)
+            && bytes.len().is_multiple_of(DISK_ALIGN)
+            && bytes.len() >= DIRECT_MIN_BYTES
+            && bytes.as_ptr().align_offset(DISK_ALIGN) == 0;
+        self.direct.as_ref().filter(|_| is_right)
     }
 }
 
 impl Sink for FileSink {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        if let Some(direct) = self.direct_for(offset, bytes) {
+            match direct.write_all_at(bytes, offset) {
+                // Its disk wants something else than most.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                done => return done,
+            }
+        }
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.file.write_all_at(bytes, offset)
     }
 
     fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.0, hole, offset, len_bytes) {
+        match fallocate(&self.file, hole, offset, len_bytes) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                write_zeros(offset, len_bytes, |at, zeros| self.0.write_all_at(zeros, at))
+                write_zeros(offset, len_bytes, |at, zeros| self.file.write_all_at(zeros, at))
             }
             Err(error) => Err(error.into()),
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 }
 

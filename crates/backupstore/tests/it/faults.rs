@@ -11,8 +11,8 @@ use blobs::Store;
 use blobs::wrap::{Fault, Faults, Faulty, Policy, Retrying};
 
 use crate::world::{
-    MemorySink, Volume, back_up, check_all, contents, copy_of, delete, drop_locks, keys, over,
-    restore_request, run_restore, volume,
+    MemorySink, NEVER_SETTLES, PACE, Volume, back_up, check_all, contents, copy_of, delete,
+    drop_locks, keys, over, restore_request, run_restore, volume,
 };
 
 fn three_states() -> Volume {
@@ -38,11 +38,12 @@ async fn at_every_call<T>(
 ) {
     let mut points = 0;
     let mut failures = 0;
-    for fault in [Fault::Before, Fault::After] {
+    let paces = [Fault::Before, Fault::After].map(|fault| [(fault, PACE), (fault, NEVER_SETTLES)]);
+    for (fault, pace) in paces.into_iter().flatten() {
         for nth in 1.. {
             let clean = copy_of(start).await;
             let faults = Faults::default();
-            let store = over(Faulty::around(Arc::clone(&clean), faults.clone()));
+            let store = over(Faulty::around(Arc::clone(&clean), faults.clone())).with_pace(pace);
             faults.plan(nth, fault);
             let done = operation(&store).await;
             if faults.waiting() > 0 {

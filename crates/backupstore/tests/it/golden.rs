@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 
+use backupstore::create::CreateRequest;
 use backupstore::delete::{DeleteOptions, Outcome};
-use backupstore::format::{BackupCfg, VolumeCfg};
+use backupstore::format::{BackupCfg, Checksum, Compression, VolumeCfg, pack, unpack};
 use backupstore::restore::{FileSink, RestoreRequest};
 use backupstore::verify::{Depth, VerifyOptions};
-use backupstore::{BackupStore, Control, Environment, Shown, TargetUrl};
+use backupstore::{BackupStore, BlockSize, Control, Environment, Shown, TargetUrl};
 use serde_json::{Value, json};
 
-use crate::world::{PACE, name};
+use crate::world::{PACE, PAGE, Snapshot, Volume, create_request, keys, name, over, run_create};
 
 struct Golden {
     dir: tempfile::TempDir,
@@ -54,9 +55,22 @@ impl Golden {
         found
     }
 
+    /// The object of each block, by name.
+    fn objects(&self) -> BTreeMap<String, Vec<u8>> {
+        let read = |block: &String| {
+            let below = format!("blocks/{}/{}/{block}", &block[..2], &block[2..4]);
+            std::fs::read(self.path(&below)).unwrap()
+        };
+        self.blocks().into_iter().map(|block| (block.clone(), read(&block))).collect()
+    }
+
+    fn image(&self) -> std::path::PathBuf {
+        self.dir.path().join("image")
+    }
+
     /// The SHA-256 of the restored image.
     async fn restore(&self, backup: &str, previous: Option<&str>) -> String {
-        let image = self.dir.path().join("image");
+        let image = self.image();
         let sink = match previous {
             Some(_) => FileSink::open(&image).unwrap(),
             None => FileSink::create(&image, 16 << 20).unwrap(),
@@ -123,6 +137,59 @@ async fn its_records_come_back_byte_for_byte() {
     let bytes = read("volume.cfg");
     let cfg: VolumeCfg = backupstore::format::parse_volume(&bytes).unwrap();
     assert_eq!(backupstore::format::volume_bytes(&cfg).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn its_blocks_are_packed_byte_for_byte() {
+    let golden = golden().await;
+    let objects = golden.objects();
+    assert_eq!(objects.len(), 7);
+    for (block, object) in objects {
+        let sum = Checksum::parse(block.strip_suffix(".blk").unwrap()).unwrap();
+        let contents = unpack(Compression::Lz4, &object, BlockSize::DEFAULT, &sum).unwrap();
+        let packed = pack(Compression::Lz4, &contents).unwrap();
+        assert!(packed == object, "{block}: {} bytes, not {}", packed.len(), object.len());
+    }
+}
+
+/// The same snapshots make the same objects, and tell the same numbers.
+#[tokio::test]
+async fn its_backups_are_made_again_byte_for_byte() {
+    let golden = golden().await;
+    let mut snapshots: Vec<Snapshot> = vec![];
+    for backup in ["backup-one", "backup-two", "backup-three"] {
+        golden.restore(backup, None).await;
+        let data = std::fs::read(golden.image()).unwrap();
+        let zeros = vec![0; data.len()];
+        let before = snapshots.last().map_or(&zeros, |last| &last.data);
+        let pages = data.chunks(PAGE).zip(before.chunks(PAGE)).enumerate();
+        let written = pages.filter(|(_, (now, before))| now != before);
+        let written = written.map(|(page, _)| (page * PAGE) as u64..((page + 1) * PAGE) as u64);
+        let written = written.collect();
+        snapshots.push(Snapshot { name: format!("snap-{backup}"), data, written });
+    }
+    let volume = Volume { snapshots };
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    for (index, backup) in ["backup-one", "backup-two", "backup-three"].into_iter().enumerate() {
+        let request = CreateRequest {
+            volume: name("golden"),
+            block_size: BlockSize::DEFAULT,
+            ..create_request(&volume.snapshots[index].name, backup)
+        };
+        run_create(&store, request, volume.source(index)).await.unwrap();
+        let ours = store.inspect_backup(&name("golden"), &name(backup)).await.unwrap();
+        let theirs = golden.store.inspect_backup(&name("golden"), &name(backup)).await.unwrap();
+        assert_eq!(ours.newly_uploaded_data_size, theirs.newly_uploaded_data_size, "{backup}");
+        assert_eq!((ours.size, ours.is_incremental), (theirs.size, theirs.is_incremental));
+    }
+    let mut made = BTreeMap::new();
+    for key in keys(&clean, "/blocks/").await {
+        let blob = blobs::get_limited(clean.as_ref(), &key, 1 << 30).await.unwrap();
+        let block = key.as_str().rsplit('/').next().unwrap().to_owned();
+        made.insert(block, blob.bytes.to_vec());
+    }
+    assert!(made == golden.objects());
 }
 
 #[tokio::test]

@@ -73,6 +73,37 @@ async fn unreadable_locks_and_those_of_the_same_kind_are_no_hindrance() {
     back_up(&store, &of, 1, "backup-2").await.unwrap();
 }
 
+/// Where a listing shows what was written at once, nobody lets a lock settle that nobody disputes.
+#[tokio::test]
+async fn an_undisputed_lock_is_held_at_once() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean)).with_pace(crate::world::NEVER_SETTLES);
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    // Those of one kind do not exclude each other.
+    put_lock(&clean, "lock-bbbb", 1, true).await;
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+    crate::world::drop_locks(&clean).await;
+    delete(&store, "backup-1").await.unwrap();
+    assert_eq!(check_all(&store, &of).await, 1);
+    assert_eq!(keys(&clean, "/locks/").await, []);
+}
+
+/// One that is only wanted may be held a moment later: then all of the protocol is kept.
+#[tokio::test(start_paused = true)]
+async fn a_disputed_lock_settles() {
+    let of = two_states();
+    let clean = blobs::memory();
+    let pace = LockPace { settle: Duration::from_mins(1), ..crate::world::PACE };
+    let store = over(Arc::clone(&clean)).with_pace(pace);
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    put_lock(&clean, "lock-bbbb", 1, false).await;
+    let begun = tokio::time::Instant::now();
+    let refused = delete(&store, "backup-1").await.unwrap_err();
+    assert!(matches!(refused, Error::Locked(_)), "{refused:?}");
+    assert!(begun.elapsed() >= pace.settle);
+}
+
 #[tokio::test]
 async fn who_has_patience_waits() {
     let of = two_states();

@@ -33,6 +33,9 @@ pub(crate) const PACE: LockPace = LockPace {
     unchanged: Duration::from_secs(150),
 };
 
+/// So long that a test would not end if anybody let a lock settle.
+pub(crate) const NEVER_SETTLES: LockPace = LockPace { settle: Duration::from_hours(1), ..PACE };
+
 pub(crate) fn over(store: Arc<dyn Store>) -> BackupStore {
     BackupStore::new(store, TargetUrl::parse("vfs:///store").unwrap()).with_pace(PACE)
 }

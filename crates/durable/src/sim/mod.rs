@@ -19,7 +19,7 @@ use faults::Verdict;
 pub use state::SECTOR_BYTES;
 use state::{Inode, State};
 
-use crate::disk::{Disk, Entry, File, Mode, Open, Stat};
+use crate::disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
 
 /// Cheap to clone; clones are the same disk.
 #[derive(Debug, Clone)]
@@ -155,6 +155,10 @@ impl Disk for SimDisk {
 
     fn unique(&self) -> u64 {
         self.lock().unique()
+    }
+
+    fn reach(&self, _: &Path) -> io::Result<Reach> {
+        Ok(Reach::ThisMachine)
     }
 }
 
