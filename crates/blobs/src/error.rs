@@ -3,6 +3,7 @@
 use durable::Retry;
 
 use crate::key::{Key, KeyError};
+use crate::refusal::Refusal;
 
 /// The words of the library or the service underneath.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -17,8 +18,11 @@ pub enum Error {
     Changed { key: Key },
     #[error("the object {key} has {len_bytes} bytes; {max_bytes} are allowed here")]
     TooLong { key: Key, len_bytes: u64, max_bytes: u64 },
-    #[error("the store refuses access to {what}; check the credentials and their rights")]
+    #[error("the store refuses access to {what}")]
     Denied { what: String, source: Cause },
+    /// The bucket is not there, is elsewhere, or the clocks differ.
+    #[error("{refusal}")]
+    Refused { what: String, refusal: Box<Refusal> },
     #[error("this store cannot {what}")]
     Unsupported { what: &'static str, source: Cause },
     #[error("the store holds an object whose name cannot be used here")]
@@ -45,6 +49,7 @@ impl Error {
             | Self::Changed { .. }
             | Self::TooLong { .. }
             | Self::Denied { .. }
+            | Self::Refused { .. }
             | Self::Unsupported { .. }
             | Self::ForeignName { .. }
             | Self::Body { .. }

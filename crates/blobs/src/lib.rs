@@ -16,6 +16,8 @@ mod error;
 mod key;
 mod local;
 mod open;
+mod patience;
+mod refusal;
 mod remote;
 mod store;
 mod stream;
@@ -26,6 +28,7 @@ pub use error::Error;
 pub use key::{Key, KeyError, Prefix};
 pub use local::LocalStore;
 pub use open::{Credentials, Network, OpenError, open, open_over};
+pub use refusal::Refusal;
 pub use remote::memory;
 pub use store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version, delete_all,

@@ -25,11 +25,10 @@ use url::Url;
 use crate::error::{Cause, Error};
 use crate::key::{KeyError, Prefix};
 use crate::local::LocalStore;
+use crate::patience::{CONNECT, Patience, Patient};
 use crate::remote::{RemoteStore, memory};
 use crate::store::{Capabilities, Listing, Store};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// How a role that we take on shows up in the records of the service.
 const SESSION_NAME: &str = "holdfast";
 
@@ -103,8 +102,11 @@ pub struct Network {
     pub proxy_excludes: Option<String>,
     /// Whoever answers is believed. Only where the user asked for it.
     pub accept_any_certificate: bool,
-    /// Of one request; a minute where it is not said.
+    /// For a request that carries much, beside what its length takes at 16 KiB a second; a minute
+    /// where it is not said.
     pub request_timeout: Option<Duration>,
+    /// Without a byte of an answer to anything else; 20 seconds where it is not said.
+    pub silence_timeout: Option<Duration>,
 }
 
 /// Opens a store. It asks nothing of it: wrong credentials show at the first call.
@@ -208,8 +210,8 @@ impl Place {
 
     fn client(&self, allow_http: bool) -> Result<ClientOptions, OpenError> {
         let mut options = ClientOptions::new()
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(self.network.request_timeout.unwrap_or(REQUEST_TIMEOUT))
+            .with_connect_timeout(CONNECT)
+            .with_timeout_disabled()
             .with_allow_invalid_certificates(self.network.accept_any_certificate)
             .with_allow_http(allow_http);
         if let Some(pem) = &self.network.ca_pem {
@@ -224,6 +226,12 @@ impl Place {
             options = options.with_proxy_excludes(excludes);
         }
         Ok(options)
+    }
+
+    fn patient(&self) -> Patient {
+        let Network { silence_timeout, request_timeout, .. } = self.network;
+        let patience = Patience::new(silence_timeout, request_timeout);
+        Patient { patience, bucket: self.bucket.clone() }
     }
 
     fn finish<S>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store>
@@ -256,7 +264,7 @@ fn decode_prefix(url: &Url) -> Result<Prefix, OpenError> {
 
 /// Only the outermost loop retries.
 fn no_retries() -> RetryConfig {
-    RetryConfig { max_retries: 0, retry_timeout: REQUEST_TIMEOUT, ..RetryConfig::default() }
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
 fn failed(error: object_store::Error) -> OpenError {
@@ -310,6 +318,7 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
         .with_conditional_put(conditions)
         .with_retry(no_retries())
         .with_client_options(place.client(allow_http)?)
+        .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
     // Services that came before conditions may be those whose listings came later.
@@ -339,6 +348,7 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
         .with_bucket_name(&place.bucket)
         .with_retry(no_retries())
         .with_client_options(place.client(allow_http)?)
+        .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
     Ok(place.finish(
@@ -372,6 +382,7 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         .with_container_name(&place.bucket)
         .with_retry(no_retries())
         .with_client_options(place.client(allow_http)?)
+        .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
     Ok(place.finish(

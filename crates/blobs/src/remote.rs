@@ -19,8 +19,10 @@ use object_store::{
     UpdateVersion,
 };
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
+use crate::patience::{Silent, Unreachable};
+use crate::refusal::Refusal;
 use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
 use crate::stream::{self, Body, First, Parts, Upload};
 
@@ -150,7 +152,7 @@ impl Store for RemoteStore {
             Err(error) => translate(key, error),
         };
         // Services refuse a range past the end, and say so in too many ways to tell.
-        if matches!(failed, Error::NotFound { .. } | Error::Denied { .. }) {
+        if matches!(failed, Error::NotFound { .. } | Error::Denied { .. } | Error::Refused { .. }) {
             return Err(failed);
         }
         match self.head(key).await {
@@ -243,6 +245,9 @@ fn meta(key: Key, found: &ObjectMeta) -> Result<Meta, Error> {
 
 pub(crate) fn translate(key: &Key, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
+    if refusal_in(&error).is_some() {
+        return translate_rest(key.to_string(), error);
+    }
     let key = key.clone();
     match error {
         Theirs::NotFound { .. } => Error::NotFound { key },
@@ -253,27 +258,49 @@ pub(crate) fn translate(key: &Key, error: object_store::Error) -> Error {
 }
 
 fn translate_listing(prefix: &Prefix, error: object_store::Error) -> Error {
-    translate_rest(format!("the listing of {prefix:?}"), error)
+    let what = match prefix.folder() {
+        Some(folder) => format!("the listing of {folder}/"),
+        None => "the listing of all".to_owned(),
+    };
+    translate_rest(what, error)
 }
 
 fn translate_rest(what: String, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
+    if let Some(refusal) = refusal_in(&error) {
+        let refusal = Box::new(refusal.clone());
+        return if refusal.is_denial() {
+            Error::Denied { what, source: refusal }
+        } else {
+            Error::Refused { what, refusal }
+        };
+    }
     match error {
         Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => {
-            Error::Denied { what, source: error.into() }
-        }
-        Theirs::Generic { .. } if is_refused(&error) => {
             Error::Denied { what, source: error.into() }
         }
         Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => {
             Error::Unsupported { what: "write with a condition", source: error.into() }
         }
-        _ => Error::Unavailable { what, source: error.into() },
+        _ => Error::Unavailable { what, source: plain(error) },
     }
 }
 
-/// Whether a listing was refused: of that, the library keeps the status in words alone.
-fn is_refused(error: &object_store::Error) -> bool {
-    let text = error.to_string();
-    ["status code: 401 ", "status code: 403 "].iter().any(|words| text.contains(words))
+/// The library says around it what was asked of whom, which ours does, too.
+fn plain(error: object_store::Error) -> Cause {
+    let ours = causes(&error).find(|cause| cause.is::<Silent>() || cause.is::<Unreachable>());
+    match ours.map(ToString::to_string) {
+        Some(text) => text.into(),
+        None => error.into(),
+    }
+}
+
+fn refusal_in(error: &object_store::Error) -> Option<&Refusal> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+fn causes<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'e (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }

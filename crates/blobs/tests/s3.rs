@@ -56,3 +56,29 @@ async fn s3_passes_the_suite() {
     conformance::run(store.as_ref(), &Prefix::parse("conformance").unwrap()).await;
     conformance::run_pages(store, &Key::parse("pages").unwrap()).await;
 }
+
+/// Whatever is asked of a bucket that is not there, the answer is about the bucket.
+#[tokio::test]
+async fn a_bucket_that_is_not_there_is_named() {
+    let (url, credentials) = match place() {
+        Ok(place) => place,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    };
+    let url = url.replacen(BUCKET, "holdfast-nowhere", 1);
+    let store = open(&url, &credentials).unwrap();
+    let key = Key::parse("some/key").unwrap();
+    for error in [
+        store.list_level(&Prefix::ROOT).await.unwrap_err(),
+        store.list(&Prefix::ROOT, None).await.unwrap_err(),
+        store.get_range(&key, 0..9).await.unwrap_err(),
+        store.put(&key, "x".into()).await.unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.starts_with("bucket holdfast-nowhere does not exist at http"), "{text}");
+        assert!(text.contains("not visible to these credentials"), "{text}");
+        assert!(!error.is_not_found());
+    }
+}

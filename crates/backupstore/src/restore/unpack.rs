@@ -132,7 +132,7 @@ mod tests {
                 let object = pack(Compression::Lz4, &block).unwrap();
                 match unpacker.unpack(Compression::Lz4, object.into()).await.unwrap() {
                     Ok(opened) => {
-                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4)
+                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4);
                     }
                     Err(damage) => {
                         assert!(matches!(damage, Damage::Length { .. }) && n % 5 == 4, "{damage}");

@@ -87,9 +87,9 @@ fn backing_images_are_due_like_volumes_and_forgotten_with_the_last() {
     assert_eq!(report.of(&Subject::BackingImages).unwrap().healthy, ["i1"]);
     report.retain(&volumes(&["aa"]));
     assert_eq!((report.of(&Subject::BackingImages), report.broken()), (None, 1));
-    let older: ScrubReport =
+    let early: ScrubReport =
         serde_json::from_str(r#"{"target":"x","updated":null,"volumes":{}}"#).unwrap();
-    assert!(older.is_healthy(), "of a time when they were not looked at");
+    assert!(early.is_healthy(), "of a time when they were not looked at");
 }
 
 #[test]

@@ -26,6 +26,8 @@ const TOOLS_IN: &[&str] = &["/sbin", "/usr/sbin", "/usr/local/sbin", "/bin", "/u
 struct Share {
     kind: &'static str,
     tool: &'static str,
+    /// In which the tool usually comes.
+    package: &'static str,
     device: String,
     at: PathBuf,
     /// Tried one after the other.
@@ -43,7 +45,9 @@ fn nfs_share(url: &TargetUrl) -> Result<Share, Error> {
         None => NFS_VERSIONS.iter().map(|it| format!("nfsvers={it},{NFS_OPTIONS}")).collect(),
     };
     let device = format!("{host}:{path}");
-    Ok(Share { kind: "nfs4", tool: "mount.nfs", device, at: place_of(url, host, &path)?, options })
+    let at = place_of(url, host, &path)?;
+    let (tool, package) = ("mount.nfs", "nfs-common or nfs-utils");
+    Ok(Share { kind: "nfs4", tool, package, device, at, options })
 }
 
 fn cifs_share(url: &TargetUrl) -> Result<Share, Error> {
@@ -55,6 +59,7 @@ fn cifs_share(url: &TargetUrl) -> Result<Share, Error> {
     Ok(Share {
         kind: "cifs",
         tool: "mount.cifs",
+        package: "cifs-utils",
         device: format!("//{host}{path}"),
         at: place_of(url, host, &path)?,
         options: vec![options.unwrap_or(CIFS_OPTIONS).to_owned()],
@@ -89,11 +94,16 @@ async fn mount(share: Share, secrets: &[(&str, &str)]) -> Result<PathBuf, Error>
     }
     if !rustix::process::geteuid().is_root() {
         return Err(refuse(
-            "only root can mount; mount it yourself and use vfs:///directory".into(),
+            "only root can mount; run it as root, or mount it yourself and use vfs:///directory"
+                .into(),
         ));
     }
     if !TOOLS_IN.iter().any(|folder| Path::new(folder).join(share.tool).exists()) {
-        return Err(refuse(format!("{} is not installed", share.tool)));
+        return Err(refuse(format!(
+            "{} is not installed; install it (package {}), or mount it yourself and use \
+             vfs:///directory",
+            share.tool, share.package
+        )));
     }
     let at = share.at.clone();
     let made = tokio::task::spawn_blocking(move || std::fs::create_dir_all(at)).await;
@@ -106,7 +116,9 @@ async fn mount(share: Share, secrets: &[(&str, &str)]) -> Result<PathBuf, Error>
             Err(why) => last = why,
         }
     }
-    Err(refuse(last))
+    Err(refuse(format!(
+        "{last}; check the host, what it shares with this machine, and the firewall on the way"
+    )))
 }
 
 async fn run(tool: &str, arguments: &[&OsStr], secrets: &[(&str, &str)]) -> Result<(), String> {

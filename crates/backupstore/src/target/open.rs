@@ -123,6 +123,13 @@ impl BackupStore {
     }
 }
 
+impl TargetUrl {
+    /// Of a target that is a directory of this machine.
+    pub fn directory(&self) -> Option<PathBuf> {
+        (self.scheme() == "vfs").then(|| directory_of(self).ok()).flatten()
+    }
+}
+
 fn local(directory: PathBuf) -> Arc<dyn Store> {
     Arc::new(LocalStore::at(directory))
 }
@@ -174,7 +181,12 @@ fn remote_url(
     settings: &[(&str, &str)],
 ) -> Result<String, Error> {
     if bucket.is_empty() {
-        return Err(url.refuse("it names no bucket"));
+        let example = match scheme {
+            "s3" => "it names no bucket, as in s3://bucket@region/path",
+            "gs" => "it names no bucket, as in gs://bucket/path",
+            _ => "it names no container, as in azblob://container/path",
+        };
+        return Err(url.refuse(example));
     }
     if url.path().is_empty() {
         return Err(url.refuse("its path is empty; at least a slash must follow the bucket"));
@@ -224,8 +236,9 @@ fn s3(url: &TargetUrl, environment: &Environment) -> Result<Remote, Error> {
 fn azure(url: &TargetUrl, environment: &Environment) -> Result<Remote, Error> {
     let (container, suffix) = split_authority(url);
     let keys = environment.pair(url, "AZBLOB_ACCOUNT_NAME", "AZBLOB_ACCOUNT_KEY")?;
-    let (account, key) =
-        keys.ok_or_else(|| url.refuse("give AZBLOB_ACCOUNT_NAME and AZBLOB_ACCOUNT_KEY"))?;
+    let (account, key) = keys.ok_or_else(|| {
+        url.refuse("no credentials were given: give AZBLOB_ACCOUNT_NAME and AZBLOB_ACCOUNT_KEY")
+    })?;
     let endpoint = match (environment.get("AZBLOB_ENDPOINT"), suffix) {
         (Some(endpoint), _) => Some(with_scheme(endpoint)),
         (None, Some(suffix)) => Some(format!("https://{account}.blob.{suffix}")),
@@ -318,6 +331,8 @@ mod tests {
     async fn targets_that_cannot_be_used_say_so() {
         for (url, part) in [
             ("ftp://x/y", "driver ftp is not supported"),
+            ("gs:///x", "as in gs://bucket/path"),
+            ("nfs://h", "as in nfs://host:/share/path"),
             ("vfs://host/y", "has no host"),
             ("vfs://", "names no directory"),
             ("vfs:///a/../b", "parts that no target has"),

@@ -49,16 +49,22 @@ impl BackupUrl {
     pub fn require_backup(&self) -> Result<(&Name, &Name), Error> {
         match (&self.volume, &self.backup) {
             (Some(volume), Some(backup)) => Ok((volume, backup)),
-            _ => Err(self.target.refuse("it names no volume and backup")),
+            _ => {
+                Err(self.target.refuse("it names no backup, as in TARGET?backup=NAME&volume=NAME"))
+            }
         }
     }
 
     pub fn require_volume(&self) -> Result<&Name, Error> {
-        self.volume.as_ref().ok_or_else(|| self.target.refuse("it names no volume"))
+        self.volume
+            .as_ref()
+            .ok_or_else(|| self.target.refuse("it names no volume, as in TARGET?volume=NAME"))
     }
 
     pub fn require_backing_image(&self) -> Result<&Name, Error> {
-        self.backing_image.as_ref().ok_or_else(|| self.target.refuse("it names no backing image"))
+        self.backing_image.as_ref().ok_or_else(|| {
+            self.target.refuse("it names no backing image, as in TARGET?backingImage=NAME")
+        })
     }
 }
 
@@ -71,7 +77,9 @@ impl TargetUrl {
     fn parse_whole(text: &str) -> Result<Self, Error> {
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         let refuse = |why: &str| Error::Url { url: text.to_owned(), why: why.to_owned() };
-        let (scheme, _) = place.split_once("://").ok_or_else(|| refuse("it has no scheme"))?;
+        let (scheme, _) = place.split_once("://").ok_or_else(|| {
+            refuse("it has no scheme, as in vfs:///directory or s3://bucket@region/path")
+        })?;
         if scheme.is_empty() || place.contains(['#', '\\']) || text.chars().any(char::is_control) {
             return Err(refuse("it has characters that no target has"));
         }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use durable::Retry;
+use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
 use crate::stream::{Body, Parts};
@@ -24,6 +25,8 @@ pub struct Policy {
     /// The longest pause after the first try; it doubles with each.
     pub first_pause: Duration,
     pub pause_max: Duration,
+    /// After this no other try begins, but for a second one.
+    pub total_max: Duration,
 }
 
 impl Default for Policy {
@@ -32,6 +35,7 @@ impl Default for Policy {
             tries_max: 6,
             first_pause: Duration::from_millis(200),
             pause_max: Duration::from_secs(10),
+            total_max: Duration::from_mins(1),
         }
     }
 }
@@ -53,15 +57,31 @@ pub struct Retrying {
 /// The tries of one call.
 struct Tries<'p> {
     policy: &'p Policy,
+    begun: Instant,
     made: u32,
+}
+
+/// What was tried before it was given up.
+#[derive(Debug, thiserror::Error)]
+#[error("given up after {made} tries in {:.1} s", time.as_secs_f64())]
+struct GivenUp {
+    made: u32,
+    time: Duration,
+    source: Cause,
 }
 
 impl Tries<'_> {
     /// Waits for the next try, or gives the error back: it cannot go better, or tries have run out.
     async fn pause(&mut self, error: Error) -> Result<(), Error> {
         self.made += 1;
-        if error.retry() == Retry::Never || self.made >= self.policy.tries_max {
+        if error.retry() == Retry::Never {
             return Err(error);
+        }
+        let time = self.begun.elapsed();
+        // One that took long was a long transfer: it gets a second try.
+        let is_late = time >= self.policy.total_max && self.made > 1;
+        if is_late || self.made >= self.policy.tries_max {
+            return Err(self.given_up(error, time));
         }
         let longest = self.policy.longest_pause(self.made);
         // From zero, so that callers that failed together do not come back together.
@@ -69,6 +89,16 @@ impl Tries<'_> {
         tracing::debug!(tries = self.made, "trying again in {pause:?}: {error}");
         tokio::time::sleep(pause).await;
         Ok(())
+    }
+
+    fn given_up(&self, error: Error, time: Duration) -> Error {
+        match error {
+            Error::Unavailable { what, source } if self.made > 1 => {
+                let source = Box::new(GivenUp { made: self.made, time, source });
+                Error::Unavailable { what, source }
+            }
+            other => other,
+        }
     }
 
     /// Whether the answer of an earlier try was lost.
@@ -83,7 +113,7 @@ impl Retrying {
     }
 
     fn tries(&self) -> Tries<'_> {
-        Tries { policy: &self.policy, made: 0 }
+        Tries { policy: &self.policy, begun: Instant::now(), made: 0 }
     }
 
     /// The version of the object if it holds exactly `bytes`.

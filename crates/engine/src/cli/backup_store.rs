@@ -130,7 +130,12 @@ pub(super) fn told(error: backupstore::Error) -> Error {
 }
 
 async fn ls(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
-    let (store, _) = open(line).await?;
+    let (store, url) = open(line).await?;
+    if let Some(missing) = url.target.directory().filter(|directory| !directory.is_dir()) {
+        let text = "the directory of the target does not exist, and is listed as empty; make it, or \
+                    mount what belongs there";
+        console.log("warning", text, &[("directory", &missing.display().to_string())]);
+    }
     let only = line.flags.switch(&b::VOLUME_ONLY);
     let shown = if only { Shown::VolumesOnly } else { Shown::Backups };
     let volumes = match line.flags.text(&b::VOLUME).as_str() {

@@ -145,7 +145,16 @@ fn what_a_store_lacks_is_told_on_standard_output() {
     let target = format!("vfs://{}", place.path().display());
     let outcome = run(&format!("backup ls {target}"));
     assert_eq!((outcome.exit_code, outcome.out.as_str()), (0, "{}\n"));
+    assert_eq!(outcome.err, "");
+    let missing = run(&format!("backup ls {target}/unmounted"));
+    assert_eq!((missing.exit_code, missing.out.as_str()), (0, "{}\n"));
+    assert!(missing.err.contains("does not exist, and is listed as empty"), "{}", missing.err);
     for (line, wanted) in [
+        (
+            "backup ls backups".to_owned(),
+            "\"backups\" cannot be used as a backup target: it has no",
+        ),
+        (format!("backup inspect {target}"), "\"vfs://"),
         (
             format!("backup inspect {target}?backup=bb&volume=vv"),
             "cannot find backupstore/volumes/",

@@ -87,7 +87,7 @@ fn backing_images_are_checked_and_cleaned_like_volumes() {
     let store = Store::at(&place.path().join("store"));
     for (image, letter) in [("image-1", b'a'), ("image-2", b'b')] {
         let file = place.path().join(image);
-        fs::write(&file, vec![letter; 3000]).unwrap();
+        durable::replace(&file, &[letter; 3000]).unwrap();
         let url = format!("{}?backingImage={image}", store.target);
         let stored = run(&format!("backup create-backing-image {} {url}", file.display()));
         assert_eq!(stored.exit_code, 0, "{}", stored.out);

@@ -57,6 +57,35 @@ fn a_signal_ends_a_restore_to_a_file(rig: &Rig, store: &Path, url: &str) {
     assert_eq!(process.stdout(), "interrupted\n");
 }
 
+/// Nobody can clean up after itself that is killed: the next one there does. Over a copy of the store,
+/// since the lock of the killed one stays for a while.
+fn a_killed_restore_to_a_file_leaves_nothing_for_ever(rig: &Rig, store: &Path, query: &str) {
+    let (out, copy) = (rig.path("killed-images"), rig.path("copied-store"));
+    std::fs::create_dir(&out).unwrap();
+    let copied = Command::new("cp").arg("-r").args([store, copy.as_path()]).status().unwrap();
+    assert!(copied.success());
+    let url = format!("vfs://{}?{query}", copy.display());
+    let restore = |flags: &[&str]| {
+        let mut command = Command::new(&rig.program);
+        command.args(["backup", "restore-to-file", &url, "--output-format", "raw"]).args(flags);
+        command.arg("--output-file").arg(out.join("image"));
+        command
+    };
+    let slow = restore(&["--bandwidth-limit", "1"]);
+    let mut process = Process::start(slow, &rig.path(""), "killed-restore").unwrap();
+    let left = || -> Vec<String> {
+        let entries = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).collect()
+    };
+    rig.wait_until("its files and its lock", |_| !left().is_empty() && files(&copy, "lck") > 0);
+    process.kill().unwrap();
+    let [killed] = &left()[..] else { panic!("{:?}", left()) };
+    assert!(killed.starts_with(".holdfast-"), "{killed}");
+    let done = restore(&[]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(left(), ["image"]);
+}
+
 #[test]
 fn a_volume_is_backed_up_restored_elsewhere_and_its_backups_removed() {
     let mut from = Rig::new("source");
@@ -95,6 +124,8 @@ fn a_volume_is_backed_up_restored_elsewhere_and_its_backups_removed() {
     assert!(missing.out.starts_with("cannot find backupstore/volumes/"), "{}", missing.out);
 
     a_signal_ends_a_restore_to_a_file(&from, &store, &url("backup-two"));
+    let query = "backup=backup-two&volume=source";
+    a_killed_restore_to_a_file_leaves_nothing_for_ever(&from, &store, query);
     let busy = from.run(&format!("backup restore {}", url("backup-two")));
     assert_eq!(busy.out, "volume frontend enabled, cannot perform restore\n");
     let mut to = Rig::new("restored");

@@ -1,0 +1,280 @@
+//! Services that do not answer, answer slowly, or answer that they will not: how long they are waited
+//! for, and what the caller is told.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on panics, and says where; its services end with it"
+)]
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blobs::wrap::{Policy, Retrying};
+use blobs::{Credentials, Error, Key, Network, Prefix, Retry, Store, open_over};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const KEY_ID: &str = "AKIAEXAMPLE";
+const SECRET: &str = "very-hidden";
+
+fn key() -> Key {
+    Key::parse("a/b").unwrap()
+}
+
+fn store_at(address: &str, silence: Duration) -> Arc<dyn Store> {
+    let credentials = Credentials::S3 {
+        access_key_id: KEY_ID.into(),
+        secret_access_key: SECRET.into(),
+        session_token: None,
+    };
+    let network = Network { silence_timeout: Some(silence), ..Network::default() };
+    let url = format!("s3://backups/dir?region=eu-west-1&endpoint=http://{address}");
+    open_over(&url, &credentials, &network).unwrap()
+}
+
+/// The whole error, with its causes.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    assert!(!text.contains(SECRET), "{text}");
+    text
+}
+
+/// A service of one kind of answer; it ends with the runtime.
+async fn service<F, S>(serve: F) -> String
+where
+    F: Fn(TcpStream) -> S + Send + 'static,
+    S: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream));
+        }
+    });
+    address
+}
+
+/// Reads one request with what it carries.
+async fn request(stream: &mut TcpStream) -> io::Result<()> {
+    let mut seen = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&seen).to_ascii_lowercase();
+        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+            let length = head.split_once("content-length: ").map_or("0", |(_, rest)| rest);
+            let length = length.lines().next().unwrap_or("0").trim().parse().unwrap_or(0);
+            if rest.len() >= length {
+                return Ok(());
+            }
+        }
+        if stream.read_buf(&mut seen).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn answering(answer: String) -> String {
+    service(move |mut stream| {
+        let answer = answer.clone();
+        async move {
+            request(&mut stream).await?;
+            stream.write_all(answer.as_bytes()).await?;
+            stream.shutdown().await
+        }
+    })
+    .await
+}
+
+fn error_answer(status: &str, headers: &str, code: &str, more: &str) -> String {
+    let body = format!("<Error><Code>{code}</Code><Message>Sorry</Message>{more}</Error>");
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+}
+
+#[tokio::test]
+async fn a_service_that_says_nothing_is_given_up() {
+    let silent = service(|mut stream| async move {
+        request(&mut stream).await?;
+        std::future::pending().await
+    })
+    .await;
+    let store = store_at(&silent, Duration::from_millis(100));
+    let policy = Policy {
+        first_pause: Duration::from_millis(1),
+        total_max: Duration::from_millis(150),
+        ..Policy::default()
+    };
+    let store = Retrying::around(store, policy);
+    let page = store.list(&Prefix::ROOT, None).await.unwrap_err();
+    let level = store.list_level(&Prefix::ROOT).await.unwrap_err();
+    let head = store.head(&key()).await.unwrap_err();
+    let get = store.get_range(&key(), 0..10).await.unwrap_err();
+    let stream = store.get_stream(&key()).await.err().unwrap();
+    let put = store.put(&key(), "cfg".into()).await.unwrap_err();
+    let new = store.put_new(&key(), "cfg".into()).await.unwrap_err();
+    let delete = store.delete(&key()).await.unwrap_err();
+    for error in [page, level, head, get, stream, put, new, delete] {
+        assert_eq!(error.retry(), Retry::Later);
+        let text = told(&error);
+        let place = format!("http://{silent} took the connection and gave no answer to ");
+        assert!(text.contains(&place), "{text}");
+        assert!(text.contains("given up after 2 tries in "), "{text}");
+        assert!(text.contains("check that it is the endpoint of an object store"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_may_take_long_as_long_as_it_goes_on() {
+    let silence = Duration::from_secs(2);
+    let slow = service(|mut stream| async move {
+        request(&mut stream).await?;
+        let head = "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 30\r\n\
+                    Last-Modified: Sun, 15 Nov 2026 23:55:38 GMT\r\n\r\n";
+        stream.write_all(head.as_bytes()).await?;
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            stream.write_all(b"x").await?;
+        }
+        Ok(())
+    })
+    .await;
+    let store = store_at(&slow, silence);
+    let (meta, body) = store.get_stream(&key()).await.unwrap();
+    let read: Vec<_> = futures::TryStreamExt::try_collect(body).await.unwrap();
+    assert_eq!((meta.len_bytes, read.concat().len()), (30, 30));
+}
+
+#[tokio::test]
+async fn an_answer_that_stops_is_given_up() {
+    let stuck = service(|mut stream| async move {
+        request(&mut stream).await?;
+        let head = "HTTP/1.1 206 Partial Content\r\nETag: \"x\"\r\nContent-Length: 30\r\n\
+                    Content-Range: bytes 0-29/30\r\n\
+                    Last-Modified: Sun, 15 Nov 2026 23:55:38 GMT\r\n\r\nabc";
+        stream.write_all(head.as_bytes()).await?;
+        std::future::pending().await
+    })
+    .await;
+    let store = store_at(&stuck, Duration::from_millis(100));
+    let error = store.get_range(&key(), 0..30).await.unwrap_err();
+    let text = told(&error);
+    assert!(text.contains("no more of its answer"), "{text}");
+    assert_eq!(error.retry(), Retry::Later);
+}
+
+#[tokio::test]
+async fn a_place_where_nobody_listens_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let store = store_at(&address, Duration::from_secs(20));
+    let error = store.list_level(&Prefix::ROOT).await.unwrap_err();
+    let text = told(&error);
+    assert!(text.contains(&format!("no connection to http://{address}: ")), "{text}");
+    assert!(text.contains("refused") && text.contains("check the endpoint"), "{text}");
+    assert_eq!(error.retry(), Retry::Later);
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_is_wrong_and_is_not_tried_again() {
+    let skew = "<RequestTime>20261115T100000Z</RequestTime>\
+                <ServerTime>2026-11-15T12:00:00Z</ServerTime>";
+    let region = "x-amz-bucket-region: us-east-2\r\n";
+    for (answer, part) in [
+        (
+            error_answer("404 Not Found", "", "NoSuchBucket", ""),
+            "bucket backups does not exist at http://",
+        ),
+        (
+            error_answer("301 Moved Permanently", region, "PermanentRedirect", ""),
+            "is not in the region eu-west-1 of http://",
+        ),
+        (
+            error_answer(
+                "400 Bad Request",
+                "",
+                "AuthorizationHeaderMalformed",
+                "<Region>us-east-2</Region>",
+            ),
+            "but in us-east-2; name that region",
+        ),
+        (
+            error_answer("403 Forbidden", "", "AccessDenied", ""),
+            "in bucket backups to the key id AKIAEXAMPLE; check the rights",
+        ),
+        (
+            error_answer("403 Forbidden", "", "SignatureDoesNotMatch", ""),
+            "does not accept the signature of the key id AKIAEXAMPLE",
+        ),
+        (
+            error_answer("403 Forbidden", "", "InvalidAccessKeyId", ""),
+            "does not know the key id AKIAEXAMPLE",
+        ),
+        (
+            error_answer("403 Forbidden", "", "RequestTimeTooSkewed", skew),
+            "this machine says 20261115T100000Z, http://",
+        ),
+        (error_answer("400 Bad Request", "", "ExpiredToken", ""), "get a new one"),
+    ] {
+        let store = store_at(&answering(answer).await, Duration::from_secs(20));
+        let page = store.list(&Prefix::ROOT, None).await.unwrap_err();
+        let level = store.list_level(&Prefix::ROOT).await.unwrap_err();
+        let get = store.get_range(&key(), 0..10).await.unwrap_err();
+        let put = store.put_new(&key(), "x".into()).await.unwrap_err();
+        let swap = store.put(&key(), "x".into()).await.unwrap_err();
+        let delete = store.delete(&key()).await.unwrap_err();
+        for error in [page, level, get, put, swap, delete] {
+            let text = told(&error);
+            assert!(text.contains(part), "{part}: {text}");
+            assert_eq!(error.retry(), Retry::Never, "{text}");
+            assert!(!error.is_not_found(), "{text}");
+        }
+    }
+}
+
+/// To HEAD there are no words; a header may still say it.
+#[tokio::test]
+async fn an_answer_without_words_is_understood() {
+    let head = "Content-Length: 0\r\n\r\n";
+    for (answer, part) in [
+        (
+            format!("HTTP/1.1 403 Forbidden\r\n{head}"),
+            "refuses HEAD in bucket backups to the key id",
+        ),
+        (
+            format!("HTTP/1.1 400 Bad Request\r\nx-amz-bucket-region: us-east-2\r\n{head}"),
+            "but in us-east-2",
+        ),
+    ] {
+        let store = store_at(&answering(answer).await, Duration::from_secs(20));
+        let error = store.head(&key()).await.unwrap_err();
+        let text = told(&error);
+        assert!(text.contains(part), "{text}");
+        assert_eq!(error.retry(), Retry::Never);
+    }
+    let gone = answering(format!("HTTP/1.1 404 Not Found\r\n{head}")).await;
+    let error = store_at(&gone, Duration::from_secs(20)).head(&key()).await.unwrap_err();
+    assert!(error.is_not_found());
+}
+
+#[tokio::test]
+async fn what_is_no_refusal_stays_what_it_was() {
+    let missing = answering(error_answer("404 Not Found", "", "NoSuchKey", "")).await;
+    let store = store_at(&missing, Duration::from_secs(20));
+    assert!(store.get_range(&key(), 0..9).await.unwrap_err().is_not_found());
+    store.delete(&key()).await.unwrap();
+    let busy = answering(error_answer("503 Slow Down", "", "SlowDown", "")).await;
+    let store = store_at(&busy, Duration::from_secs(20));
+    assert_eq!(store.list_level(&Prefix::ROOT).await.unwrap_err().retry(), Retry::Later);
+    let taken = error_answer("412 Precondition Failed", "", "PreconditionFailed", "");
+    let store = store_at(&answering(taken).await, Duration::from_secs(20));
+    let error = store.put_new(&key(), "x".into()).await.unwrap_err();
+    assert!(matches!(error, Error::Exists { .. }), "{error:?}");
+}
