@@ -1,22 +1,22 @@
 //! What the machine can do at best, measured in the same run: hashing, packing, writing.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use backupstore::Compression;
 use backupstore::format::{Checksum, pack};
+use backupstore::restore::{FileSink, Sink as _};
 
 use super::contents::{CHUNK, Data};
-use crate::measure::settle_with_memory;
+use crate::measure::settle;
 
 /// How long each of them is measured.
 const LENGTH: Duration = Duration::from_secs(1);
 /// Chunks that a thread has at hand: as many as are hashed together.
 const AT_HAND: u64 = 8;
 const WRITTEN: u64 = 512 << 20;
+const PAGE: usize = 4096;
 
 /// Bytes a second, all cores together.
 #[derive(Debug)]
@@ -81,14 +81,18 @@ fn one(data: Data, thread: usize, work: &impl Fn(&[Vec<u8>]) -> usize) -> u64 {
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 fn write(data: Data, scratch: &Path) -> Result<f64> {
-    let (path, mut chunk) = (scratch.join("written"), vec![0; CHUNK]);
-    data.chunk(0, &mut chunk);
-    settle_with_memory(scratch, WRITTEN)?;
-    let (start, file) = (Instant::now(), File::create(&path)?);
+    let path = scratch.join("written");
+    // Where a disk can take it from.
+    let mut memory = vec![0; CHUNK + PAGE];
+    let begin = memory.as_ptr().align_offset(PAGE);
+    let chunk = memory.get_mut(begin..begin + CHUNK).context("no room")?;
+    data.chunk(0, chunk);
+    settle(scratch)?;
+    let (start, file) = (Instant::now(), FileSink::create(&path, WRITTEN)?);
     for index in 0..WRITTEN / CHUNK as u64 {
-        file.write_all_at(&chunk, index * CHUNK as u64)?;
+        file.write_at(index * CHUNK as u64, chunk)?;
     }
-    file.sync_all()?;
+    file.sync()?;
     let seconds = start.elapsed().as_secs_f64();
     std::fs::remove_file(&path)?;
     Ok(WRITTEN as f64 / seconds)

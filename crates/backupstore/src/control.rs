@@ -108,7 +108,7 @@ impl Workers {
 }
 
 /// Memory for blocks on their way, raw and packed, whatever the size of the volume.
-const IN_FLIGHT_BYTES: u64 = 96 << 20;
+const IN_FLIGHT_BYTES: u64 = 80 << 20;
 
 /// Blocks that are hashed together.
 pub(crate) const TOGETHER: usize = 8;
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn blocks_on_their_way_fit_in_memory() {
         assert_eq!(window(8, 2 << 20), 8);
-        assert_eq!(window(100, 2 << 20), 24);
-        assert_eq!(window(100, 16 << 20), 3);
+        assert_eq!(window(100, 2 << 20), 20);
+        assert_eq!(window(100, 16 << 20), 2);
         assert_eq!(window(100, 64 << 20), 1);
     }
 }

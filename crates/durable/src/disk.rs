@@ -88,6 +88,12 @@ pub trait File: Send + Sync + fmt::Debug {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// May write less than asked.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Writes the beginning of a new file that only this one has open, as far as that can be done
+    /// without the memory of the kernel between: for long contents that is a copy less, and others
+    /// keep what they have there. Says how far; the rest is to be written as ever.
+    fn write_around_cache(&self, _bytes: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
     /// Contents and length. After an error the file must be given up, not synced again: the
     /// kernel may have dropped the pages and report success the second time.
     fn sync_data(&self) -> io::Result<()>;

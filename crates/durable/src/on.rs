@@ -186,7 +186,7 @@ fn write_beside(
     mode: Mode,
 ) -> Result<(PathBuf, Stat), Error> {
     let (path, file) = open_beside(disk, dir, mode)?;
-    let written = write_all_at(file.as_ref(), bytes, 0).during(Operation::Write, &path);
+    let written = write_first(file.as_ref(), bytes).during(Operation::Write, &path);
     // Makes inode and time together name this one replacement. Where a file system refuses, its
     // own time has to do.
     let _ = file.stamp();
@@ -198,6 +198,11 @@ fn write_beside(
             Err(error)
         }
     }
+}
+
+fn write_first(file: &dyn File, bytes: &[u8]) -> io::Result<()> {
+    let done = file.write_around_cache(bytes)?;
+    write_all_at(file, bytes.get(done..).unwrap_or_default(), done as u64)
 }
 
 fn open_beside(disk: &dyn Disk, dir: &Path, mode: Mode) -> Result<(PathBuf, Box<dyn File>), Error> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
 
@@ -99,6 +99,11 @@ impl Disk for RealDisk {
     }
 }
 
+/// What disks want the places of memory and file to be multiples of.
+const DIRECT_ALIGN: usize = 4096;
+/// What is shorter is better left to the kernel.
+const DIRECT_MIN_BYTES: usize = 256 * 1024;
+
 /// File systems that no other machine writes: ext2 to ext4, XFS, Btrfs, ZFS, F2FS, bcachefs, tmpfs,
 /// and layers over one of these.
 const LOCAL: [u32; 8] = [
@@ -122,6 +127,28 @@ impl File for RealFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         self.0.write_at(bytes, offset)
+    }
+
+    fn write_around_cache(&self, bytes: &[u8]) -> io::Result<usize> {
+        let whole = bytes.len() - bytes.len() % DIRECT_ALIGN;
+        let bytes = bytes.get(..whole).unwrap_or_default();
+        if whole < DIRECT_MIN_BYTES || bytes.as_ptr().align_offset(DIRECT_ALIGN) != 0 {
+            return Ok(0);
+        }
+        let usual = fcntl_getfl(&self.0)?;
+        if fcntl_setfl(&self.0, usual | OFlags::DIRECT).is_err() {
+            return Ok(0);
+        }
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.write_at(rest, done as u64) {
+                // Whatever it is, writing as ever meets it as well, or does not mind.
+                Ok(0) | Err(_) => break,
+                Ok(written) => done += written,
+            }
+        }
+        fcntl_setfl(&self.0, usual)?;
+        Ok(done)
     }
 
     fn sync_data(&self) -> io::Result<()> {

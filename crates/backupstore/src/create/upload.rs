@@ -17,7 +17,7 @@ use super::decide::Touched;
 use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
 use crate::format::layout::BlockFolder;
-use crate::format::{BlockSize, Checksum, Compression, is_zero, pack};
+use crate::format::{BlockSize, Checksum, Compression, Room, Rooms, is_zero, pack_in};
 use crate::pace::Pace;
 use crate::source::Source;
 use crate::store::BackupStore;
@@ -72,6 +72,9 @@ struct Shared {
     /// Blocks that this run has taken on: identical ones go once.
     taken: Mutex<HashSet<Checksum>>,
     workers: Workers,
+    /// For blocks, and for their objects.
+    rooms: Rooms,
+    packed_rooms: Rooms,
     calls: Semaphore,
     pace: Pace,
     found: AtomicU64,
@@ -106,6 +109,8 @@ impl Upload<'_> {
             present: self.present().await?,
             taken: Mutex::default(),
             workers,
+            rooms: Rooms::default(),
+            packed_rooms: Rooms::default(),
             calls: Semaphore::new(limit),
             pace: Pace::new(self.bytes_per_second),
             found: AtomicU64::new(0),
@@ -168,7 +173,8 @@ impl Upload<'_> {
         }
         let len = self.block_size.len();
         let zeros = if source.shows_through() { Zeros::AreData } else { Zeros::AreHoles };
-        let work = move || read_all(source.as_ref(), offsets, len, zeros);
+        let rooms = shared.rooms.clone();
+        let work = move || read_all(source.as_ref(), offsets, len, zeros, &rooms);
         shared.workers.run(work).await.unwrap_or_else(|error| vec![Err(error)])
     }
 
@@ -202,7 +208,9 @@ impl Upload<'_> {
         let packed = match compression {
             Compression::None => block,
             Compression::Gzip | Compression::Lz4 => {
-                let packed = shared.workers.run(move || pack(compression, &block)).await?;
+                let rooms = shared.packed_rooms.clone();
+                let packed =
+                    shared.workers.run(move || pack_in(compression, &block, &rooms)).await?;
                 packed.map_err(Error::Source)?
             }
         };
@@ -313,7 +321,7 @@ enum Zeros {
 /// A block as it was read; without contents where it need not be stored.
 struct Read {
     offset: u64,
-    block: Option<(Checksum, Vec<u8>)>,
+    block: Option<(Checksum, Room)>,
 }
 
 fn read_all(
@@ -321,23 +329,24 @@ fn read_all(
     offsets: Vec<Result<u64, Error>>,
     len: usize,
     zeros: Zeros,
+    rooms: &Rooms,
 ) -> Vec<Result<Read, Error>> {
     let read = |offset: Result<u64, Error>| {
-        let (offset, mut block) = (offset?, vec![0; len]);
+        let (offset, mut block) = (offset?, rooms.room(len));
         source.read_at(offset, &mut block).map_err(Error::Source)?;
         Ok((offset, block))
     };
-    let blocks: Vec<Result<(u64, Vec<u8>), Error>> = offsets.into_iter().map(read).collect();
-    let is_full = |block: &Vec<u8>| zeros == Zeros::AreData || !is_zero(block);
+    let blocks: Vec<Result<(u64, Room), Error>> = offsets.into_iter().map(read).collect();
+    let is_full = |block: &Room| zeros == Zeros::AreData || !is_zero(block);
     let full: Vec<bool> =
         blocks.iter().map(|it| it.as_ref().is_ok_and(|(_, block)| is_full(block))).collect();
     let contents: Vec<&[u8]> = blocks
         .iter()
         .zip(&full)
-        .filter_map(|(it, full)| it.as_ref().ok().filter(|_| *full).map(|(_, b)| b.as_slice()))
+        .filter_map(|(it, full)| it.as_ref().ok().filter(|_| *full).map(|(_, b)| &**b))
         .collect();
     let mut sums = Checksum::of_each(&contents).into_iter();
-    let take = |(it, full): (Result<(u64, Vec<u8>), Error>, bool)| {
+    let take = |(it, full): (Result<(u64, Room), Error>, bool)| {
         let (offset, block) = it?;
         let sum = if full { sums.next() } else { None };
         Ok(Read { offset, block: sum.map(|sum| (sum, block)) })

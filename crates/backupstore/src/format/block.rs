@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, Refusal};
 use super::json;
 use super::names::Checksum;
-use super::room::Room;
+use super::room::{Room, Rooms};
 
 /// How long an object of a block may be beside the block: no packing adds more.
 const PACKED_EXTRA_BYTES: u64 = 64 * 1024;
@@ -123,15 +123,29 @@ pub enum Damage {
 
 /// Packs one block.
 pub fn pack(method: Compression, block: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    pack_onto(method, block, &mut out)?;
+    Ok(out)
+}
+
+/// Packs one block into a room.
+pub(crate) fn pack_in(method: Compression, block: &[u8], rooms: &Rooms) -> io::Result<Room> {
+    let mut room = rooms.empty(frame::packed_max(block.len()));
+    pack_onto(method, block, room.tail())?;
+    Ok(room)
+}
+
+fn pack_onto(method: Compression, block: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
     match method {
-        Compression::None => Ok(block.to_vec()),
+        Compression::None => out.extend_from_slice(block),
         Compression::Gzip => {
-            let mut out = GzEncoder::new(Vec::new(), flate2::Compression::default());
-            out.write_all(block)?;
-            out.finish()
+            let mut packer = GzEncoder::new(out, flate2::Compression::default());
+            packer.write_all(block)?;
+            packer.finish()?;
         }
-        Compression::Lz4 => frame::pack(block),
+        Compression::Lz4 => frame::pack(block, out)?,
     }
+    Ok(())
 }
 
 /// Takes a block out of its object and checks that it is the one that was asked for.
@@ -141,42 +155,45 @@ pub fn unpack(
     size: BlockSize,
     expected: &Checksum,
 ) -> Result<Vec<u8>, Damage> {
-    let block = open(method, object, size)?;
+    let block = open(method, object, size, &Rooms::default())?;
     let found = Checksum::of(&block);
     if found == *expected { Ok(block.to_vec()) } else { Err(Damage::Checksum { found }) }
 }
 
 /// Takes a block out of its object; whether it is the right one is for the caller to see.
-pub(crate) fn open(method: Compression, object: &[u8], size: BlockSize) -> Result<Room, Damage> {
-    let plain = || inflate(object, size);
+pub(crate) fn open(
+    method: Compression,
+    object: &[u8],
+    size: BlockSize,
+    rooms: &Rooms,
+) -> Result<Room, Damage> {
+    let plain = || inflate(object, size, rooms);
+    let unframe = || unframe(object, size, rooms);
+    let gunzip = || inflate(GzDecoder::new(object), size, rooms);
     // Backing images share blocks, each packed as whoever came first packs: if it is not what was
     // announced it may be one of the others.
     match method {
         Compression::None => plain()
-            .or_else(|damage| unframe(object, size).map_err(|_| damage))
-            .or_else(|damage| gunzip(object, size).map_err(|_| damage)),
-        Compression::Gzip => gunzip(object, size)
-            .or_else(|damage| unframe(object, size).map_err(|_| damage))
+            .or_else(|damage| unframe().map_err(|_| damage))
+            .or_else(|damage| gunzip().map_err(|_| damage)),
+        Compression::Gzip => gunzip()
+            .or_else(|damage| unframe().map_err(|_| damage))
             .or_else(|damage| plain().map_err(|_| damage)),
-        Compression::Lz4 => unframe(object, size)
-            .or_else(|damage| gunzip(object, size).map_err(|_| damage))
+        Compression::Lz4 => unframe()
+            .or_else(|damage| gunzip().map_err(|_| damage))
             .or_else(|damage| plain().map_err(|_| damage)),
     }
 }
 
-fn gunzip(object: &[u8], size: BlockSize) -> Result<Room, Damage> {
-    inflate(GzDecoder::new(object), size)
-}
-
-fn unframe(object: &[u8], size: BlockSize) -> Result<Room, Damage> {
-    let mut block = Room::new(size.len());
+fn unframe(object: &[u8], size: BlockSize, rooms: &Rooms) -> Result<Room, Damage> {
+    let mut block = rooms.room(size.len());
     match frame::unpack(object, &mut block) {
         Ok(found) if found == block.len() => Ok(block),
         Ok(found) => Err(Damage::Length {
             found: u64::try_from(found).unwrap_or(u64::MAX),
             expected: size.bytes(),
         }),
-        Err(Refusal::Foreign) => inflate(FrameDecoder::new(object), size),
+        Err(Refusal::Foreign) => inflate(FrameDecoder::new(object), size, rooms),
         Err(Refusal::Broken(why)) => Err(Damage::Packing { why }),
         Err(Refusal::Long) => {
             Err(Damage::Length { found: size.bytes() + 1, expected: size.bytes() })
@@ -185,9 +202,9 @@ fn unframe(object: &[u8], size: BlockSize) -> Result<Room, Damage> {
 }
 
 /// One byte more than a block ends it.
-fn inflate(mut from: impl Read, size: BlockSize) -> Result<Room, Damage> {
+fn inflate(mut from: impl Read, size: BlockSize, rooms: &Rooms) -> Result<Room, Damage> {
     let failed = |error: io::Error| Damage::Packing { why: error.to_string() };
-    let mut block = Room::new(size.len());
+    let mut block = rooms.room(size.len());
     let mut done = 0;
     while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match from.read(rest).map_err(failed)? {

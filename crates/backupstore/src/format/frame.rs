@@ -12,15 +12,18 @@ const CHUNK_MAX: usize = 4 << 20;
 /// Marks a chunk that is stored as it is.
 const PLAIN: u32 = 1 << 31;
 
-/// Packs all of `contents`.
-pub(super) fn pack(contents: &[u8]) -> std::io::Result<Vec<u8>> {
-    let chunks = contents.len().div_ceil(CHUNK_MAX);
-    let mut out = Vec::with_capacity(contents.len() + contents.len() / 255 + 64 + 4 * chunks);
+/// The most that contents of this length take, packed.
+pub(super) fn packed_max(len: usize) -> usize {
+    len + len / 255 + 64 + 4 * len.div_ceil(CHUNK_MAX)
+}
+
+/// Adds all of `contents` to `out`, packed.
+pub(super) fn pack(contents: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
     out.extend_from_slice(&HEADER);
     for chunk in contents.chunks(CHUNK_MAX) {
         let size_at = out.len();
         out.extend_from_slice(&[0; 4]);
-        let size = if let Some(packed) = lz4::pack(chunk, &mut out) {
+        let size = if let Some(packed) = lz4::pack(chunk, out) {
             u32::try_from(packed).map_err(std::io::Error::other)?
         } else {
             out.extend_from_slice(chunk);
@@ -32,9 +35,7 @@ pub(super) fn pack(contents: &[u8]) -> std::io::Result<Vec<u8>> {
     }
     out.extend_from_slice(&0_u32.to_le_bytes());
     out.extend_from_slice(&checksum(contents).to_le_bytes());
-    // It may wait in a queue: what was not needed is given back.
-    out.shrink_to_fit();
-    Ok(out)
+    Ok(())
 }
 
 /// Why a frame was not unpacked.
@@ -127,6 +128,13 @@ mod tests {
 
     use super::*;
 
+    fn packed(contents: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        pack(contents, &mut out).unwrap();
+        assert!(out.len() <= packed_max(contents.len()));
+        out
+    }
+
     fn through_the_library(frame: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         FrameDecoder::new(frame).read_to_end(&mut out).unwrap();
@@ -154,7 +162,7 @@ mod tests {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *byte = noise.to_be_bytes()[0];
         }
-        let frame = pack(&contents).unwrap();
+        let frame = packed(&contents);
         assert!(through_the_library(&frame) == contents);
         let mut out = vec![0; contents.len()];
         assert_eq!(unpack(&frame, &mut out), Ok(contents.len()));
@@ -168,7 +176,7 @@ mod tests {
         #[test]
         fn any_contents_come_back(contents: Vec<u8>, repeat in 1_usize..20) {
             let contents = contents.repeat(repeat);
-            let frame = pack(&contents).unwrap();
+            let frame = packed(&contents);
             prop_assert_eq!(&through_the_library(&frame), &contents);
             let mut out = vec![0; contents.len()];
             prop_assert_eq!(unpack(&frame, &mut out), Ok(contents.len()));

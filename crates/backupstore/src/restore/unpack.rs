@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::control::{TOGETHER, Workers};
 use crate::error::Error;
-use crate::format::{BlockSize, Checksum, Compression, Damage, open};
+use crate::format::{BlockSize, Checksum, Compression, Damage, Rooms, open};
 
 /// How long a block waits for others. Where they come more slowly than that, hashing is not what
 /// takes the time.
@@ -60,12 +60,13 @@ impl Waiting {
 pub(super) struct Unpacker {
     size: BlockSize,
     workers: Workers,
+    rooms: Rooms,
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Unpacker {
     pub(super) fn new(size: BlockSize) -> Self {
-        Self { size, workers: Workers::new(), waiting: Arc::default() }
+        Self { size, workers: Workers::new(), rooms: Rooms::default(), waiting: Arc::default() }
     }
 
     /// The block of an object, with the checksum that it has.
@@ -79,11 +80,11 @@ impl Unpacker {
         if !is_full && let Ok(opened) = timeout(LINGER, &mut answered).await {
             return opened.map_err(|_| Error::Cancelled);
         }
-        let (waiting, size) = (Arc::clone(&self.waiting), self.size);
+        let (waiting, size, rooms) = (Arc::clone(&self.waiting), self.size, self.rooms.clone());
         let work = move || {
             // Where another has taken the block, those that came after it wait for their own group.
             while let Some(group) = take(&waiting, number) {
-                unpack_all(group, size);
+                unpack_all(group, size, &rooms);
             }
         };
         self.workers.run(work).await?;
@@ -99,10 +100,10 @@ fn take(waiting: &Mutex<Waiting>, number: u64) -> Option<Vec<Request>> {
     lock(waiting).take(number)
 }
 
-fn unpack_all(group: Vec<Request>, size: BlockSize) {
+fn unpack_all(group: Vec<Request>, size: BlockSize, rooms: &Rooms) {
     let mut opened = Vec::with_capacity(group.len());
     for Request { packing, object, answer } in group {
-        match open(packing, &object, size) {
+        match open(packing, &object, size, rooms) {
             Ok(block) => opened.push((block, answer)),
             // Who asked may be gone.
             Err(damage) => drop(answer.send(Err(damage))),
@@ -131,7 +132,7 @@ mod tests {
                 let object = pack(Compression::Lz4, &block).unwrap();
                 match unpacker.unpack(Compression::Lz4, object.into()).await.unwrap() {
                     Ok(opened) => {
-                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4)
+                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4);
                     }
                     Err(damage) => {
                         assert!(matches!(damage, Damage::Length { .. }) && n % 5 == 4, "{damage}");

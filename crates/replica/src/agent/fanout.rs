@@ -35,7 +35,7 @@ use super::restore_sink::ResumedSink;
 use crate::disk::During as _;
 
 /// Memory for blocks that are fetched and written because another asked for them.
-const SERVED_BYTES: u64 = 64 << 20;
+const SERVED_BYTES: u64 = 32 << 20;
 const SERVED_MAX: u16 = 16;
 /// Blocks that are read from the file again at a time.
 const READS_MAX: usize = 8;
