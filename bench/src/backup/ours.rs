@@ -145,11 +145,20 @@ impl<'t> Ours<'t> {
     /// the image does, where it does.
     pub(crate) fn restore(&self, backup: &str, replicas: usize, checks: bool) -> Result<Cost> {
         let volume = Volume::start(setup(self.data, replicas, Frontend::None));
-        let cost = self.measured(&volume, Direction::Down, || {
+        self.target.warm()?;
+        let mut fetched_bytes = 0;
+        let mut cost = self.measured(&volume, Direction::Down, || {
             let (url, limit) = (self.backup_url(backup), self.concurrent.to_string());
             self.say(&volume, &["backup", "restore", &url, "--concurrent-limit", &limit])?;
-            volume.replicas.iter().try_for_each(|replica| self.wait_for_restore(replica))
+            for replica in &volume.replicas {
+                fetched_bytes += self.wait_for_restore(replica)?;
+            }
+            Ok(())
         })?;
+        if !self.target.is_s3() {
+            // They also read from their own files what they give to others.
+            cost.moved_bytes = fetched_bytes;
+        }
         if checks {
             for replica in volume.replicas.first().into_iter().chain(volume.replicas.last()) {
                 let restored = snapshot_file(&replica.dir)?;
@@ -159,14 +168,15 @@ impl<'t> Ours<'t> {
         Ok(cost)
     }
 
-    fn wait_for_restore(&self, replica: &Replica) -> Result<()> {
+    /// Says how much came from the store.
+    fn wait_for_restore(&self, replica: &Replica) -> Result<u64> {
         let mut agent = agent(&self.runtime, replica)?;
         self.runtime.block_on(async {
             loop {
                 let status = agent.restore_status(()).await?.into_inner();
                 ensure!(status.error.is_empty(), "the restore failed: {}", status.error);
                 if !status.is_restoring && status.state == "complete" {
-                    return Ok(());
+                    return Ok(status.holdfast_fetched_bytes);
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             }

@@ -131,6 +131,7 @@ impl<'t> Peer<'t> {
     pub(crate) fn restore(&self, name: &str, checks: bool) -> Result<Cost> {
         let place = self.scratch.join("restored");
         std::fs::create_dir_all(&place)?;
+        self.target.warm()?;
         settle_with_memory(&self.scratch, self.data.size_bytes)?;
         let before = self.target.traffic(Direction::Down, &[]);
         let into = place.display().to_string();

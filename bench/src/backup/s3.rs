@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -15,7 +15,9 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
+use backupstore::restore::{FileSink, Sink as _};
 use bytes::{Buf as _, Bytes, BytesMut};
+use futures::StreamExt as _;
 use http::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, RANGE,
 };
@@ -25,6 +27,8 @@ use tokio::runtime::Runtime;
 
 const BODY_MAX: usize = 256 << 20;
 const PAGE_MAX: usize = 1000;
+/// Of memory.
+const PAGE: usize = 4096;
 
 pub(crate) struct Server {
     port: u16,
@@ -89,6 +93,52 @@ impl Server {
 
 type Answer = Result<Response, StatusCode>;
 
+/// A body in memory that a disk can take it from: copies of the server's would be measured as its
+/// clients'.
+struct Received {
+    memory: Vec<u8>,
+    begin: usize,
+}
+
+impl Received {
+    fn new(capacity: usize) -> Self {
+        let mut memory: Vec<u8> = Vec::with_capacity(capacity + PAGE);
+        let begin = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        memory.resize(begin, 0);
+        Self { memory, begin }
+    }
+
+    fn with(mut self, bytes: &[u8]) -> Self {
+        self.memory.extend_from_slice(bytes);
+        self
+    }
+
+    async fn whole(headers: &HeaderMap, body: Body) -> Result<Self, StatusCode> {
+        let len = headers.get(CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+        let mut received = Self::new(len.unwrap_or(0).min(BODY_MAX));
+        let mut pieces = body.into_data_stream();
+        while let Some(piece) = pieces.next().await {
+            received = received.with(&piece.map_err(broken)?);
+            if received.bytes().len() > BODY_MAX {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+        }
+        Ok(received)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.memory.get(self.begin..).unwrap_or_default()
+    }
+
+    fn write(&self, place: &Path) -> std::io::Result<()> {
+        let bytes = self.bytes();
+        let (pages, rest) = bytes.split_at(bytes.len() - bytes.len() % PAGE);
+        let file = FileSink::create(place, bytes.len() as u64)?;
+        file.write_at(0, pages)?;
+        file.write_at(pages.len() as u64, rest)
+    }
+}
+
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy();
@@ -140,17 +190,19 @@ impl Shared {
     }
 
     async fn put(&self, key: String, headers: &HeaderMap, body: Body) -> Answer {
-        let body = to_bytes(body, BODY_MAX).await.map_err(broken)?;
-        self.received.fetch_add(body.len() as u64, Ordering::Relaxed);
-        let body = if is_chunked(headers) { unchunked(body)? } else { body };
+        let body = if is_chunked(headers) {
+            let body = to_bytes(body, BODY_MAX).await.map_err(broken)?;
+            self.received.fetch_add(body.len() as u64, Ordering::Relaxed);
+            Received::new(body.len()).with(&unchunked(body)?)
+        } else {
+            let body = Received::whole(headers, body).await?;
+            self.received.fetch_add(body.bytes().len() as u64, Ordering::Relaxed);
+            body
+        };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (file, len_bytes) = (self.root.join(number.to_string()), body.len() as u64);
+        let (file, len_bytes) = (self.root.join(number.to_string()), body.bytes().len() as u64);
         let place = file.clone();
-        blocking(move || {
-            let file = std::fs::File::create(place)?;
-            file.write_all_at(&body, 0)
-        })
-        .await?;
+        blocking(move || body.write(&place)).await?;
         let e_tag = format!("\"{number:032x}\"");
         let object = Object { file, e_tag: e_tag.clone(), len_bytes, modified: SystemTime::now() };
         let old = self.swap(key, object, headers);

@@ -1,5 +1,7 @@
 //! Where backups go: a directory, or an S3 server on loopback that keeps its objects in one.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -91,6 +93,24 @@ impl Target {
             (Some(server), Direction::Up) => server.received_bytes(),
             (Some(server), Direction::Down) => server.sent_bytes(),
         }
+    }
+
+    /// Has all that is stored in the memory of the kernel, whoever wrote it and how.
+    pub(crate) fn warm(&self) -> Result<()> {
+        let mut buffer = vec![0; 1 << 20];
+        let mut folders = vec![self.root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let mut file = File::open(path)?;
+                while file.read(&mut buffer)? > 0 {}
+            }
+        }
+        Ok(())
     }
 
     /// Empties it for the next one.
