@@ -45,9 +45,12 @@ impl Scenario {
             | Fault::ShortAnswer
             | Fault::Slow(_) => Demand::Success,
             // Who is shut out cannot give its lock back either, so the next may meet that.
-            Fault::Expired => {
-                Demand::SuccessOr(&["check the credentials", "failed to acquire lock"])
-            }
+            // Where an answer has no body, it does not say what is wrong with the key.
+            Fault::Expired => Demand::SuccessOr(&[
+                "has expired or is wrong",
+                "check the rights of that key",
+                "failed to acquire lock",
+            ]),
         }
     }
 

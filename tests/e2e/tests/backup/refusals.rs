@@ -52,7 +52,7 @@ fn of_wrong_credentials() {
         let guarded = target.through(&proxy.endpoint());
         guarded.cli().run(&["backup", "ls", &target.url()]);
         let wrong = [("AWS_ACCESS_KEY_ID".to_owned(), "wrong".to_owned())];
-        let text = "check the credentials and their rights";
+        let text = "has expired or is wrong";
         assert_refused(&source, &guarded, &wrong, text);
         target.assert_sound(source.name());
     });
@@ -78,8 +78,9 @@ fn of_a_bucket_that_is_not_there() {
         let name = format!("{}-not", bucket.name);
         let missing = Target::Bucket { bucket: e2e::backup::Bucket { name, ..bucket }, endpoint };
         let cli = source.volume.cli().with(&missing.environment());
-        cli.refused(&["backup", "create", "one", "--dest", &missing.url()], "");
-        missing.cli().refused(&["backup", "ls", &missing.url()], "");
+        let text = "does not exist";
+        cli.refused(&["backup", "create", "one", "--dest", &missing.url()], text);
+        missing.cli().refused(&["backup", "ls", &missing.url()], text);
     });
 }
 
