@@ -32,8 +32,8 @@ const DELETES_AT_ONCE: usize = 16;
 pub struct DeleteOptions {
     /// How long to wait for backups and restores that hold the lock.
     pub patience: Duration,
-    /// Backups, or images, whose records cannot be read and are given up: they no longer keep every block alive,
-    /// and are removed themselves.
+    /// Backups, or images, whose records cannot be read and are given up: they no longer keep every
+    /// block alive, and are removed themselves.
     pub abandon: BTreeSet<Name>,
 }
 
