@@ -1,15 +1,14 @@
-//! Getting blocks: from the store, or from whoever has fetched them already.
+//! Getting blocks: from the store, or from elsewhere.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use blobs::{Retry, get_limited};
 use bytes::Bytes;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::decide::Plan;
 use super::unpack::Unpacker;
@@ -181,70 +180,5 @@ impl Fetch for StoreFetch {
 
     fn path_of(&self, block: &Checksum) -> String {
         self.blocks.block(block).map_or_else(|_| block.to_string(), |key| key.to_string())
-    }
-}
-
-type Cell = Arc<OnceCell<Bytes>>;
-
-/// Blocks that several restores of one backup ask for: the first who asks fetches, the others wait
-/// for it. A block is let go when all have had it, or when memory runs out and they lag behind.
-#[derive(Debug)]
-pub struct SharedFetch {
-    inner: Arc<dyn Fetch>,
-    readers: usize,
-    blocks_max: usize,
-    state: Mutex<Held>,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    blocks: HashMap<Checksum, (Cell, usize)>,
-    /// As they were asked for.
-    order: VecDeque<Checksum>,
-}
-
-impl SharedFetch {
-    /// For `readers` restores, with at most `blocks_max` blocks held.
-    pub fn new(inner: Arc<dyn Fetch>, readers: usize, blocks_max: usize) -> Self {
-        Self { inner, readers, blocks_max: blocks_max.max(1), state: Mutex::default() }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cell(&self, block: &Checksum) -> Cell {
-        let mut held = self.held();
-        if let Some((cell, asked)) = held.blocks.get_mut(block) {
-            *asked += 1;
-            let (cell, is_last) = (Arc::clone(cell), *asked >= self.readers);
-            if is_last {
-                held.blocks.remove(block);
-                held.order.retain(|other| other != block);
-            }
-            return cell;
-        }
-        let cell = Cell::default();
-        if self.readers > 1 {
-            held.blocks.insert(*block, (Arc::clone(&cell), 1));
-            held.order.push_back(*block);
-            while held.order.len() > self.blocks_max {
-                let Some(oldest) = held.order.pop_front() else { break };
-                held.blocks.remove(&oldest);
-            }
-        }
-        cell
-    }
-}
-
-#[async_trait]
-impl Fetch for SharedFetch {
-    async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
-        // Where the first fails, the next who asks tries anew.
-        self.cell(block).get_or_try_init(|| self.inner.fetch(block)).await.cloned()
-    }
-
-    fn path_of(&self, block: &Checksum) -> String {
-        self.inner.path_of(block)
     }
 }

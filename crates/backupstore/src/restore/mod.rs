@@ -20,8 +20,8 @@ use futures::stream::{self, StreamExt};
 
 use self::decide::{Content, runs};
 pub use self::decide::{Job, Plan};
-pub use self::fetch::{Fetch, FetchError, FetchOptions, SharedFetch, StoreFetch};
-pub use self::sink::{FanOut, FileSink, Sink};
+pub use self::fetch::{Fetch, FetchError, FetchOptions, StoreFetch};
+pub use self::sink::{FileSink, Sink};
 use crate::control::{Control, Workers, in_flight};
 use crate::error::{DamagedBlock, DamagedBlocks, Error};
 use crate::format::layout::VolumeFolder;
@@ -151,7 +151,7 @@ impl RestoreBegun {
         Arc::clone(&self.plan)
     }
 
-    /// Where blocks come from; to be put behind a [`SharedFetch`], or asked what it has fetched.
+    /// Where blocks come from; to be put behind another [`Fetch`], or asked what it has fetched.
     pub fn fetch(&self) -> Arc<StoreFetch> {
         Arc::clone(&self.fetch)
     }

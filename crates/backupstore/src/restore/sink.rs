@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
@@ -135,76 +135,40 @@ fn write_zeros(
     Ok(())
 }
 
-/// Several sinks that get the same: a block is fetched once for all of them. One that fails is left
-/// behind, and the rest go on; only when all have failed the restore does.
-pub struct FanOut {
-    sinks: Vec<Copy>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Rooms;
 
-/// One of the sinks, and what went wrong with it.
-type Copy = (Arc<dyn Sink>, Mutex<Option<io::Error>>);
-
-impl FanOut {
-    pub fn new(sinks: Vec<Arc<dyn Sink>>) -> Self {
-        Self { sinks: sinks.into_iter().map(|sink| (sink, Mutex::default())).collect() }
-    }
-
-    /// What went wrong with each, in the order in which they were given.
-    pub fn failures(&self) -> Vec<Option<String>> {
-        let text = |(_, failed): &Copy| {
-            let failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-            failed.as_ref().map(ToString::to_string)
-        };
-        self.sinks.iter().map(text).collect()
-    }
-
-    fn each(&self, call: impl Fn(&dyn Sink) -> io::Result<()>) -> io::Result<()> {
-        let mut alive = 0;
-        for (sink, failed) in &self.sinks {
-            if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                continue;
-            }
-            match call(sink.as_ref()) {
-                Ok(()) => alive += 1,
-                Err(error) => {
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
-            }
+    /// From any place in memory to any place in the file, and over what was there.
+    #[test]
+    fn what_is_written_is_there_whichever_way_it_took() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("volume");
+        let mut expected = vec![0; 3 << 20];
+        let sink = FileSink::create(&path, expected.len() as u64).unwrap();
+        let mut room = Rooms::default().room(1 << 20);
+        for (index, byte) in room.iter_mut().enumerate() {
+            *byte = index.to_le_bytes()[1] | 1;
         }
-        if alive > 0 {
-            return Ok(());
+        for (at, from, len) in [
+            (0, 0, 1 << 20),
+            (1 << 20, 0, DIRECT_MIN_BYTES),
+            ((2 << 20) - 100, 0, 1 << 20),
+            (4096, 1, DIRECT_MIN_BYTES),
+            (8192, 4096, DIRECT_MIN_BYTES + 1),
+            (12, 0, 5),
+        ] {
+            let bytes = &room[from..(from + len).min(room.len())];
+            sink.write_at(at as u64, bytes).unwrap();
+            expected[at..at + bytes.len()].copy_from_slice(bytes);
         }
-        let first = self.failures().into_iter().flatten().next().unwrap_or_default();
-        Err(io::Error::other(format!("all {} copies failed: {first}", self.sinks.len())))
-    }
-}
-
-impl std::fmt::Debug for FanOut {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("FanOut").field("sinks", &self.sinks.len()).finish_non_exhaustive()
-    }
-}
-
-impl Sink for FanOut {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.each(|sink| sink.write_at(offset, bytes))
-    }
-
-    fn zero(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
-        self.each(|sink| sink.zero(offset, len_bytes))
-    }
-
-    fn is_written(&self, offset: u64) -> bool {
-        self.sinks.iter().all(|(sink, failed)| {
-            sink.is_written(offset) || failed.lock().is_ok_and(|failed| failed.is_some())
-        })
-    }
-
-    fn written(&self, offset: u64) -> io::Result<()> {
-        self.each(|sink| sink.written(offset))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.each(Sink::sync)
+        sink.zero(1 << 20, 4096).unwrap();
+        expected[1 << 20..(1 << 20) + 4096].fill(0);
+        sink.sync().unwrap();
+        assert!(std::fs::read(&path).unwrap() == expected);
+        let mut read = vec![0; expected.len()];
+        FileSink::open(&path).unwrap().read_at(0, &mut read).unwrap();
+        assert!(read == expected);
     }
 }

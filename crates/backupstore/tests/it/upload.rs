@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backupstore::create::CreateRequest;
 use backupstore::delete::{DeleteOptions, Outcome};
 use backupstore::format::SystemBackupCfg;
-use backupstore::restore::{FanOut, OnDamage, SharedFetch, Sink};
+use backupstore::restore::{OnDamage, Sink};
 use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{
     BlockDamage, BlockSize, Control, Error, Extents, Name, Shown, Source, SystemBackup,
@@ -224,49 +224,6 @@ async fn names_and_sizes_that_cannot_be_are_refused() {
     assert!(missing.to_string().starts_with("Source volume doesn't exist in backupstore: "));
 }
 
-#[tokio::test]
-async fn one_fetch_serves_all_replicas() {
-    let of = written(&[(0, 1), (4, 2), (6, 2), (9, 3)]);
-    let clean = blobs::memory();
-    let store = over(Arc::clone(&clean));
-    back_up(&store, &of, 0, "backup-1").await.unwrap();
-    let stored: u64 = {
-        let all = blobs::list_all(clean.as_ref(), &blobs::Prefix::ROOT).await.unwrap();
-        all.iter().filter(|it| it.key.as_str().contains("/blocks/")).map(|it| it.len_bytes).sum()
-    };
-    let sinks: Vec<_> = (0..3).map(|_| MemorySink::empty(8 * BLOCK as usize)).collect();
-    let control = Control::default();
-    let begun = store.begin_restore(restore_request("backup-1"), &control).await.unwrap();
-    let fetch = begun.fetch();
-    let all = FanOut::new(sinks.iter().map(|sink| Arc::clone(sink) as Arc<dyn Sink>).collect());
-    begun.run(Arc::new(all), &control).await.unwrap();
-    assert_eq!(fetch.fetched_bytes(), stored, "three replicas cost one copy");
-    println!(
-        "three replicas restored: {} bytes fetched, {stored} bytes stored",
-        fetch.fetched_bytes()
-    );
-    assert!(sinks.iter().all(|sink| sink.data() == of.data_of("snap-0")));
-    // And three restores of their own that share what they fetch.
-    let sinks: Vec<_> = (0..3).map(|_| MemorySink::empty(8 * BLOCK as usize)).collect();
-    let mut runs = vec![];
-    let mut shared: Option<(Arc<backupstore::restore::StoreFetch>, Arc<SharedFetch>)> = None;
-    for sink in &sinks {
-        let begun = store.begin_restore(restore_request("backup-1"), &control).await.unwrap();
-        let (_, shared) = shared.get_or_insert_with(|| {
-            let fetch = begun.fetch();
-            let inner = Arc::clone(&fetch) as Arc<dyn backupstore::restore::Fetch>;
-            (fetch, Arc::new(SharedFetch::new(inner, 3, 64)))
-        });
-        let shared = Arc::clone(shared);
-        runs.push(begun.run_with(shared, Arc::clone(sink) as Arc<dyn Sink>, &control));
-    }
-    for done in futures::future::join_all(runs).await {
-        done.unwrap();
-    }
-    assert_eq!(shared.unwrap().0.fetched_bytes(), stored);
-    assert!(sinks.iter().all(|sink| sink.data() == of.data_of("snap-0")));
-}
-
 /// A sink that fails from its second write on.
 struct Failing(AtomicU64);
 
@@ -288,22 +245,12 @@ impl Sink for Failing {
 }
 
 #[tokio::test]
-async fn a_replica_that_fails_is_left_behind() {
+async fn a_restore_ends_with_its_sink() {
     let of = written(&[(0, 1), (4, 2), (9, 3)]);
     let store = over(blobs::memory());
     back_up(&store, &of, 0, "backup-1").await.unwrap();
-    let good = MemorySink::empty(8 * BLOCK as usize);
-    let all = Arc::new(FanOut::new(vec![
-        Arc::new(Failing(AtomicU64::new(0))) as Arc<dyn Sink>,
-        Arc::clone(&good) as Arc<dyn Sink>,
-    ]));
-    run_restore(&store, restore_request("backup-1"), Arc::clone(&all) as Arc<dyn Sink>)
-        .await
-        .unwrap();
-    assert_eq!(all.failures(), [Some("disk is full".to_owned()), None]);
-    assert_eq!(good.data(), of.data_of("snap-0"));
-    let alone = Arc::new(FanOut::new(vec![Arc::new(Failing(AtomicU64::new(0))) as Arc<dyn Sink>]));
-    let failed = run_restore(&store, restore_request("backup-1"), alone).await;
+    let failing = Arc::new(Failing(AtomicU64::new(0)));
+    let failed = run_restore(&store, restore_request("backup-1"), failing).await;
     assert!(matches!(failed, Err(Error::Sink(_))), "{failed:?}");
 }
 

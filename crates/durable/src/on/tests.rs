@@ -351,3 +351,22 @@ proptest! {
         prop_assert_eq!(&found[0], &found[1]);
     }
 }
+
+/// Long enough to go around the cache, from places where that can be and where it cannot.
+#[test]
+fn long_contents_are_whole_wherever_they_lie_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory: Vec<u8> = (0..=250).cycle().take(1 << 20).collect();
+    let aligned = memory.as_ptr().align_offset(4096);
+    for from in [aligned, aligned + 1] {
+        for len in [0, 5, 256 * 1024, 512 * 1024, 512 * 1024 + 123] {
+            let bytes = &memory[from..from + len];
+            let path = dir.path().join(format!("{from}-{len}"));
+            let made = create_new(&RealDisk, &path, bytes, Mode::PRIVATE).unwrap();
+            assert_eq!(made.len_bytes, len as u64);
+            assert!(std::fs::read(&path).unwrap() == bytes);
+            replace(&RealDisk, &path, bytes, Mode::PRIVATE).unwrap();
+            assert!(std::fs::read(&path).unwrap() == bytes);
+        }
+    }
+}
