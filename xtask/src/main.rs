@@ -8,6 +8,7 @@
 mod bench;
 mod codegen;
 mod crds;
+mod peers;
 mod steps;
 mod stores;
 mod suites;
@@ -52,6 +53,9 @@ enum Chore {
         /// Only suites, or tests of them, whose name contains this.
         filter: Option<String>,
     },
+    /// Build the real programs of others, and run suites against them.
+    #[command(subcommand)]
+    Peers(peers::Arguments),
     /// Kill what is being written to, again and again, and look for what it lost.
     Crash {
         #[arg(value_enum, default_value_t)]
@@ -74,6 +78,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Crds { check } => crds::run(check).map(|()| ExitCode::SUCCESS),
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::E2e { filter } => Ok(suites::run(filter.as_deref())),
+        Chore::Peers(arguments) => peers::run(&arguments),
         Chore::Crash { of, rounds, seed } => suites::crash(of, rounds, seed),
     }
 }

@@ -1,0 +1,264 @@
+//! The real programs of others that Holdfast must get along with, built from their Go modules.
+//!
+//! A peer is a row of [`PEERS`]: a module, a version, a package. What is built lies in `target/peers`
+//! and is not built again. Without Go, or without a way to its modules, a peer is skipped and says so;
+//! building is part of no other chore.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Subcommand;
+use serde::Deserialize;
+
+use crate::steps::{Outcome, Report};
+use crate::workspace;
+
+/// The version whose habits the embedded server has: what its `/version` says.
+const KUBERNETES: &str = "v1.33.13";
+
+/// A program of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    name: &'static str,
+    module: &'static str,
+    version: &'static str,
+    /// The main package, from the root of the module.
+    package: &'static str,
+}
+
+const fn kubernetes(name: &'static str, version: &'static str, package: &'static str) -> Peer {
+    Peer { name, module: "k8s.io/kubernetes", version, package }
+}
+
+const PEERS: &[Peer] = &[
+    kubernetes("kube-apiserver", KUBERNETES, "cmd/kube-apiserver"),
+    kubernetes("kube-controller-manager", KUBERNETES, "cmd/kube-controller-manager"),
+    kubernetes("kubectl", "v1.30.14", "cmd/kubectl"),
+    kubernetes("kubectl", "v1.31.14", "cmd/kubectl"),
+    kubernetes("kubectl", "v1.32.13", "cmd/kubectl"),
+    kubernetes("kubectl", KUBERNETES, "cmd/kubectl"),
+    kubernetes("kubectl", "v1.36.3", "cmd/kubectl"),
+];
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Arguments {
+    /// Name every peer.
+    List,
+    /// Build peers into `target/peers`, all versions of each.
+    Build {
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut report = Report::default();
+    match arguments {
+        Arguments::List => {
+            for peer in PEERS {
+                println!("{} ({}/{})", peer.file_name(), peer.module, peer.package);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Arguments::Build { names } => {
+            for name in names {
+                for peer in named(name)? {
+                    report.step(&peer.file_name(), |_| with(peer, |_| Ok(Outcome::Passed)));
+                }
+            }
+        }
+    }
+    Ok(report.finish())
+}
+
+/// Every version of a peer.
+pub(crate) fn named(name: &str) -> Result<Vec<&'static Peer>> {
+    let found: Vec<_> = PEERS.iter().filter(|peer| peer.name == name).collect();
+    ensure!(!found.is_empty(), "no peer is named {name}; `cargo xtask peers list` names them");
+    Ok(found)
+}
+
+/// Builds a peer if need be and runs something with it; skipped if it cannot be had.
+fn with(peer: &Peer, run: impl FnOnce(&Path) -> Result<Outcome>) -> Result<Outcome> {
+    match peer.build() {
+        Ok(program) => run(&program),
+        Err(Missing::Here(why)) => Ok(Outcome::Skipped(format!("{why:#}"))),
+        Err(Missing::Broken(why)) => Err(why),
+    }
+}
+
+/// Why a peer is not there.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// No Go, or no way to the module.
+    Here(anyhow::Error),
+    /// It was fetched, and does not build.
+    Broken(anyhow::Error),
+}
+
+impl From<Missing> for anyhow::Error {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Here(why) | Missing::Broken(why) => why,
+        }
+    }
+}
+
+impl Peer {
+    fn file_name(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+
+    /// The program, built unless it is there.
+    pub(crate) fn build(&self) -> Result<PathBuf, Missing> {
+        let home = workspace::metadata().map_err(Missing::Broken)?.target_directory.join("peers");
+        let program = home.join(self.file_name());
+        if program.is_file() {
+            return Ok(program);
+        }
+        let upstream = self.download().map_err(Missing::Here)?;
+        self.build_in(&home, &upstream).map_err(Missing::Broken)?;
+        Ok(program)
+    }
+
+    fn download(&self) -> Result<GoMod> {
+        let wanted = format!("{}@{}", self.module, self.version);
+        let mut command = Command::new("go");
+        // Anywhere but in a module of somebody else's.
+        command.current_dir("/").args(["mod", "download", "-json", &wanted]);
+        let told = workspace::output(&mut command).context("no Go, or no way to its modules")?;
+        let downloaded: Downloaded = serde_json::from_str(&told)?;
+        let mut command = Command::new("go");
+        command.args(["mod", "edit", "-json"]).arg(&downloaded.go_mod);
+        serde_json::from_str(&workspace::output(&mut command)?).context("cannot read its go.mod")
+    }
+
+    fn build_in(&self, home: &Path, upstream: &GoMod) -> Result<()> {
+        let sources = home.join("src").join(self.file_name());
+        std::fs::create_dir_all(&sources)?;
+        write(&sources.join("go.mod"), &self.go_mod(upstream)?)?;
+        let program = home.join(self.file_name());
+        let unfinished = program.with_extension("building");
+        // Hours of somebody's machine: after everything else that runs on it.
+        let mut command = Command::new("nice");
+        command.current_dir(&sources).args(["-n", "5", "go", "build", "-mod=mod"]);
+        command.args(["-ldflags", &self.stamp(), "-o"]).arg(&unfinished);
+        command.arg(format!("{}/{}", self.module, self.package));
+        workspace::output(&mut command)?;
+        std::fs::rename(&unfinished, &program)?;
+        Ok(())
+    }
+
+    /// A module of ours that requires theirs. What their own go.mod replaces counts only for
+    /// themselves, so it is replaced here again; what they keep in one tree is published with a
+    /// version of its own, `v0.33.1` for `v1.33.1`.
+    fn go_mod(&self, upstream: &GoMod) -> Result<String> {
+        let mut text = format!("module peers.invalid/{}\n\ngo {}\n\n", self.name, upstream.go);
+        writeln!(text, "require {} {}", self.module, self.version)?;
+        for Replace { old, new } in upstream.replace.iter().flatten() {
+            let with = match &new.version {
+                Some(version) => format!("{} {version}", new.path),
+                None => format!("{} {}", old.path, self.staged_version()?),
+            };
+            let what = [Some(old.path.as_str()), old.version.as_deref()];
+            let what: Vec<&str> = what.into_iter().flatten().collect();
+            writeln!(text, "replace {} => {with}", what.join(" "))?;
+        }
+        Ok(text)
+    }
+
+    fn staged_version(&self) -> Result<String> {
+        match self.version.strip_prefix("v1.") {
+            Some(rest) if self.module == "k8s.io/kubernetes" => Ok(format!("v0.{rest}")),
+            _ => bail!("{} replaces a module by a folder of its own tree", self.module),
+        }
+    }
+
+    /// What the program says its version is.
+    fn stamp(&self) -> String {
+        let mut words = vec!["-s".to_owned(), "-w".to_owned()];
+        let mut parts = self.version.trim_start_matches('v').split('.');
+        for (name, value) in [
+            ("gitVersion", Some(self.version)),
+            ("gitMajor", parts.next()),
+            ("gitMinor", parts.next()),
+        ] {
+            let value = value.unwrap_or_default();
+            words.push(format!("-X k8s.io/component-base/version.{name}={value}"));
+        }
+        words.join(" ")
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    std::fs::File::create(path)?.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// What `go mod download -json` tells.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Downloaded {
+    go_mod: PathBuf,
+}
+
+/// What `go mod edit -json` tells of a go.mod.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GoMod {
+    go: String,
+    replace: Option<Vec<Replace>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Replace {
+    old: Module,
+    new: Module,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Module {
+    path: String,
+    /// None: a folder.
+    version: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(replace: &str) -> GoMod {
+        serde_json::from_str(&format!(r#"{{"Go": "1.24.0", "Replace": [{replace}]}}"#)).unwrap()
+    }
+
+    #[test]
+    fn what_upstream_replaces_is_replaced_again_and_folders_become_versions() {
+        let staged =
+            r#"{"Old": {"Path": "k8s.io/api"}, "New": {"Path": "./staging/src/k8s.io/api"}}"#;
+        let fork = r#"{"Old": {"Path": "a.b/c", "Version": "v1.0.0"}, "New": {"Path": "d.e/c", "Version": "v1.0.1"}}"#;
+        let peer = kubernetes("kubectl", "v1.30.14", "cmd/kubectl");
+        let text = peer.go_mod(&upstream(&format!("{staged},{fork}"))).unwrap();
+        assert!(text.contains("require k8s.io/kubernetes v1.30.14\n"), "{text}");
+        assert!(text.contains("replace k8s.io/api => k8s.io/api v0.30.14\n"), "{text}");
+        assert!(text.contains("replace a.b/c v1.0.0 => d.e/c v1.0.1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_folder_of_an_unknown_tree_is_an_error_not_a_guess() {
+        let staged = r#"{"Old": {"Path": "x.y/z"}, "New": {"Path": "./z"}}"#;
+        let peer = Peer { name: "p", module: "x.y/p", version: "v1.2.3", package: "cmd/p" };
+        assert!(peer.go_mod(&upstream(staged)).is_err());
+    }
+
+    #[test]
+    fn the_version_is_stamped_in_full_and_in_parts() {
+        let stamp = kubernetes("kubectl", "v1.30.14", "cmd/kubectl").stamp();
+        assert!(stamp.contains("version.gitVersion=v1.30.14"), "{stamp}");
+        assert!(stamp.ends_with("version.gitMinor=30"), "{stamp}");
+    }
+}
