@@ -7,7 +7,7 @@ use super::parse::Line;
 use super::{Context, settings, version};
 use crate::server::config::{ConfigError, CopierConfig, StoreConfig};
 use crate::store::SnapStore;
-use crate::store::copy::{Selection, copy, wait_for_final};
+use crate::store::copy::{Junk, Selection, copy, wait_for_final};
 
 /// Between two looks for a final snapshot.
 const POLL: Duration = Duration::from_secs(15);
@@ -30,7 +30,8 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
         max_age_days: Some(asked.max_backup_age_days).filter(|days| *days >= 0),
     };
     let at_once = usize::try_from(asked.max_parallel_copy_operations).unwrap_or(usize::MAX);
-    let copied = copy(&source, &target, selection, at_once, |_| {}).await?;
+    let junk = if line.given.switch("verify") { Junk::Refused } else { Junk::Copied };
+    let copied = copy(&source, &target, selection, (at_once, junk), |_| {}).await?;
     tracing::info!("{} snapshots were copied", copied.copied.len());
     match copied.failed.len() {
         0 => Ok(()),

@@ -26,6 +26,14 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
     match restore::restore(&store, &how, target, &Progress::default()).await {
         Ok(restored) => {
             tracing::info!(actor = "restorer", "restored revision {}", restored.revision);
+            if let Some(origin) = &restored.origin {
+                tracing::info!(
+                    actor = "restorer",
+                    "{}: a guard that starts an etcd on it keeps it so, and begins a new history in \
+                     the store; what was there stays until the collection policy removes it",
+                    origin.reason
+                );
+            }
             Ok(())
         }
         Err(RestoreError::Plan(PlanError::Empty)) => {

@@ -30,7 +30,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!("{} was not removed: {error}", self.0.display());
+            let why = telemetry::Chain(&error);
+            tracing::warn!("{} was not removed: {why}", self.0.display());
         }
     }
 }

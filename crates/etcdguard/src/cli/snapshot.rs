@@ -22,8 +22,8 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
     store.validate().map_err(crate::server::config::ConfigError::Store)?;
     let etcd = Etcd::connect(&controllers::connection(&connection, Vec::new()))?;
     let snapshots = SnapStore::open(&store, &context.environment)?;
-    let store =
-        controllers::store(snapshots, None, &snapshotter, &compression, &backoff, &store.temp_dir)?;
+    let dirs = controllers::Directories { temp: &store.temp_dir, data: None };
+    let store = controllers::store(snapshots, None, &snapshotter, &compression, &backoff, dirs)?;
     let defragmenter = controllers::defragmenter(&settings::defragmentation(given).0, None)?;
     control::run_alone(etcd, store, defragmenter, Arc::new(Unmetered), &context.tasks).await?;
     Ok(())

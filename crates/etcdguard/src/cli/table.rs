@@ -200,6 +200,14 @@ const COPY: &[Flag] = &[
     Flag::new("wait-for-final-snapshot-timeout", Duration, "0s", "patience with it; 0 is endless"),
 ];
 
+/// Beyond those of the dialect.
+const COPY_CHECK: &[Flag] = &[Flag::new(
+    "verify",
+    Switch,
+    "false",
+    "do not copy what is no snapshot although it is called one, and fail",
+)];
+
 const TARGET: &[Flag] = &[
     Flag::new("to-revision", Integer, "0", "restore up to this revision; 0 is the newest"),
     Flag::new(
@@ -253,7 +261,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         verb: Verb::Copy,
         about: "Copy backups from one store to another",
         arguments: "",
-        groups: &[plain(COPY), plain(STORE), Group { prefix: "source-", flags: STORE }],
+        groups: &[
+            plain(COPY),
+            plain(COPY_CHECK),
+            plain(STORE),
+            Group { prefix: "source-", flags: STORE },
+        ],
     },
     Command {
         name: "drill",
@@ -358,7 +371,12 @@ mod tests {
             }
             // Beyond those there are only ours.
             let ours = flags.len() - wanted.len();
-            assert_eq!(ours, if name == "restore" { TARGET.len() } else { 0 }, "{name}");
+            let wanted = match name.as_str() {
+                "restore" => TARGET.len(),
+                "copy" => COPY_CHECK.len(),
+                _ => 0,
+            };
+            assert_eq!(ours, wanted, "{name}");
         }
         assert_eq!(pairs, 203);
     }

@@ -1,16 +1,20 @@
 //! Removes old snapshots from a store, every period, while this sidecar leads. Reads nothing but
-//! the store; what goes is decided by [`crate::store::gc`].
+//! the store; what goes is decided by [`crate::store::gc`], which has full snapshots looked into
+//! here.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use tasks::Stop;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::metrics::{Meter, Object};
+use super::snapshotter::full::{StoredError, stored};
 use crate::etcd::Subscription;
-use crate::store::gc::{Collected, Plan, collect};
+use crate::store::gc::{Collected, Inspect, Look, Plan, collect};
 use crate::store::{SnapStore, Snapshot};
 
 /// A period that is not longer switches collection off.
@@ -45,23 +49,49 @@ impl Duty {
     }
 }
 
-pub(super) async fn run(
-    config: CollectorConfig,
-    store: SnapStore,
-    metrics: Arc<dyn Meter>,
-    mut duty: Duty,
-    stop: Stop,
-) {
-    let mut ticks = tokio::time::interval_at(Instant::now() + config.period, config.period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.or_stop(ticks.tick()).await.is_some() {
-        if !duty.is_on() {
-            continue;
+pub(super) struct Collector {
+    pub(super) config: CollectorConfig,
+    pub(super) store: SnapStore,
+    /// Full snapshots are brought here to be looked into.
+    pub(super) temp_dir: PathBuf,
+    pub(super) metrics: Arc<dyn Meter>,
+    pub(super) duty: Duty,
+}
+
+impl Collector {
+    pub(super) async fn run(mut self, stop: Stop) {
+        let period = self.config.period;
+        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let inspector = Inspector { temp_dir: self.temp_dir };
+        while stop.or_stop(ticks.tick()).await.is_some() {
+            if !self.duty.is_on() {
+                continue;
+            }
+            let work = collect(&self.store, &self.config.plan, Timestamp::now(), &inspector);
+            match stop.or_stop(work).await {
+                Some(Ok(collected)) => tell(self.metrics.as_ref(), &collected),
+                Some(Err(error)) => {
+                    tracing::warn!("old snapshots cannot be listed: {}", error.chain());
+                }
+                None => return,
+            }
         }
-        match stop.or_stop(collect(&store, &config.plan, Timestamp::now())).await {
-            Some(Ok(collected)) => tell(metrics.as_ref(), &collected),
-            Some(Err(error)) => tracing::warn!("old snapshots cannot be listed: {error}"),
-            None => return,
+    }
+}
+
+/// Reads a full snapshot to its end.
+struct Inspector {
+    temp_dir: PathBuf,
+}
+
+#[async_trait]
+impl Inspect for Inspector {
+    async fn inspect(&self, store: &SnapStore, full: &Snapshot) -> Look {
+        match stored(store, full, &self.temp_dir).await {
+            Ok(_) => Look::Good,
+            Err(StoredError::Junk(why)) => Look::Junk(why),
+            Err(StoredError::Unread(why)) => Look::Unknown(why),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn run(
             Some(leases::member(lease, &identity, config.peer_tls, Timestamp::now()))
         });
         if let Some(Err(error)) = stop.or_stop(renewal).await {
-            tracing::warn!("the member lease was not renewed: {error}");
+            tracing::warn!("the member lease was not renewed: {}", telemetry::Chain(&error));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Leases {
         deadline: Duration,
     ) -> Result<(), LeaseError> {
         self.change(name, deadline, |lease| {
-            full_snapshot(lease, snapshot.last_revision, snapshot.created_on)
+            full_snapshot(lease, snapshot.last_revision, snapshot.created_on, None)
         })
         .await
     }
@@ -144,10 +144,18 @@ pub(super) fn micro(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The revision of the newest full snapshot and when it was made. Never lowered, and only where
-/// nobody else wrote meanwhile: the compaction job writes it too.
-pub(super) fn full_snapshot(lease: &Lease, revision: i64, created: Timestamp) -> Option<Value> {
-    if held_revision(lease).is_some_and(|held| held > revision) {
+/// The revision of the newest full snapshot and when it was made. Never lowered but where what it
+/// says is of an earlier history, and only where nobody else wrote meanwhile: the compaction job
+/// writes it too.
+pub(super) fn full_snapshot(
+    lease: &Lease,
+    revision: i64,
+    created: Timestamp,
+    since: Option<Timestamp>,
+) -> Option<Value> {
+    // It was renewed with the time of the snapshot that it names.
+    let is_earlier = since.is_some_and(|since| renewed(lease).is_none_or(|at| at < since));
+    if !is_earlier && held_revision(lease).is_some_and(|held| held > revision) {
         return None;
     }
     Some(json!({
@@ -156,10 +164,17 @@ pub(super) fn full_snapshot(lease: &Lease, revision: i64, created: Timestamp) ->
     }))
 }
 
-/// That there was a look for changes, and the revision of the newest delta.
-pub(super) fn delta_snapshot(lease: &Lease, revision: Option<i64>, now: Timestamp) -> Value {
-    let held = held_revision(lease);
-    let is_empty = holder(lease).is_none_or(str::is_empty);
+/// That there was a look for changes, and the revision of the newest delta. `newest` is the last
+/// revision of all snapshots, where their history is not the first of the store: a lease that says
+/// more is of an earlier one.
+pub(super) fn delta_snapshot(
+    lease: &Lease,
+    revision: Option<i64>,
+    newest: Option<i64>,
+    now: Timestamp,
+) -> Value {
+    let held = held_revision(lease).filter(|held| newest.is_none_or(|newest| *held <= newest));
+    let is_empty = held.is_none() && (newest.is_some() || holder(lease).is_none_or(str::is_empty));
     let fresh = match revision {
         Some(revision) if held.is_none_or(|held| revision > held) => Some(revision),
         None if is_empty => Some(0),
@@ -170,6 +185,10 @@ pub(super) fn delta_snapshot(lease: &Lease, revision: Option<i64>, now: Timestam
         spec.insert("holderIdentity".to_owned(), json!(revision.to_string()));
     }
     json!({ "spec": spec })
+}
+
+fn renewed(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
 
 fn held_revision(lease: &Lease) -> Option<i64> {
@@ -197,6 +216,7 @@ pub(super) fn member(lease: &Lease, identity: &str, tls: bool, now: Timestamp) -
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
 
@@ -219,9 +239,38 @@ mod tests {
             "spec": { "holderIdentity": "5", "renewTime": "2026-11-15T06:24:28.763248Z" },
         });
         for held in [None, Some(""), Some("5"), Some("4"), Some("words")] {
-            assert_eq!(full_snapshot(&lease(held), 5, time), Some(wanted.clone()), "{held:?}");
+            assert_eq!(
+                full_snapshot(&lease(held), 5, time, None),
+                Some(wanted.clone()),
+                "{held:?}"
+            );
         }
-        assert_eq!(full_snapshot(&lease(Some("6")), 5, time), None);
+        assert_eq!(full_snapshot(&lease(Some("6")), 5, time, None), None);
+    }
+
+    /// After a restore to the past revisions are lower, and the lease must not stand still.
+    #[test]
+    fn what_is_of_an_earlier_history_is_replaced() {
+        let (time, since) = (at("2026-11-15T06:24:28Z"), at("2026-11-15T06:24:00Z"));
+        let mut held = lease(Some("60"));
+        let renewed = |lease: &mut Lease, at: Timestamp| {
+            lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at));
+        };
+        renewed(&mut held, at("2026-11-15T05:00:00Z"));
+        assert_eq!(full_snapshot(&held, 5, time, None), None);
+        assert!(full_snapshot(&held, 5, time, Some(since)).is_some());
+        renewed(&mut held, time);
+        assert_eq!(full_snapshot(&held, 5, time, Some(since)), None, "of this history");
+        for (delta, newest, wanted) in [
+            (Some(7), Some(7), Some("7")),
+            (None, Some(5), Some("0")),
+            (Some(61), Some(61), Some("61")),
+            (Some(7), None, None),
+        ] {
+            let patch = delta_snapshot(&held, delta, newest, time);
+            let told = patch["spec"]["holderIdentity"].as_str();
+            assert_eq!(told, wanted, "{delta:?} {newest:?}");
+        }
     }
 
     #[test]
@@ -241,7 +290,7 @@ mod tests {
             if let Some(wanted) = wanted {
                 spec["holderIdentity"] = json!(wanted);
             }
-            let patch = delta_snapshot(&lease(held), revision, time);
+            let patch = delta_snapshot(&lease(held), revision, None, time);
             assert_eq!(patch, json!({ "spec": spec }), "{held:?} {revision:?}");
         }
     }

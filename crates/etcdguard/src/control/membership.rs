@@ -44,7 +44,8 @@ impl Tries {
                 Ok(done) => return Ok(done),
                 Err(error) if tries >= self.most || is_hopeless(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!("tried {tries} of {} times: {error}", self.most);
+                    let why = telemetry::Chain(&error).to_string();
+                    tracing::warn!("tried {tries} of {} times: {why}", self.most);
                     let unsettled = error.refusal() == Some(Refusal::QuorumAtRisk);
                     let least = if unsettled { UNSETTLED_WAIT } else { Duration::ZERO };
                     tokio::time::sleep(wait.max(least)).await;

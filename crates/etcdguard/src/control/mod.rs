@@ -20,7 +20,7 @@ mod snapshot_leases;
 mod snapshotter;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tasks::Tasks;
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ pub use snapshotter::{
     TriggerError,
 };
 
-use self::collector::Duty;
+use self::collector::{Collector, Duty};
 use self::defragmenter::Defragmenter;
 use self::leases::Leases;
 use self::metrics::Meter;
@@ -129,7 +129,7 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
         }
         Some(store) => {
             let duty = Duty::Leading(monitor.subscribe("collector"));
-            collect(store.collector, store.snapshots.clone(), duty, &metrics, tasks);
+            collect(&store, store.snapshots.clone(), duty, &metrics, tasks);
             if let Some(second) = store.second.clone() {
                 keep_second(second, &store, &monitor, &metrics, tasks);
             }
@@ -152,7 +152,7 @@ pub async fn run_alone(
     metrics: Arc<dyn Meter>,
     tasks: &Tasks,
 ) -> Result<(), SnapshotError> {
-    collect(store.collector, store.snapshots.clone(), Duty::Always, &metrics, tasks);
+    collect(&store, store.snapshots.clone(), Duty::Always, &metrics, tasks);
     if let Some(config) = defragmenter {
         defragment(config, etcd.clone(), Duty::Always, None, &metrics, tasks);
     }
@@ -178,21 +178,27 @@ fn tools(
         metrics: Arc::clone(metrics),
         tasks: tasks.clone(),
         progress,
+        tail: Mutex::default(),
     }
 }
 
 fn collect(
-    config: CollectorConfig,
+    store: &Store,
     snapshots: SnapStore,
     duty: Duty,
     metrics: &Arc<dyn Meter>,
     tasks: &Tasks,
 ) {
+    let config = store.collector;
     if config.is_on() {
-        let metrics = Arc::clone(metrics);
-        tasks.spawn_draining("collector", |stop| {
-            collector::run(config, snapshots, metrics, duty, stop)
-        });
+        let collector = Collector {
+            config,
+            store: snapshots,
+            temp_dir: store.snapshotter.temp_dir.clone(),
+            metrics: Arc::clone(metrics),
+            duty,
+        };
+        tasks.spawn_draining("collector", |stop| collector.run(stop));
     }
 }
 
@@ -204,7 +210,7 @@ fn keep_second(
     tasks: &Tasks,
 ) {
     let duty = Duty::Leading(monitor.subscribe("second-site-collector"));
-    collect(store.collector, second.store.clone(), duty, metrics, tasks);
+    collect(store, second.store.clone(), duty, metrics, tasks);
     let (snapshots, member) = (store.snapshots.clone(), monitor.subscribe("second-site"));
     tasks.spawn_draining("second-site", |stop| second_site::run(second, snapshots, member, stop));
 }

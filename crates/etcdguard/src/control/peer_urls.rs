@@ -64,7 +64,10 @@ pub(super) async fn run(
             match reconcile(&config, &cluster, seen.member_id).await {
                 Ok(Step::Nothing) => {}
                 Ok(Step::Update) => restart_due = true,
-                Err(error) => tracing::error!("the peer URLs cannot be compared: {error}"),
+                Err(error) => tracing::error!(
+                    "the peer URLs cannot be compared: {}",
+                    telemetry::Chain(&error)
+                ),
             }
             restart_due = restart_due && !restart(&config).await;
         };

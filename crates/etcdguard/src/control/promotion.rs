@@ -45,7 +45,7 @@ pub(super) async fn run(
             Outcome::Failed => {
                 metrics.member_promote_took(false, begun.elapsed());
                 if let Err(error) = &tried {
-                    tracing::warn!("this member cannot be promoted: {error}");
+                    tracing::warn!("this member cannot be promoted: {}", telemetry::Chain(&error));
                 }
             }
         }

@@ -7,7 +7,7 @@ use tasks::Stop;
 
 use crate::etcd::{Observation, Subscription};
 use crate::store::SnapStore;
-use crate::store::copy::{Selection, copy};
+use crate::store::copy::{Junk, Selection, copy};
 
 /// Objects on their way at the same time.
 const AT_ONCE: usize = 10;
@@ -40,7 +40,7 @@ pub(super) async fn run(
 }
 
 async fn sync(store: &SnapStore, second: &SnapStore) {
-    match copy(store, second, Selection::default(), AT_ONCE, |_| {}).await {
+    match copy(store, second, Selection::default(), (AT_ONCE, Junk::Copied), |_| {}).await {
         Ok(copied) if copied.failed.is_empty() => {
             tracing::info!("the second site has {} snapshots more", copied.copied.len());
         }
@@ -49,6 +49,8 @@ async fn sync(store: &SnapStore, second: &SnapStore) {
             copied.failed.len(),
             copied.copied.len()
         ),
-        Err(error) => tracing::error!("the second site cannot be compared: {error}"),
+        Err(error) => {
+            tracing::error!("the second site cannot be compared: {}", telemetry::Chain(&error));
+        }
     }
 }

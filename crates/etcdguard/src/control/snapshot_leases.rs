@@ -98,17 +98,20 @@ async fn tell(
     let due = told.due(now);
     if let DueDelta::Looked(revision) = due.delta {
         let renewal = leases.change(&config.delta_name, TIMEOUT, |lease| {
-            Some(leases::delta_snapshot(lease, revision, Timestamp::now()))
+            Some(leases::delta_snapshot(lease, revision, now.newest(), Timestamp::now()))
         });
         match renewal.await {
             Ok(()) => told.delta = Some((now.delta, now.delta_looks)),
             // The next look for changes tells it.
-            Err(error) => tracing::warn!("the delta snapshot lease was not renewed: {error}"),
+            Err(error) => tracing::warn!(
+                "the delta snapshot lease was not renewed: {}",
+                telemetry::Chain(&error)
+            ),
         }
     }
     let Some(full) = due.full else { return true };
     let renewal = leases.change(&config.full_name, TIMEOUT, |lease| {
-        leases::full_snapshot(lease, full.last_revision, full.created_on)
+        leases::full_snapshot(lease, full.last_revision, full.created_on, now.since)
     });
     match renewal.await {
         Ok(()) => {
@@ -116,7 +119,7 @@ async fn tell(
             true
         }
         Err(error) => {
-            tracing::warn!("the full snapshot lease was not renewed: {error}");
+            tracing::warn!("the full snapshot lease was not renewed: {}", telemetry::Chain(&error));
             false
         }
     }
@@ -130,7 +133,8 @@ mod tests {
     fn what_was_told_is_not_told_again() {
         let full = Snapshot::full(5, Timestamp::UNIX_EPOCH, None, false);
         let mut told = Told::default();
-        let mut now = Progress { full: Some(full.clone()), delta: None, delta_looks: 0 };
+        let mut now =
+            Progress { full: Some(full.clone()), delta: None, delta_looks: 0, since: None };
         assert_eq!(told.due(&now), Due { full: Some(full.clone()), delta: DueDelta::Nothing });
         told.full = Some(full);
         assert_eq!(told.due(&now), Due { full: None, delta: DueDelta::Nothing });

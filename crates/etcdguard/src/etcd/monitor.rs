@@ -176,7 +176,9 @@ impl EtcdMonitor {
         if now.state != before.state || before.looks == 0 {
             match &answer {
                 Ok(_) => tracing::info!("the etcd member is {:?}", now.state),
-                Err(error) => tracing::warn!("the etcd member is Unknown: {error}"),
+                Err(error) => {
+                    tracing::warn!("the etcd member is Unknown: {}", telemetry::Chain(&error));
+                }
             }
         }
         let Some(subscribers) = &shared.subscribers else { return false };

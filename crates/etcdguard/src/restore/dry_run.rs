@@ -49,7 +49,8 @@ async fn first_after(
     let mut settled = 0;
     for delta in &plan.deltas {
         let mut events = Events::of(store.open_plain(delta).await?);
-        let failed = |source| RestoreError::Delta { name: delta.snap_name.clone(), source };
+        let before = super::spool::before(delta);
+        let failed = |source| RestoreError::Delta { name: delta.snap_name.clone(), before, source };
         while let Some(event) = events.next().await.map_err(failed)? {
             match (event.mod_revision > settled, event.time > asked) {
                 (true, true) => return Ok(Some(event.mod_revision)),

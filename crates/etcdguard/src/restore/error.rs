@@ -22,8 +22,15 @@ pub enum RestoreError {
     Fetch { name: String, source: io::Error },
     #[error("snapshot {name} cannot be used: {what}")]
     Base { name: String, what: &'static str },
-    #[error("delta {name} cannot be used")]
-    Delta { name: String, source: DeltaError },
+    #[error("delta {name} cannot be used{}", remedy(*before))]
+    Delta { name: String, before: Option<i64>, source: DeltaError },
+    #[error(
+        "mismatched event revision: revision {revision} in delta {name} is of another history than \
+         what it follows: {what}. Two etcds have been backed up under one prefix. What is before \
+         that delta is of one piece: restore with --to-revision {before}; or move the snapshots of \
+         one of them to another prefix, and try again"
+    )]
+    Mixed { name: String, revision: i64, what: String, before: i64 },
     #[error(transparent)]
     Gap(#[from] Gap),
     #[error("revision {asked} is not in the backups any more: history up to {oldest} was dropped")]
@@ -48,6 +55,13 @@ pub enum RestoreError {
     Rows(#[from] HashError),
     #[error("the restore was stopped")]
     Stopped,
+}
+
+/// What can be had without a delta that cannot be.
+fn remedy(before: Option<i64>) -> String {
+    before.map_or_else(String::new, |before| {
+        format!("; what is before it can be restored with --to-revision {before}")
+    })
 }
 
 impl RestoreError {

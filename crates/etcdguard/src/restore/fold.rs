@@ -5,10 +5,11 @@ use std::path::Path;
 use crate::bolt::{Bolt, Editor};
 use crate::datadir::{self, Current, KEY_BUCKET};
 
+use super::lineage::{Contradiction, Lineage};
 use super::plan::Gap;
 use super::progress::Progress;
 use super::spool::{Spool, SpoolRow};
-use super::{RestoreError, Target};
+use super::{Plan, RestoreError, Target};
 
 /// After this much a restore that is cut off need not do it again.
 const CHECKPOINT: u64 = 64 << 20;
@@ -18,6 +19,8 @@ const CHECKPOINT: u64 = 64 << 20;
 pub(super) struct Fold {
     editor: Editor,
     target: Target,
+    /// None where there is nothing to add.
+    lineage: Option<Lineage>,
     /// The last revision that is whole in it.
     pub(super) revision: i64,
     /// What the database had before any delta.
@@ -47,15 +50,23 @@ enum Verdict {
 impl Fold {
     pub(super) fn open(
         path: &Path,
-        target: Target,
+        plan: &Plan,
         progress: &Progress,
     ) -> Result<Self, RestoreError> {
-        let found = standing(path)?;
+        let (found, target) = (standing(path)?, plan.target);
+        let lineage = match plan.deltas.iter().map(|delta| delta.start_revision).min() {
+            Some(from) => {
+                let bolt = Bolt::open(path).map_err(RestoreError::bolt)?;
+                Some(Lineage::of(&bolt, from, found.oldest())?)
+            }
+            None => None,
+        };
         let mut editor = Editor::open(path)?;
         editor.append_to(KEY_BUCKET)?;
         Ok(Self {
             editor,
             target,
+            lineage,
             revision: found.revision,
             found,
             settled: 0,
@@ -80,12 +91,17 @@ impl Fold {
             }
             match self.judge(&row, open) {
                 Verdict::Put => {
+                    let followed = self.lineage.as_mut().map(|it| it.follow(row.key, &row.value));
+                    self.is_one(spool, main, followed)?;
                     self.editor.put(&row.key.encode(), &row.value)?;
                     self.events += 1;
                     self.since_checkpoint += u64::try_from(row.value.len()).unwrap_or(0);
                     open = Some(main);
                 }
-                Verdict::Skip => {}
+                Verdict::Skip => {
+                    let compared = self.lineage.as_ref().map(|it| it.compare(row.key, &row.value));
+                    self.is_one(spool, main, compared)?;
+                }
                 Verdict::Late => {
                     self.late = Some(main);
                     self.is_done = true;
@@ -106,6 +122,19 @@ impl Fold {
             self.checkpoint()?;
         }
         Ok(())
+    }
+
+    /// Refuses what is of another history.
+    fn is_one(
+        &self,
+        spool: &Spool,
+        revision: i64,
+        judged: Option<Result<(), Contradiction>>,
+    ) -> Result<(), RestoreError> {
+        let Some(Err(Contradiction(what))) = judged else { return Ok(()) };
+        // Of what is before this delta it is known that it is of one piece.
+        let before = spool.start_revision.saturating_sub(1).min(self.revision);
+        Err(RestoreError::Mixed { name: spool.name.clone(), revision, what, before })
     }
 
     fn close(&mut self, open: &mut Option<i64>) {

@@ -13,6 +13,7 @@ mod cut;
 mod dry_run;
 mod error;
 mod fold;
+mod lineage;
 mod part;
 mod plan;
 mod progress;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use crate::datadir::Identity;
+use crate::datadir::{self, Identity};
 use crate::store::Snapshot;
 
 pub use compact::{Compacted, Compaction, compact};
@@ -79,6 +80,8 @@ pub struct Restored {
     pub bytes: u64,
     /// The directory that was there before.
     pub old: Option<PathBuf>,
+    /// Where it is not the newest state of the store: what the directory says of itself.
+    pub origin: Option<datadir::Origin>,
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub struct Plan {
     /// base turns out to be newer than its name.
     pub deltas: Vec<Snapshot>,
     pub target: Target,
+    /// Of all of them.
+    pub history: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,21 +65,73 @@ fn gap(mut at: i64, deltas: &[Snapshot]) -> Option<Gap> {
     None
 }
 
-/// Chooses from a listing, which is sorted the way stores sort.
+/// Chooses from a listing, which is sorted the way stores sort. All that is taken is of one history:
+/// the newest, where it has what is asked for.
 pub fn plan(snapshots: &[Snapshot], target: Target) -> Result<Plan, PlanError> {
-    let whole = || snapshots.iter().filter(|snapshot| !snapshot.is_chunk);
-    let fulls: Vec<&Snapshot> = whole().filter(|it| it.kind == Kind::Full).collect();
-    let mut deltas: Vec<&Snapshot> = whole().filter(|it| it.kind == Kind::Incr).collect();
-    deltas.sort_by_key(|delta| (delta.start_revision, delta.last_revision));
-    if fulls.is_empty() && deltas.is_empty() {
-        return Err(PlanError::Empty);
-    }
-    let choice = match target {
-        Target::Newest => newest(&fulls, &deltas),
-        Target::Revision(asked) => at_revision(asked, &fulls, &deltas)?,
-        Target::Time(asked) => at_time(asked, &fulls, &deltas)?,
+    let histories = histories(snapshots);
+    let Some(newest) = histories.last() else { return Err(PlanError::Empty) };
+    let (history, choice) = match target {
+        Target::Newest => (newest.number, newest.newest()),
+        Target::Revision(asked) => at_revision(asked, newest, &histories)?,
+        Target::Time(asked) => at_time(asked, &histories)?,
     };
-    Ok(Plan { base: choice.0, deltas: choice.1, target })
+    Ok(Plan { base: choice.0, deltas: choice.1, target, history })
+}
+
+/// What a store has of one history.
+#[derive(Debug, Default)]
+struct Chapter<'s> {
+    number: usize,
+    /// By last revision.
+    fulls: Vec<&'s Snapshot>,
+    /// By first and last revision.
+    deltas: Vec<&'s Snapshot>,
+}
+
+fn histories(snapshots: &[Snapshot]) -> Vec<Chapter<'_>> {
+    let mut found: Vec<Chapter<'_>> = Vec::new();
+    for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_chunk) {
+        if found.last().is_none_or(|last| last.number != snapshot.history) {
+            found.push(Chapter { number: snapshot.history, ..Chapter::default() });
+        }
+        let Some(last) = found.last_mut() else { continue };
+        match snapshot.kind {
+            Kind::Full => last.fulls.push(snapshot),
+            Kind::Incr => last.deltas.push(snapshot),
+        }
+    }
+    for chapter in &mut found {
+        chapter.deltas.sort_by_key(|delta| (delta.start_revision, delta.last_revision));
+    }
+    found
+}
+
+/// The newest history that has it with what led up to it; else the newest that may have kept it.
+fn at_revision(
+    asked: i64,
+    newest: &Chapter<'_>,
+    histories: &[Chapter<'_>],
+) -> Result<(usize, Choice), PlanError> {
+    let from_newest = || histories.iter().rev();
+    if let Some(found) = from_newest().find_map(|it| Some((it.number, it.covered(asked)?))) {
+        return Ok(found);
+    }
+    if let Some(found) = from_newest().find_map(|it| Some((it.number, it.later(asked)?))) {
+        return Ok(found);
+    }
+    newest.uncovered(asked).map(|choice| (newest.number, choice))
+}
+
+/// The history that was the present one at that time.
+fn at_time(asked: Timestamp, histories: &[Chapter<'_>]) -> Result<(usize, Choice), PlanError> {
+    let mut refused = None;
+    for history in histories.iter().rev() {
+        match at_time_in(asked, &history.fulls, &history.deltas) {
+            Ok(choice) => return Ok((history.number, choice)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.unwrap_or(PlanError::Empty))
 }
 
 type Choice = (Option<Snapshot>, Vec<Snapshot>);
@@ -88,36 +142,50 @@ fn after(base: Option<&Snapshot>, deltas: &[&Snapshot]) -> Vec<Snapshot> {
     deltas.iter().filter(|delta| delta.last_revision > last).map(|it| (*it).clone()).collect()
 }
 
-fn newest(fulls: &[&Snapshot], deltas: &[&Snapshot]) -> Choice {
-    let base = fulls.last().copied();
-    (base.cloned(), after(base, deltas))
+impl Chapter<'_> {
+    fn newest(&self) -> Choice {
+        let base = self.fulls.last().copied();
+        (base.cloned(), after(base, &self.deltas))
+    }
+
+    /// What leads to a revision: a full snapshot and deltas, how far they reach, and from where.
+    fn towards(&self, asked: i64) -> (Choice, i64, i64) {
+        let base = self.fulls.iter().rev().find(|full| full.last_revision <= asked).copied();
+        let at = base.map_or(EMPTY, |base| base.last_revision);
+        let mut wanted = after(base, &self.deltas);
+        wanted.retain(|delta| delta.start_revision <= asked);
+        let reached = wanted.iter().map(|delta| delta.last_revision).max().unwrap_or(at);
+        ((base.cloned(), wanted), at, reached)
+    }
+
+    /// All that leads to a revision, where it is there.
+    fn covered(&self, asked: i64) -> Option<Choice> {
+        let (choice, at, reached) = self.towards(asked);
+        (reached >= asked && gap(at, &choice.1).is_none()).then_some(choice)
+    }
+
+    /// A later full snapshot has the history since its last compaction: it can be cut back.
+    fn later(&self, asked: i64) -> Option<Choice> {
+        let later = self.fulls.iter().find(|full| full.last_revision > asked);
+        later.map(|later| (Some((*later).clone()), Vec::new()))
+    }
+
+    /// What there is, or why it is not enough.
+    fn uncovered(&self, asked: i64) -> Result<Choice, PlanError> {
+        let ((base, wanted), _, reached) = self.towards(asked);
+        if base.is_none() && wanted.first().is_none_or(|first| first.start_revision > EMPTY + 1) {
+            let oldest = self.deltas.first().map_or(EMPTY, |first| first.start_revision);
+            return Err(PlanError::Before { asked, oldest });
+        }
+        if reached < asked {
+            return Err(PlanError::Beyond { asked, newest: reached });
+        }
+        // With a gap: perhaps the base is newer than its name.
+        Ok((base, wanted))
+    }
 }
 
-fn at_revision(asked: i64, fulls: &[&Snapshot], deltas: &[&Snapshot]) -> Result<Choice, PlanError> {
-    let base = fulls.iter().rev().find(|full| full.last_revision <= asked).copied();
-    let at = base.map_or(EMPTY, |base| base.last_revision);
-    let mut wanted = after(base, deltas);
-    wanted.retain(|delta| delta.start_revision <= asked);
-    let reached = wanted.iter().map(|delta| delta.last_revision).max().unwrap_or(at);
-    if reached >= asked && gap(at, &wanted).is_none() {
-        return Ok((base.cloned(), wanted));
-    }
-    // A later full snapshot has the history since its last compaction: it can be cut back.
-    if let Some(later) = fulls.iter().find(|full| full.last_revision > asked) {
-        return Ok((Some((*later).clone()), Vec::new()));
-    }
-    if base.is_none() && wanted.first().is_none_or(|first| first.start_revision > EMPTY + 1) {
-        let oldest = deltas.first().map_or(EMPTY, |first| first.start_revision);
-        return Err(PlanError::Before { asked, oldest });
-    }
-    if reached < asked {
-        return Err(PlanError::Beyond { asked, newest: reached });
-    }
-    // With a gap: perhaps the base is newer than its name.
-    Ok((base.cloned(), wanted))
-}
-
-fn at_time(
+fn at_time_in(
     asked: Timestamp,
     fulls: &[&Snapshot],
     deltas: &[&Snapshot],

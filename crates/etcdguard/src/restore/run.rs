@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::bolt::Bolt;
 use crate::datadir;
-use crate::store::{Include, SnapStore};
+use crate::store::{Include, Latest, SnapStore, Snapshot, history};
 
 use super::fold::Fold;
 use super::part::{self, Part};
@@ -33,13 +34,25 @@ pub async fn restore(
     how.identity.validate()?;
     let part = Part::of(&how.data_dir);
     part.look(how)?;
-    let plan = plan(&store.list(Include::Unmarked).await?, target)?;
+    let snapshots = store.list(Include::Unmarked).await?;
+    let plan = plan(&snapshots, target)?;
     let folded = fold(store, how, &part, &plan, progress).await?;
     progress.enter(Stage::Verifying);
-    let (how, plan) = (how.clone(), plan);
-    let restored = blocking(move || complete(&how, &part, &plan, folded)).await?;
+    let (how, origin) = (how.clone(), origin(&snapshots, &plan, folded.revision));
+    let restored = blocking(move || complete(&how, &part, &plan, folded, origin)).await?;
     progress.enter(Stage::Done);
     Ok(restored)
+}
+
+/// What the directory must say of itself, where it is not the newest state of the store.
+fn origin(snapshots: &[Snapshot], plan: &Plan, revision: i64) -> Option<datadir::Origin> {
+    let newest = snapshots.iter().rev().find(|snapshot| !snapshot.is_chunk)?;
+    let last = Latest::of(snapshots).last_revision().unwrap_or(0);
+    if plan.history == newest.history && revision >= last {
+        return None;
+    }
+    let reason = format!("restored to revision {revision}, where the store was at {last}");
+    Some(datadir::Origin::new(history::new_id(), Timestamp::now(), revision, reason))
 }
 
 /// What folding gave.
@@ -150,9 +163,9 @@ async fn apply(
     mut turns: mpsc::Receiver<Spool>,
     progress: &Progress,
 ) -> Result<Folded, RestoreError> {
-    let (path, target, progress) = (part.database(), plan.target, progress.clone());
-    let mut fold = blocking(move || Fold::open(&path, target, &progress)).await?;
-    if target == Target::Newest
+    let (path, whole, progress) = (part.database(), plan.clone(), progress.clone());
+    let mut fold = blocking(move || Fold::open(&path, &whole, &progress)).await?;
+    if plan.target == Target::Newest
         && let Some(gap) = plan.gap(fold.revision)
     {
         return Err(gap.into());
@@ -197,6 +210,7 @@ fn complete(
     part: &Part,
     plan: &Plan,
     folded: Folded,
+    origin: Option<datadir::Origin>,
 ) -> Result<Restored, RestoreError> {
     let path = part.database();
     let mut editor = crate::bolt::Editor::open(&path)?;
@@ -205,6 +219,10 @@ fn complete(
     editor.commit()?;
     drop((editor, bolt));
     datadir::write_log(&part.new_dir(), &how.identity)?;
+    if let Some(origin) = &origin {
+        let path = part.new_dir();
+        origin.write(&path).map_err(|source| RestoreError::State { path, source })?;
+    }
     let checked = datadir::check(&part.new_dir(), datadir::Mode::Full)?;
     if checked.revision != folded.revision {
         let (found, expected) = (checked.revision, folded.revision);
@@ -220,6 +238,7 @@ fn complete(
         events: folded.events,
         bytes,
         old,
+        origin,
     })
 }
 

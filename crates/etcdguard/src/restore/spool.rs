@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
 
@@ -20,6 +21,7 @@ const BUFFER: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Spool {
     pub(super) name: String,
+    pub(super) start_revision: i64,
     path: PathBuf,
 }
 
@@ -28,7 +30,7 @@ pub(super) struct Spool {
 pub(super) struct SpoolRow {
     pub(super) key: RowKey,
     pub(super) time: Timestamp,
-    pub(super) value: Vec<u8>,
+    pub(super) value: Bytes,
 }
 
 /// Fetches a delta and writes its rows to `path`.
@@ -37,14 +39,15 @@ pub(super) async fn spool(
     snapshot: &Snapshot,
     path: &Path,
 ) -> Result<Spool, RestoreError> {
-    let name = snapshot.snap_name.clone();
+    let (name, without) = (snapshot.snap_name.clone(), before(snapshot));
     let mut events = Events::of(store.open_plain(snapshot).await?);
     let write = |source| RestoreError::Io { what: "write", path: path.to_owned(), source };
     let mut out = BufWriter::with_capacity(BUFFER, File::create(path).map_err(write)?);
     let mut before = Revision { main: 0, sub: 0 };
     loop {
         let next = events.next().await;
-        let next = next.map_err(|source| RestoreError::Delta { name: name.clone(), source })?;
+        let failed = |source| RestoreError::Delta { name: name.clone(), before: without, source };
+        let next = next.map_err(failed)?;
         let Some(event) = next else { break };
         // Changes of one transaction follow each other, in the order they were made.
         let main = event.mod_revision;
@@ -53,7 +56,12 @@ pub(super) async fn spool(
         push(&mut out, before, &event).map_err(write)?;
     }
     out.flush().map_err(write)?;
-    Ok(Spool { name, path: path.to_owned() })
+    Ok(Spool { name, start_revision: snapshot.start_revision, path: path.to_owned() })
+}
+
+/// The last revision that can be had without a delta; none where it begins all.
+pub(super) fn before(delta: &Snapshot) -> Option<i64> {
+    Some(delta.start_revision.saturating_sub(1)).filter(|before| *before > super::plan::EMPTY)
 }
 
 fn push(out: &mut impl Write, revision: Revision, event: &Event) -> io::Result<()> {
@@ -124,6 +132,7 @@ impl SpoolRows {
         let revision = Revision::decode(&revision).ok_or_else(damaged)?;
         let time =
             Timestamp::from_nanosecond(i128::from_le_bytes(time)).map_err(io::Error::other)?;
-        Ok(Some(SpoolRow { key: RowKey { revision, is_tombstone: kind == [1] }, time, value }))
+        let key = RowKey { revision, is_tombstone: kind == [1] };
+        Ok(Some(SpoolRow { key, time, value: value.into() }))
     }
 }

@@ -50,6 +50,14 @@ pub fn connection(config: &EtcdConnectionConfig, members: Vec<String>) -> Connec
     }
 }
 
+/// Where what is done with a store has files.
+#[derive(Debug, Clone, Copy)]
+pub struct Directories<'d> {
+    pub temp: &'d str,
+    /// Of the etcd, where it is on this machine.
+    pub data: Option<&'d str>,
+}
+
 /// What goes to and from a store.
 pub fn store(
     snapshots: SnapStore,
@@ -57,7 +65,7 @@ pub fn store(
     snapshotter: &SnapshotterConfig,
     compression: &CompressionConfig,
     backoff: &BackoffConfig,
-    temp_dir: &str,
+    dirs: Directories<'_>,
 ) -> Result<control::Store, ConfigError> {
     let compression = if compression.enabled {
         Some(compression.policy.parse::<Compression>().map_err(|error| ConfigError::Setting {
@@ -76,7 +84,8 @@ pub fn store(
             delta_period: snapshotter.delta_snapshot_period.duration(),
             delta_memory_limit: snapshotter.delta_snapshot_memory_limit,
             compression,
-            temp_dir: temp_dir.into(),
+            temp_dir: dirs.temp.into(),
+            data_dir: dirs.data.map(PathBuf::from),
             backoff: control::BackoffConfig {
                 multiplier: u32::try_from(backoff.multiplier).unwrap_or(u32::MAX),
                 attempt_limit: u32::try_from(backoff.attempt_limit).unwrap_or(u32::MAX),
@@ -128,7 +137,7 @@ pub fn peer_urls(
     let peer_urls = match member.config.peer_urls(&member.name) {
         Ok(urls) => urls,
         Err(error) => {
-            tracing::warn!("peer URLs are not looked after: {error}");
+            tracing::warn!("peer URLs are not looked after: {}", telemetry::Chain(&error));
             return None;
         }
     };

@@ -58,7 +58,10 @@ async fn view(cluster: &Etcd) -> Option<ClusterView> {
     for _ in 0..LIST_ATTEMPTS {
         match cluster.members(LIST_PATIENCE).await {
             Ok(members) => return Some(view_of(&members)),
-            Err(error) => tracing::warn!("the cluster does not list its members: {error}"),
+            Err(error) => tracing::warn!(
+                "the cluster does not list its members: {}",
+                telemetry::Chain(&error)
+            ),
         }
     }
     None

@@ -71,7 +71,6 @@ impl Restoration {
     }
 }
 
-const KINDS: &[&str] = &["Full", "Incr"];
 const ALL_KINDS: &[&str] = &["Full", "Incr", "Chunk"];
 const OUTCOMES: &[&str] = &["true", "false"];
 const RESTORATIONS: &[&str] = &["single_member", "single_node"];
@@ -87,22 +86,22 @@ impl Default for Metrics {
         new.gauge(
             "etcdbr_snapshot_latest_revision",
             "Last revision of the newest snapshot.",
-            &[("kind", KINDS)],
+            &[("kind", ALL_KINDS)],
         );
         new.gauge(
             "etcdbr_snapshot_latest_timestamp",
             "When the newest snapshot was taken.",
-            &[("kind", KINDS)],
+            &[("kind", ALL_KINDS)],
         );
         new.gauge(
             "etcdbr_snapshot_required",
             "Whether a snapshot would hold anything new.",
-            &[("kind", KINDS)],
+            &[("kind", ALL_KINDS)],
         );
         new.histogram(
             "etcdbr_snapshot_duration_seconds",
             "Time to take and save a snapshot.",
-            &[("kind", KINDS), ("succeeded", OUTCOMES)],
+            &[("kind", ALL_KINDS), ("succeeded", OUTCOMES)],
         );
         new.histogram(
             "etcdbr_validation_duration_seconds",
@@ -144,6 +143,16 @@ impl Default for Metrics {
         ] {
             new.histogram(name, help, &[("succeeded", OUTCOMES)]);
         }
+        new.counter(
+            "promhttp_metric_handler_requests_total",
+            "Total number of scrapes by HTTP status code.",
+            &[("code", &["200", "500", "503"])],
+        );
+        new.gauge(
+            "promhttp_metric_handler_requests_in_flight",
+            "Current number of scrapes being served.",
+            &[],
+        );
         Self { families: Mutex::new(new.0) }
     }
 }
@@ -263,6 +272,24 @@ impl Metrics {
     pub fn cluster_size(&self, members: usize) {
         let members = i64::try_from(members).unwrap_or(i64::MAX);
         self.set("etcdbr_cluster_size", &[], float(members));
+    }
+
+    /// The text for one who asks over HTTP, who sees itself being served.
+    pub fn scraped(&self) -> String {
+        self.add("promhttp_metric_handler_requests_in_flight", 1.0);
+        let text = self.encode();
+        self.add("promhttp_metric_handler_requests_in_flight", -1.0);
+        self.count("promhttp_metric_handler_requests_total", &["200"]);
+        text
+    }
+
+    /// To a gauge without labels.
+    fn add(&self, name: &'static str, difference: f64) {
+        self.change(name, |kind| {
+            if let FamilyKind::Gauge(values) = kind {
+                *values.entry(Vec::new()).or_default() += difference;
+            }
+        });
     }
 
     fn count(&self, name: &'static str, labels: &[&str]) {

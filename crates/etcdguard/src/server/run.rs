@@ -9,7 +9,7 @@ use tasks::{Stop, Tasks};
 use tokio::net::TcpListener;
 
 use super::config::{Config, ConfigError};
-use super::controllers::{self, KubeError};
+use super::controllers::{self, Directories, KubeError};
 use super::http::forward::Forwarder;
 use super::http::transport::{self, TlsError};
 use super::http::{self, Api, Snapshots};
@@ -134,7 +134,7 @@ async fn forget_old(data_dir: PathBuf, monitor: EtcdMonitor, stop: &Stop) {
     while let Some(Some(_)) = stop.or_stop(member.until(known)).await {
         let dir = data_dir.clone();
         if let Err(error) = initialize::remove_old(&dir) {
-            tracing::warn!("what was set aside was not removed: {error}");
+            tracing::warn!("what was set aside was not removed: {}", telemetry::Chain(&error));
         }
         if !matches!(stop.or_stop(member.until(|seen| !known(seen))).await, Some(Some(_))) {
             return;
@@ -183,7 +183,10 @@ fn guarded(
         &config.snapshotter_config,
         &config.compression_config,
         &config.exponential_backoff_config,
-        &config.snapstore_config.temp_dir,
+        Directories {
+            temp: &config.snapstore_config.temp_dir,
+            data: Some(&config.restoration_config.data_dir),
+        },
     )?))
 }
 

@@ -31,6 +31,8 @@ pub enum StoreError {
     AlwaysFails { what: &'static str },
     #[error("a provider {provider} cannot {what}")]
     Unsupported { provider: &'static str, what: &'static str },
+    #[error("the beginning of history {id} cannot be written")]
+    History { id: String, source: io::Error },
     #[error("the snapshot {name} cannot be read whole")]
     Damaged { name: String, source: io::Error },
 }
@@ -38,6 +40,11 @@ pub enum StoreError {
 impl StoreError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Blobs(error) if error.is_not_found())
+    }
+
+    /// Whether an object was read whole, and is not what it is called.
+    pub fn is_junk(&self) -> bool {
+        matches!(self, Self::Damaged { source, .. } if super::full::is_junk(source))
     }
 
     /// The whole chain, for logs and answers.

@@ -103,5 +103,21 @@ impl<R: AsyncRead + Unpin> AsyncRead for Checked<R> {
     }
 }
 
+/// Whether bytes are wrong, and not the way to them.
+pub fn is_junk(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<blobs::Error>() {
+            return false;
+        }
+        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
+}
+
 #[cfg(test)]
 mod tests;

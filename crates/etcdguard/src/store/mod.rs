@@ -1,6 +1,6 @@
 //! Stores of snapshots: what objects are called, what they hold, and where they lie.
 //!
-//! Owns: names and their order ([`snapshot`], [`name`]), contents ([`delta`], [`full`],
+//! Owns: names and their order ([`snapshot`], [`name`]), what belongs together ([`history`]), contents ([`delta`], [`full`],
 //! [`compress`], [`encrypt`]), the way to a store ([`config`], [`provider`], [`SnapStore`]), and
 //! what is done with whole stores ([`gc`], [`copy`]). Never: an etcd, or when snapshots are taken.
 
@@ -12,6 +12,7 @@ pub mod encrypt;
 pub mod error;
 pub mod full;
 pub mod gc;
+pub mod history;
 pub mod name;
 mod provider;
 pub mod snapshot;
@@ -21,5 +22,6 @@ pub use compress::Compression;
 pub use config::{Environment, Provider, StoreConfig};
 pub use delta::Event;
 pub use error::StoreError;
+pub use history::{Histories, History};
 pub use snapshot::{Kind, Latest, Snapshot};
 pub use snapstore::{Include, SnapStore};

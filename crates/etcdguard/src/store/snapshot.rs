@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub last_revision: i64,
     pub is_chunk: bool,
     pub is_final: bool,
+    /// The number of the history it is of, as the store has them when it is listed.
+    pub history: usize,
 }
 
 impl Snapshot {
@@ -101,6 +103,7 @@ impl Snapshot {
             last_revision,
             is_chunk: false,
             is_final,
+            history: 0,
         };
         snapshot.snap_name = name::format(&snapshot);
         snapshot
@@ -121,8 +124,9 @@ impl Snapshot {
         self.immutable_until.is_some_and(|until| until > now)
     }
 
-    /// The order of listings, made whole: the last revision, objects before chunks, the second of
-    /// creation, and where all that is equal deltas before the full one that holds them too.
+    /// The order of listings, made whole: the history, the last revision, objects before chunks, the
+    /// second of creation, and where all that is equal deltas before the full one that holds them
+    /// too.
     pub fn order(&self, other: &Self) -> Ordering {
         let kind = |snapshot: &Self| match snapshot.kind {
             Kind::Incr => 0,
@@ -130,7 +134,8 @@ impl Snapshot {
         };
         let key = |snapshot: &Self| {
             let (last, start) = (snapshot.last_revision, snapshot.start_revision);
-            (last, snapshot.is_chunk, snapshot.created_on.as_second(), kind(snapshot), start)
+            let second = snapshot.created_on.as_second();
+            (snapshot.history, last, snapshot.is_chunk, second, kind(snapshot), start)
         };
         key(self).cmp(&key(other)).then_with(|| self.snap_name.cmp(&other.snap_name))
     }
@@ -155,10 +160,12 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// Of a sorted listing.
+    /// Of a sorted listing: of the newest history that has anything.
     pub fn of(snapshots: &[Snapshot]) -> Self {
         let mut latest = Self::default();
-        for snapshot in snapshots.iter().rev().filter(|snapshot| !snapshot.is_chunk) {
+        let mut whole = snapshots.iter().rev().filter(|snapshot| !snapshot.is_chunk).peekable();
+        let history = whole.peek().map(|newest| newest.history);
+        for snapshot in whole.take_while(|snapshot| Some(snapshot.history) == history) {
             match snapshot.kind {
                 Kind::Incr => latest.deltas.push(snapshot.clone()),
                 Kind::Full => {
@@ -169,6 +176,12 @@ impl Latest {
         }
         sort(&mut latest.deltas);
         latest
+    }
+
+    /// The last revision of any of it.
+    pub fn last_revision(&self) -> Option<i64> {
+        let all = self.full.iter().chain(&self.deltas);
+        all.map(|snapshot| snapshot.last_revision).max()
     }
 }
 

@@ -3,9 +3,10 @@
 //! Never: a look at anything but the two layouts under its own prefix, so that neither a sibling
 //! nor another store inside the same container is seen.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blobs::{Body, Key, Meta, Prefix};
 use futures::TryStreamExt;
@@ -16,11 +17,14 @@ use super::compress::unpack;
 use super::config::{Environment, Provider, StoreConfig};
 use super::error::StoreError;
 use super::full::Checked;
+use super::history::{self, Histories, History};
 use super::name;
 use super::provider::Door;
 use super::snapshot::{self, Latest, Layout, Snapshot};
 
 const SAVE_PIECE_BYTES: usize = 256 * 1024;
+/// Names of full snapshots that are remembered.
+const KNOWN_MAX: usize = 4096;
 
 /// Which snapshots a listing shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +39,23 @@ pub enum Include {
 #[derive(Debug, Clone)]
 pub struct SnapStore {
     door: Arc<Door>,
+    known: Arc<Known>,
+}
+
+/// What was learnt of the store and does not change.
+#[derive(Debug, Default)]
+struct Known {
+    /// Beginnings of histories, by the keys of their objects.
+    histories: Mutex<BTreeMap<Key, History>>,
+    /// Names of full snapshots, and whether they are what they say.
+    full: Mutex<BTreeMap<String, bool>>,
 }
 
 impl SnapStore {
     /// Asks nothing of the store: wrong credentials show at the first call.
     pub fn open(config: &StoreConfig, environment: &Environment) -> Result<Self, StoreError> {
-        Ok(Self { door: Arc::new(Door::open(config, environment)?) })
+        let door = Arc::new(Door::open(config, environment)?);
+        Ok(Self { door, known: Arc::default() })
     }
 
     pub fn provider(&self) -> Provider {
@@ -62,8 +77,73 @@ impl SnapStore {
             // No store here gives marks away in a listing.
             Include::All | Include::Unmarked => {}
         }
+        let histories = self.histories().await?;
+        for snapshot in &mut found {
+            snapshot.history = histories.number_of(snapshot);
+        }
         snapshot::sort(&mut found);
         Ok(found)
+    }
+
+    /// The histories of the store. Each is read once: they do not change.
+    pub async fn histories(&self) -> Result<Histories, StoreError> {
+        let store = self.door.store("list histories")?;
+        let folder = self.door.beside(history::FOLDER)?;
+        let mut all = Vec::new();
+        for object in blobs::list_all(store.as_ref(), &Prefix::from(folder)).await? {
+            let known = locked(&self.known.histories).get(&object.key).cloned();
+            if let Some(known) = known {
+                all.push(known);
+                continue;
+            }
+            let read = blobs::get_limited(store.as_ref(), &object.key, history::MAX_BYTES).await;
+            let read = match read {
+                Err(error) if error.is_not_found() => continue,
+                read => read?,
+            };
+            let Some(history) = History::read(&read.bytes) else {
+                tracing::warn!("{} tells of no history, ignoring it", object.key);
+                continue;
+            };
+            locked(&self.known.histories).insert(object.key, history.clone());
+            all.push(history);
+        }
+        Ok(Histories::of(all))
+    }
+
+    /// Writes down that a history begins: what is saved from now on is of it.
+    pub async fn begin_history(&self, history: &History) -> Result<(), StoreError> {
+        let store = self.door.store("begin a history")?;
+        let text = serde_json::to_vec(history).map_err(io::Error::from);
+        let text = text.map_err(|source| StoreError::History { id: history.id.clone(), source })?;
+        store.put(&self.history_key(history)?, text.into()).await?;
+        Ok(())
+    }
+
+    /// Forgets the beginning of a history that holds nothing.
+    pub async fn forget_history(&self, history: &History) -> Result<(), StoreError> {
+        let store = self.door.store("forget a history")?;
+        Ok(store.delete(&self.history_key(history)?).await?)
+    }
+
+    fn history_key(&self, history: &History) -> Result<Key, StoreError> {
+        let folder = self.door.beside(history::FOLDER)?;
+        Key::parse(&format!("{folder}/{}", history.name())).map_err(StoreError::Prefix)
+    }
+
+    /// Whether a full snapshot is known to be what its name says, or not to be.
+    pub fn is_good(&self, snapshot: &Snapshot) -> Option<bool> {
+        locked(&self.known.full).get(&snapshot.snap_name).copied()
+    }
+
+    /// A full snapshot was read whole, or checked on its way here.
+    pub fn found(&self, snapshot: &Snapshot, is_good: bool) {
+        let mut known = locked(&self.known.full);
+        // Names rise with time: the newest are those that are asked for.
+        while known.len() >= KNOWN_MAX {
+            known.pop_first();
+        }
+        known.insert(snapshot.snap_name.clone(), is_good);
     }
 
     fn read_name(&self, layout: Layout, folder: &Key, object: &Meta) -> Option<Snapshot> {
@@ -164,6 +244,10 @@ impl SnapStore {
         };
         Key::parse(&key).map_err(StoreError::Prefix)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stream_of(body: impl AsyncRead + Send + 'static) -> Body {

@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) delta_memory_limit: u64,
     pub(crate) defragmentation: Option<&'static str>,
     pub(crate) peer_urls: Option<Vec<String>>,
+    /// Of the etcd.
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 impl Settings {
@@ -43,6 +45,7 @@ impl Settings {
             delta_memory_limit: 0,
             defragmentation: None,
             peer_urls: None,
+            data_dir: None,
         }
     }
 
@@ -82,6 +85,7 @@ impl Running {
             delta_memory_limit: settings.delta_memory_limit,
             compression: Some(Compression::Gzip),
             temp_dir: settings.home.join("temp"),
+            data_dir: settings.data_dir.clone(),
             backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: PATIENCE },
         };
         let plan =

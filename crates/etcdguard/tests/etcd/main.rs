@@ -5,5 +5,6 @@
 mod client;
 mod cluster;
 mod guard;
+mod histories;
 mod member;
 mod snapshotter;

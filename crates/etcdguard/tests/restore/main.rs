@@ -5,5 +5,6 @@ mod compaction;
 mod etcd;
 mod faults;
 mod golden;
+mod histories;
 mod shapes;
 mod support;

@@ -69,7 +69,9 @@ impl Defragmenter {
                 Ok(Next::Look) => continue,
                 Ok(Next::Rest) => return,
                 Ok(Next::Wait(why)) => tracing::info!("defragmentation waits: {why}"),
-                Err(error) => tracing::warn!("defragmentation is tried again: {error}"),
+                Err(error) => {
+                    tracing::warn!("defragmentation is tried again: {}", telemetry::Chain(&error));
+                }
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -113,7 +115,10 @@ impl Defragmenter {
     async fn tell(&self, name: &str, time: Timestamp) {
         let Some(leases) = &self.leases else { return };
         if let Err(error) = leases.annotate(name, DONE, &time.to_string(), LEASE_TIMEOUT).await {
-            tracing::warn!("that {name} is defragmented is not known to others: {error}");
+            tracing::warn!(
+                "that {name} is defragmented is not known to others: {}",
+                telemetry::Chain(&error)
+            );
         }
     }
 
@@ -139,7 +144,10 @@ impl Defragmenter {
                 if let Some(to) = hand_to
                     && let Err(error) = self.etcd.move_leader(to).await
                 {
-                    tracing::warn!("the leader is defragmented as it is: {error}");
+                    tracing::warn!(
+                        "the leader is defragmented as it is: {}",
+                        telemetry::Chain(&error)
+                    );
                 }
                 self.defragment(facts.leader, Some(self.etcd.clone())).await
             }

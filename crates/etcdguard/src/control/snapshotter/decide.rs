@@ -18,6 +18,8 @@ pub(super) enum Start {
 /// Why a full snapshot is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
+    /// Whoever started it wants one.
+    Asked,
     /// There is none yet.
     First,
     /// The newest was meant to be the last of an earlier life.
@@ -29,25 +31,26 @@ pub(super) enum Why {
     Missed,
     /// The deltas of the store do not follow one another: no restore would come past the gap.
     Gap,
-    /// The store knows of revisions that this etcd does not have: it holds another history.
-    StoreAhead,
+    /// The store holds another history than this etcd has.
+    OtherHistory,
 }
 
 pub(super) struct Facts<'a> {
     pub(super) chain: &'a Chain,
     pub(super) schedule: &'a Schedule,
     pub(super) now: Timestamp,
-    /// Of the etcd.
-    pub(super) revision: i64,
+    /// Whether this etcd is not the one that the store is of.
+    pub(super) is_other: bool,
     pub(super) last_full_failed: bool,
 }
 
 pub(super) fn start(facts: &Facts<'_>) -> Start {
+    if facts.is_other {
+        return Start::Full(Why::OtherHistory);
+    }
     let Some(full) = &facts.chain.full else { return Start::Full(Why::First) };
     let window = facts.schedule.window();
-    if facts.revision < facts.chain.last_revision() {
-        Start::Full(Why::StoreAhead)
-    } else if full.is_final {
+    if full.is_final {
         Start::Full(Why::AfterFinal)
     } else if facts.chain.has_gap() {
         Start::Full(Why::Gap)
@@ -82,13 +85,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn decided(full: Option<Snapshot>, schedule: &str, failed: bool, revision: i64) -> Start {
+    fn decided(full: Option<Snapshot>, schedule: &str, failed: bool, is_other: bool) -> Start {
         let chain = Chain { full, deltas: Vec::new() };
         start(&Facts {
             chain: &chain,
             schedule: &format!("CRON_TZ=UTC {schedule}").parse().unwrap(),
             now: at("2026-11-15T06:30:00Z"),
-            revision,
+            is_other,
             last_full_failed: failed,
         })
     }
@@ -101,20 +104,32 @@ mod tests {
     fn a_full_is_taken_exactly_when_it_is_needed() {
         let recent = "2026-11-15T06:00:00Z";
         let twelve = "0 */12 * * *";
-        for (full, schedule, failed, revision, wanted) in [
-            (None, twelve, false, 9, Start::Full(Why::First)),
-            (Some(full(recent, false)), twelve, false, 9, Start::Deltas),
-            (Some(full(recent, false)), twelve, false, 5, Start::Deltas),
-            (Some(full(recent, false)), twelve, false, 4, Start::Full(Why::StoreAhead)),
-            (Some(full(recent, true)), twelve, false, 9, Start::Full(Why::AfterFinal)),
-            (Some(full(recent, false)), twelve, true, 9, Start::Full(Why::Retry)),
-            (Some(full("2026-11-14T06:00:00Z", false)), twelve, false, 9, Start::Full(Why::TooOld)),
+        for (full, schedule, failed, is_other, wanted) in [
+            (None, twelve, false, false, Start::Full(Why::First)),
+            (Some(full(recent, false)), twelve, false, false, Start::Deltas),
+            (None, twelve, false, true, Start::Full(Why::OtherHistory)),
+            (Some(full(recent, false)), twelve, false, true, Start::Full(Why::OtherHistory)),
+            (Some(full(recent, true)), twelve, false, false, Start::Full(Why::AfterFinal)),
+            (Some(full(recent, false)), twelve, true, false, Start::Full(Why::Retry)),
+            (
+                Some(full("2026-11-14T06:00:00Z", false)),
+                twelve,
+                false,
+                false,
+                Start::Full(Why::TooOld),
+            ),
             // Not too old yet, but the next slot would come too late.
-            (Some(full("2026-11-14T23:00:00Z", false)), twelve, false, 9, Start::Full(Why::Missed)),
-            (Some(full(recent, false)), "0 0 1 1 *", false, 9, Start::Full(Why::Missed)),
-            (Some(full(recent, false)), "0 0 * * 1", false, 9, Start::Deltas),
+            (
+                Some(full("2026-11-14T23:00:00Z", false)),
+                twelve,
+                false,
+                false,
+                Start::Full(Why::Missed),
+            ),
+            (Some(full(recent, false)), "0 0 1 1 *", false, false, Start::Full(Why::Missed)),
+            (Some(full(recent, false)), "0 0 * * 1", false, false, Start::Deltas),
         ] {
-            assert_eq!(decided(full.clone(), schedule, failed, revision), wanted, "{full:?}");
+            assert_eq!(decided(full.clone(), schedule, failed, is_other), wanted, "{full:?}");
         }
     }
 }

@@ -15,22 +15,33 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream;
 use jiff::Timestamp;
+use telemetry::Chain;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_util::io::StreamReader;
 
+use super::tail::Tail;
 use super::{SnapshotError, Tools};
 use crate::bolt::Bolt;
 use crate::datadir;
 use crate::etcd::{Etcd, SnapshotStream};
-use crate::store::Snapshot;
 use crate::store::compress::{Compression, pack};
-use crate::store::full::Checked;
+use crate::store::full::{Checked, is_junk};
+use crate::store::{SnapStore, Snapshot};
 
 const WRITE_BYTES: usize = 1 << 20;
 
-pub(super) async fn take(tools: &Tools, is_final: bool) -> Result<Snapshot, SnapshotError> {
+/// A database from an etcd, checked, that is to be saved.
+pub(super) struct Taken {
+    pub(super) revision: i64,
+    /// Its last changes.
+    pub(super) tail: Tail,
+    body: File,
+}
+
+/// Brings the database of the etcd here.
+pub(super) async fn take(tools: &Tools) -> Result<Taken, SnapshotError> {
     let compression = tools.config.compression;
     let Spooled { database, packed } =
         spool(&tools.etcd, &tools.config.temp_dir, compression).await?;
@@ -38,20 +49,69 @@ pub(super) async fn take(tools: &Tools, is_final: bool) -> Result<Snapshot, Snap
         Some(packed) => packed,
         None => database.try_clone().map_err(SnapshotError::Spool)?,
     };
-    let revision = tools
+    let (revision, tail) = tools
         .tasks
-        .blocking("read revision", move || revision_of(database))
+        .blocking("read revision", move || look_into(database))
         .await
         .map_err(|error| SnapshotError::Spool(io::Error::other(error)))??;
     body.rewind().map_err(SnapshotError::Spool)?;
-    let snapshot = Snapshot::full(revision, Timestamp::now(), compression, is_final);
-    Ok(tools.store.save(&snapshot, tokio::fs::File::from_std(body)).await?)
+    Ok(Taken { revision, tail, body })
+}
+
+impl Taken {
+    pub(super) async fn save(
+        self,
+        tools: &Tools,
+        created_on: Timestamp,
+        is_final: bool,
+    ) -> Result<(Snapshot, Tail), SnapshotError> {
+        let compression = tools.config.compression;
+        let snapshot = Snapshot::full(self.revision, created_on, compression, is_final);
+        let saved = tools.store.save(&snapshot, tokio::fs::File::from_std(self.body)).await?;
+        tools.store.found(&saved, true);
+        Ok((saved, self.tail))
+    }
 }
 
 /// The revision inside: a request before the stream began could tell an older one.
-fn revision_of(database: File) -> Result<i64, SnapshotError> {
-    let current = datadir::current(&Bolt::from_file(database)?)?;
-    current.map(|current| current.revision).ok_or(SnapshotError::Foreign)
+fn look_into(database: File) -> Result<(i64, Tail), SnapshotError> {
+    let bolt = Bolt::from_file(database)?;
+    let current = datadir::current(&bolt)?.ok_or(SnapshotError::Foreign)?;
+    Ok((current.revision, Tail::of_database(&bolt)?))
+}
+
+/// Why a full snapshot of the store could not be looked into.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::control) enum StoredError {
+    /// Its bytes are not what they should be.
+    #[error("{0}")]
+    Junk(String),
+    /// It did not come here.
+    #[error("{0}")]
+    Unread(String),
+}
+
+/// Reads a full snapshot of the store to its end, and looks into it for its last changes.
+pub(in crate::control) async fn stored(
+    store: &SnapStore,
+    full: &Snapshot,
+    temp_dir: &Path,
+) -> Result<Tail, StoredError> {
+    let unread = |error: &dyn std::error::Error| StoredError::Unread(Chain(error).to_string());
+    let file = nameless(temp_dir).map_err(|error| unread(&error))?;
+    let plain = store.open_plain(full).await.map_err(|error| unread(&error))?;
+    let kept = keep(Checked::new(plain), file, None).await.map_err(|error| {
+        let text = Chain(&error).to_string();
+        if is_junk(&error) { StoredError::Junk(text) } else { StoredError::Unread(text) }
+    })?;
+    let looked = spawn_blocking(move || look_into(kept)).await.map_err(|error| unread(&error))?;
+    let (revision, tail) = looked.map_err(|error| StoredError::Junk(Chain(&error).to_string()))?;
+    if revision < full.last_revision {
+        let named = full.last_revision;
+        let text = format!("it is named for revision {named}, and holds what was at {revision}");
+        return Err(StoredError::Junk(text));
+    }
+    Ok(tail)
 }
 
 /// A snapshot in files that nobody else sees, and that go with their last handles.

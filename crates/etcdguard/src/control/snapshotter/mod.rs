@@ -16,13 +16,15 @@
 
 mod chain;
 mod decide;
-mod full;
+pub(super) mod full;
 mod handle;
+mod history;
 mod session;
+mod tail;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -33,6 +35,7 @@ use self::chain::Chain;
 use self::handle::Request;
 pub use self::handle::{SnapshotterHandle, TriggerError};
 use self::session::Session;
+use self::tail::Tail;
 use super::backoff::{Backoff, BackoffConfig};
 use super::health::Health;
 use super::metrics::Meter;
@@ -57,6 +60,8 @@ pub struct SnapshotterConfig {
     pub delta_memory_limit: u64,
     pub compression: Option<Compression>,
     pub temp_dir: PathBuf,
+    /// Of the etcd, where it is here: it may say that it is an earlier state on purpose.
+    pub data_dir: Option<PathBuf>,
     pub backoff: BackoffConfig,
 }
 
@@ -72,16 +77,18 @@ impl SnapshotterConfig {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    #[error("etcd cannot be read: {0}")]
+    #[error("etcd cannot be read")]
     Etcd(#[from] EtcdError),
-    #[error("the store cannot be used: {0}")]
+    #[error("the store cannot be used")]
     Store(#[from] StoreError),
-    #[error("a snapshot cannot be put together: {0}")]
+    #[error("a snapshot cannot be put together")]
     Spool(#[source] io::Error),
-    #[error("the database of a full snapshot cannot be read: {0}")]
+    #[error("the database of a full snapshot cannot be read")]
     Database(#[from] BoltError),
     #[error("what etcd sent is not the database of an etcd")]
     Foreign,
+    #[error("the data directory cannot be looked at")]
+    Origin(#[source] durable::Error),
 }
 
 impl SnapshotError {
@@ -90,7 +97,7 @@ impl SnapshotError {
         match self {
             Self::Etcd(_) => "etcd",
             Self::Store(_) => "store",
-            Self::Spool(_) => "spool",
+            Self::Spool(_) | Self::Origin(_) => "spool",
             Self::Database(_) | Self::Foreign => "database",
         }
     }
@@ -104,6 +111,16 @@ pub struct Progress {
     pub delta: Option<i64>,
     /// Rises with every look for changes, whether there were some or not.
     pub delta_looks: u64,
+    /// When the history of these began, where it is not the first of the store.
+    pub since: Option<Timestamp>,
+}
+
+impl Progress {
+    /// The last revision in the store, where another history was there before.
+    pub(super) fn newest(&self) -> Option<i64> {
+        self.since?;
+        self.full.as_ref().map(|full| full.last_revision).max(self.delta)
+    }
 }
 
 /// What it works with.
@@ -115,6 +132,8 @@ pub(super) struct Tools {
     pub(super) tasks: Tasks,
     /// None while it is not active.
     pub(super) progress: watch::Sender<Option<Progress>>,
+    /// The last changes in the store, by the name of the snapshot that this process saved them in.
+    pub(super) tail: Mutex<Option<(String, Tail)>>,
 }
 
 /// The controller. Made once, runs as long as the process.
@@ -189,7 +208,7 @@ impl Snapshotter {
             backoff.failed();
             self.tools.progress.send_replace(None);
             self.tools.metrics.snapshotter_failed(ended.kind());
-            tracing::error!("the snapshotter begins anew: {ended}");
+            tracing::error!("the snapshotter begins anew: {}", telemetry::Chain(&ended));
         }
     }
 
@@ -197,7 +216,7 @@ impl Snapshotter {
     async fn probe(&mut self) {
         while let Err(error) = self.tools.etcd.status(PROBE_TIMEOUT).await {
             self.health.send_replace(Health::NotServing);
-            tracing::warn!("etcd does not answer: {error}");
+            tracing::warn!("etcd does not answer: {}", telemetry::Chain(&error));
             self.refuse_for(PROBE_AGAIN).await;
         }
     }

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use super::chain::Chain;
 use super::decide::{self, Facts, Start, Why};
 use super::handle::{Request, TriggerError};
+use super::history::Known;
+use super::tail::Tail;
 use super::{Progress, SnapshotError, Tools, full, now, tell};
 use crate::control::schedule::wait_until;
 use crate::etcd::{Batch, EtcdError, Event, EventType, Watch};
@@ -21,12 +23,15 @@ use crate::store::{Kind, Snapshot};
 const INLINE_MAX_BYTES: usize = 64 * 1024;
 
 pub(super) struct Session<'t> {
-    tools: &'t Tools,
-    chain: Chain,
+    pub(super) tools: &'t Tools,
+    pub(super) chain: Chain,
+    pub(super) known: Known,
     /// None without deltas, and while a full snapshot is taken.
     watch: Option<Watch>,
     /// What the watch told and is not in the store.
     spool: Spool,
+    /// The last of all that the watch told.
+    tail: Tail,
     full_at: Option<Timestamp>,
     delta_at: Instant,
     delta_looks: u64,
@@ -38,8 +43,10 @@ impl<'t> Session<'t> {
         Self {
             tools,
             chain: Chain::default(),
+            known: Known::default(),
             watch: None,
             spool: new_spool(tools),
+            tail: Tail::default(),
             full_at: None,
             delta_at: Instant::now() + tools.config.delta_period,
             delta_looks: 0,
@@ -49,37 +56,48 @@ impl<'t> Session<'t> {
 
     /// Brings the store up to the revision the etcd has now, by a full snapshot or by deltas.
     pub(super) async fn start(&mut self) -> Result<(), SnapshotError> {
-        self.chain = Chain::of(self.tools.store.latest().await?);
+        self.read_store().await?;
         let revision = current(self.tools).await?;
+        let other = self.other_history(revision).await?;
         let facts = Facts {
             chain: &self.chain,
             schedule: &self.tools.config.schedule,
             now: now(),
-            revision,
+            is_other: other.is_some(),
             last_full_failed: self.last_full_failed,
         };
         match decide::start(&facts) {
-            Start::Full(why) => self.begin_with(why, revision).await,
+            Start::Full(why) => self.begin_with(why, other).await,
             Start::Deltas => self.go_on(revision).await,
         }
     }
 
     /// A full snapshot whatever is there already.
     pub(super) async fn begin_with_full(&mut self) -> Result<(), SnapshotError> {
-        self.chain = Chain::of(self.tools.store.latest().await?);
-        self.full(false).await.map(drop)
+        self.read_store().await?;
+        let revision = current(self.tools).await?;
+        let other = self.other_history(revision).await?;
+        self.begin_with(Why::Asked, other).await
     }
 
-    async fn begin_with(&mut self, why: Why, revision: i64) -> Result<(), SnapshotError> {
-        if why == Why::StoreAhead {
-            let stored = self.chain.last_revision();
-            tracing::error!(
-                "etcd is at revision {revision} and the store at {stored}: the store holds \
-                 another history, which hides new snapshots until etcd is ahead of it"
-            );
+    async fn begin_with(&mut self, why: Why, other: Option<String>) -> Result<(), SnapshotError> {
+        if let Some(reason) = other {
+            self.begin_history(&reason).await?;
         }
         tracing::info!("a full snapshot is needed: {why:?}");
         self.full(false).await.map(drop)
+    }
+
+    /// What was collected, or is in the store, is of no more use.
+    pub(super) fn forget(&mut self) {
+        (self.chain, self.watch) = (Chain::default(), None);
+        (self.spool, self.tail) = (new_spool(self.tools), Tail::default());
+    }
+
+    /// The time of a snapshot that is made now: never before its history began, whatever the clock
+    /// says, because times tell histories apart.
+    fn stamp(&self) -> Timestamp {
+        self.known.since().map_or_else(now, |since| since.max(now()))
     }
 
     /// Deltas up to `revision`; a full snapshot where the history for them is gone.
@@ -96,7 +114,10 @@ impl<'t> Session<'t> {
                 Ok(())
             }
             Err(SnapshotError::Etcd(error)) => {
-                tracing::warn!("the changes since the last snapshot cannot be read: {error}");
+                tracing::warn!(
+                    "the changes since the last snapshot cannot be read: {}",
+                    telemetry::Chain(&error)
+                );
                 self.full(false).await.map(drop)
             }
             Err(error) => Err(error),
@@ -220,6 +241,7 @@ impl<'t> Session<'t> {
         let (stored, time) = (self.chain.last_revision(), now());
         let changes = events.into_iter().filter_map(|event| change(event, time));
         let changes: Vec<Change> = changes.filter(|change| change.mod_revision > stored).collect();
+        self.tail.extend(&changes);
         let bytes: usize = changes.iter().map(|change| change.value.len()).sum();
         if bytes <= INLINE_MAX_BYTES {
             return push(&mut self.spool, &changes).map_err(SnapshotError::Spool);
@@ -241,10 +263,12 @@ impl<'t> Session<'t> {
         let spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
         let begun = StdInstant::now();
         let compression = self.tools.config.compression;
-        let delta = Snapshot::delta(self.chain.last_revision() + 1, last, now(), compression);
+        let start = self.chain.last_revision() + 1;
+        let delta = Snapshot::delta(start, last, self.stamp(), compression);
         let saved = save(self.tools, &delta, spool).await;
         let saved = self.timed(Kind::Incr, begun, saved)?;
         tracing::info!("saved {}", saved.snap_name);
+        self.keep_tail(&saved, self.tail.clone());
         self.add(&saved);
         self.tools.metrics.snapshot_required(Kind::Incr, false);
         Ok(())
@@ -257,10 +281,12 @@ impl<'t> Session<'t> {
         self.spool = new_spool(self.tools);
         let begun = StdInstant::now();
         self.last_full_failed = true;
-        let taken = full::take(self.tools, is_final).await;
-        let saved = self.timed(Kind::Full, begun, taken)?;
+        let taken = self.take_full(is_final).await;
+        let (saved, tail) = self.timed(Kind::Full, begun, taken)?;
         self.last_full_failed = false;
         tracing::info!("saved {}", saved.snap_name);
+        self.keep_tail(&saved, tail.clone());
+        self.tail = tail;
         self.add(&saved);
         for kind in [Kind::Full, Kind::Incr] {
             self.tools.metrics.snapshot_required(kind, false);
@@ -271,6 +297,23 @@ impl<'t> Session<'t> {
         }
         self.publish();
         Ok(saved)
+    }
+
+    async fn take_full(&mut self, is_final: bool) -> Result<(Snapshot, Tail), SnapshotError> {
+        // Without a watch nothing tells that the etcd has been replaced meanwhile.
+        if !self.tools.config.has_deltas() {
+            let revision = current(self.tools).await?;
+            if let Some(reason) = self.other_history(revision).await? {
+                self.begin_history(&reason).await?;
+            }
+        }
+        let taken = full::take(self.tools).await?;
+        let (revision, last) = (taken.revision, self.chain.last_revision());
+        if revision < last {
+            let reason = format!("etcd is at revision {revision}, and the store at {last}");
+            self.begin_history(&reason).await?;
+        }
+        taken.save(self.tools, self.stamp(), is_final).await
     }
 
     fn timed<T>(
@@ -284,7 +327,7 @@ impl<'t> Session<'t> {
     }
 
     fn add(&mut self, saved: &Snapshot) {
-        self.chain.add(saved.clone());
+        self.chain.add(Snapshot { history: self.known.current(), ..saved.clone() });
         tell(self.tools.metrics.as_ref(), &self.chain, saved);
     }
 
@@ -300,6 +343,7 @@ impl<'t> Session<'t> {
             full: self.chain.full.clone(),
             delta: self.chain.deltas.iter().map(|delta| delta.last_revision).max(),
             delta_looks: self.delta_looks,
+            since: self.known.since(),
         }));
     }
 }
@@ -355,6 +399,6 @@ fn split<T>(
 ) -> (Result<T, TriggerError>, Result<(), SnapshotError>) {
     match outcome {
         Ok(taken) => (Ok(taken), Ok(())),
-        Err(error) => (Err(TriggerError::Failed(error.to_string())), Err(error)),
+        Err(error) => (Err(TriggerError::Failed(telemetry::Chain(&error).to_string())), Err(error)),
     }
 }

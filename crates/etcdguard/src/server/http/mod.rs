@@ -99,9 +99,9 @@ async fn health(State(api): State<Arc<Api>>) -> Response<Body> {
 }
 
 async fn start(State(api): State<Arc<Api>>, uri: Uri) -> Response<Body> {
-    if api.status.begin() {
+    if let Some(running) = api.status.begin() {
         let mode = Mode::of(&parameter(&uri, "mode").unwrap_or_default());
-        let (initializer, status) = (Arc::clone(&api.initializer), Arc::clone(&api.status));
+        let initializer = Arc::clone(&api.initializer);
         // Most of it is reading and writing files: it has a thread of its own.
         let runtime = tokio::runtime::Handle::current();
         api.tasks.spawn_blocking("initialization", move |stop| {
@@ -109,7 +109,7 @@ async fn start(State(api): State<Arc<Api>>, uri: Uri) -> Response<Body> {
             if let Some(Err(error)) = &done {
                 tracing::error!("initialization failed: {}", telemetry::Chain(error));
             }
-            status.end(matches!(done, Some(Ok(()))));
+            running.end(matches!(done, Some(Ok(()))));
         });
     }
     text(StatusCode::OK, Body::empty())
@@ -124,7 +124,8 @@ async fn config(State(api): State<Arc<Api>>) -> Response<Body> {
         Ok(written) => written,
         Err(error) => {
             tracing::error!("cannot answer with a configuration: {}", telemetry::Chain(&error));
-            return text(StatusCode::INTERNAL_SERVER_ERROR, "the configuration cannot be made\n");
+            let why = format!("the configuration cannot be made: {}\n", telemetry::Chain(&error));
+            return text(StatusCode::INTERNAL_SERVER_ERROR, why);
         }
     };
     let path = api.home.join("etcd.conf.yaml");
@@ -135,13 +136,13 @@ async fn config(State(api): State<Arc<Api>>) -> Response<Body> {
     match saved.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!("no copy was left: {}", telemetry::Chain(&error)),
-        Err(error) => tracing::warn!("no copy was left: {error}"),
+        Err(error) => tracing::warn!("no copy was left: {}", telemetry::Chain(&error)),
     }
     text(StatusCode::OK, written)
 }
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response<Body> {
-    let mut answer = text(StatusCode::OK, api.metrics.encode());
+    let mut answer = text(StatusCode::OK, api.metrics.scraped());
     let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
     answer.headers_mut().insert(header::CONTENT_TYPE, kind);
     answer

@@ -69,7 +69,7 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                tracing::warn!("cannot accept a connection: {}", telemetry::Chain(&error));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -94,7 +94,9 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router,
     let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream));
     match stop.or_stop(handshake).await {
         Some(Ok(Ok(stream))) => speak(stream, router, stop, true).await,
-        Some(Ok(Err(error))) => tracing::debug!("TLS handshake failed: {error}"),
+        Some(Ok(Err(error))) => {
+            tracing::debug!("TLS handshake failed: {}", telemetry::Chain(&error));
+        }
         Some(Err(_)) => tracing::debug!("TLS handshake took too long"),
         None => {}
     }

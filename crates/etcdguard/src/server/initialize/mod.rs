@@ -25,6 +25,7 @@ use super::config::RestorationConfig;
 use super::metrics::{Metrics, Restoration};
 use crate::control::leases::{LeaseError, Leases};
 use crate::control::membership;
+use crate::datadir::Origin;
 use crate::etcd::{Etcd, EtcdError};
 use crate::restore::RestoreError;
 use crate::store::{Latest, SnapStore, StoreError};
@@ -117,7 +118,7 @@ impl Initializer {
         let newest = match cluster {
             // Others have what is newer than any backup.
             Cluster::Multi(_) => None,
-            Cluster::Single => self.latest().await?.as_ref().and_then(newest_revision),
+            Cluster::Single => self.newest_revision().await?,
         };
         let verdict = self.validate(mode, newest).await?;
         self.metrics.validation_took(verdict == Verdict::Valid, begun.elapsed());
@@ -134,6 +135,30 @@ impl Initializer {
     async fn latest(&self) -> Result<Option<Latest>, InitializeError> {
         let Some(store) = &self.store else { return Ok(None) };
         store.latest().await.map(Some).map_err(InitializeError::Store)
+    }
+
+    /// The revision that the data must have reached; none where nothing says so.
+    async fn newest_revision(&self) -> Result<Option<i64>, InitializeError> {
+        let (Some(store), Some(latest)) = (&self.store, self.latest().await?) else {
+            return Ok(None);
+        };
+        let dir = self.data_dir().to_owned();
+        let read = self.tasks.blocking("look at the origin", move || Origin::read(&dir)).await?;
+        let unreadable = |error| InitializeError::Look {
+            path: self.data_dir().to_owned(),
+            source: std::io::Error::other(error),
+        };
+        let Some(origin) = read.map_err(unreadable)? else { return Ok(latest.last_revision()) };
+        let histories = store.histories().await.map_err(InitializeError::Store)?;
+        if histories.is_new(&origin.id, origin.restored_at) {
+            tracing::info!(
+                "the data directory is an earlier state on purpose, {}: it is kept as it is, and \
+                 begins a new history",
+                origin.reason
+            );
+            return Ok(None);
+        }
+        Ok(latest.last_revision())
     }
 
     async fn backup(&self) -> Result<Backup, InitializeError> {
@@ -154,7 +179,7 @@ impl Initializer {
             Ok(true) => Membership::Member,
             Ok(false) => Membership::Unlisted,
             Err(error) => {
-                tracing::warn!("the cluster does not answer: {error}");
+                tracing::warn!("the cluster does not answer: {}", telemetry::Chain(&error));
                 let held = leases.is_held(&neighbours.name, LEASE_PATIENCE).await;
                 if held.map_err(InitializeError::Lease)? {
                     Membership::Member
@@ -180,14 +205,8 @@ impl Initializer {
             }
         });
         if let Err(error) = cleaned.await? {
-            tracing::warn!("the temporary directory was not cleaned: {error}");
+            tracing::warn!("the temporary directory was not cleaned: {}", telemetry::Chain(&error));
         }
         Ok(())
     }
-}
-
-/// The last revision of what is newest in the store.
-fn newest_revision(latest: &Latest) -> Option<i64> {
-    let snapshots = latest.full.iter().chain(&latest.deltas);
-    snapshots.map(|snapshot| snapshot.last_revision).max()
 }

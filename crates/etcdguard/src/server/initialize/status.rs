@@ -1,6 +1,6 @@
 //! How far an initialization is, as it is told over HTTP: an end is told once, then all is new.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -39,18 +39,14 @@ impl Default for StatusCell {
 }
 
 impl StatusCell {
-    /// Whether the caller is the one to begin.
-    pub fn begin(&self) -> bool {
+    /// What the caller, if it is the one to begin, ends with.
+    pub fn begin(self: &Arc<Self>) -> Option<Running> {
         let mut status = self.lock();
-        let begins = *status == Status::New;
-        if begins {
-            *status = Status::Progress;
+        if *status != Status::New {
+            return None;
         }
-        begins
-    }
-
-    pub fn end(&self, succeeded: bool) {
-        *self.lock() = if succeeded { Status::Successful } else { Status::Failed };
+        *status = Status::Progress;
+        Some(Running { cell: Arc::clone(self), outcome: Status::Failed })
     }
 
     /// Tells the status; an end is forgotten with that.
@@ -70,24 +66,58 @@ impl StatusCell {
     }
 }
 
+/// An initialization that runs. However it ends, that is told: what does not say that it succeeded,
+/// because it panicked or was dropped, has failed.
+#[derive(Debug)]
+pub struct Running {
+    cell: Arc<StatusCell>,
+    outcome: Status,
+}
+
+impl Running {
+    pub fn end(mut self, succeeded: bool) {
+        if succeeded {
+            self.outcome = Status::Successful;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *self.cell.lock() = self.outcome;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_panic_is_a_failure_and_not_progress_for_ever() {
+        let cell = Arc::new(StatusCell::default());
+        let running = cell.begin().unwrap();
+        let panicked = std::thread::spawn(move || {
+            let _running = running;
+            panic!("as a test");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(cell.tell(), Status::Failed);
+        assert!(cell.begin().is_some(), "and it can be begun again");
+    }
+
+    #[test]
     fn an_end_is_told_once() {
-        let cell = StatusCell::default();
+        let cell = Arc::new(StatusCell::default());
         assert_eq!(cell.tell(), Status::New);
-        assert!(cell.begin());
-        assert!(!cell.begin(), "it runs already");
+        let running = cell.begin().unwrap();
+        assert!(cell.begin().is_none(), "it runs already");
         assert_eq!(cell.tell(), Status::Progress);
         assert_eq!(cell.tell(), Status::Progress);
-        cell.end(true);
-        assert!(!cell.begin(), "the end was not told yet");
+        running.end(true);
+        assert!(cell.begin().is_none(), "the end was not told yet");
         assert_eq!(cell.tell(), Status::Successful);
         assert_eq!(cell.tell(), Status::New);
-        assert!(cell.begin());
-        cell.end(false);
+        cell.begin().unwrap().end(false);
         assert_eq!(cell.tell().text(), "Failed");
         assert_eq!(cell.tell().text(), "New");
     }

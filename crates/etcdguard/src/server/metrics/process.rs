@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use rustix::process::{Resource, getrlimit};
+
 /// Name, help, kind, value.
 type Sample = (&'static str, &'static str, &'static str, f64);
 
@@ -56,6 +58,21 @@ pub(super) fn read() -> Vec<Sample> {
             ),
         ]);
     }
+    samples.extend(limits());
+    if let Some((received, transmitted)) = octets(&text("/proc/self/net/netstat")) {
+        samples.push((
+            "process_network_receive_bytes_total",
+            "Number of bytes received by the process over the network.",
+            "counter",
+            received,
+        ));
+        samples.push((
+            "process_network_transmit_bytes_total",
+            "Number of bytes sent by the process over the network.",
+            "counter",
+            transmitted,
+        ));
+    }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         let open = u32::try_from(open.count()).unwrap_or(u32::MAX);
         samples.push((
@@ -66,6 +83,41 @@ pub(super) fn read() -> Vec<Sample> {
         ));
     }
     samples
+}
+
+/// How much of what this process may have. No limit is the largest number.
+fn limits() -> [Sample; 2] {
+    let of = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
+    [
+        (
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            "gauge",
+            float(of(Resource::Nofile)),
+        ),
+        (
+            "process_virtual_memory_max_bytes",
+            "Maximum amount of virtual memory available in bytes.",
+            "gauge",
+            float(of(Resource::As)),
+        ),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the text format has no better number")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Bytes that the network namespace received and sent as IP, by the names in the line above them.
+fn octets(text: &str) -> Option<(f64, f64)> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("IpExt:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let of = |wanted: &str| {
+        let mut pairs = names.split_ascii_whitespace().zip(numbers.split_ascii_whitespace());
+        pairs.find(|(name, _)| *name == wanted)?.1.parse::<f64>().ok()
+    };
+    Some((of("InOctets")?, of("OutOctets")?))
 }
 
 fn text(path: &str) -> String {
@@ -122,9 +174,15 @@ mod tests {
     #[test]
     fn this_process_is_read() {
         let samples = read();
-        for name in
-            ["etcdbr_network_received_bytes", "process_open_fds", "process_cpu_seconds_total"]
-        {
+        for name in [
+            "etcdbr_network_received_bytes",
+            "process_open_fds",
+            "process_cpu_seconds_total",
+            "process_max_fds",
+            "process_virtual_memory_max_bytes",
+            "process_network_receive_bytes_total",
+            "process_network_transmit_bytes_total",
+        ] {
             assert!(samples.iter().any(|(found, ..)| *found == name), "{name}");
         }
     }
@@ -135,5 +193,8 @@ mod tests {
                     eth0: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n";
         assert_eq!(network(text), Some((15.0, 26.0)));
         assert_eq!(network(""), None);
+        let text = "TcpExt: A\nTcpExt: 1\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 7 9\n";
+        assert_eq!(octets(text), Some((7.0, 9.0)));
+        assert_eq!(octets("IpExt: InOctets\n"), None);
     }
 }

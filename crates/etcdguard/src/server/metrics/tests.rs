@@ -7,6 +7,13 @@ fn every_combination_is_there_at_zero() {
         "# TYPE etcdbr_snapshot_gc_total counter",
         "etcdbr_snapshot_gc_total{kind=\"Chunk\",succeeded=\"false\"} 0",
         "etcdbr_snapshot_latest_revision{kind=\"Full\"} 0",
+        "etcdbr_snapshot_latest_revision{kind=\"Chunk\"} 0",
+        "etcdbr_snapshot_latest_timestamp{kind=\"Chunk\"} 0",
+        "etcdbr_snapshot_required{kind=\"Chunk\"} 0",
+        "etcdbr_snapshot_duration_seconds_count{kind=\"Chunk\",succeeded=\"false\"} 0",
+        "promhttp_metric_handler_requests_in_flight 0",
+        "promhttp_metric_handler_requests_total{code=\"200\"} 0",
+        "promhttp_metric_handler_requests_total{code=\"503\"} 0",
         "etcdbr_restoration_duration_seconds_count{restore=\"single_member\",succeeded=\"true\"} 0",
         "etcdbr_defragmentation_duration_seconds_count{endpoint=\"\",succeeded=\"true\"} 0",
         "etcdbr_snapshotter_failure{error=\"\"} 0",
@@ -16,6 +23,20 @@ fn every_combination_is_there_at_zero() {
         "etcdbr_snapshot_duration_seconds_bucket{kind=\"Incr\",succeeded=\"true\",le=\"+Inf\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_scrape_sees_itself() {
+    let metrics = Metrics::default();
+    for scrapes in 0..2 {
+        let text = metrics.scraped();
+        for line in [
+            "promhttp_metric_handler_requests_in_flight 1".to_owned(),
+            format!("promhttp_metric_handler_requests_total{{code=\"200\"}} {scrapes}"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in:\n{text}");
+        }
     }
 }
 

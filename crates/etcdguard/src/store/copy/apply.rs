@@ -29,24 +29,34 @@ pub struct Copied {
     pub failed: Vec<(Snapshot, StoreError)>,
 }
 
-/// Copies what the destination lacks, `at_once` objects at the same time. Each copy is read back
-/// and its checksum looked at; one that is not right is removed again. Failures are collected, and
-/// do not end the rest; only a store that cannot be listed does.
+/// What becomes of an object that is no snapshot although it is called one. Copies are read back in
+/// any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Junk {
+    /// It is copied as it is, with a warning: whoever looks at it finds it in both stores.
+    Copied,
+    /// It is not copied, and the copying has failed.
+    Refused,
+}
+
+/// Copies what the destination lacks, `at_once` objects at the same time. Failures are collected,
+/// and do not end the rest; only a store that cannot be listed does.
 pub async fn copy(
     source: &SnapStore,
     destination: &SnapStore,
     selection: Selection,
-    at_once: usize,
+    (at_once, junk): (usize, Junk),
     mut progress: impl FnMut(Progress) + Send,
 ) -> Result<Copied, StoreError> {
     let there = destination.list(Include::All).await?;
     let here = source.list(Include::Unmarked).await?;
     let wanted = select(&here, &there, selection, Timestamp::now());
+    copy_histories(source, destination).await?;
     let mut state = Progress { done: 0, failed: 0, total: wanted.len() };
     let mut copied = Copied::default();
     let jobs: Vec<_> = wanted
         .into_iter()
-        .map(|snapshot| copy_one(source.clone(), destination.clone(), snapshot))
+        .map(|snapshot| copy_one(source.clone(), destination.clone(), snapshot, junk))
         .collect();
     let mut running = stream::iter(jobs).buffer_unordered(at_once.max(1));
     while let Some((snapshot, done)) = running.next().await {
@@ -71,22 +81,45 @@ async fn copy_one(
     source: SnapStore,
     destination: SnapStore,
     snapshot: Snapshot,
+    junk: Junk,
 ) -> (Snapshot, Result<Snapshot, StoreError>) {
-    let done = copy_checked(&source, &destination, &snapshot).await;
+    let done = copy_checked(&source, &destination, &snapshot, junk).await;
     (snapshot, done)
+}
+
+/// What tells snapshots apart comes first: without it they would be taken for one history.
+async fn copy_histories(source: &SnapStore, destination: &SnapStore) -> Result<(), StoreError> {
+    let there = destination.histories().await?;
+    for history in source.histories().await?.iter() {
+        if !there.iter().any(|it| it.id == history.id) {
+            destination.begin_history(history).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn copy_checked(
     source: &SnapStore,
     destination: &SnapStore,
     snapshot: &Snapshot,
+    junk: Junk,
 ) -> Result<Snapshot, StoreError> {
     let body = source.open_packed(snapshot).await?;
     let saved = destination.save(&copied_name(snapshot), body).await?;
-    if let Err(error) = destination.verify(&saved).await {
+    let checked = destination.verify(&saved).await;
+    match (&checked, junk) {
+        (Err(error), Junk::Copied) if error.is_junk() => {
+            tracing::warn!("Copied {}, which is no backup: {}", saved.snap_name, error.chain());
+            return Ok(saved);
+        }
+        (Ok(()), _) if source.is_good(snapshot) == Some(true) => destination.found(&saved, true),
+        (Ok(()) | Err(_), _) => {}
+    }
+    if let Err(error) = checked {
         // What cannot be read back must not be taken for a backup.
         if let Err(left) = destination.delete(&saved).await {
-            tracing::error!("The bad copy {} could not be removed: {left}", saved.snap_name);
+            let why = left.chain();
+            tracing::error!("The bad copy {} could not be removed: {why}", saved.snap_name);
         }
         return Err(error);
     }

@@ -7,7 +7,7 @@
 mod apply;
 mod select;
 
-pub use apply::{Copied, Progress, copy, wait_for_final};
+pub use apply::{Copied, Junk, Progress, copy, wait_for_final};
 pub use select::{Selection, has_recent_final, select};
 
 #[cfg(test)]

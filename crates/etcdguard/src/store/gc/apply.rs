@@ -1,5 +1,6 @@
 //! Removal of what was decided.
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::decide::{Delete, Keep, Plan, decide};
@@ -17,11 +18,33 @@ pub struct Collected {
     pub failed: Vec<(Snapshot, StoreError)>,
 }
 
-/// Lists the store, decides and removes. A removal that fails does not end the round.
+/// Full snapshots that are looked into in one round. One look is enough for each.
+const LOOKS_MAX: usize = 512;
+
+/// What a look into a full snapshot came to.
+#[derive(Debug)]
+pub enum Look {
+    /// It can be read to its end, and holds what its name says.
+    Good,
+    /// It is not what its name says, and will never be.
+    Junk(String),
+    /// It cannot be told now.
+    Unknown(String),
+}
+
+/// Looks into full snapshots. What it takes to do so is not known here.
+#[async_trait]
+pub trait Inspect: Send + Sync {
+    async fn inspect(&self, store: &SnapStore, full: &Snapshot) -> Look;
+}
+
+/// Lists the store, decides and removes. A removal that fails does not end the round. Nothing is
+/// removed on the word of a name alone: what is to replace it is looked into first.
 pub async fn collect(
     store: &SnapStore,
     plan: &Plan,
     now: Timestamp,
+    inspect: &dyn Inspect,
 ) -> Result<Collected, StoreError> {
     let snapshots = store.list(Include::All).await?;
     let mut collected = Collected::default();
@@ -36,8 +59,19 @@ pub async fn collect(
         | Provider::Ocs
         | Provider::Failed => Keep::Nothing,
     };
+    let mut deletes = decide(&snapshots, None, plan, keep, now);
+    if deletes.iter().any(|delete| delete.stream.is_some()) {
+        deletes = match newest_good(store, &snapshots, inspect).await {
+            Ok(good) => decide(&snapshots, good, plan, keep, now),
+            Err(why) => {
+                tracing::warn!("GC: nothing is removed until it is known what stays: {why}");
+                deletes.retain(|delete| delete.stream.is_none());
+                deletes
+            }
+        };
+    }
     let mut failures = (None, 0);
-    for Delete { snapshot, stream } in decide(&snapshots, plan, keep, now) {
+    for Delete { snapshot, stream } in deletes {
         if failures.0 != stream {
             failures = (stream, 0);
         }
@@ -60,7 +94,63 @@ pub async fn collect(
             }
         }
     }
+    if !collected.removed.is_empty() {
+        forget_histories(store, &snapshots, &collected.removed).await;
+    }
     Ok(collected)
+}
+
+/// The newest full snapshot that is what its name says; none if none of them is.
+async fn newest_good<'s>(
+    store: &SnapStore,
+    snapshots: &'s [Snapshot],
+    inspect: &dyn Inspect,
+) -> Result<Option<&'s Snapshot>, String> {
+    let is_full = |it: &&Snapshot| it.kind == Kind::Full && !it.is_chunk;
+    let mut looks = 0;
+    for full in snapshots.iter().rev().filter(is_full) {
+        match store.is_good(full) {
+            Some(true) => return Ok(Some(full)),
+            Some(false) => continue,
+            None => {}
+        }
+        looks += 1;
+        if looks > LOOKS_MAX {
+            return Err(format!("{LOOKS_MAX} full snapshots are none"));
+        }
+        match inspect.inspect(store, full).await {
+            Look::Good => {
+                store.found(full, true);
+                return Ok(Some(full));
+            }
+            Look::Junk(why) => {
+                tracing::error!(
+                    "GC: {} is no backup and does not count as one: {why}; look at it, and remove \
+                     it",
+                    full.snap_name
+                );
+                store.found(full, false);
+            }
+            Look::Unknown(why) => return Err(format!("{}: {why}", full.snap_name)),
+        }
+    }
+    Ok(None)
+}
+
+/// Beginnings of which nothing is left go as well.
+async fn forget_histories(store: &SnapStore, snapshots: &[Snapshot], removed: &[Snapshot]) {
+    let left: Vec<Snapshot> =
+        snapshots.iter().filter(|snapshot| !removed.contains(snapshot)).cloned().collect();
+    let histories = match store.histories().await {
+        Ok(histories) => histories,
+        Err(error) => return tracing::warn!("GC: histories are not known: {}", error.chain()),
+    };
+    for history in histories.empty(&left) {
+        tracing::info!("GC: nothing is left of the history that began at {}", history.since);
+        if let Err(error) = store.forget_history(history).await {
+            tracing::warn!("GC: its beginning was not removed: {}", error.chain());
+        }
+    }
 }
 
 /// Whether the store refuses for now, by a rule of its own: by the words that Azure and Google use.

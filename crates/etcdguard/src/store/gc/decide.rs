@@ -48,21 +48,36 @@ pub struct Delete {
     pub stream: Option<usize>,
 }
 
-/// What goes, in the order in which it is to go. `snapshots` are sorted, as a listing is.
-pub fn decide(snapshots: &[Snapshot], plan: &Plan, keep: Keep, now: Timestamp) -> Vec<Delete> {
+/// What goes, in the order in which it is to go. `snapshots` are sorted, as a listing is, and
+/// `good` is the newest full one of which it is known that it can be restored: what is named for
+/// later without being one does not count, and is left for somebody to look at. None where there
+/// is no such one: then there is nothing to lose, and names decide.
+pub fn decide(
+    snapshots: &[Snapshot],
+    good: Option<&Snapshot>,
+    plan: &Plan,
+    keep: Keep,
+    now: Timestamp,
+) -> Vec<Delete> {
     let mut deletes = match keep {
         Keep::Nothing => stale_chunks(snapshots, now),
         Keep::Chunks => Vec::new(),
     };
-    let streams = streams(snapshots);
+    let mut streams = streams(snapshots);
+    // What a restore begins from, and all that is after it, stays.
+    let is_good = |stream: &Stream<'_>| good.is_some_and(|good| good == stream.head);
+    let newest = streams.iter().rposition(is_good);
+    streams.truncate(newest.map_or(streams.len(), |newest| newest + 1));
     let is_kept = match plan.policy {
         Policy::LimitBased { max_backups } => kept_by_number(streams.len(), max_backups),
         Policy::Exponential => kept_by_age(&streams, now),
     };
-    // The newest stream is what a restore begins from.
     let older = streams.iter().zip(is_kept).take(streams.len().saturating_sub(1));
     for (index, (stream, is_kept)) in older.enumerate() {
-        let deltas = stream.deltas.iter().filter(|delta| is_expired(delta, plan, now));
+        // The last state of an earlier history is nowhere else: it goes as a whole or not at all.
+        let is_end = streams.get(index + 1).is_some_and(|next| next.history() != stream.history());
+        let deltas = stream.deltas.iter().filter(|_| !is_end || !is_kept);
+        let deltas = deltas.filter(|delta| is_expired(delta, plan, now));
         let head = Some(&stream.head).filter(|_| !is_kept);
         let go = deltas.chain(head).filter(|snapshot| !snapshot.is_immutable(now));
         deletes.extend(go.map(|it| Delete { snapshot: (*it).clone(), stream: Some(index) }));
@@ -70,19 +85,27 @@ pub fn decide(snapshots: &[Snapshot], plan: &Plan, keep: Keep, now: Timestamp) -
     deletes
 }
 
-/// A full snapshot and the deltas that follow it. The oldest may have lost its full snapshot; its
-/// first delta is then its head.
+/// A full snapshot and the deltas of its history that follow it. The oldest of a history may have
+/// lost its full snapshot; its first delta is then its head.
 struct Stream<'s> {
     head: &'s Snapshot,
     deltas: Vec<&'s Snapshot>,
+}
+
+impl Stream<'_> {
+    fn history(&self) -> usize {
+        self.head.history
+    }
 }
 
 fn streams(snapshots: &[Snapshot]) -> Vec<Stream<'_>> {
     let mut streams: Vec<Stream<'_>> = Vec::new();
     for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_chunk) {
         match (snapshot.kind, streams.last_mut()) {
-            (Kind::Incr, Some(stream)) => stream.deltas.push(snapshot),
-            (Kind::Full, _) | (Kind::Incr, None) => {
+            (Kind::Incr, Some(stream)) if stream.history() == snapshot.history => {
+                stream.deltas.push(snapshot);
+            }
+            (Kind::Full | Kind::Incr, _) => {
                 streams.push(Stream { head: snapshot, deltas: Vec::new() });
             }
         }
@@ -122,16 +145,17 @@ fn kept_by_number(streams: usize, max_backups: u32) -> Vec<bool> {
 }
 
 /// From the newest to the oldest, each compared with its newer neighbour: it is kept where it is
-/// the first to be met of its hour, day or week.
+/// the first to be met of its hour, day or week. No newer one stands for the last state of an
+/// earlier history: that is kept until it is too old for any.
 fn kept_by_age(streams: &[Stream<'_>], now: Timestamp) -> Vec<bool> {
     let today = now.as_second().div_euclid(DAY_SECONDS);
     let mut end = (today + 1) * DAY_SECONDS - 1;
     let mut is_weekly = false;
-    let mut newer: Option<i64> = None;
+    let mut newer: Option<(i64, usize)> = None;
     let mut kept: Vec<bool> = Vec::with_capacity(streams.len());
     for stream in streams.iter().rev() {
         let made = stream.head.created_on.as_second();
-        let Some(newer) = newer.replace(made) else {
+        let Some((newer, history)) = newer.replace((made, stream.history())) else {
             kept.push(true);
             continue;
         };
@@ -141,7 +165,8 @@ fn kept_by_age(streams: &[Stream<'_>], now: Timestamp) -> Vec<bool> {
             is_weekly = true;
             end -= DAY_SECONDS;
         }
-        kept.push(unit.is_some_and(|unit| unit.differs(end - made, end - newer)));
+        let is_end = history != stream.history();
+        kept.push(unit.is_some_and(|unit| is_end || unit.differs(end - made, end - newer)));
     }
     kept.reverse();
     kept

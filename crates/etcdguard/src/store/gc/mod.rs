@@ -5,5 +5,5 @@
 mod apply;
 mod decide;
 
-pub use apply::{Collected, collect};
+pub use apply::{Collected, Inspect, Look, collect};
 pub use decide::{Delete, Keep, Plan, Policy, decide};

@@ -107,8 +107,13 @@ impl Door {
 
     /// The folder of a layout under the prefix of the settings.
     pub(super) fn folder(&self, layout: Layout) -> Result<Key, StoreError> {
+        self.beside(layout.marker())
+    }
+
+    /// A folder beside those of the layouts.
+    pub(super) fn beside(&self, name: &str) -> Result<Key, StoreError> {
         let parts = self.config.prefix.split('/').filter(|part| !matches!(*part, "" | "."));
-        let parts: Vec<&str> = parts.chain([layout.marker()]).collect();
+        let parts: Vec<&str> = parts.chain([name]).collect();
         Key::parse(&parts.join("/")).map_err(StoreError::Prefix)
     }
 

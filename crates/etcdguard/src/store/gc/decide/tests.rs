@@ -25,8 +25,12 @@ fn plan(policy: Policy) -> Plan {
     Plan { policy, delta_retention: Duration::ZERO }
 }
 
+fn newest_full(snapshots: &[Snapshot]) -> Option<&Snapshot> {
+    snapshots.iter().rev().find(|it| it.kind == Kind::Full && !it.is_chunk)
+}
+
 fn gone(snapshots: &[Snapshot], plan: &Plan) -> Vec<i64> {
-    decide(snapshots, plan, Keep::Nothing, at(NOW))
+    decide(snapshots, newest_full(snapshots), plan, Keep::Nothing, at(NOW))
         .iter()
         .map(|it| it.snapshot.last_revision)
         .collect()
@@ -89,7 +93,7 @@ fn chunks_go_with_their_object_or_when_nobody_finishes_them() {
     sort(&mut list);
     let seconds = |keep| {
         let plan = plan(Policy::LimitBased { max_backups: 7 });
-        let deletes = decide(&list, &plan, keep, at(NOW));
+        let deletes = decide(&list, newest_full(&list), &plan, keep, at(NOW));
         let mut seconds: Vec<i64> =
             deletes.iter().map(|it| NOW - it.snapshot.created_on.as_second()).collect();
         seconds.sort_unstable();
@@ -140,7 +144,8 @@ fn a_year_of_hourly_snapshots_comes_down_to_hours_days_and_weeks() {
     let seconds: Vec<i64> = (0..365 * 24).rev().map(|hour| NOW - hour * HOUR_SECONDS).collect();
     let list: Vec<Snapshot> =
         seconds.iter().zip(1..).map(|(second, revision)| full(revision, *second)).collect();
-    let removed = decide(&list, &plan(Policy::Exponential), Keep::Nothing, at(NOW));
+    let removed =
+        decide(&list, newest_full(&list), &plan(Policy::Exponential), Keep::Nothing, at(NOW));
     // 14 hours of today, 7 days, 4 weeks.
     assert_eq!(list.len() - removed.len(), 14 + 7 + 4);
 }
@@ -155,7 +160,7 @@ proptest! {
         seconds.sort_unstable();
         let list: Vec<Snapshot> =
             seconds.iter().zip(1..).map(|(second, revision)| full(revision, *second)).collect();
-        let removed: Vec<i64> = decide(&list, &plan(Policy::Exponential), Keep::Nothing, at(NOW))
+        let removed: Vec<i64> = decide(&list, newest_full(&list), &plan(Policy::Exponential), Keep::Nothing, at(NOW))
             .iter()
             .map(|it| it.snapshot.created_on.as_second())
             .collect();
@@ -179,7 +184,7 @@ proptest! {
         sort(&mut list);
         let policy =
             if by_age { Policy::Exponential } else { Policy::LimitBased { max_backups } };
-        let removed = decide(&list, &plan(policy), Keep::Nothing, at(NOW));
+        let removed = decide(&list, newest_full(&list), &plan(policy), Keep::Nothing, at(NOW));
         let left: Vec<Snapshot> = list
             .iter()
             .filter(|it| !removed.iter().any(|delete| delete.snapshot == **it))
@@ -189,4 +194,34 @@ proptest! {
             prop_assert_eq!(Latest::of(&left), Latest::of(&list));
         }
     }
+}
+
+#[test]
+fn what_is_no_backup_does_not_push_one_out() {
+    let mut list = vec![full(5, 30), delta(6, 31), delta(7, 32)];
+    let junk: Vec<Snapshot> = (1..=9).map(|it| full(9000 + it, 100 + it)).collect();
+    list.extend(junk);
+    let limit = plan(Policy::LimitBased { max_backups: 1 });
+    for policy in [limit, plan(Policy::Exponential)] {
+        let deletes = decide(&list, list.first(), &policy, Keep::Nothing, at(NOW));
+        assert_eq!(deletes, [], "the backup and what follows it");
+    }
+    let by_name = decide(&list, None, &limit, Keep::Nothing, at(NOW));
+    assert_eq!(by_name.len(), list.len() - 1, "with nothing to lose the policy is as ever");
+}
+
+/// The end of an earlier history is in no later full snapshot: it goes as a whole, by the policy.
+#[test]
+fn an_earlier_history_goes_by_policy_and_the_newest_however_low_its_revisions_stays() {
+    let later = |mut snapshot: Snapshot| {
+        snapshot.history = 1;
+        snapshot
+    };
+    let mut list = vec![full(50, 10), delta(51, 11), full(60, 20), delta(61, 21), delta(62, 22)];
+    list.extend([full(10, 30), delta(11, 31)].map(later));
+    sort(&mut list);
+    let limit = |max_backups| plan(Policy::LimitBased { max_backups });
+    assert_eq!(gone(&list, &limit(3)), [51]);
+    assert_eq!(gone(&list, &limit(2)), [51, 50]);
+    assert_eq!(gone(&list, &limit(1)), [51, 50, 61, 62, 60]);
 }

@@ -1,0 +1,233 @@
+//! Stores with more than one history: found where nobody told them apart, and kept apart where
+//! somebody did.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcdguard::datadir::{self, Origin};
+use etcdguard::restore::{self, RestoreError, Target};
+use etcdguard::server::config::RestorationConfig;
+use etcdguard::server::initialize::{Initializer, Mode};
+use etcdguard::server::metrics::Metrics;
+use etcdguard::store::gc::{Inspect, Look, Plan, Policy, collect};
+use etcdguard::store::{Event, History, Include, SnapStore, Snapshot};
+use jiff::Timestamp;
+
+use crate::support::{World, at, event, events, hash_of};
+
+/// What another etcd wrote at the same revision.
+fn other(revision: i64) -> Event {
+    let key = Bytes::from(format!("other-{}", revision % 7));
+    let create_revision = if revision < 9 { revision } else { (revision - 2) % 7 + 2 };
+    let version = (revision - create_revision) / 7 + 1;
+    let value = Bytes::from(format!("of another life {revision}"));
+    let at = event(revision / 5 * 5 + 1);
+    Event { key, create_revision, version, value, mod_revision: revision, ..at }
+}
+
+fn others(revisions: std::ops::RangeInclusive<i64>) -> Vec<Event> {
+    revisions.map(other).collect()
+}
+
+/// One etcd up to 31, then another whose revisions follow: nothing in the names tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mixture_is_refused_and_what_is_before_it_can_be_had() {
+    let world = World::new();
+    world.full(2, &events(2..=2), 0).await;
+    world.delta(&events(3..=31), 40).await;
+    let bad = world.delta(&others(32..=61), 70).await;
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(matches!(error, RestoreError::Mixed { before: 31, .. }), "{error}");
+    let text = error.to_string();
+    for part in [bad.snap_name.as_str(), "mismatched event revision", "--to-revision 31"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!world.data_dir().exists());
+    assert_eq!(world.hash_at(Target::Revision(31)).await, hash_of(&events(2..=31)));
+}
+
+/// Two guards of two etcds at the same time: their deltas tell of the same revisions.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_two_deltas_tell_of_one_revision_must_be_the_same() {
+    let world = World::new();
+    world.full(2, &events(2..=2), 0).await;
+    world.delta(&events(3..=12), 40).await;
+    let mut changed = events(10..=15);
+    changed[1].value = Bytes::from_static(b"another");
+    let bad = world.delta(&changed, 41).await;
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(matches!(error, RestoreError::Mixed { revision: 11, .. }), "{error}");
+    // Also where the base tells of them.
+    std::fs::remove_file(world.object(&bad)).unwrap();
+    world.full(12, &events(2..=12), 50).await;
+    world.delta(&changed, 60).await;
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(matches!(error, RestoreError::Mixed { revision: 11, .. }), "{error}");
+}
+
+async fn begin(world: &World, id: &str, second: i64) {
+    let there = world.store.list(Include::All).await.unwrap();
+    let history = History::begin(id.to_owned(), "as a test".to_owned(), at(second), &there);
+    world.store.begin_history(&history).await.unwrap();
+}
+
+/// The past up to 20, then other changes.
+fn branch(last: i64) -> Vec<Event> {
+    let mut all = events(2..=20);
+    all.extend((21..=last).map(|revision| Event {
+        key: Bytes::from(format!("branch-{revision}")),
+        op: etcdguard::store::delta::Op::Put,
+        create_revision: revision,
+        version: 1,
+        value: Bytes::from_static(b"after the restore"),
+        ..event(revision)
+    }));
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_history_counts_and_earlier_ones_can_still_be_restored() {
+    let world = World::new();
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=60), 60).await;
+    begin(&world, "0a", 100).await;
+    world.full(20, &branch(20), 100).await;
+    world.delta(&branch(30)[19..], 130).await;
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&branch(30)));
+    assert_eq!(world.hash_at(Target::Revision(25)).await, hash_of(&branch(25)));
+    assert_eq!(world.hash_at(Target::Revision(55)).await, hash_of(&events(2..=55)));
+    assert_eq!(world.hash_at(Target::Revision(15)).await, hash_of(&events(2..=15)));
+    assert_eq!(world.hash_at(Target::Time(at(99))).await, hash_of(&events(2..=60)));
+    let run = restore::dry_run(&world.store, Target::Newest).await.unwrap();
+    assert_eq!((run.revision, run.gap), (30, None));
+}
+
+fn initializer(world: &World) -> Initializer {
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    Initializer {
+        restoration: RestorationConfig {
+            data_dir: text(&world.data_dir()),
+            temp_dir: text(&world.home.path().join("restoration.tmp")),
+            ..RestorationConfig::default()
+        },
+        store: Some(world.store.clone()),
+        store_temp_dir: "/tmp".into(),
+        namespace: None,
+        neighbours: None,
+        metrics: Arc::new(Metrics::default()),
+        tasks: tasks::Tasks::new(),
+    }
+}
+
+fn revision_of(dir: &Path) -> i64 {
+    datadir::check(dir, datadir::Mode::Full).unwrap().revision
+}
+
+/// With a damaged delta the newest state cannot be had; what is restored instead must be let live.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_to_the_past_is_not_undone() {
+    let world = World::new();
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=20), 20).await;
+    let bad = world.delta(&events(21..=60), 60).await;
+    durable::replace(world.object(&bad), b"damaged").unwrap();
+    let failed = initializer(&world).initialize(Mode::Full).await.unwrap_err();
+    let text = telemetry::Chain(&failed).to_string();
+    assert!(text.contains("--to-revision 20"), "the remedy is said: {text}");
+    let restored = world.restore(Target::Revision(20)).await.unwrap();
+    let origin = restored.origin.unwrap();
+    assert_eq!(Origin::read(&world.data_dir()).unwrap(), Some(origin.clone()));
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 20);
+    // Written down in the store, it is a directory like any other: one that lost its end is not
+    // what etcd is to start from.
+    let now = Timestamp::now().as_second() - at(0).as_second();
+    begin(&world, &origin.id, now).await;
+    world.full(20, &branch(20), now).await;
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 20);
+    world.delta(&branch(30)[19..], now).await;
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 30, "it is behind, in its own history");
+    assert_eq!(world.hash(), hash_of(&branch(30)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_state_is_no_new_history() {
+    let world = World::new();
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=20), 20).await;
+    for target in [Target::Newest, Target::Revision(20), Target::Time(at(90))] {
+        assert_eq!(world.restore(target).await.unwrap().origin, None);
+        assert_eq!(Origin::read(&world.data_dir()).unwrap(), None);
+        std::fs::remove_dir_all(world.data_dir()).unwrap();
+    }
+}
+
+struct Believe;
+
+#[async_trait::async_trait]
+impl Inspect for Believe {
+    async fn inspect(&self, store: &SnapStore, full: &Snapshot) -> Look {
+        match store.verify(full).await {
+            Ok(()) => Look::Good,
+            Err(error) => Look::Junk(error.chain()),
+        }
+    }
+}
+
+const HOUR: i64 = 60 * 60;
+
+/// Weeks of guarding after a restore to the past, with a collection after every full snapshot.
+async fn weeks(policy: Policy) {
+    let world = World::new();
+    let plan = Plan { policy, delta_retention: Duration::ZERO };
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=60), 60).await;
+    begin(&world, "0a", HOUR).await;
+    let mut revision = 20;
+    let mut kept_old = 0;
+    for step in 0..(28 * 24 / 4) {
+        let second = HOUR + step * 4 * HOUR;
+        world.full(revision, &branch(revision), second).await;
+        let next = branch(revision + 2);
+        world.delta(&next[next.len() - 2..], second + HOUR).await;
+        revision += 2;
+        collect(&world.store, &plan, at(second + 2 * HOUR), &Believe).await.unwrap();
+        let list = world.store.list(Include::All).await.unwrap();
+        kept_old += usize::from(list.iter().any(|it| it.history == 0));
+        // What a restore needs is there, and is of the new history.
+        let latest = world.store.latest().await.unwrap();
+        let newest = (latest.full.unwrap().last_revision, latest.deltas.len());
+        assert_eq!(newest, (revision - 2, 1), "step {step}");
+        if step % 40 == 0 {
+            assert_eq!(world.hash_at(Target::Newest).await, hash_of(&branch(revision)));
+            world.restore(Target::Newest).await.unwrap();
+            initializer(&world).initialize(Mode::Sanity).await.unwrap();
+            assert_eq!(revision_of(&world.data_dir()), revision, "nothing is undone");
+            std::fs::remove_dir_all(world.data_dir()).unwrap();
+        }
+        if step == 2 {
+            let end = hash_of(&events(2..=60));
+            assert_eq!(world.hash_at(Target::Revision(60)).await, end, "the old one is whole");
+        }
+    }
+    assert!(kept_old > 3, "it was kept for {kept_old} rounds");
+    let list = world.store.list(Include::All).await.unwrap();
+    if matches!(policy, Policy::LimitBased { .. }) {
+        assert!(list.iter().all(|it| it.history > 0), "the old history went by policy");
+    }
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&branch(revision)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weeks_after_a_restore_to_the_past_nothing_is_undone_by_number() {
+    weeks(Policy::LimitBased { max_backups: 7 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weeks_after_a_restore_to_the_past_nothing_is_undone_by_age() {
+    weeks(Policy::Exponential).await;
+}
