@@ -15,8 +15,8 @@ test:
     cargo xtask test
 
 # Real clients against the real binary.
-e2e *filter:
-    cargo xtask e2e {{filter}}
+e2e *suite:
+    cargo xtask e2e {{suite}}
 
 # Kill the server, or the engine, while it is written to.
 crash of="apiserver" *flags:

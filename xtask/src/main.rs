@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::steps::Demand;
+
 #[derive(Debug, Parser)]
 #[command(name = "xtask", about = "Chores of the Holdfast workspace")]
 struct Arguments {
@@ -31,8 +33,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Chore {
     /// Everything that must hold before a change is merged; installs what is missing.
-    Test,
-    /// Layers, purity, sizes, words, links, licences.
+    Test {
+        /// Fail instead of skipping where a tool is missing that can be installed.
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Layers, purity, sizes, words, links, and what of others' is used.
     Tidy,
     /// Write the files that are made from other crates' facts.
     Codegen {
@@ -50,8 +56,10 @@ enum Chore {
     Bench(bench::Arguments),
     /// Drive the real binary with real clients.
     E2e {
-        /// Only suites, or tests of them, whose name contains this.
-        filter: Option<String>,
+        /// Only this suite.
+        suite: Option<String>,
+        /// Only tests of it whose name contains this.
+        test: Option<String>,
     },
     /// Build the real programs of others, and run suites against them.
     #[command(subcommand)]
@@ -72,12 +80,14 @@ enum Chore {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().chore {
-        Chore::Test => Ok(test::run()),
+        Chore::Test { strict } => {
+            Ok(test::run(if strict { Demand::All } else { Demand::WhatIsThere }))
+        }
         Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
         Chore::Codegen { check } => codegen::run(check).map(|()| ExitCode::SUCCESS),
         Chore::Crds { check } => crds::run(check).map(|()| ExitCode::SUCCESS),
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Chore::E2e { filter } => Ok(suites::run(filter.as_deref())),
+        Chore::E2e { suite, test } => suites::run(suite.as_deref(), test),
         Chore::Peers(arguments) => peers::run(&arguments),
         Chore::Crash { of, rounds, seed } => suites::crash(of, rounds, seed),
     }

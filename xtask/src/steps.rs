@@ -10,11 +10,24 @@ pub(crate) enum Outcome {
     Passed,
     /// It cannot be had here, and why.
     Skipped(String),
+    /// It could be installed and is not there, and why: a strict run fails.
+    Missing(String),
+}
+
+/// What becomes of a step, or a test, that lacks a tool which can be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Demand {
+    /// It is skipped, and said so: a person may not have everything.
+    #[default]
+    WhatIsThere,
+    /// It fails: continuous integration must have tested what it says it tested.
+    All,
 }
 
 /// What the steps came to.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
+    demand: Demand,
     results: Vec<(String, Duration, Verdict)>,
     /// Single tests inside the steps.
     tests_passed: u64,
@@ -31,6 +44,10 @@ enum Verdict {
 }
 
 impl Report {
+    pub(crate) fn new(demand: Demand) -> Self {
+        Self { demand, ..Self::default() }
+    }
+
     /// Runs a step, whatever became of those before: one run shows all that is wrong.
     pub(crate) fn step(&mut self, name: &str, run: impl FnOnce(&mut Self) -> Result<Outcome>) {
         println!("==> {name}");
@@ -38,11 +55,20 @@ impl Report {
         let verdict = match run(self) {
             Ok(Outcome::Passed) => Verdict::Passed,
             Ok(Outcome::Skipped(why)) => Verdict::Skipped(why),
+            Ok(Outcome::Missing(why)) => match self.demand {
+                Demand::WhatIsThere => Verdict::Skipped(why),
+                Demand::All => Verdict::Failed(format!("--strict: {why}")),
+            },
             Err(error) => Verdict::Failed(format!("{error:#}")),
         };
         let time = start.elapsed();
         println!("<== {}", line(name, time, &verdict));
         self.results.push((name.to_owned(), time, verdict));
+    }
+
+    /// How many single tests ran to their end so far.
+    pub(crate) fn tests_run(&self) -> u64 {
+        self.tests_passed + self.tests_failed
     }
 
     /// Takes note of what a test program printed.
@@ -56,6 +82,15 @@ impl Report {
         }
     }
 
+    /// Tests that were skipped for want of a program which can be installed.
+    fn demanded(&self) -> Vec<&String> {
+        let names = |why: &&String| crate::tools::installable().any(|tool| says(why, tool));
+        match self.demand {
+            Demand::WhatIsThere => Vec::new(),
+            Demand::All => self.tests_skipped.iter().filter(names).collect(),
+        }
+    }
+
     /// Prints the end of the story.
     pub(crate) fn finish(self) -> ExitCode {
         println!("\n==> all steps");
@@ -65,6 +100,15 @@ impl Report {
         for why in &self.tests_skipped {
             println!("skipped: {why}");
         }
+        let demanded = self.demanded();
+        for why in &demanded {
+            println!("FAILED: --strict: a test was skipped that must run here: {why}");
+        }
+        println!("\n==> where the time went");
+        for (name, time) in self.slowest_first() {
+            println!("{:>8.1} s  {name}", time.as_secs_f64());
+        }
+        println!("{:>8.1} s  in all", self.time().as_secs_f64());
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for (_, _, verdict) in &self.results {
             match verdict {
@@ -80,7 +124,18 @@ impl Report {
             self.tests_skipped.len()
         );
         println!("{passed} passed, {failed} failed, {skipped} skipped");
-        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if failed == 0 && demanded.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn slowest_first(&self) -> Vec<(&str, Duration)> {
+        let mut times: Vec<_> =
+            self.results.iter().map(|(name, time, _)| (name.as_str(), *time)).collect();
+        times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        times
+    }
+
+    fn time(&self) -> Duration {
+        self.results.iter().map(|(_, time, _)| *time).sum()
     }
 }
 
@@ -89,8 +144,13 @@ fn line(name: &str, time: Duration, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passed => format!("{name}: passed in {seconds:.1} s"),
         Verdict::Failed(why) => format!("{name}: FAILED after {seconds:.1} s: {why}"),
-        Verdict::Skipped(why) => format!("{name}: skipped: {why}"),
+        Verdict::Skipped(why) => format!("{name}: skipped after {seconds:.1} s: {why}"),
     }
+}
+
+/// Whether a text has a word, with nothing of a longer one around it.
+fn says(text: &str, word: &str) -> bool {
+    text.split(|it: char| !(it.is_alphanumeric() || "-_.".contains(it))).any(|part| part == word)
 }
 
 /// The number before a word, as in `ok. 12 passed; 0 failed; …`.
@@ -121,5 +181,47 @@ mod tests {
         report.step("three", |_| Ok(Outcome::Skipped("not here".to_owned())));
         assert_eq!(report.results.len(), 3);
         assert_eq!(report.finish(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_strict_run_fails_for_want_of_what_can_be_installed_and_of_nothing_else() {
+        let ends = |demand: Demand, outcome: fn() -> Outcome, noted: &str| {
+            let mut report = Report::new(demand);
+            report.note(noted);
+            report.step("step", |_| Ok(outcome()));
+            report.finish()
+        };
+        let missing = || Outcome::Missing("no kubectl".to_owned());
+        let skipped = || Outcome::Skipped("not beside this checkout".to_owned());
+        let passed = || Outcome::Passed;
+        for (demand, outcome, noted, wanted) in [
+            (Demand::All, missing as fn() -> Outcome, "", ExitCode::FAILURE),
+            (Demand::WhatIsThere, missing, "", ExitCode::SUCCESS),
+            (Demand::All, skipped, "", ExitCode::SUCCESS),
+            (Demand::All, passed, "skipped: qemu-img: not found", ExitCode::FAILURE),
+            (Demand::All, passed, "skipped: there is no etcd on the path", ExitCode::FAILURE),
+            (Demand::WhatIsThere, passed, "skipped: qemu-img: not found", ExitCode::SUCCESS),
+            (
+                Demand::All,
+                passed,
+                "skipped: a tmpfs can be mounted by root only",
+                ExitCode::SUCCESS,
+            ),
+            (Demand::All, passed, "skipped: fio was built without nbd", ExitCode::SUCCESS),
+        ] {
+            assert_eq!(ends(demand, outcome, noted), wanted, "{demand:?} {noted}");
+        }
+    }
+
+    #[test]
+    fn the_slowest_step_is_named_first() {
+        let mut report = Report::default();
+        let seconds = Duration::from_secs;
+        for (name, time) in [("quick", 1), ("slow", 9), ("middling", 4)] {
+            report.results.push((name.to_owned(), seconds(time), Verdict::Passed));
+        }
+        let names: Vec<&str> = report.slowest_first().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["slow", "middling", "quick"]);
+        assert_eq!(report.time(), seconds(14));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
@@ -98,10 +98,40 @@ enum Needs {
     S3,
 }
 
-pub(crate) fn run(filter: Option<&str>) -> ExitCode {
+/// Which suites run, and which tests of them.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// All without it.
+    suite: Option<&'static str>,
+    /// All whose name contains it.
+    test: Option<String>,
+}
+
+impl Chosen {
+    /// A name that no suite has is an error: a run of nothing must not pass for a run.
+    fn parse(suite: Option<&str>, test: Option<String>) -> Result<Self> {
+        let Some(wanted) = suite else { return Ok(Self { suite: None, test }) };
+        let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+        let known = names.iter().find(|name| **name == wanted);
+        match known {
+            Some(name) => Ok(Self { suite: Some(name), test }),
+            None => bail!("there is no suite {wanted:?}; there are: {}", names.join(", ")),
+        }
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        self.suite.is_none_or(|wanted| wanted == name)
+    }
+}
+
+pub(crate) fn run(suite: Option<&str>, test: Option<String>) -> Result<ExitCode> {
+    let chosen = Chosen::parse(suite, test)?;
     let mut report = Report::default();
-    steps(&mut report, filter);
-    report.finish()
+    steps(&mut report, &chosen);
+    if let Some(test) = chosen.test.filter(|_| report.tests_run() == 0) {
+        report.step("choose tests", |_| bail!("no test has {test:?} in its name"));
+    }
+    Ok(report.finish())
 }
 
 pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result<ExitCode> {
@@ -122,33 +152,49 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
     Ok(report.finish())
 }
 
-/// Builds the binary, then runs every suite, or those the filter names; a filter that names no
-/// suite picks tests from all of them.
-pub(crate) fn steps(report: &mut Report, filter: Option<&str>) {
-    let named = |name: &str| filter.is_none_or(|filter| name.contains(filter));
-    let of_suites = SUITES.iter().any(|(name, _)| named(name));
+/// Builds the binary, then runs the chosen suites.
+pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
     let mut built = None;
     report.step("build the binary", |_| {
         built = Some(binary()?);
         Ok(Outcome::Passed)
     });
     let Some(binary) = built else { return };
-    for (name, needs) in SUITES {
-        if of_suites && !named(name) {
-            continue;
-        }
-        let tests = filter.filter(|_| !of_suites);
+    for (name, needs) in SUITES.iter().filter(|(name, _)| chosen.takes(name)) {
         report.step(&format!("end to end: {name}"), |report| {
-            let mut command = suite(&binary, name, tests);
+            if let Some(why) = not_here(*needs) {
+                return Ok(Outcome::Skipped(why));
+            }
+            let mut command = suite(&binary, name, chosen.test.as_deref());
             let provided = match provide(*needs, &mut command) {
                 Ok(provided) => provided,
-                Err(why) => return Ok(Outcome::Skipped(format!("{why:#}"))),
+                Err(why) => return Ok(Outcome::Missing(format!("{why:#}"))),
             };
             let done = cargo_test(report, &mut command);
             drop(provided);
             done
         });
     }
+}
+
+/// Why a suite cannot be had on this machine, whatever is installed.
+fn not_here(needs: Needs) -> Option<String> {
+    let script = match needs {
+        Needs::Conform => conform(),
+        Needs::Nothing
+        | Needs::Kubectl
+        | Needs::Python
+        | Needs::Etcd
+        | Needs::BlockTools
+        | Needs::S3 => return None,
+    };
+    script.is_err().then(|| format!("no {CONFORM_DEFAULT} beside this checkout"))
+}
+
+fn conform() -> std::io::Result<PathBuf> {
+    let script = std::env::var_os(CONFORM_VARIABLE);
+    let script = script.map_or_else(|| workspace::root().join(CONFORM_DEFAULT), PathBuf::from);
+    script.canonicalize()
 }
 
 /// Tells the suite where its tools are; the error says why they cannot be had. What it gives back
@@ -160,6 +206,7 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
         Needs::Python => {
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }
+        // A test whose own is missing says so.
         Needs::BlockTools => tools::block(),
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
@@ -180,10 +227,7 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
             }
         }
         Needs::Conform => {
-            let script = std::env::var_os(CONFORM_VARIABLE);
-            let script =
-                script.map_or_else(|| workspace::root().join(CONFORM_DEFAULT), PathBuf::from);
-            let script = script.canonicalize().context("not beside this checkout")?;
+            let script = conform().context("the conformance script")?;
             command.env(CONFORM_VARIABLE, script);
             tools::kubectl()?;
         }
@@ -201,4 +245,26 @@ fn suite(binary: &Path, name: &str, tests: Option<&str>) -> Command {
 fn binary() -> Result<PathBuf> {
     workspace::succeed(&mut workspace::cargo(["build", "--quiet", "--package", "holdfast"]))?;
     Ok(workspace::metadata()?.target_directory.join("debug/holdfast"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_is_chosen_by_its_whole_name() {
+        let takes = |wanted: &str| -> Vec<&str> {
+            let chosen = Chosen::parse(Some(wanted), None).unwrap();
+            SUITES.iter().map(|(name, _)| *name).filter(|name| chosen.takes(name)).collect()
+        };
+        assert_eq!(takes("engine"), ["engine"]);
+        assert_eq!(takes("etcd"), ["etcd"]);
+        assert!(SUITES.iter().all(|(name, _)| Chosen::default().takes(name)));
+    }
+
+    #[test]
+    fn a_name_no_suite_has_is_an_error_that_lists_the_suites() {
+        let error = Chosen::parse(Some("engin"), None).unwrap_err().to_string();
+        assert!(error.contains("\"engin\"") && error.contains("engine_crash"), "{error}");
+    }
 }

@@ -1,14 +1,14 @@
 //! `cargo xtask test`: all that must hold, fastest first.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-use crate::steps::{Outcome, Report};
+use crate::steps::{Demand, Outcome, Report};
 use crate::{codegen, crds, stores, suites, tidy, tools, workspace};
 
-pub(crate) fn run() -> ExitCode {
-    let mut report = Report::default();
+pub(crate) fn run(demand: Demand) -> ExitCode {
+    let mut report = Report::new(demand);
     report.step("format", |_| cargo(&["fmt", "--all", "--check"]));
     report.step("tidy", |_| tidy::run().map(|()| Outcome::Passed));
     report.step("generated code", |_| codegen::run(true).map(|()| Outcome::Passed));
@@ -16,18 +16,30 @@ pub(crate) fn run() -> ExitCode {
     report.step("clippy", |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });
-    report.step("unit and property tests", |report| {
-        let arguments = ["test", "--workspace", "--exclude", "e2e", "--quiet"];
-        let mut command = workspace::cargo(arguments);
-        match tools::etcd() {
-            Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),
-            Err(why) => println!("no etcd: {why:#}"),
-        }
-        cargo_test(report, &mut command)
-    });
+    report.step("unit and property tests", unit);
     report.step("object stores: the suite over S3", stores::over_s3);
-    suites::steps(&mut report, None);
+    suites::steps(&mut report, &suites::Chosen::default());
     report.finish()
+}
+
+/// Some of these use programs of others too, and say so where one is missing.
+fn unit(report: &mut Report) -> Result<Outcome> {
+    let arguments = ["test", "--workspace", "--exclude", "e2e", "--quiet", "--", "--show-output"];
+    let mut command = workspace::cargo(arguments);
+    tools::block();
+    match tools::etcd() {
+        Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),
+        Err(why) => println!("no etcd: {why:#}"),
+    }
+    let server = stores::Started::s3();
+    match &server {
+        Ok(server) => drop(command.env(stores::ADDRESS_VARIABLE, server.address().to_string())),
+        Err(why) => println!("no S3 server: {why:#}"),
+    }
+    command.env("PATH", tools::path()?);
+    // What passing tests print is not worth reading, but why some of them were skipped is.
+    let mut relay = Relay::default();
+    follow(report, &mut command, |line| relay.shows(line))
 }
 
 fn cargo(arguments: &[&str]) -> Result<Outcome> {
@@ -35,16 +47,57 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 }
 
 /// Runs test programs, relays what they print, and counts.
-pub(crate) fn cargo_test(
+pub(crate) fn cargo_test(report: &mut Report, command: &mut Command) -> Result<Outcome> {
+    follow(report, command, |_| true)
+}
+
+fn follow(
     report: &mut Report,
-    command: &mut std::process::Command,
+    command: &mut Command,
+    mut shows: impl FnMut(&str) -> bool,
 ) -> Result<Outcome> {
     let succeeded = workspace::follow(command, |line| {
-        println!("{line}");
+        if shows(line) {
+            println!("{line}");
+        }
         report.note(line);
     })?;
     if !succeeded {
         bail!("tests failed");
     }
     Ok(Outcome::Passed)
+}
+
+/// Leaves out what tests printed that passed.
+#[derive(Debug, Default)]
+struct Relay {
+    in_successes: bool,
+}
+
+impl Relay {
+    fn shows(&mut self, line: &str) -> bool {
+        match line {
+            "successes:" => self.in_successes = true,
+            "failures:" => self.in_successes = false,
+            other if other.starts_with("test result: ") => self.in_successes = false,
+            _ => {}
+        }
+        !self.in_successes || line.starts_with("skipped: ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passing_tests_print_is_left_out_but_for_why_they_were_skipped() {
+        let mut relay = Relay::default();
+        let printed = "..\nsuccesses:\n\n---- a stdout ----\nchatter\nskipped: no etcd\n\n\
+                       successes:\n    a\nfailures:\n---- b stdout ----\nwhy\ntest result: x";
+        let shown: Vec<&str> = printed.lines().filter(|line| relay.shows(line)).collect();
+        let wanted =
+            ["..", "skipped: no etcd", "failures:", "---- b stdout ----", "why", "test result: x"];
+        assert_eq!(shown, wanted);
+    }
 }

@@ -4,7 +4,10 @@
 mod dependencies;
 mod layers;
 mod links;
+mod policy;
 mod sources;
+mod spdx;
+mod unused;
 
 use anyhow::{Result, bail};
 
@@ -48,7 +51,8 @@ fn check() -> Result<Findings> {
     layers::check(&metadata.packages, &mut findings);
     sources::check(&files, &mut findings)?;
     links::check(&files, &mut findings)?;
-    dependencies::check(&metadata.packages, &mut findings)?;
+    unused::check(&metadata.packages, &files, &mut findings)?;
+    dependencies::check(&dependencies::Graph::load()?, &policy::load()?, &mut findings);
     Ok(findings)
 }
 

