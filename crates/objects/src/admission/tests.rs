@@ -4,19 +4,19 @@ use serde_json::json;
 
 use super::*;
 
-fn pod(resources: Value) -> Value {
+fn pod(resources: &Value) -> Value {
     json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
 }
 
-fn range(item: Value) -> [Value; 1] {
+fn range(item: &Value) -> [Value; 1] {
     [json!({"spec": {"limits": [item]}})]
 }
 
 #[test]
 fn containers_get_the_defaults_of_the_namespace_and_a_note() {
-    let ranges = range(json!({"type": "Container", "default": {"cpu": "1", "memory": "1Gi"},
+    let ranges = range(&json!({"type": "Container", "default": {"cpu": "1", "memory": "1Gi"},
         "defaultRequest": {"cpu": "500m"}}));
-    let mut object = pod(json!({"limits": {"memory": "2Gi"}}));
+    let mut object = pod(&json!({"limits": {"memory": "2Gi"}}));
     apply_limits(&mut object, &ranges);
     assert_eq!(
         object["spec"]["containers"][0]["resources"],
@@ -33,18 +33,18 @@ fn containers_get_the_defaults_of_the_namespace_and_a_note() {
 
 #[test]
 fn limits_refuse_what_is_out_of_bounds() {
-    let both = |amount: &str| pod(json!({"limits": {"cpu": amount}, "requests": {"cpu": amount}}));
+    let both = |amount: &str| pod(&json!({"limits": {"cpu": amount}, "requests": {"cpu": amount}}));
     let container = |bound: Value| {
         let mut item = json!({"type": "Container"});
         item.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());
-        range(item)
+        range(&item)
     };
     let (min, max) = (json!({"min": {"cpu": "1"}}), json!({"max": {"cpu": "1"}}));
     for (object, bound, wanted) in [
         (both("500m"), &min, "minimum cpu usage per Container is 1, but request is 500m"),
-        (pod(json!({})), &min, "minimum cpu usage per Container is 1.  No request is specified"),
+        (pod(&json!({})), &min, "minimum cpu usage per Container is 1.  No request is specified"),
         (both("2"), &max, "maximum cpu usage per Container is 1, but limit is 2"),
-        (pod(json!({})), &max, "maximum cpu usage per Container is 1.  No limit is specified"),
+        (pod(&json!({})), &max, "maximum cpu usage per Container is 1.  No limit is specified"),
     ] {
         let found = limit_violations("Pod", &object, &container(bound.clone()));
         assert_eq!(found, [wanted], "{object}");
@@ -52,18 +52,18 @@ fn limits_refuse_what_is_out_of_bounds() {
     assert!(limit_violations("Pod", &both("1"), &container(min)).is_empty());
     assert!(limit_violations("Pod", &both("1"), &container(max)).is_empty());
     let ratio = container(json!({"maxLimitRequestRatio": {"cpu": "2"}}));
-    let wide = pod(json!({"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}));
+    let wide = pod(&json!({"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}));
     assert_eq!(limit_violations("Pod", &wide, &ratio).len(), 1);
-    let narrow = pod(json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}));
+    let narrow = pod(&json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}));
     assert!(limit_violations("Pod", &narrow, &ratio).is_empty());
-    let whole = range(json!({"type": "Pod", "max": {"cpu": "1"}}));
+    let whole = range(&json!({"type": "Pod", "max": {"cpu": "1"}}));
     let mut two = both("600m");
     let container = two["spec"]["containers"][0].clone();
     two["spec"]["containers"].as_array_mut().unwrap().push(container);
     let wanted = "maximum cpu usage per Pod is 1, but limit is 1200m";
     assert_eq!(limit_violations("Pod", &two, &whole), [wanted]);
     let claim = json!({"spec": {"resources": {"requests": {"storage": "500Mi"}}}});
-    let least = range(json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}));
+    let least = range(&json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}));
     let wanted = "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi";
     assert_eq!(limit_violations("PersistentVolumeClaim", &claim, &least), [wanted]);
 }
