@@ -45,7 +45,7 @@ fn argument(flag: &Named) -> Arg {
     match flag.flag.kind {
         Kind::Switch => argument.action(ArgAction::SetTrue),
         Kind::Texts | Kind::TextArray => argument.action(ArgAction::Append),
-        Kind::Text | Kind::Integer | Kind::Count | Kind::Duration => argument,
+        Kind::Text | Kind::Integer | Kind::Count | Kind::Port | Kind::Duration => argument,
     }
 }
 

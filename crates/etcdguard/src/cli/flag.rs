@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Integer,
     /// An integer that is not negative.
     Count,
+    /// A number of a TCP port; 0 lets the system choose.
+    Port,
     Duration,
 }
 
@@ -30,7 +32,7 @@ impl Kind {
             Self::TextArray => "stringArray",
             Self::Switch => "",
             Self::Integer => "int",
-            Self::Count => "uint",
+            Self::Count | Self::Port => "uint",
             Self::Duration => "duration",
         }
     }
@@ -87,7 +89,9 @@ impl Named {
         let default = self.flag.default;
         match self.flag.kind {
             Kind::Switch => (default == "true").then(|| default.to_owned()),
-            Kind::Integer | Kind::Count => (default != "0").then(|| default.to_owned()),
+            Kind::Integer | Kind::Count | Kind::Port => {
+                (default != "0").then(|| default.to_owned())
+            }
             Kind::Duration => {
                 let span = Span::parse(default).unwrap_or_default();
                 (span != Span::default()).then(|| span.to_string())
@@ -106,10 +110,12 @@ impl Named {
             Kind::Switch => boolean(text).is_some(),
             Kind::Integer => text.parse::<i64>().is_ok(),
             Kind::Count => text.parse::<u64>().is_ok(),
+            Kind::Port => text.parse::<u16>().is_ok(),
             Kind::Duration => Span::parse(text).is_some(),
         };
         (!fits).then_some(match self.flag.kind {
             Kind::Switch => "write true or false",
+            Kind::Port => "write the number of a port, at most 65535",
             Kind::Duration => "write a duration as in 1h30m or 20s",
             Kind::Text | Kind::Texts | Kind::TextArray | Kind::Integer | Kind::Count => {
                 "write a whole number"
@@ -149,6 +155,7 @@ impl Given {
             | Kind::Switch
             | Kind::Integer
             | Kind::Count
+            | Kind::Port
             | Kind::Duration => values.clear(),
         }
         values.extend(split(flag.flag.kind, text));
@@ -199,6 +206,7 @@ fn split(kind: Kind, text: &str) -> Vec<String> {
         | Kind::Switch
         | Kind::Integer
         | Kind::Count
+        | Kind::Port
         | Kind::Duration => vec![text.to_owned()],
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn server(given: &Given) -> Config {
     Config {
         etcd_connection_config: connection(given),
         server_config: HttpConfig {
-            // A port that is none is refused when it is listened on.
+            // What is no port is refused where the flag is read.
             port: u16::try_from(given.count("server-port")).unwrap_or_default(),
             server_cert: given.text("server-cert"),
             server_key: given.text("server-key"),
@@ -175,6 +175,14 @@ mod tests {
         let compactor = compactor(&defaults("compact"));
         assert_eq!(compactor.snapshot_timeout.to_string(), "30m0s");
         assert!(compactor.defragment);
+        let flags = Command::find("server").unwrap().flags();
+        let port = flags.iter().find(|flag| flag.name() == "server-port").unwrap();
+        let mut given = defaults("server");
+        for none in ["65536", "70000", "-1", "http"] {
+            assert!(given.add(port, none).is_err(), "{none}");
+        }
+        given.add(port, "65535").unwrap();
+        assert_eq!(server(&given).server_config.port, 65535);
         let copier = copier(&defaults("copy"));
         assert_eq!((copier.max_backups_to_copy, copier.max_parallel_copy_operations), (-1, 10));
         let source = store(&defaults("copy"), "source-");

@@ -54,7 +54,7 @@ const fn plain(flags: &'static [Flag]) -> Group {
     Group { prefix: "", flags }
 }
 
-use Kind::{Count, Duration, Integer, Switch, Text, TextArray, Texts};
+use Kind::{Count, Duration, Integer, Port, Switch, Text, TextArray, Texts};
 
 const ETCD: &[Flag] = &[
     Flag::new("endpoints", Texts, "http://127.0.0.1:2379", "where this member answers clients")
@@ -73,7 +73,7 @@ const ETCD: &[Flag] = &[
 ];
 
 const HTTP: &[Flag] = &[
-    Flag::new("server-port", Count, "8080", "port of the HTTP server").short('p'),
+    Flag::new("server-port", Port, "8080", "port of the HTTP server").short('p'),
     Flag::new("enable-profiling", Switch, "false", "serve paths for looking into the process"),
     Flag::new("server-cert", Text, "", "certificate of the HTTP server, a PEM file"),
     Flag::new("server-key", Text, "", "key of that certificate, a PEM file"),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::metrics::{Meter, Object};
 use super::snapshotter::full::{StoredError, stored};
-use crate::etcd::Subscription;
+use crate::etcd::{Observation, Subscription};
 use crate::store::gc::{Collected, Inspect, Look, Plan, collect};
 use crate::store::{SnapStore, Snapshot};
 
@@ -45,6 +45,22 @@ impl Duty {
         match self {
             Self::Leading(member) => member.latest().is_leading(),
             Self::Always => true,
+        }
+    }
+
+    /// Ends when it is on; never once nobody tells of the member any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub(super) async fn on(&mut self) {
+        match self {
+            Self::Leading(member) => {
+                if member.until(Observation::is_leading).await.is_none() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            Self::Always => {}
         }
     }
 }

@@ -107,6 +107,17 @@ impl Schedule {
         }
     }
 
+    /// The last point at `now` or before; none where points follow from when one looks.
+    pub fn last(&self, now: Timestamp) -> Option<Timestamp> {
+        match &self.rule {
+            Rule::Every(_) => None,
+            Rule::Cron { cron, zone } => {
+                let now = now.to_zoned(zone.clone());
+                cron.find_previous_occurrence(&now, true).ok().map(|at| at.timestamp())
+            }
+        }
+    }
+
     /// A full snapshot older than this is too old, whatever the next point is.
     pub fn window(&self) -> Duration {
         self.window

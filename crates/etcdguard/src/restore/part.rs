@@ -1,4 +1,7 @@
 //! The directory a restore works in, beside the data directory, and the swap at its end.
+//!
+//! A data directory that is a mount point cannot be replaced, and beside it is another disk: there
+//! the work is done inside, and what etcd looks for gets its place at the end.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -14,6 +17,8 @@ use super::{Existing, Plan, Restoration, RestoreError, Target};
 const STATE: &str = "state.json";
 /// What becomes the data directory.
 const NEW: &str = "data";
+/// Links that are followed from one to the next; a ring has no end.
+const LINKS_MAX: usize = 40;
 /// The longest state that is read.
 const STATE_MAX: usize = 64 << 10;
 
@@ -39,11 +44,30 @@ impl State {
     }
 }
 
+/// What is in a data directory: all else that a file system keeps in its root is not ours.
+const MEMBER: &str = "member";
+/// In the root of a file system.
+const NOT_OURS: [&str; 3] = ["lost+found", INSIDE, INSIDE_OLD];
+/// Where the work is done in a mount point.
+const INSIDE: &str = ".restore.part";
+/// Where old data is set aside in a mount point.
+pub const INSIDE_OLD: &str = ".restore.old";
+
 /// `<data dir>.part`.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     root: PathBuf,
     data_dir: PathBuf,
+    place: Place,
+}
+
+/// How the new directory gets its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is given the name.
+    Named,
+    /// The name stays, and it is put inside.
+    Mounted,
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -55,8 +79,16 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 impl Part {
     pub(super) fn of(data_dir: &Path) -> Self {
         // A trailing slash would put it inside.
-        let data_dir: PathBuf = data_dir.components().collect();
-        Self { root: beside(&data_dir, ".part"), data_dir }
+        let data_dir: PathBuf = resolved(&data_dir.components().collect::<PathBuf>());
+        if is_mount_point(&data_dir) { Self::inside(data_dir) } else { Self::named(data_dir) }
+    }
+
+    fn named(data_dir: PathBuf) -> Self {
+        Self { root: beside(&data_dir, ".part"), data_dir, place: Place::Named }
+    }
+
+    fn inside(data_dir: PathBuf) -> Self {
+        Self { root: data_dir.join(INSIDE), data_dir, place: Place::Mounted }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -119,20 +151,47 @@ impl Part {
     /// Gives the new directory its place. Cut off between the two names, the next call ends it.
     pub(super) fn swap(&self, how: &Restoration) -> Result<Option<PathBuf>, RestoreError> {
         self.look(how)?;
-        let dir = &self.data_dir;
+        let (from, to, aside, changed) = match self.place {
+            Place::Named => {
+                let parent = self.data_dir.parent().filter(|it| !it.as_os_str().is_empty());
+                let parent = parent.unwrap_or(Path::new(".")).to_owned();
+                (self.new_dir(), self.data_dir.clone(), beside(&self.data_dir, ".old"), parent)
+            }
+            Place::Mounted => {
+                let dir = &self.data_dir;
+                let (from, to) = (self.new_dir().join(MEMBER), dir.join(MEMBER));
+                (from, to, dir.join(INSIDE_OLD), dir.clone())
+            }
+        };
         let mut old = None;
-        if !is_empty(dir).map_err(RestoreError::io("look at", dir))? {
-            let aside = beside(dir, ".old");
+        if !is_empty(&to).map_err(RestoreError::io("look at", &to))? {
             remove(&aside)?;
-            std::fs::rename(dir, &aside).map_err(RestoreError::io("set aside", dir))?;
+            std::fs::rename(&to, &aside).map_err(RestoreError::io("set aside", &to))?;
             old = Some(aside);
         }
-        std::fs::rename(self.new_dir(), dir).map_err(RestoreError::io("put in place", dir))?;
-        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-        datadir::sync_dir(parent.unwrap_or(Path::new(".")))?;
+        std::fs::rename(&from, &to).map_err(RestoreError::io("put in place", &to))?;
+        datadir::sync_dir(&changed)?;
         remove(&self.root)?;
         Ok(old)
     }
+}
+
+/// Where a link leads; there may be nothing there yet.
+fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        // One that is not absolute is so from where the link is.
+        path = path.parent().map_or_else(|| target.clone(), |parent| parent.join(&target));
+    }
+    path
+}
+
+/// Whether another file system, or another part of one, begins there. What cannot be asked is none.
+fn is_mount_point(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let asked = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    asked.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Removes what a restore that was cut off left beside a data directory that needs none.
@@ -143,7 +202,9 @@ pub fn forget(data_dir: &Path) -> Result<(), RestoreError> {
 /// Whether there is nothing in a directory; one that does not exist has nothing.
 fn is_empty(dir: &Path) -> io::Result<bool> {
     match std::fs::read_dir(dir) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
+        Ok(mut entries) => Ok(entries.all(|entry| {
+            entry.is_ok_and(|entry| NOT_OURS.iter().any(|name| entry.file_name() == **name))
+        })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
     }
@@ -156,5 +217,69 @@ pub(super) fn remove(dir: &Path) -> Result<(), RestoreError> {
             Err(RestoreError::Io { what: "remove", path: dir.to_owned(), source: error })
         }
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restoration(data_dir: &Path, existing: Existing) -> Restoration {
+        let identity = datadir::Identity {
+            name: String::new(),
+            initial_cluster: String::new(),
+            token: String::new(),
+            peer_urls: Vec::new(),
+        };
+        let (data_dir, temp_dir) = (data_dir.to_owned(), data_dir.with_extension("tmp"));
+        let (max_fetchers, skip_hash_check) = (1, false);
+        Restoration { data_dir, identity, temp_dir, max_fetchers, skip_hash_check, existing }
+    }
+
+    fn swapped(part: &Part, existing: Existing) -> Option<PathBuf> {
+        datadir::make_dirs(&part.new_dir()).unwrap();
+        part.swap(&restoration(&part.data_dir, existing)).unwrap()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The root of a file system has things of its own.
+    #[test]
+    fn a_mount_point_stays_and_gets_the_data_inside() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data.etcd");
+        std::fs::create_dir_all(data.join("lost+found")).unwrap();
+        let part = Part::inside(data.clone());
+        assert_eq!(swapped(&part, Existing::Refuse), None);
+        assert_eq!(names(&data), ["lost+found", "member"]);
+        assert!(part.look(&restoration(&data, Existing::Refuse)).is_err(), "there is data now");
+        assert_eq!(swapped(&part, Existing::SetAside), Some(data.join(INSIDE_OLD)));
+        assert_eq!(names(&data), [INSIDE_OLD, "lost+found", "member"]);
+        assert_eq!(names(dir.path()), ["data.etcd"], "nothing beside it");
+    }
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("disk/real.etcd"), dir.path().join("data.etcd"));
+        for is_there in [true, false] {
+            let _ = std::fs::remove_dir_all(&real);
+            std::fs::create_dir_all(real.parent().unwrap()).unwrap();
+            if is_there {
+                std::fs::create_dir(&real).unwrap();
+            }
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink("disk/real.etcd", &link).unwrap();
+            let part = Part::of(&link);
+            assert_eq!(part.root, dir.path().join("disk/real.etcd.part"));
+            assert_eq!(swapped(&part, Existing::Refuse), None);
+            assert!(link.is_symlink() && real.join("member/snap").is_dir());
+        }
     }
 }

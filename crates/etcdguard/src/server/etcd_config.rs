@@ -127,7 +127,10 @@ impl EtcdConfig {
         set(CLIENT_URLS, self.urls(CLIENT_URLS, member)?.join(","));
         set(INITIAL_CLUSTER, self.initial_cluster(member, cluster));
         set("initial-cluster-state", self.cluster_state(cluster).to_owned());
-        serde_saphyr::to_string(&document).map_err(|it| EtcdConfigError::Write(it.to_string()))
+        // One line each: whoever reads it line by line finds whole values.
+        let lines = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        serde_saphyr::to_string_with_options(&document, lines)
+            .map_err(|it| EtcdConfigError::Write(it.to_string()))
     }
 
     /// All members of the file, or those that joined and this one.
@@ -210,6 +213,20 @@ advertise-client-urls:
 
     fn written(member: &str, cluster: Option<&ClusterView>) -> Map<String, Value> {
         serde_saphyr::from_str(&config().for_member(member, cluster).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_value_is_one_line_however_long_it_is() {
+        let name = |number: i32| format!("a-member-with-a-long-name-{number}");
+        let listed: Vec<String> =
+            (0..9).map(|it| format!("{}=https://{}.peer:2380", name(it), name(it))).collect();
+        let listed = listed.join(",");
+        let file = format!("{FILE}log-outputs: a text with blanks {}\n", "x ".repeat(90));
+        let file = file.replace("initial-cluster: ", "was: ");
+        let file = format!("{file}initial-cluster: {listed}\n");
+        let text = EtcdConfig::parse(&file).unwrap().for_member("etcd-main-0", None).unwrap();
+        assert!(text.lines().any(|line| line == format!("initial-cluster: {listed}")), "{text}");
+        assert!(!text.contains('>') && !text.contains('|'), "{text}");
     }
 
     #[test]

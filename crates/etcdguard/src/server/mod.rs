@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod etcd_config;
 pub mod http;
 pub mod initialize;
+mod leftovers;
 pub mod member;
 pub mod metrics;
 mod run;

@@ -1,11 +1,11 @@
 //! Starts everything that guards one member, and ends it.
 
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tasks::{Stop, Tasks};
+use tasks::Tasks;
 use tokio::net::TcpListener;
 
 use super::config::{Config, ConfigError};
@@ -13,11 +13,12 @@ use super::controllers::{self, Directories, KubeError};
 use super::http::forward::Forwarder;
 use super::http::transport::{self, TlsError};
 use super::http::{self, Api, Snapshots};
-use super::initialize::{self, Initializer, Neighbours, StatusCell};
+use super::initialize::{Initializer, Neighbours, StatusCell};
+use super::leftovers::Leftovers;
 use super::member::{MemberError, ThisMember};
 use super::metrics::Metrics;
 use crate::control::{self, Guard, SecondSiteConfig};
-use crate::etcd::{Etcd, EtcdError, EtcdMonitor, MemberState, Observation};
+use crate::etcd::{Etcd, EtcdError, EtcdMonitor};
 use crate::store::{Environment, SnapStore, StoreError};
 
 /// What runs is given so long to end when told to.
@@ -63,6 +64,9 @@ pub async fn serve(
         election.etcd_connection_timeout.duration(),
     );
     let store = open_store(&config, environment)?;
+    if let Some(store) = &store {
+        store.check_access().await?;
+    }
     let metrics = Arc::new(Metrics::default());
     metrics.cluster_size(member.config.cluster_size());
     let leases = controllers::leases(&config, &member).await?;
@@ -113,10 +117,9 @@ pub async fn serve(
         home: environment.home(),
         tasks: tasks.clone(),
     });
-    let (data_dir, watched) = (config.restoration_config.data_dir.clone(), api.monitor.clone());
-    tasks.spawn_draining("old data", |stop| async move {
-        forget_old(PathBuf::from(data_dir), watched, &stop).await;
-    });
+    let (leftovers, watched) = (leftovers(&config, &api.home), api.monitor.clone());
+    let (status, sweeping) = (Arc::clone(&api.status), tasks.clone());
+    tasks.spawn_draining("leftovers", |stop| leftovers.run(watched, status, sweeping, stop));
     let router = http::router(api, config.server_config.enable_profiling);
     tracing::info!("listening on port {}", config.server_config.port);
     transport::serve(listener, tls, router, tasks.clone()).await;
@@ -126,20 +129,11 @@ pub async fn serve(
     Ok(())
 }
 
-/// Removes a directory that was set aside, whenever etcd is seen at work again: once at the start,
-/// and after each time it was not.
-async fn forget_old(data_dir: PathBuf, monitor: EtcdMonitor, stop: &Stop) {
-    let mut member = monitor.subscribe("old-data");
-    let known = |seen: &Observation| seen.state != MemberState::Unknown;
-    while let Some(Some(_)) = stop.or_stop(member.until(known)).await {
-        let dir = data_dir.clone();
-        if let Err(error) = initialize::remove_old(&dir) {
-            tracing::warn!("what was set aside was not removed: {}", telemetry::Chain(&error));
-        }
-        if !matches!(stop.or_stop(member.until(|seen| !known(seen))).await, Some(Some(_))) {
-            return;
-        }
-    }
+/// What may be left behind by whoever was killed.
+fn leftovers(config: &Config, home: &Path) -> Leftovers {
+    let data_dir = PathBuf::from(&config.restoration_config.data_dir);
+    let written = [data_dir.parent(), Some(home)].into_iter().flatten().map(Path::to_owned);
+    Leftovers { written: written.chain([data_dir.join("member")]).collect(), data_dir }
 }
 
 /// On all interfaces, of both families where there are both.

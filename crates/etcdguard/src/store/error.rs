@@ -42,6 +42,27 @@ impl StoreError {
         matches!(self, Self::Blobs(error) if error.is_not_found())
     }
 
+    /// Whether it will be the same until settings or credentials are others.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Provider { .. }
+            | Self::NoContainer { .. }
+            | Self::Prefix(_)
+            | Self::NoCredentials { .. }
+            | Self::Credentials { .. }
+            | Self::BadCredentials { .. }
+            | Self::Open(_)
+            | Self::NoKey { .. }
+            | Self::Key { .. }
+            | Self::Unsupported { .. }
+            | Self::Blobs(blobs::Error::Denied { .. }) => true,
+            Self::Blobs(_)
+            | Self::AlwaysFails { .. }
+            | Self::History { .. }
+            | Self::Damaged { .. } => false,
+        }
+    }
+
     /// Whether an object was read whole, and is not what it is called.
     pub fn is_junk(&self) -> bool {
         matches!(self, Self::Damaged { source, .. } if super::full::is_junk(source))

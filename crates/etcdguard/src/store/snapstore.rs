@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use blobs::{Body, Key, Meta, Prefix};
 use futures::TryStreamExt;
@@ -23,6 +24,8 @@ use super::provider::Door;
 use super::snapshot::{self, Latest, Layout, Snapshot};
 
 const SAVE_PIECE_BYTES: usize = 256 * 1024;
+/// A start does not wait for longer to hear whether the store is to be had.
+const ACCESS_PATIENCE: Duration = Duration::from_secs(5);
 /// Names of full snapshots that are remembered.
 const KNOWN_MAX: usize = 4096;
 
@@ -60,6 +63,24 @@ impl SnapStore {
 
     pub fn provider(&self) -> Provider {
         self.door.provider()
+    }
+
+    /// Fails where the store will never serve whoever has these settings and credentials. A store
+    /// that does not answer, or not yet, may do so later.
+    pub async fn check_access(&self) -> Result<(), StoreError> {
+        let asked = tokio::time::timeout(ACCESS_PATIENCE, self.histories()).await;
+        match asked {
+            Ok(Err(error)) if error.is_lasting() => Err(error),
+            Ok(Err(error)) => {
+                tracing::warn!("the store cannot be used yet: {}", error.chain());
+                Ok(())
+            }
+            Ok(Ok(_)) => Ok(()),
+            Err(_) => {
+                tracing::warn!("the store did not answer within {ACCESS_PATIENCE:?}");
+                Ok(())
+            }
+        }
     }
 
     /// In the order of [`Snapshot::order`]. Names that cannot be read are logged and left out.

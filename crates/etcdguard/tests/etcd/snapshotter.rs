@@ -122,6 +122,7 @@ async fn an_outage_of_the_store_loses_nothing() {
     std::fs::File::create(&objects).unwrap();
     let error = guard.snapshotter().delta().await.unwrap_err();
     assert!(matches!(error, TriggerError::Failed(_)), "{error}");
+    assert!(error.to_string().contains("a part of it is an object"), "the cause is told: {error}");
     etcd.put("b", "1").await.unwrap();
     std::fs::remove_file(&objects).unwrap();
     std::fs::rename(&aside, &objects).unwrap();

@@ -1,6 +1,7 @@
 //! The S3 provider, against services of others on this machine: `rclone serve s3` (the program that
 //! `RCLONE` names, or the one on the path) and `moto_server`. Skipped, and said so, without them.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -144,6 +145,44 @@ async fn moto_holds_snapshots() {
     let made = reqwest::Client::new().put(format!("http://{}/bkt", service.at)).send().await;
     assert!(made.unwrap().status().is_success());
     holds_snapshots(&service).await;
+}
+
+/// Answers everybody with this.
+fn always(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 16 << 10]);
+            let head = "Content-Type: application/xml\r\nConnection: close\r\n";
+            let _ = write!(stream, "HTTP/1.1 403 Forbidden\r\n{head}\r\n{answer}");
+        }
+    });
+    at
+}
+
+/// What stops a server at its start, and what it waits for.
+#[tokio::test]
+async fn credentials_that_cannot_work_are_told_from_a_service_that_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = credentials(dir.path(), "sk");
+    let at = always("<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message></Error>");
+    let s3 = |at: SocketAddr| StoreConfig {
+        provider: "S3".to_owned(),
+        endpoint_override: format!("http://{at}"),
+        ..StoreConfig::default()
+    };
+    let refused = SnapStore::open(&s3(at), &environment).unwrap().check_access().await;
+    let text = refused.unwrap_err().chain();
+    assert!(text.contains("InvalidAccessKeyId"), "{text}");
+    SnapStore::open(&s3(free_port()), &environment).unwrap().check_access().await.unwrap();
+    let bare: Environment = [("STORAGE_CONTAINER", "bkt")].into_iter().collect();
+    let abs = StoreConfig { provider: "ABS".to_owned(), ..StoreConfig::default() };
+    let refused = SnapStore::open(&abs, &bare).unwrap().check_access().await;
+    assert!(refused.unwrap_err().is_lasting());
+    let failed = StoreConfig { provider: "FAILED".to_owned(), ..StoreConfig::default() };
+    SnapStore::open(&failed, &bare).unwrap().check_access().await.unwrap();
 }
 
 #[tokio::test]

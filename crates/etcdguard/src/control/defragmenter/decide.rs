@@ -7,6 +7,8 @@
 
 use jiff::Timestamp;
 
+use super::agenda::Slot;
+
 /// What is known of one member now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -22,7 +24,7 @@ pub(super) struct Facts {
     pub(super) members: Vec<Seen>,
     pub(super) leader: u64,
     /// The last planned time that has passed.
-    pub(super) slot: Timestamp,
+    pub(super) slot: Slot,
     /// A member is damaged: nothing is done that is not needed.
     pub(super) is_alarmed: bool,
     /// Whether the disk of the leader, which is this sidecar's, has room for a copy.
@@ -43,8 +45,9 @@ pub(super) enum Step {
 }
 
 impl Seen {
-    fn is_due(&self, slot: Timestamp) -> bool {
-        self.answers && self.done.is_none_or(|done| done < slot)
+    /// A member of which nothing is known waits for the next planned time.
+    fn is_due(&self, slot: Slot) -> bool {
+        self.answers && self.done.map_or(!slot.is_earlier, |done| done < slot.at)
     }
 }
 
@@ -85,7 +88,8 @@ mod tests {
     }
 
     fn facts(members: Vec<Seen>) -> Facts {
-        Facts { members, leader: 1, slot: at(100), is_alarmed: false, has_room: true }
+        let slot = Slot { at: at(100), is_earlier: false };
+        Facts { members, leader: 1, slot, is_alarmed: false, has_room: true }
     }
 
     #[test]
@@ -121,6 +125,16 @@ mod tests {
         assert_eq!(decide(&facts(vec![done.clone()])), Step::Rest);
         done.done = Some(at(99));
         assert_eq!(decide(&facts(vec![done])), Step::DefragmentLeader { hand_to: None });
+    }
+
+    /// A sidecar that was just started, and leads: what it missed is told by the leases alone.
+    #[test]
+    fn what_was_planned_before_the_start_is_made_up_for_where_somebody_tells_of_it() {
+        let mut now = facts(vec![member(1, true)]);
+        now.slot.is_earlier = true;
+        assert_eq!(decide(&now), Step::Rest, "nobody tells");
+        now.members[0].done = Some(at(99));
+        assert_eq!(decide(&now), Step::DefragmentLeader { hand_to: None });
     }
 
     #[test]

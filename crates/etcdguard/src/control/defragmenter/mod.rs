@@ -1,8 +1,10 @@
 //! Defragments the members of the cluster after each planned time, while this sidecar leads. Looks
-//! anew before every step ([`decide`]), so a change of leadership in between loses nothing: the
-//! next leader goes on with those that the leases of the members do not say are done. Without
-//! leases it begins with the first, which does no harm.
+//! anew before every step ([`decide`]), and a planned time stays due until all is done for it
+//! ([`agenda`]), so a change of leadership in between or at that very time loses nothing: the next
+//! leader goes on with those that the leases of the members do not say are done. Without leases it
+//! begins with the first, which does no harm.
 
+mod agenda;
 mod decide;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tasks::Stop;
 
+use self::agenda::{Agenda, Slot};
 use self::decide::{Facts, Seen, Step};
 use super::collector::Duty;
 use super::leases::Leases;
@@ -47,37 +50,38 @@ pub(super) struct Defragmenter {
 
 impl Defragmenter {
     pub(super) async fn run(mut self, stop: Stop) {
-        let mut next = self.config.schedule.next(Timestamp::now());
-        while stop.or_stop(wait_until(next)).await.is_some() {
-            let slot = next.unwrap_or_else(Timestamp::now);
-            next = self.config.schedule.next(Timestamp::now());
-            tokio::select! {
-                () = stop.stopping() => return,
-                () = self.work_off(slot) => {}
+        let mut agenda = Agenda::new(self.config.schedule.clone(), Timestamp::now());
+        // Dropped in the middle of a step, it leaves nothing half done: etcd ends its own.
+        let work = async {
+            loop {
+                self.turn(&mut agenda).await;
             }
-        }
+        };
+        stop.or_stop(work).await;
     }
 
-    /// Step after step until nothing is left to do for `slot`, or this sidecar does not lead.
-    async fn work_off(&mut self, slot: Timestamp) {
-        while self.duty.is_on() {
-            let stepped = match self.look(slot).await {
-                Ok(facts) => self.step(&facts).await,
-                Err(error) => Err(error),
-            };
-            match stepped {
-                Ok(Next::Look) => continue,
-                Ok(Next::Rest) => return,
-                Ok(Next::Wait(why)) => tracing::info!("defragmentation waits: {why}"),
-                Err(error) => {
-                    tracing::warn!("defragmentation is tried again: {}", telemetry::Chain(&error));
-                }
+    /// One step of what is due while this sidecar leads, or a wait for it to lead or to be due.
+    async fn turn(&mut self, agenda: &mut Agenda) {
+        let Some(slot) = agenda.due(Timestamp::now()) else {
+            return wait_until(agenda.next()).await;
+        };
+        self.duty.on().await;
+        let stepped = match self.look(slot).await {
+            Ok(facts) => self.step(&facts).await,
+            Err(error) => Err(error),
+        };
+        match stepped {
+            Ok(Next::Look) => return,
+            Ok(Next::Rest) => return agenda.done(slot),
+            Ok(Next::Wait(why)) => tracing::info!("defragmentation waits: {why}"),
+            Err(error) => {
+                tracing::warn!("defragmentation is tried again: {}", telemetry::Chain(&error));
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
         }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 
-    async fn look(&self, slot: Timestamp) -> Result<Facts, EtcdError> {
+    async fn look(&self, slot: Slot) -> Result<Facts, EtcdError> {
         let patience = self.etcd.config().connection_timeout;
         let own = self.etcd.status(patience).await?;
         let alarms = self.etcd.alarms().await?;

@@ -3,6 +3,8 @@
 //! Methods are not looked at, bodies are not read, and everything that is answered in plain is
 //! text. Never: decides what is done; it asks the controllers and the initializer.
 
+#[cfg(test)]
+mod causes;
 pub mod client;
 pub mod forward;
 mod snapshots;

@@ -26,10 +26,12 @@ pub(super) fn set_aside(data_dir: &Path) -> io::Result<()> {
 
 /// Removes a directory that was set aside. Call it when etcd has been seen at work.
 pub fn remove_old(data_dir: &Path) -> io::Result<()> {
-    let old = old(data_dir);
-    if old.try_exists()? {
-        tracing::info!("removing {}, which is not needed any more", old.display());
-        remove(&old)?;
+    // A mount point has it inside.
+    for old in [old(data_dir), data_dir.join(crate::restore::INSIDE_OLD)] {
+        if old.try_exists()? {
+            tracing::info!("removing {}, which is not needed any more", old.display());
+            remove(&old)?;
+        }
     }
     Ok(())
 }

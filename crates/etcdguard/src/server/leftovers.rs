@@ -1,0 +1,110 @@
+//! Removes what was left behind, again and again while etcd is at work: a directory that was set
+//! aside, what a restore that was killed began, and files that were half written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tasks::{Stop, Tasks};
+
+use super::initialize::{self, StatusCell};
+use crate::etcd::{EtcdMonitor, MemberState, Observation};
+use crate::restore;
+
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// A file that is being written for longer has been given up.
+const HALF_WRITTEN: Duration = Duration::from_mins(10);
+
+#[derive(Debug, Clone)]
+pub(super) struct Leftovers {
+    pub(super) data_dir: PathBuf,
+    /// Where files are written that replace others.
+    pub(super) written: Vec<PathBuf>,
+}
+
+impl Leftovers {
+    /// Whatever failed, or came since, is seen at the next look.
+    pub(super) async fn run(
+        self,
+        monitor: EtcdMonitor,
+        status: Arc<StatusCell>,
+        tasks: Tasks,
+        stop: Stop,
+    ) {
+        let mut member = monitor.subscribe("leftovers");
+        let known = |seen: &Observation| seen.state != MemberState::Unknown;
+        while let Some(Some(_)) = stop.or_stop(member.until(known)).await {
+            if !status.is_in_progress() {
+                let this = self.clone();
+                let swept = tasks.blocking("sweep", move || this.sweep(SystemTime::now()));
+                if let Err(error) = swept.await {
+                    tracing::warn!("leftovers stay: {}", telemetry::Chain(&error));
+                }
+            }
+            if stop.or_stop(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn sweep(&self, now: SystemTime) {
+        if let Err(error) = initialize::remove_old(&self.data_dir) {
+            let why = telemetry::Chain(&error);
+            tracing::warn!("what was set aside was not removed: {why}");
+        }
+        if let Err(error) = restore::forget(&self.data_dir) {
+            let why = telemetry::Chain(&error);
+            tracing::warn!("what a restore left was not removed: {why}");
+        }
+        for dir in &self.written {
+            sweep_half_written(dir, now);
+        }
+    }
+}
+
+fn sweep_half_written(dir: &Path, now: SystemTime) {
+    // What is not there, or cannot be read, has nothing for us.
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        if !durable::on::is_beside(&entry.file_name()) {
+            continue;
+        }
+        let written = entry.metadata().and_then(|it| it.modified()).unwrap_or(now);
+        if now.duration_since(written).is_ok_and(|age| age > HALF_WRITTEN) {
+            tracing::info!("removing {}, which was never finished", entry.path().display());
+            if let Err(error) = std::fs::remove_file(entry.path()) {
+                let why = telemetry::Chain(&error);
+                tracing::warn!("{} was not removed: {why}", entry.path().display());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_goes_and_what_is_being_written_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("data.etcd");
+        for name in ["data.etcd/member", "data.etcd.old/member", "data.etcd.part/data"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let half = dir.path().join(".durable-17.tmp");
+        for path in [half.clone(), dir.path().join("safe_guard")] {
+            std::fs::File::create(path).unwrap();
+        }
+        let leftovers = Leftovers { data_dir, written: vec![dir.path().to_owned()] };
+        let names = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        leftovers.sweep(SystemTime::now());
+        assert_eq!(names(), [".durable-17.tmp", "data.etcd", "safe_guard"]);
+        leftovers.sweep(SystemTime::now() + 2 * HALF_WRITTEN);
+        assert_eq!(names(), ["data.etcd", "safe_guard"]);
+    }
+}
