@@ -9,8 +9,6 @@
 //! Start reading at [`dispatch`]: a request goes from there to one file of [`rest`], and from there
 //! to the [`store`].
 
-mod addresses;
-mod admission;
 pub mod auth;
 mod clock;
 mod definitions;
@@ -44,9 +42,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-pub use addresses::{AddressRange, ServiceRanges};
 use auth::audit::{AuditLog, Limits};
-use auth::controller::Controller;
 use auth::service_account::Signer;
 use auth::{Authenticator, User, tokens::StaticTokens};
 use dispatch::Insider;
@@ -74,11 +70,6 @@ pub struct Options {
     pub audit: bool,
     /// Custom resource definitions that exist from the start.
     pub definitions: Vec<Value>,
-    /// Where services get their addresses and node ports.
-    pub services: ServiceRanges,
-    /// Controllers that will act through [`ApiServer::client_service`]; their roles exist from the
-    /// start.
-    pub controllers: Vec<Controller>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -143,9 +134,8 @@ impl ApiServer {
             metrics,
             audit,
             address.to_string(),
-            options.services,
         ));
-        install::install(&server, options.definitions, &options.controllers)
+        install::install(&server, options.definitions)
             .await
             .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));

@@ -1,7 +1,7 @@
 //! Object stores: the one door to them.
 //!
 //! Owns: the port [`Store`] (eleven methods), keys and errors; the stores behind it (a directory,
-//! memory, S3, Google Cloud Storage, Azure), opened by URL ([`open`]); and the wrappers for limits,
+//! memory, S3, Google Cloud Storage, Azure, Swift), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
 //!
@@ -12,7 +12,10 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod cut;
 mod error;
+mod google;
+pub mod holds;
 mod key;
 mod local;
 mod open;
@@ -21,13 +24,15 @@ mod refusal;
 mod remote;
 mod store;
 mod stream;
+mod swift;
+mod wire;
 pub mod wrap;
 
 pub use durable::Retry;
 pub use error::Error;
 pub use key::{Key, KeyError, Prefix};
 pub use local::LocalStore;
-pub use open::{Credentials, Network, OpenError, open, open_over};
+pub use open::{Credentials, Network, OpenError, open, open_held, open_over};
 pub use refusal::Refusal;
 pub use remote::memory;
 pub use store::{
@@ -35,3 +40,4 @@ pub use store::{
     get_limited, list_all,
 };
 pub use stream::{Body, Parts, Pieces, read_stream};
+pub use swift::SwiftIdentity;

@@ -5,6 +5,7 @@
 //! - `s3://bucket/prefix?region=eu-central-1&endpoint=http://minio:9000`
 //! - `gs://bucket/prefix`
 //! - `azure://container/prefix?account=name`
+//! - `swift://container/prefix?auth_url=https://keystone:5000/v3&region=name`
 //!
 //! Secrets are never in the URL, which is logged and shown.
 
@@ -13,24 +14,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{
+    Certificate, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider,
+};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::error::{Cause, Error};
+use crate::google;
+use crate::holds::{AzureHolds, GoogleHolds, Opened, S3Holds, bucket_url};
 use crate::key::{KeyError, Prefix};
 use crate::local::LocalStore;
 use crate::patience::{CONNECT, Patience, Patient};
 use crate::remote::{RemoteStore, memory};
 use crate::store::{Capabilities, Listing, Store};
+use crate::swift::{self, SwiftIdentity};
 
 /// How a role that we take on shows up in the records of the service.
 const SESSION_NAME: &str = "holdfast";
+
+const GOOGLE: &str = "https://storage.googleapis.com";
+/// Of the library, where none is named.
+const DEFAULT_REGION: &str = "us-east-1";
+const AT_ONCE: Capabilities =
+    Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce };
 
 /// Who we are to a store.
 #[derive(Debug, Clone, Default)]
@@ -60,9 +72,14 @@ pub enum Credentials {
     Google {
         service_account_key: SecretString,
     },
+    /// The JSON text of an account of another party whose tokens Google takes (workload identity).
+    GoogleExternal {
+        account: SecretString,
+    },
     Azure {
         access_key: SecretString,
     },
+    Swift(SwiftIdentity),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +88,7 @@ pub enum OpenError {
         "{url:?} is not the URL of a store; write it as in s3://bucket/prefix or file:///directory"
     )]
     Url { url: String },
-    #[error("{scheme}: is not a kind of store; use file, memory, s3, gs or azure")]
+    #[error("{scheme}: is not a kind of store; use file, memory, s3, gs, azure or swift")]
     Scheme { scheme: String },
     #[error("the URL of the store names no {what}")]
     Missing { what: &'static str },
@@ -120,28 +137,41 @@ pub fn open_over(
     credentials: &Credentials,
     network: &Network,
 ) -> Result<Arc<dyn Store>, OpenError> {
+    open_held(url, credentials, network).map(|opened| opened.store)
+}
+
+/// [`open_over`], with what the service says of versions, locks and marks.
+pub fn open_held(
+    url: &str,
+    credentials: &Credentials,
+    network: &Network,
+) -> Result<Opened, OpenError> {
     let mut place = Place::parse(url)?;
     place.network = network.clone();
     match place.scheme.as_str() {
-        "memory" => Ok(memory()),
+        "memory" => Ok(Opened::plain(memory())),
         "file" => {
             let store = LocalStore::open(place.path).map_err(OpenError::Directory)?;
-            Ok(Arc::new(store))
+            Ok(Opened::plain(Arc::new(store)))
         }
         "s3" => open_s3(&place, credentials),
         "gs" => open_google(&place, credentials),
+        "swift" => match credentials {
+            Credentials::Swift(identity) => swift::open(&place, identity).map(Opened::plain),
+            _ => Err(place.wrong_credentials()),
+        },
         _ => open_azure(&place, credentials),
     }
 }
 
 /// A URL taken apart and checked.
 #[derive(Debug)]
-struct Place {
+pub(crate) struct Place {
     scheme: String,
-    bucket: String,
+    pub(crate) bucket: String,
     /// Of a `file:` store.
     path: PathBuf,
-    prefix: Prefix,
+    pub(crate) prefix: Prefix,
     settings: BTreeMap<String, String>,
     network: Network,
 }
@@ -178,7 +208,7 @@ impl Place {
         Ok(place)
     }
 
-    fn setting(&self, name: &str) -> Option<&str> {
+    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
@@ -208,7 +238,7 @@ impl Place {
         }
     }
 
-    fn client(&self, allow_http: bool) -> Result<ClientOptions, OpenError> {
+    pub(crate) fn client(&self, allow_http: bool) -> Result<ClientOptions, OpenError> {
         let mut options = ClientOptions::new()
             .with_connect_timeout(CONNECT)
             .with_timeout_disabled()
@@ -228,17 +258,17 @@ impl Place {
         Ok(options)
     }
 
-    fn patient(&self) -> Patient {
+    pub(crate) fn patient(&self) -> Patient {
         let Network { silence_timeout, request_timeout, .. } = self.network;
         let patience = Patience::new(silence_timeout, request_timeout);
         Patient { patience, bucket: self.bucket.clone() }
     }
 
-    fn finish<S>(&self, store: S, capabilities: Capabilities) -> Arc<dyn Store>
+    fn finish<S>(&self, store: S, capabilities: Capabilities) -> RemoteStore
     where
         S: ObjectStore + MultipartStore,
     {
-        Arc::new(RemoteStore::new(store, self.prefix.folder(), capabilities))
+        RemoteStore::new(store, self.prefix.folder(), capabilities)
     }
 
     fn wrong_credentials(&self) -> OpenError {
@@ -250,8 +280,9 @@ fn known_settings(scheme: &str) -> Result<&'static [&'static str], OpenError> {
     Ok(match scheme {
         "memory" | "file" => &[],
         "gs" => &["endpoint"],
-        "s3" => &["region", "endpoint", "path_style", "conditional_put"],
+        "s3" => &["region", "endpoint", "path_style", "conditional_put", "checksum"],
         "azure" => &["account", "endpoint"],
+        "swift" => &["auth_url", "region"],
         other => return Err(OpenError::Scheme { scheme: other.to_owned() }),
     })
 }
@@ -267,7 +298,7 @@ fn no_retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-fn failed(error: object_store::Error) -> OpenError {
+pub(crate) fn failed(error: object_store::Error) -> OpenError {
     OpenError::Build { source: error.into() }
 }
 
@@ -291,13 +322,14 @@ fn s3_builder(place: &Place, credentials: &Credentials) -> Result<AmazonS3Builde
         Credentials::S3CustomerKey { identity, key_base64 } => {
             s3_builder(place, identity)?.with_ssec_encryption(key_base64.expose_secret())
         }
-        Credentials::Google { .. } | Credentials::Azure { .. } => {
-            return Err(place.wrong_credentials());
-        }
+        Credentials::Google { .. }
+        | Credentials::GoogleExternal { .. }
+        | Credentials::Azure { .. }
+        | Credentials::Swift(_) => return Err(place.wrong_credentials()),
     })
 }
 
-fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
     let endpoint = place.endpoint()?;
     let mut builder = s3_builder(place, credentials)?;
     let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
@@ -310,6 +342,14 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
     if let Some(region) = place.setting("region") {
         builder = builder.with_region(region);
     }
+    let checksum = place.switch("checksum", false)?;
+    if checksum {
+        builder = builder.with_checksum_algorithm(Checksum::SHA256);
+    }
+    // What the environment says, too.
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+    let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
+    let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
     let conditions =
         if conditional_put { S3ConditionalPut::ETagMatch } else { S3ConditionalPut::Disabled };
     let store = builder
@@ -323,26 +363,50 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, O
         .map_err(failed)?;
     // Services that came before conditions may be those whose listings came later.
     let listing = if conditional_put { Listing::AtOnce } else { Listing::Later };
-    Ok(place.finish(store, Capabilities { conditional_put, durable: true, listing }))
+    let credentials_of = Arc::clone(store.credentials());
+    let store = place.finish(store, Capabilities { conditional_put, durable: true, listing });
+    let store = Arc::new(store.sending_hashes(checksum));
+    let url = bucket_url(endpoint.as_deref(), path_style, &region, &place.bucket);
+    let holds = S3Holds {
+        store: Arc::clone(&store),
+        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        credentials: credentials_of,
+        url: url.ok_or(OpenError::Missing { what: "bucket" })?,
+        region,
+        is_anonymous: matches!(credentials, Credentials::Anonymous),
+    };
+    Ok(Opened { store, holds: Arc::new(holds) })
 }
 
-fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_google(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
     let mut builder = match credentials {
         Credentials::Ambient => GoogleCloudStorageBuilder::from_env(),
-        Credentials::Anonymous => GoogleCloudStorageBuilder::new().with_skip_signature(true),
+        // Also for those requests whose signature the library does not skip: without credentials
+        // it would ask the machine it believes to be on.
+        Credentials::Anonymous => {
+            let nobody = StaticCredentialProvider::new(GcpCredential { bearer: String::new() });
+            GoogleCloudStorageBuilder::new()
+                .with_skip_signature(true)
+                .with_credentials(Arc::new(nobody))
+        }
         Credentials::Google { service_account_key } => GoogleCloudStorageBuilder::new()
             .with_service_account_key(service_account_key.expose_secret()),
+        Credentials::GoogleExternal { account } => {
+            let provider = google::External::open(place, account.expose_secret())?;
+            GoogleCloudStorageBuilder::new().with_credentials(Arc::new(provider))
+        }
         Credentials::S3 { .. }
         | Credentials::S3WebIdentity { .. }
         | Credentials::S3CustomerKey { .. }
-        | Credentials::Azure { .. } => {
-            return Err(place.wrong_credentials());
-        }
+        | Credentials::Azure { .. }
+        | Credentials::Swift(_) => return Err(place.wrong_credentials()),
     };
     let endpoint = place.endpoint()?;
     let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
-    if let Some((endpoint, _)) = endpoint {
-        builder = builder.with_base_url(&endpoint);
+    let url = endpoint.as_ref().map_or(GOOGLE, |(endpoint, _)| endpoint.as_str());
+    let url = Url::parse(url).map_err(|_| OpenError::Url { url: url.to_owned() })?;
+    if let Some((endpoint, _)) = &endpoint {
+        builder = builder.with_base_url(endpoint);
     }
     let store = builder
         .with_bucket_name(&place.bucket)
@@ -351,13 +415,20 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
-    Ok(place.finish(
-        store,
-        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
-    ))
+    let credentials_of = Arc::clone(store.credentials());
+    let store = Arc::new(place.finish(store, AT_ONCE));
+    let holds = GoogleHolds {
+        store: Arc::clone(&store),
+        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        credentials: credentials_of,
+        url,
+        bucket: place.bucket.clone(),
+        is_anonymous: matches!(credentials, Credentials::Anonymous),
+    };
+    Ok(Opened { store, holds: Arc::new(holds) })
 }
 
-fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>, OpenError> {
+fn open_azure(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
     let account = place.setting("account").ok_or(OpenError::Missing { what: "account" })?;
     let mut builder = match credentials {
         Credentials::Ambient => MicrosoftAzureBuilder::from_env(),
@@ -368,12 +439,17 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         Credentials::S3 { .. }
         | Credentials::S3WebIdentity { .. }
         | Credentials::S3CustomerKey { .. }
-        | Credentials::Google { .. } => {
-            return Err(place.wrong_credentials());
-        }
+        | Credentials::Google { .. }
+        | Credentials::GoogleExternal { .. }
+        | Credentials::Swift(_) => return Err(place.wrong_credentials()),
     };
     let endpoint = place.endpoint()?;
     let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
+    let url = match &endpoint {
+        Some((endpoint, _)) => format!("{endpoint}/{}", place.bucket),
+        None => format!("https://{account}.blob.core.windows.net/{}", place.bucket),
+    };
+    let url = Url::parse(&url).map_err(|_| OpenError::Url { url })?;
     if let Some((endpoint, _)) = endpoint {
         builder = builder.with_endpoint(endpoint);
     }
@@ -385,10 +461,17 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Arc<dyn Store>
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
-    Ok(place.finish(
-        store,
-        Capabilities { conditional_put: true, durable: true, listing: Listing::AtOnce },
-    ))
+    let credentials_of = Arc::clone(store.credentials());
+    let store = Arc::new(place.finish(store, AT_ONCE));
+    let holds = AzureHolds {
+        store: Arc::clone(&store),
+        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        credentials: credentials_of,
+        account: account.to_owned(),
+        url,
+        is_anonymous: matches!(credentials, Credentials::Anonymous),
+    };
+    Ok(Opened { store, holds: Arc::new(holds) })
 }
 
 #[cfg(test)]
@@ -413,7 +496,7 @@ mod tests {
     fn a_url_that_cannot_be_used_says_what_to_do() {
         for (url, part) in [
             ("backups", "write it as in s3://bucket/prefix"),
-            ("ftp://host/dir", "use file, memory, s3, gs or azure"),
+            ("ftp://host/dir", "use file, memory, s3, gs, azure or swift"),
             ("s3:///prefix", "names no bucket"),
             ("azure://container/x", "names no account"),
             ("s3://id:secret@bucket", "give it as a credential"),

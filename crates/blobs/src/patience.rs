@@ -23,6 +23,7 @@ use object_store::client::{
 };
 use tokio::time::{Instant, Sleep};
 
+use crate::cut;
 use crate::refusal::{ANSWER_MAX_BYTES, Answer, Asked, GIVE_CREDENTIALS, Refusal};
 
 /// Until a connection stands.
@@ -122,15 +123,26 @@ pub(crate) struct Patient {
     pub(crate) bucket: String,
 }
 
-impl HttpConnector for Patient {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+impl Patient {
+    /// A client of our own, for what the library cannot ask.
+    pub(crate) fn waiting(&self, options: &ClientOptions) -> object_store::Result<Waiting> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Waiting { inner, set: self.clone() }))
+        Ok(Waiting { inner, set: self.clone() })
     }
 }
 
+impl HttpConnector for Patient {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        self.waiting(options).map(HttpClient::new)
+    }
+}
+
+/// Goes with a request of the library, which has no way to say it: the hash of its body.
+#[derive(Debug, Clone)]
+pub(crate) struct ContentMd5(pub(crate) String);
+
 #[derive(Debug)]
-struct Waiting {
+pub(crate) struct Waiting {
     inner: HttpClient,
     set: Patient,
 }
@@ -139,6 +151,23 @@ struct Waiting {
 impl HttpService for Waiting {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let asked = self.asked(&request);
+        let answer = self.ask(request).await?;
+        if answer.status().is_success() || answer.status().is_server_error() {
+            return Ok(answer);
+        }
+        refuse(asked, answer).await
+    }
+}
+
+impl Waiting {
+    /// Whatever the answer says. A ranged read is answered with its range and no more.
+    pub(crate) async fn ask(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let hash = request.extensions_mut().remove::<ContentMd5>();
+        if let Some(hash) = hash.and_then(|hash| http::HeaderValue::try_from(hash.0).ok()) {
+            request.headers_mut().insert("content-md5", hash);
+        }
+        let asked = self.asked(&request);
+        let range = cut::asked_range(&request);
         let time =
             self.set.patience.of(request.method(), request.uri(), request.body().content_length());
         let silent = |time, broke_off| Silent {
@@ -162,15 +191,13 @@ impl HttpService for Waiting {
             silent: Some(silent(silence, true)),
         });
         let answer = HttpResponse::from_parts(parts, body);
-        if answer.status().is_success() || answer.status().is_server_error() {
-            return Ok(answer);
+        match range {
+            Some(range) => cut::to_range(range, answer),
+            None => Ok(answer),
         }
-        refuse(asked, answer).await
     }
-}
 
-impl Waiting {
-    fn asked(&self, request: &HttpRequest) -> Asked {
+    pub(crate) fn asked(&self, request: &HttpRequest) -> Asked {
         let uri = request.uri();
         let (scheme, host) = (uri.scheme_str(), uri.authority().map(http::uri::Authority::as_str));
         // What stands before an @ may be a secret.

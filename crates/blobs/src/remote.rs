@@ -7,9 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use md5::{Digest as _, Md5};
 use object_store::memory::InMemory;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
@@ -19,9 +22,10 @@ use object_store::{
     UpdateVersion,
 };
 
+use crate::cut::NoRanges;
 use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
-use crate::patience::{Silent, Unreachable};
+use crate::patience::{ContentMd5, Silent, Unreachable};
 use crate::refusal::Refusal;
 use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
 use crate::stream::{self, Body, First, Parts, Upload};
@@ -35,6 +39,8 @@ pub fn memory() -> Arc<dyn Store> {
         inner: Arc::clone(&store) as _,
         multipart: store,
         folder: None,
+        version: None,
+        sends_hash: false,
         capabilities,
     })
 }
@@ -44,6 +50,10 @@ pub(crate) struct RemoteStore {
     /// The same store, without the folder that `inner` puts before each name.
     multipart: Arc<dyn MultipartStore>,
     folder: Option<Key>,
+    /// The one that is read, where it is not the newest.
+    version: Option<String>,
+    /// With each object that is written in one request.
+    sends_hash: bool,
     capabilities: Capabilities,
 }
 
@@ -67,7 +77,35 @@ impl RemoteStore {
             }
             None => Arc::clone(&store) as _,
         };
-        Self { inner, multipart: store, folder: folder.cloned(), capabilities }
+        let folder = folder.cloned();
+        let (version, sends_hash) = (None, false);
+        Self { inner, multipart: store, folder, version, sends_hash, capabilities }
+    }
+
+    /// Sends a hash with each object. Buckets that lock objects take none without.
+    pub(crate) fn sending_hashes(mut self, sends_hash: bool) -> Self {
+        self.sends_hash = sends_hash;
+        self
+    }
+
+    pub(crate) fn folder(&self) -> Option<&Key> {
+        self.folder.as_ref()
+    }
+
+    /// Reads this version of whatever is read.
+    pub(crate) fn at_version(&self, version: &str) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            multipart: Arc::clone(&self.multipart),
+            folder: self.folder.clone(),
+            version: Some(version.to_owned()),
+            sends_hash: self.sends_hash,
+            capabilities: self.capabilities,
+        }
+    }
+
+    fn reading(&self) -> GetOptions {
+        GetOptions { version: self.version.clone(), ..GetOptions::default() }
     }
 
     fn whole_path(&self, key: &Key) -> Result<Path, Error> {
@@ -81,7 +119,11 @@ impl RemoteStore {
     }
 
     async fn write(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
-        let options = PutOptions::from(mode);
+        let mut options = PutOptions::from(mode);
+        if self.sends_hash {
+            let hash = BASE64_STANDARD.encode(Md5::digest(&bytes));
+            options.extensions.insert(ContentMd5(hash));
+        }
         let put = self.inner.put_opts(&path(key)?, bytes.into(), options).await;
         let put = put.map_err(|error| translate(key, error))?;
         Ok(Version { e_tag: put.e_tag, number: put.version })
@@ -136,7 +178,7 @@ impl Store for RemoteStore {
             return Ok(Blob { meta: self.head(key).await?, bytes: Bytes::new() });
         }
         let (start, end) = (range.start, range.end);
-        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..self.reading() };
         let failed = match self.inner.get_opts(&path(key)?, options).await {
             Ok(found) => {
                 let meta = meta(key.clone(), &found.meta)?;
@@ -152,7 +194,13 @@ impl Store for RemoteStore {
             Err(error) => translate(key, error),
         };
         // Services refuse a range past the end, and say so in too many ways to tell.
-        if matches!(failed, Error::NotFound { .. } | Error::Denied { .. } | Error::Refused { .. }) {
+        if matches!(
+            failed,
+            Error::NotFound { .. }
+                | Error::Denied { .. }
+                | Error::Refused { .. }
+                | Error::Unsupported { .. }
+        ) {
             return Err(failed);
         }
         match self.head(key).await {
@@ -162,15 +210,16 @@ impl Store for RemoteStore {
     }
 
     async fn get_stream(&self, key: &Key) -> Result<(Meta, Body), Error> {
-        let found = self.inner.get_opts(&path(key)?, GetOptions::default()).await;
+        let found = self.inner.get_opts(&path(key)?, self.reading()).await;
         let found = found.map_err(|error| translate(key, error))?;
         let meta = meta(key.clone(), &found.meta)?;
         Ok((meta, Box::pin(found.into_stream().map_err(io::Error::other))))
     }
 
     async fn head(&self, key: &Key) -> Result<Meta, Error> {
-        let found = self.inner.head(&path(key)?).await.map_err(|error| translate(key, error))?;
-        meta(key.clone(), &found)
+        let options = GetOptions { head: true, ..self.reading() };
+        let found = self.inner.get_opts(&path(key)?, options).await;
+        meta(key.clone(), &found.map_err(|error| translate(key, error))?.meta)
     }
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
@@ -274,6 +323,9 @@ fn translate_rest(what: String, error: object_store::Error) -> Error {
         } else {
             Error::Refused { what, refusal }
         };
+    }
+    if causes(&error).any(<dyn std::error::Error>::is::<NoRanges>) {
+        return Error::Unsupported { what: "read a part of a long object", source: error.into() };
     }
     match error {
         Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => {

@@ -47,7 +47,7 @@ const PARTS_OF_ONE_SIZE: usize = 1000;
 const DOUBLINGS_MAX: u32 = 6;
 
 impl Parts {
-    fn size_of(&self, index: usize) -> usize {
+    pub(crate) fn size_of(&self, index: usize) -> usize {
         let doublings = u32::try_from(index / PARTS_OF_ONE_SIZE).unwrap_or(u32::MAX);
         self.part_bytes.max(1).saturating_mul(1 << doublings.min(DOUBLINGS_MAX))
     }
@@ -79,7 +79,7 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// Less than `len_bytes` only at the end. Cancel-safe: what was gathered stays.
-    async fn next(&mut self, key: &Key, len_bytes: usize) -> Result<Bytes, Error> {
+    pub(crate) async fn next(&mut self, key: &Key, len_bytes: usize) -> Result<Bytes, Error> {
         while self.part.len() < len_bytes && !self.is_at_end(key).await? {
             let missing = len_bytes - self.part.len();
             let piece = self.rest.split_to(missing.min(self.rest.len()));

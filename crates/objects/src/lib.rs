@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-pub mod admission;
 pub mod builtin;
 pub mod cause;
 pub mod cel;

@@ -18,7 +18,7 @@ use bytes::Bytes;
 pub use faults::{Fault, Faults, Faulty};
 pub use limit::Limited;
 pub use metrics::{Measured, Metrics};
-pub use retry::{Policy, Retrying};
+pub use retry::{Policy, Retrying, RetryingHolds};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};

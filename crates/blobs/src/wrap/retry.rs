@@ -14,6 +14,7 @@ use durable::Retry;
 use tokio::time::Instant;
 
 use crate::error::{Cause, Error};
+use crate::holds::{Held, Holds};
 use crate::key::{Key, Prefix};
 use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
 use crate::stream::{Body, Parts};
@@ -241,5 +242,50 @@ impl Store for Retrying {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+}
+
+/// [`Retrying`], for what is known of objects beside their bytes.
+#[derive(Debug)]
+pub struct RetryingHolds {
+    inner: Arc<dyn Holds>,
+    policy: Policy,
+}
+
+impl RetryingHolds {
+    pub fn around(inner: Arc<dyn Holds>, policy: Policy) -> Arc<dyn Holds> {
+        Arc::new(Self { inner, policy })
+    }
+
+    fn tries(&self) -> Tries<'_> {
+        Tries { policy: &self.policy, begun: Instant::now(), made: 0 }
+    }
+}
+
+#[async_trait]
+impl Holds for RetryingHolds {
+    async fn list(&self, prefix: &Prefix, mark: &str) -> Result<Vec<Held>, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.list(prefix, mark).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    fn reading(&self, version: &str) -> Option<Arc<dyn Store>> {
+        let store = self.inner.reading(version)?;
+        Some(Retrying::around(store, self.policy.clone()))
+    }
+
+    async fn delete(&self, key: &Key, version: &str) -> Result<(), Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.delete(key, version).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
     }
 }

@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blobs::{Body, Key, Meta, Prefix};
+use blobs::holds::Held;
+use blobs::{Body, Key, Prefix, Store};
 use futures::TryStreamExt;
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
@@ -23,6 +24,8 @@ use super::name;
 use super::provider::Door;
 use super::snapshot::{self, Latest, Layout, Snapshot};
 
+/// The tag, or the metadata, that says `true` of a snapshot that is to be left out.
+const EXCLUDE: &str = "x-etcd-snapshot-exclude";
 const SAVE_PIECE_BYTES: usize = 256 * 1024;
 /// A start does not wait for longer to hear whether the store is to be had.
 const ACCESS_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,18 +88,16 @@ impl SnapStore {
 
     /// In the order of [`Snapshot::order`]. Names that cannot be read are logged and left out.
     pub async fn list(&self, include: Include) -> Result<Vec<Snapshot>, StoreError> {
-        let store = self.door.store("list snapshots")?;
+        let holds = self.door.holds("list snapshots")?;
         let mut found = Vec::new();
         for layout in [Layout::V1, Layout::V2] {
             let folder = self.door.folder(layout)?;
-            let objects = blobs::list_all(store.as_ref(), &Prefix::from(folder.clone())).await?;
-            found.extend(
-                objects.iter().filter_map(|object| self.read_name(layout, &folder, object)),
-            );
-        }
-        match include {
-            // No store here gives marks away in a listing.
-            Include::All | Include::Unmarked => {}
+            let objects = holds.list(&Prefix::from(folder.clone()), EXCLUDE).await?;
+            let shown = objects.iter().filter(|object| match include {
+                Include::All => true,
+                Include::Unmarked => !object.is_excluded,
+            });
+            found.extend(shown.filter_map(|object| self.read_name(layout, &folder, object)));
         }
         let histories = self.histories().await?;
         for snapshot in &mut found {
@@ -167,15 +168,17 @@ impl SnapStore {
         known.insert(snapshot.snap_name.clone(), is_good);
     }
 
-    fn read_name(&self, layout: Layout, folder: &Key, object: &Meta) -> Option<Snapshot> {
-        let below = object.key.as_str().strip_prefix(folder.as_str())?.strip_prefix('/')?;
+    fn read_name(&self, layout: Layout, folder: &Key, object: &Held) -> Option<Snapshot> {
+        let below = object.meta.key.as_str().strip_prefix(folder.as_str())?.strip_prefix('/')?;
         match name::parse(layout, below) {
             Ok(mut snapshot) => {
                 snapshot.prefix = self.door.shown_prefix(folder);
+                snapshot.immutable_until = object.locked_until;
+                snapshot.version_id.clone_from(&object.version);
                 Some(snapshot)
             }
             Err(error) => {
-                tracing::warn!("Invalid snapshot {} found, ignoring it: {error}", object.key);
+                tracing::warn!("Invalid snapshot {} found, ignoring it: {error}", object.meta.key);
                 None
             }
         }
@@ -191,7 +194,7 @@ impl SnapStore {
         &self,
         snapshot: &Snapshot,
     ) -> Result<Pin<Box<dyn AsyncRead + Send>>, StoreError> {
-        let store = self.door.store("fetch a snapshot")?;
+        let store = self.reading(snapshot)?;
         let (meta, stream) = blobs::read_stream(store, &self.key(snapshot)?).await?;
         tracing::debug!("fetching {}, {} bytes", meta.key, meta.len_bytes);
         let pieces = stream.map_err(io::Error::other);
@@ -247,13 +250,28 @@ impl SnapStore {
 
     /// Removes one object; one that is not there is removed already.
     pub async fn delete(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
-        let store = self.door.store("delete a snapshot")?;
-        Ok(store.delete(&self.key(snapshot)?).await?)
+        let key = self.key(snapshot)?;
+        match &snapshot.version_id {
+            Some(version) => self.door.holds("delete a snapshot")?.delete(&key, version).await?,
+            None => self.door.store("delete a snapshot")?.delete(&key).await?,
+        }
+        Ok(())
+    }
+
+    /// The store as it shows the version that was listed.
+    fn reading(&self, snapshot: &Snapshot) -> Result<Arc<dyn Store>, StoreError> {
+        let what = "fetch a snapshot";
+        let version = snapshot.version_id.as_deref();
+        let pinned = match version {
+            Some(version) => self.door.holds(what)?.reading(version),
+            None => None,
+        };
+        pinned.map_or_else(|| self.door.store(what), Ok)
     }
 
     /// Length of the object as stored.
     pub async fn len_bytes(&self, snapshot: &Snapshot) -> Result<u64, StoreError> {
-        let store = self.door.store("look at a snapshot")?;
+        let store = self.reading(snapshot)?;
         Ok(store.head(&self.key(snapshot)?).await?.len_bytes)
     }
 

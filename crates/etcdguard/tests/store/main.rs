@@ -1,8 +1,12 @@
 //! Stores of snapshots, through their public face.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod clouds;
 mod copies;
 mod golden;
 mod local;
 mod s3;
+mod services;
 mod support;
+mod swift;
+mod swift_double;

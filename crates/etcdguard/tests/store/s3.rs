@@ -1,71 +1,16 @@
-//! The S3 provider, against services of others on this machine: `rclone serve s3` (the program that
-//! `RCLONE` names, or the one on the path) and `moto_server`. Skipped, and said so, without them.
+//! The S3 provider, and those who speak as it does, against services of others on this machine:
+//! `rclone serve s3` and `moto_server`. Skipped, and said so, without them.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 
+use etcdguard::store::gc::{Plan, Policy, collect};
 use etcdguard::store::{Environment, Include, SnapStore, Snapshot, StoreConfig};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use crate::support::{names, read, save};
-
-const PATIENCE: Duration = Duration::from_mins(2);
-
-struct Service {
-    child: Child,
-    at: SocketAddr,
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-fn program(name: &str, variable: &str) -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(variable) {
-        return Some(path.into());
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
-}
-
-fn start(program: &Path, arguments: &[&str], at: SocketAddr) -> Service {
-    let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut service = Service { child: command.spawn().unwrap(), at };
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(at).is_err() {
-        assert!(Instant::now() < deadline, "{} does not listen", program.display());
-        assert!(service.child.try_wait().unwrap().is_none(), "{} ended", program.display());
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
-    service
-}
-
-fn rclone(root: &Path) -> Option<Service> {
-    let program = program("rclone", "RCLONE")?;
-    std::fs::create_dir(root.join("bkt")).unwrap();
-    let at = free_port();
-    let address = at.to_string();
-    let root = root.to_str().unwrap();
-    Some(start(&program, &["serve", "s3", root, "--addr", &address, "--config", ""], at))
-}
-
-fn moto() -> Option<Service> {
-    let program = program("moto_server", "MOTO_SERVER")?;
-    let at = free_port();
-    let port = at.port().to_string();
-    Some(start(&program, &["-H", "127.0.0.1", "-p", &port], at))
-}
+use crate::services::{Service, free_port, moto, rclone};
+use crate::support::{Believes, broken, names, read, save};
 
 /// Files of credentials, as they are mounted.
 fn credentials(dir: &Path, secret: &str) -> Environment {
@@ -97,6 +42,22 @@ async fn holds_snapshots(service: &Service) {
     let dir = tempfile::tempdir().unwrap();
     let environment = credentials(dir.path(), "sk");
     let store = open(service, &environment, "etcd-main");
+    // A range, which some answer with another status than they should.
+    let at_range = blobs::open(
+        &format!("s3://bkt?region=us-east-1&endpoint=http://{}", service.at),
+        &blobs::Credentials::S3 {
+            access_key_id: "ak".to_owned(),
+            secret_access_key: "sk".into(),
+            session_token: None,
+        },
+    )
+    .unwrap();
+    let key = blobs::Key::parse("ranges/object").unwrap();
+    at_range.put(&key, "0123456789".into()).await.unwrap();
+    for (range, text) in [(3..7, "3456"), (8..100, "89"), (10..20, "")] {
+        let found = at_range.get_range(&key, range).await.unwrap();
+        assert_eq!((found.bytes.as_ref(), found.meta.len_bytes), (text.as_bytes(), 10));
+    }
     let at = |second| Timestamp::from_second(second).unwrap();
     let full = Snapshot::full(7, at(1_700_000_000), None, false);
     let delta = Snapshot::delta(8, 9, at(1_700_000_001), None);
@@ -111,12 +72,7 @@ async fn holds_snapshots(service: &Service) {
     assert_eq!(listed[0].prefix, "etcd-main/v2/");
     assert!(read(store.fetch(&listed[0]).await.unwrap()).await.unwrap() == long);
     assert_eq!(read(store.fetch(&listed[1]).await.unwrap()).await.unwrap(), b"delta");
-    let broken = tokio_util::io::StreamReader::new(futures::stream::iter(
-        (0..12)
-            .map(|_| Ok(bytes::Bytes::from(vec![1; 1 << 20])))
-            .chain([Err(std::io::Error::other("the other side is gone"))]),
-    ));
-    store.save(&full, Box::pin(broken)).await.unwrap_err();
+    store.save(&full, broken()).await.unwrap_err();
     assert_eq!(store.len_bytes(&full).await.unwrap(), 12_000_000, "what was there stays");
     // Credentials that change are taken without a restart.
     credentials(dir.path(), "another");
@@ -127,23 +83,15 @@ async fn holds_snapshots(service: &Service) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rclone_holds_snapshots() {
     let root = tempfile::tempdir().unwrap();
-    match rclone(root.path()) {
-        Some(service) => {
-            holds_snapshots(&service).await;
-            assert!(root.path().join("bkt/etcd-main/v2").is_dir());
-        }
-        None => eprintln!("skipped: no rclone"),
-    }
+    let Some(service) = rclone(root.path()) else { return };
+    holds_snapshots(&service).await;
+    assert!(root.path().join("bkt/etcd-main/v2").is_dir());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moto_holds_snapshots() {
-    let Some(service) = moto() else {
-        eprintln!("skipped: no moto_server");
-        return;
-    };
-    let made = reqwest::Client::new().put(format!("http://{}/bkt", service.at)).send().await;
-    assert!(made.unwrap().status().is_success());
+    let Some(service) = moto() else { return };
+    service.send("PUT", "/bkt", &[], "").await;
     holds_snapshots(&service).await;
 }
 
@@ -183,6 +131,130 @@ async fn credentials_that_cannot_work_are_told_from_a_service_that_is_away() {
     assert!(refused.unwrap_err().is_lasting());
     let failed = StoreConfig { provider: "FAILED".to_owned(), ..StoreConfig::default() };
     SnapStore::open(&failed, &bare).unwrap().check_access().await.unwrap();
+}
+
+/// Each by the names that its credentials have.
+#[tokio::test(flavor = "multi_thread")]
+async fn ecs_ocs_and_oss_hold_snapshots() {
+    let Some(service) = moto() else { return };
+    service.send("PUT", "/bkt", &[], "").await;
+    let (at, plain) = (service.at.to_string(), format!("http://{}", service.at));
+    let keys = [("accessKeyID", "ak"), ("secretAccessKey", "sk"), ("accessKeySecret", "sk")];
+    let dir = tempfile::tempdir().unwrap();
+    let endpoints =
+        [("endpoint", at.as_str()), ("storageEndpoint", &plain), ("disableSSL", "true")];
+    for (name, value) in keys.iter().chain(&endpoints).chain(&[("region", "us-east-1")]) {
+        durable::replace(dir.path().join(name), value.as_bytes()).unwrap();
+    }
+    let place = dir.path().to_str().unwrap();
+    let environment: Environment = [
+        ("STORAGE_CONTAINER", "bkt"),
+        ("ALICLOUD_APPLICATION_CREDENTIALS", place),
+        ("OPENSHIFT_APPLICATION_CREDENTIALS", place),
+        ("ECS_ENDPOINT", &at),
+        ("ECS_ACCESS_KEY_ID", "ak"),
+        ("ECS_SECRET_ACCESS_KEY", "sk"),
+        ("ECS_DISABLE_SSL", "true"),
+    ]
+    .into_iter()
+    .collect();
+    for provider in ["ECS", "OCS", "OSS"] {
+        let (provider, prefix) = (provider.to_owned(), provider.to_owned());
+        let config = StoreConfig { provider, prefix, ..StoreConfig::default() };
+        let store = SnapStore::open(&config, &environment).unwrap();
+        let full = Snapshot::full(7, Timestamp::from_second(1_700_000_000).unwrap(), None, false);
+        save(&store, &full, &vec![9; 6 << 20]).await;
+        let listed = store.list(Include::Unmarked).await.unwrap();
+        assert_eq!(names(&listed), [full.snap_name.as_str()]);
+        assert!(read(store.fetch(&listed[0]).await.unwrap()).await.unwrap() == vec![9; 6 << 20]);
+        store.delete(&listed[0]).await.unwrap();
+        assert!(store.list(Include::All).await.unwrap().is_empty());
+    }
+}
+
+const LOCK: &str = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>\
+    <DefaultRetention><Mode>GOVERNANCE</Mode><Days>2</Days></DefaultRetention></Rule>\
+    </ObjectLockConfiguration>";
+
+/// A bucket that keeps versions and locks them: the first that was written counts, whoever writes or
+/// removes after, and what is locked is known before it is tried to be removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_and_locks_are_known() {
+    let Some(service) = moto() else { return };
+    service.send("PUT", "/bkt", &[("x-amz-bucket-object-lock-enabled", "true")], "").await;
+    let dir = tempfile::tempdir().unwrap();
+    let environment = credentials(dir.path(), "sk");
+    std::fs::remove_file(dir.path().join("requestChecksumCalculation")).unwrap();
+    let store = open(&service, &environment, "p");
+    let now = Timestamp::now();
+    let made = |revision, days: i64| {
+        let at = now - SignedDuration::from_hours(24 * days);
+        Snapshot::full(revision, at, None, false)
+    };
+    let (one, two, three) = (made(1, 40), made(2, 39), made(3, 0));
+    service.send("PUT", "/bkt?object-lock", &[], LOCK).await;
+    save(&store, &one, &vec![1; 6 << 20]).await;
+    save(&store, &two, b"first").await;
+    save(&store, &two, b"second").await;
+    save(&store, &three, b"newest").await;
+
+    let listed = store.list(Include::All).await.unwrap();
+    assert_eq!(names(&listed), [&one.snap_name, &two.snap_name, &three.snap_name]);
+    assert!(listed.iter().all(|it| it.version_id.is_some()));
+    assert_eq!(read(store.fetch(&listed[1]).await.unwrap()).await.unwrap(), b"first");
+    assert_eq!(store.len_bytes(&listed[1]).await.unwrap(), 5);
+    let until = listed[1].immutable_until.unwrap();
+    assert!(until > now + SignedDuration::from_hours(47), "counted from the write: {until}");
+
+    // The policy would have them all go; the lock has the last word, and nothing is tried in vain.
+    let plan = Plan {
+        policy: Policy::LimitBased { max_backups: 1 },
+        delta_retention: std::time::Duration::ZERO,
+    };
+    let collected = collect(&store, &plan, now, &Believes).await.unwrap();
+    assert!(collected.failed.is_empty(), "{:?}", collected.failed);
+    assert!(collected.removed.is_empty(), "{:?}", collected.removed);
+    // By another clock its time is over; the service, which refuses, has one of its own.
+    let later = now + SignedDuration::from_hours(24 * 3);
+    let refused = collect(&store, &plan, later, &Believes).await.unwrap();
+    let failed: Vec<&str> = refused.failed.iter().map(|(it, _)| it.snap_name.as_str()).collect();
+    assert_eq!(failed, [two.snap_name.as_str()]);
+    assert_eq!(read(store.fetch(&listed[1]).await.unwrap()).await.unwrap(), b"first");
+}
+
+/// Without a lock: what is removed is the version that was listed, and it is gone for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_is_left_out_by_its_mark_and_removed_by_its_id() {
+    let Some(service) = moto() else { return };
+    service.send("PUT", "/bkt", &[], "").await;
+    let on = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    service.send("PUT", "/bkt?versioning", &[], on).await;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&service, &credentials(dir.path(), "sk"), "p");
+    let full = Snapshot::full(1, Timestamp::from_second(1_700_000_000).unwrap(), None, false);
+    save(&store, &full, b"first").await;
+    save(&store, &full, b"second").await;
+    // Removed and marked: left out of what is restored, and shown to the collector.
+    let path = format!("/bkt/p/v2/{}", full.snap_name);
+    let somebody = "AWS4-HMAC-SHA256 Credential=ak/20261116/us-east-1/s3/aws4_request, \
+                    SignedHeaders=host, Signature=00";
+    let somebody = [("authorization", somebody)];
+    service.send("DELETE", &path, &somebody, "").await;
+    let listed = store.list(Include::Unmarked).await.unwrap();
+    assert_eq!(listed.len(), 1, "a mark of removal alone hides nothing");
+    let version = listed[0].version_id.as_deref().unwrap();
+    let tags = "<Tagging><TagSet><Tag><Key>x-etcd-snapshot-exclude</Key><Value>true</Value></Tag>\
+                </TagSet></Tagging>";
+    service.send("PUT", &format!("{path}?tagging&versionId={version}"), &[], tags).await;
+    assert!(store.list(Include::Unmarked).await.unwrap().is_empty());
+    for text in [b"first".as_slice(), b"second"] {
+        let listed = store.list(Include::All).await.unwrap();
+        assert_eq!(listed[0].immutable_until, None);
+        assert_eq!(read(store.fetch(&listed[0]).await.unwrap()).await.unwrap(), text);
+        store.delete(&listed[0]).await.unwrap();
+    }
+    assert!(store.list(Include::All).await.unwrap().is_empty());
+    assert!(!service.send("GET", "/bkt?versions", &[], "").await.contains("<Version>"));
 }
 
 #[tokio::test]

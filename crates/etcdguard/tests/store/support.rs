@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use etcdguard::store::gc::{Inspect, Look};
 use etcdguard::store::{Environment, SnapStore, Snapshot, StoreConfig};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -31,4 +32,22 @@ pub(crate) async fn save(store: &SnapStore, snapshot: &Snapshot, bytes: &[u8]) -
 
 pub(crate) fn names(snapshots: &[Snapshot]) -> Vec<&str> {
     snapshots.iter().map(|snapshot| snapshot.snap_name.as_str()).collect()
+}
+
+/// A long body that ends in a failure.
+pub(crate) fn broken() -> impl AsyncRead + Send + Unpin + 'static {
+    let pieces = (0..12).map(|_| Ok(bytes::Bytes::from(vec![1; 1 << 20])));
+    let gone = Err(std::io::Error::other("the other side is gone"));
+    let body = futures::stream::iter(pieces.chain([gone]).collect::<Vec<_>>());
+    Box::pin(tokio_util::io::StreamReader::new(body))
+}
+
+/// Believes every name: what is in a snapshot is not what these tests are about.
+pub(crate) struct Believes;
+
+#[async_trait::async_trait]
+impl Inspect for Believes {
+    async fn inspect(&self, _: &SnapStore, _: &Snapshot) -> Look {
+        Look::Good
+    }
 }

@@ -153,10 +153,12 @@ async fn forget_histories(store: &SnapStore, snapshots: &[Snapshot], removed: &[
     }
 }
 
-/// Whether the store refuses for now, by a rule of its own: by the words that Azure and Google use.
+/// Whether the store refuses for now, by a rule of its own: by the words that each uses.
 fn is_protected(error: &StoreError) -> bool {
+    const WORDS: [&str; 3] =
+        ["BlobImmutableDueToPolicy", "retentionPolicyNotMet", "protected by object lock"];
     let words = error.chain();
-    ["BlobImmutableDueToPolicy", "retentionPolicyNotMet"].iter().any(|word| words.contains(word))
+    WORDS.iter().any(|word| words.contains(word))
 }
 
 fn word(snapshot: &Snapshot) -> &'static str {

@@ -59,10 +59,7 @@ pub fn decide(
     keep: Keep,
     now: Timestamp,
 ) -> Vec<Delete> {
-    let mut deletes = match keep {
-        Keep::Nothing => stale_chunks(snapshots, now),
-        Keep::Chunks => Vec::new(),
-    };
+    let mut deletes = stale_chunks(snapshots, keep, now);
     let mut streams = streams(snapshots);
     // What a restore begins from, and all that is after it, stays.
     let is_good = |stream: &Stream<'_>| good.is_some_and(|good| good == stream.head);
@@ -119,7 +116,7 @@ fn is_expired(delta: &Snapshot, plan: &Plan, now: Timestamp) -> bool {
 }
 
 /// Parts of objects that are there whole, or that nobody will finish.
-fn stale_chunks(snapshots: &[Snapshot], now: Timestamp) -> Vec<Delete> {
+fn stale_chunks(snapshots: &[Snapshot], keep: Keep, now: Timestamp) -> Vec<Delete> {
     let name = |chunk: &Snapshot| chunk.snap_name.split('/').next().map(str::to_owned);
     let whole: BTreeSet<(&str, &str)> = snapshots
         .iter()
@@ -129,7 +126,10 @@ fn stale_chunks(snapshots: &[Snapshot], now: Timestamp) -> Vec<Delete> {
     let is_stale = |chunk: &&Snapshot| {
         let age = now.as_second().saturating_sub(chunk.created_on.as_second());
         let is_whole = name(chunk).is_some_and(|name| whole.contains(&(&chunk.snap_dir, &name)));
-        is_whole || age > CHUNK_SECONDS
+        match keep {
+            Keep::Nothing => is_whole || age > CHUNK_SECONDS,
+            Keep::Chunks => !is_whole && age > CHUNK_SECONDS,
+        }
     };
     let chunks = snapshots.iter().filter(|snapshot| snapshot.is_chunk).filter(is_stale);
     chunks

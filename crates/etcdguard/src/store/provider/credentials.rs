@@ -93,6 +93,12 @@ impl Fields {
         }
     }
 
+    /// Of the environment; `path` is how they are called where they are wrong.
+    pub(super) fn of_variables(path: &str, values: BTreeMap<String, &str>) -> Self {
+        let values = values.into_iter().map(|(name, value)| (name, value.into())).collect();
+        Self { path: path.into(), values }
+    }
+
     fn of_json(path: PathBuf) -> Result<Self, StoreError> {
         let bytes = read(&path)?;
         let bad =

@@ -15,6 +15,7 @@ const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// A file beside the credentials; the setting of the store is preferred.
 const ENDPOINT_FILE: &str = "storageAPIEndpoint";
 const SERVICE_ACCOUNT: &str = "service_account";
+const EXTERNAL_ACCOUNT: &str = "external_account";
 /// What a key of a service account holds, and nothing else: a file that names other places to ask
 /// would send our requests there.
 const MEMBERS: [&str; 11] = [
@@ -56,7 +57,7 @@ pub(super) fn address(named: &Named<'_>) -> Result<Address, StoreError> {
     let is_emulator = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     let credentials = match (is_emulator, file) {
         (true, _) => Credentials::Anonymous,
-        (false, Some(file)) => service_account(&file)?,
+        (false, Some(file)) => account(&file)?,
         (false, None) => {
             let variables = format!("{}{VARIABLE}", named.prefix);
             return Err(StoreError::NoCredentials { provider: named.provider.name(), variables });
@@ -84,14 +85,22 @@ fn without_api_path(endpoint: &str) -> String {
     endpoint.strip_suffix("/storage/v1").unwrap_or(endpoint).to_owned()
 }
 
-fn service_account(path: &std::path::Path) -> Result<Credentials, StoreError> {
+fn account(path: &std::path::Path) -> Result<Credentials, StoreError> {
     let bytes = read(path)?;
     let bad = |what: String| StoreError::BadCredentials { path: path.to_owned(), what };
     let key: KeyFile = serde_json::from_slice(&bytes)
         .map_err(|_| bad("they are no JSON object with a type".to_owned()))?;
-    if key.kind != SERVICE_ACCOUNT {
-        let kind = key.kind;
-        return Err(bad(format!("{kind:?} is not the key of a service account")));
+    match key.kind.as_str() {
+        SERVICE_ACCOUNT => {}
+        // Its tokens are read, and exchanged, as they are needed.
+        EXTERNAL_ACCOUNT => {
+            let text = String::from_utf8(bytes).map_err(|_| bad("they are no text".to_owned()))?;
+            return Ok(Credentials::GoogleExternal { account: text.into() });
+        }
+        kind => {
+            let what = "neither the key of a service account nor an external account";
+            return Err(bad(format!("{kind:?} is {what}")));
+        }
     }
     if let Some(name) = key.others.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
         return Err(bad(format!("{name} has no place in the key of a service account")));

@@ -4,12 +4,14 @@ mod abs;
 mod credentials;
 mod gcs;
 mod s3;
+mod swift;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use blobs::wrap::{Policy, Retrying};
+use blobs::holds::{Holds, Opened};
+use blobs::wrap::{Policy, Retrying, RetryingHolds};
 use blobs::{Credentials, Key, LocalStore, Network, Parts, Store};
 use credentials::{Fields, Print};
 
@@ -27,14 +29,21 @@ pub(super) struct Door {
     config: StoreConfig,
     environment: Environment,
     container: String,
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Option<Current>>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct Current {
     store: Arc<dyn Store>,
+    holds: Arc<dyn Holds>,
     /// Of the credentials it was opened with.
     print: Print,
+}
+
+impl Current {
+    fn both(&self) -> Opened {
+        Opened { store: Arc::clone(&self.store), holds: Arc::clone(&self.holds) }
+    }
 }
 
 /// What the settings and the environment say of a store.
@@ -81,11 +90,11 @@ impl Door {
         let provider: Provider = config.provider.parse()?;
         let container = match provider {
             Provider::Failed => String::new(),
-            Provider::Swift => return Err(no_swift()),
             Provider::Local
             | Provider::S3
             | Provider::Abs
             | Provider::Gcs
+            | Provider::Swift
             | Provider::Oss
             | Provider::Ecs
             | Provider::Ocs => config.container(provider, environment)?,
@@ -142,26 +151,35 @@ impl Door {
 
     /// The store; opened anew where its credentials changed since it was opened.
     pub(super) fn store(&self, what: &'static str) -> Result<Arc<dyn Store>, StoreError> {
+        self.opened(what).map(|opened| opened.store)
+    }
+
+    /// What the service says of versions, locks and marks.
+    pub(super) fn holds(&self, what: &'static str) -> Result<Arc<dyn Holds>, StoreError> {
+        self.opened(what).map(|opened| opened.holds)
+    }
+
+    fn opened(&self, what: &'static str) -> Result<Opened, StoreError> {
         let print = Print::of(self.provider, &self.config.env_prefix, &self.environment);
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = opened.as_ref().filter(|opened| opened.print == print) {
-            return Ok(Arc::clone(&opened.store));
+            return Ok(opened.both());
         }
         match (self.build(what), opened.as_ref()) {
-            (Ok(store), _) => {
-                *opened = Some(Opened { store: Arc::clone(&store), print });
-                Ok(store)
+            (Ok(Opened { store, holds }), _) => {
+                let current = opened.insert(Current { store, holds, print });
+                Ok(current.both())
             }
             // They may be half replaced; those we have are good until the service says otherwise.
             (Err(error), Some(opened)) => {
                 tracing::warn!("The new credentials cannot be used yet: {}", error.chain());
-                Ok(Arc::clone(&opened.store))
+                Ok(opened.both())
             }
             (Err(error), None) => Err(error),
         }
     }
 
-    fn build(&self, what: &'static str) -> Result<Arc<dyn Store>, StoreError> {
+    fn build(&self, what: &'static str) -> Result<Opened, StoreError> {
         let endpoint = self.config.endpoint_override.as_str();
         let named = Named {
             provider: self.provider,
@@ -173,17 +191,20 @@ impl Door {
         let address = match self.provider {
             Provider::Local => {
                 let store = Arc::new(LocalStore::at(self.local_root()));
-                return Ok(Retrying::around(store, Policy::default()));
+                return Ok(Opened::plain(Retrying::around(store, Policy::default())));
             }
             Provider::Failed => return Err(StoreError::AlwaysFails { what }),
-            Provider::Swift => return Err(no_swift()),
+            Provider::Swift => swift::address(&named)?,
             Provider::S3 | Provider::Oss | Provider::Ecs | Provider::Ocs => s3::address(&named)?,
             Provider::Abs => abs::address(&named)?,
             Provider::Gcs => gcs::address(&named)?,
         };
         let Address { url, credentials, network } = address;
-        let store = blobs::open_over(&url, &credentials, &network)?;
-        Ok(Retrying::around(store, Policy::default()))
+        let Opened { store, holds } = blobs::open_held(&url, &credentials, &network)?;
+        Ok(Opened {
+            store: Retrying::around(store, Policy::default()),
+            holds: RetryingHolds::around(holds, Policy::default()),
+        })
     }
 
     pub(super) fn parts(&self) -> Parts {
@@ -214,12 +235,5 @@ impl Door {
         saved.is_encrypted = is_on;
         saved.rename();
         if is_on { self.secret(saved).map(Some) } else { Ok(None) }
-    }
-}
-
-fn no_swift() -> StoreError {
-    StoreError::Unsupported {
-        provider: Provider::Swift.name(),
-        what: "be spoken to here; use S3 with the S3 interface of the same service",
     }
 }

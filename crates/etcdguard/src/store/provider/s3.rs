@@ -27,6 +27,8 @@ struct Service {
     region: Option<String>,
     /// None: as the host of the endpoint suggests.
     path_style: Option<bool>,
+    /// Sent with each object; buckets that lock objects take none without.
+    checksum: bool,
     credentials: Credentials,
     network: Network,
 }
@@ -62,6 +64,9 @@ impl Service {
             settings.append_pair("path_style", if path_style { "true" } else { "false" });
         } else if let Some(path_style) = self.path_style {
             settings.append_pair("path_style", if path_style { "true" } else { "false" });
+        }
+        if self.checksum {
+            settings.append_pair("checksum", "true");
         }
         // Names say what objects hold; nothing here is created only once.
         settings.append_pair("conditional_put", "false");
@@ -121,6 +126,7 @@ fn s3(named: &Named<'_>) -> Result<Service, StoreError> {
             endpoint: overridden,
             region: None,
             path_style: None,
+            checksum: true,
             credentials: Credentials::Ambient,
             network: network(None)?,
         });
@@ -130,6 +136,15 @@ fn s3(named: &Named<'_>) -> Result<Service, StoreError> {
         endpoint: overridden.or_else(named_endpoint),
         region: Some(fields.need("region")?.to_owned()),
         path_style: fields.switch("s3ForcePathStyle")?,
+        checksum: match fields.get("requestChecksumCalculation").map(str::to_ascii_lowercase) {
+            None => true,
+            Some(when) if when == "when_supported" => true,
+            Some(when) if when == "when_required" => false,
+            Some(_) => {
+                let what = "requestChecksumCalculation is neither when_supported nor when_required";
+                return Err(fields.bad(what));
+            }
+        },
         credentials: with_customer_key(&fields, s3_identity(&fields)?)?,
         network: network(Some(&fields))?,
     })
@@ -184,6 +199,7 @@ fn ecs(named: &Named<'_>) -> Result<Service, StoreError> {
         endpoint: Some(with_scheme(need("ECS_ENDPOINT")?, is_on("ECS_DISABLE_SSL"))),
         region: Some(ECS_REGION.to_owned()),
         path_style: Some(true),
+        checksum: false,
         credentials: keys(need("ECS_ACCESS_KEY_ID")?, need("ECS_SECRET_ACCESS_KEY")?),
         network: Network {
             accept_any_certificate: is_on("ECS_INSECURE_SKIP_VERIFY"),
@@ -199,6 +215,7 @@ fn ocs(named: &Named<'_>) -> Result<Service, StoreError> {
         endpoint: Some(with_scheme(fields.need("endpoint")?, is_plain)),
         region: Some(fields.get("region").unwrap_or(ANY_REGION).to_owned()),
         path_style: Some(true),
+        checksum: false,
         credentials: keys(fields.need("accessKeyID")?, fields.need("secretAccessKey")?),
         network: network(Some(&fields))?,
     })
@@ -211,6 +228,7 @@ fn oss(named: &Named<'_>) -> Result<Service, StoreError> {
         region: Some(oss_region(&endpoint).unwrap_or(ANY_REGION).to_owned()),
         endpoint: Some(endpoint),
         path_style: None,
+        checksum: false,
         credentials: keys(fields.need("accessKeyID")?, fields.need("accessKeySecret")?),
         network: network(Some(&fields))?,
     })

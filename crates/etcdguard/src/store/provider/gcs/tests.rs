@@ -5,16 +5,18 @@ use super::*;
 fn credentials(text: &str) -> Result<Credentials, StoreError> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    service_account(file.path())
+    account(file.path())
 }
 
 #[test]
-fn only_keys_of_service_accounts_are_taken() {
+fn only_keys_of_service_accounts_and_external_accounts_are_taken() {
+    let external = r#"{"type":"external_account","credential_source":{"file":"/t"}}"#;
+    assert!(matches!(credentials(external), Ok(Credentials::GoogleExternal { .. })));
     let good = r#"{"type":"service_account","project_id":"a-1","private_key":"hidden"}"#;
     assert!(matches!(credentials(good), Ok(Credentials::Google { .. })));
     for (text, part) in [
         ("x", "no JSON"),
-        (r#"{"type":"external_account"}"#, "not the key of a service account"),
+        (r#"{"type":"authorized_user"}"#, "neither the key of a service account"),
         (r#"{"type":"service_account","project_id":"a/b"}"#, "project_id"),
         (r#"{"type":"service_account"}"#, "project_id"),
         (

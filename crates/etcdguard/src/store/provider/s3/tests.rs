@@ -36,7 +36,12 @@ fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 #[test]
 fn each_service_has_its_address() {
     let plain = address_of(Provider::S3, &KEYS, &[], None).unwrap();
-    assert_eq!(plain.url, "s3://bkt?region=eu-west-1&conditional_put=false");
+    assert_eq!(plain.url, "s3://bkt?region=eu-west-1&checksum=true&conditional_put=false");
+    let old = with(&[("requestChecksumCalculation", "when_required")]);
+    assert!(!address_of(Provider::S3, &old, &[], None).unwrap().url.contains("checksum"));
+    assert!(
+        address_of(Provider::S3, &with(&[("requestChecksumCalculation", "x")]), &[], None).is_err()
+    );
     let files = with(&[("endpoint", "old.example.org")]);
     let hosted = address_of(Provider::S3, &files, &[], Some("https://s3.example.org")).unwrap();
     assert!(hosted.url.contains("endpoint=https%3A%2F%2Fbkt.s3.example.org&path_style=false"));
