@@ -107,6 +107,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokens: StaticTokens::default(),
         audit: false,
         definitions: Vec::new(),
+        services: apiserver::ServiceRanges::default(),
+        controllers: Vec::new(),
     };
     let mut metrics = telemetry::Registry::new("bench");
     let server = ApiServer::start(options, tasks::Tasks::new(), &mut metrics).await?;

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod authenticator;
 pub mod bootstrap;
 pub mod certificate;
+pub mod controller;
 mod forbidden;
 pub mod impersonate;
 pub mod kubeconfig;

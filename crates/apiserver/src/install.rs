@@ -2,14 +2,17 @@
 //! dialect. Repeated at each start, so that a newer build brings its own versions up to date.
 
 use futures::StreamExt;
+use objects::admission::SYSTEM_CLASSES;
 use serde_json::{Value, json};
 
 use crate::auth::bootstrap;
+use crate::auth::controller::Controller;
 use crate::auth::rbac::GROUP;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::rest::admit::{self, Endpoint};
 use crate::server::Server;
+use crate::upkeep;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 /// Default roles whose owner set this to `false` are left alone.
@@ -28,14 +31,19 @@ struct Wanted {
 }
 
 /// Makes sure that everything is there.
-pub(crate) async fn install(server: &Server, definitions: Vec<Value>) -> Result<(), Failure> {
+pub(crate) async fn install(
+    server: &Server,
+    definitions: Vec<Value>,
+    controllers: &[Controller],
+) -> Result<(), Failure> {
     let namespaces = NAMESPACES.iter().map(|name| Wanted {
         group: "",
         plural: "namespaces",
         object: json!({"metadata": {"name": name}}),
         ours: &[],
     });
-    let roles = bootstrap::objects().into_iter().map(|(kind, object)| Wanted {
+    let own = upkeep::controllers::ALL.iter().chain(controllers).flat_map(Controller::objects);
+    let roles = bootstrap::objects().into_iter().chain(own).map(|(kind, object)| Wanted {
         group: GROUP,
         plural: kind.resource(),
         ours: if object.get("aggregationRule").is_some() {
@@ -51,12 +59,23 @@ pub(crate) async fn install(server: &Server, definitions: Vec<Value>) -> Result<
         object,
         ours: &["spec"],
     });
-    let results: Vec<Result<(), Failure>> =
-        futures::stream::iter(namespaces.chain(roles).chain(definitions))
-            .map(|wanted| ensure(server, wanted))
-            .buffer_unordered(PARALLEL)
-            .collect()
-            .await;
+    let classes = SYSTEM_CLASSES.iter().map(|(name, value)| Wanted {
+        group: "scheduling.k8s.io",
+        plural: "priorityclasses",
+        object: json!({"metadata": {"name": name}, "value": value,
+            "description": "For what the cluster itself cannot do without."}),
+        ours: &[],
+    });
+    // A build without the type knows the classes all the same.
+    let has_classes =
+        server.registry().resource("scheduling.k8s.io", "v1", "priorityclasses").is_some();
+    let classes = classes.filter(|_| has_classes);
+    let all = namespaces.chain(roles).chain(definitions).chain(classes);
+    let results: Vec<Result<(), Failure>> = futures::stream::iter(all)
+        .map(|wanted| ensure(server, wanted))
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
     results.into_iter().collect()
 }
 
@@ -68,10 +87,10 @@ async fn ensure(server: &Server, wanted: Wanted) -> Result<(), Failure> {
     let name = admit::metadata_text(&wanted.object, "name").to_owned();
     for _ in 0..TRIES {
         let done = match server.store.get(&resource.id, "", &name) {
-            None => internal::create(server, resource, None, wanted.object.clone()).await?,
+            None => internal::insert(server, resource, None, wanted.object.clone()).await?,
             Some(stored) if stored.meta.deleting => return Ok(()),
             Some(stored) => {
-                internal::change(server, resource, Endpoint::Main, &stored, |object| {
+                internal::update(server, None, resource, Endpoint::Main, &stored, |object| {
                     update(object, &wanted);
                 })
                 .await?

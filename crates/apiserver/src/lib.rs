@@ -9,6 +9,8 @@
 //! Start reading at [`dispatch`]: a request goes from there to one file of [`rest`], and from there
 //! to the [`store`].
 
+mod addresses;
+mod admission;
 pub mod auth;
 mod clock;
 mod definitions;
@@ -42,7 +44,9 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+pub use addresses::{AddressRange, ServiceRanges};
 use auth::audit::{AuditLog, Limits};
+use auth::controller::Controller;
 use auth::service_account::Signer;
 use auth::{Authenticator, User, tokens::StaticTokens};
 use dispatch::Insider;
@@ -70,6 +74,11 @@ pub struct Options {
     pub audit: bool,
     /// Custom resource definitions that exist from the start.
     pub definitions: Vec<Value>,
+    /// Where services get their addresses and node ports.
+    pub services: ServiceRanges,
+    /// Controllers that will act through [`ApiServer::client_service`]; their roles exist from the
+    /// start.
+    pub controllers: Vec<Controller>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -134,8 +143,9 @@ impl ApiServer {
             metrics,
             audit,
             address.to_string(),
+            options.services,
         ));
-        install::install(&server, options.definitions)
+        install::install(&server, options.definitions, &options.controllers)
             .await
             .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));

@@ -250,14 +250,6 @@ impl Registry {
         self.by_kind.get(&(group.to_owned(), kind.to_owned()))
     }
 
-    /// The preferred version of a type by its plural.
-    pub fn by_plural(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.group(group)?
-            .versions
-            .iter()
-            .find_map(|one| one.resources.iter().find(|resource| resource.plural == plural))
-    }
-
     /// The type whose objects the store keeps under `id`, in the form they are stored in.
     pub fn by_id(&self, id: &str) -> Option<&Arc<Resource>> {
         let (group, plural) = id.split_once('/')?;
@@ -280,16 +272,6 @@ impl Registry {
 
     pub fn group_version(&self, group: &str, version: &str) -> Option<&GroupVersion> {
         self.group(group)?.versions.iter().find(|one| one.version == version)
-    }
-
-    /// Each stored type once.
-    pub fn stored_types(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.groups.iter().flat_map(|group| {
-            let mut seen = std::collections::HashSet::new();
-            group.versions.iter().flat_map(|one| &one.resources).filter(move |resource| {
-                resource.is_stored() && !resource.is_events_v1() && seen.insert(&resource.id)
-            })
-        })
     }
 }
 
@@ -478,6 +460,5 @@ mod tests {
         let core = registry.resource("", "v1", "events").unwrap();
         let events = registry.resource("events.k8s.io", "v1", "events").unwrap();
         assert_eq!(core.id, events.id);
-        assert_eq!(registry.stored_types().filter(|one| one.kind == "Event").count(), 1);
     }
 }

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::addresses::{self, Addresses, Reservation, ServiceRanges};
 use crate::auth::rbac::{
     Attributes, EscalationError, Kind as RbacKind, RbacIndex, check_binding, check_role,
 };
@@ -22,7 +23,7 @@ use crate::failure::{Failure, Subject};
 use crate::metrics::Metrics;
 use crate::registry::{CustomTypes, Registry, Resource};
 use crate::rest::{Call, admit};
-use crate::store::{Store, Stored, Write, WriteError};
+use crate::store::{Key, Store, Stored, Write, WriteError};
 
 pub struct Server {
     pub store: Store,
@@ -32,6 +33,7 @@ pub struct Server {
     pub audit: Option<AuditLog>,
     /// Shown in discovery documents.
     pub address: String,
+    addresses: Arc<Addresses>,
     registry: RwLock<Arc<Registry>>,
     customs: Mutex<BTreeMap<String, CustomTypes>>,
     /// The last change of a definition that `customs` knows of.
@@ -57,6 +59,7 @@ impl Server {
         metrics: Metrics,
         audit: Option<AuditLog>,
         address: String,
+        services: ServiceRanges,
     ) -> Self {
         let server = Self {
             store,
@@ -65,6 +68,7 @@ impl Server {
             metrics,
             audit,
             address,
+            addresses: Addresses::new(services),
             registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),
             customs: Mutex::new(BTreeMap::new()),
             customs_at: AtomicU64::new(0),
@@ -253,6 +257,20 @@ impl Server {
             let taken = self.taken_names(group, admit::metadata_text(object, "name"));
             definitions::settle(object, &taken, now);
         }
+    }
+
+    /// Services get addresses and node ports of their own; to be settled after the write.
+    pub(crate) fn reserve(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        object: &mut Value,
+    ) -> Result<Option<Reservation>, Failure> {
+        if *resource.id != *addresses::ID {
+            return Ok(None);
+        }
+        let reserved = self.addresses.reserve(&self.store, key, object);
+        reserved.map(Some).map_err(|causes| admit::invalid(resource, &key.name, &causes))
     }
 
     /// Held while a definition is judged and written, so that two cannot take one name.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -38,6 +39,14 @@ pub(crate) struct Settings {
     /// Keep an audit log of writes: true or false [env: HOLDFAST_AUDIT; default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<String>,
+    /// Where services get their addresses [env: HOLDFAST_SERVICE_CLUSTER_IP_RANGE; default:
+    /// 10.96.0.0/12]
+    #[arg(long, value_name = "CIDR")]
+    service_cluster_ip_range: Option<String>,
+    /// Where services get their node ports [env: HOLDFAST_SERVICE_NODE_PORT_RANGE; default:
+    /// 30000-32767]
+    #[arg(long, value_name = "FIRST-LAST")]
+    service_node_port_range: Option<String>,
     /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -58,6 +67,8 @@ impl Settings {
             "tls-san" => self.tls_san.as_ref(),
             "token-auth-file" => self.token_auth_file.as_ref(),
             "audit" => self.audit.as_ref(),
+            "service-cluster-ip-range" => self.service_cluster_ip_range.as_ref(),
+            "service-node-port-range" => self.service_node_port_range.as_ref(),
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
@@ -67,12 +78,14 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 10] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
     ("token-auth-file", ""),
     ("audit", "true"),
+    ("service-cluster-ip-range", "10.96.0.0/12"),
+    ("service-node-port-range", "30000-32767"),
     ("log", "info"),
     ("log-format", "text"),
     ("otlp-endpoint", ""),
@@ -213,6 +226,10 @@ impl Resolved {
                 "false" => Ok(false),
                 _ => Err("is neither true nor false".to_owned()),
             })?,
+            services: apiserver::ServiceRanges {
+                addresses: self.parse("service-cluster-ip-range", str::parse)?,
+                node_ports: self.parse("service-node-port-range", port_range)?,
+            },
             log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
             log_format: self.parse("log-format", |text| match text {
                 "text" => Ok(telemetry::Format::Text),
@@ -221,6 +238,14 @@ impl Resolved {
             })?,
             otlp_endpoint: self.parse("otlp-endpoint", optional)?,
         })
+    }
+}
+
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let numbers = text.split_once('-').map(|(first, last)| (first.parse(), last.parse()));
+    match numbers {
+        Some((Ok(first), Ok(last))) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err("is not a range of ports such as 30000-32767".to_owned()),
     }
 }
 
@@ -256,6 +281,7 @@ pub(crate) struct Config {
     pub(crate) tls_sans: Vec<String>,
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) audit: bool,
+    pub(crate) services: apiserver::ServiceRanges,
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use apiserver::auth::controller::{Controller as Identity, Grant};
+use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -94,7 +96,7 @@ async fn campaign(candidate: &mut Candidate, client: &Client) {
         candidate.lead().await;
         tracing::info!("leading: controllers start");
         let tasks = tasks::Tasks::new();
-        spawn(&tasks, client.clone());
+        spawn(&tasks, ALL, |_| client.clone());
         candidate.keep().await;
         tracing::warn!("the lead was lost: controllers stop");
         if let Err(late) = tasks.stop(PATIENCE).await {
@@ -125,9 +127,37 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Starts every controller.
-pub(crate) fn spawn(tasks: &tasks::Tasks, client: Client) {
-    tasks.spawn("definitions", keep_definitions(client));
+/// A controller: who it is, what it may do, and what it does. Beside the embedded API server it acts
+/// under its own name with its own rights; in a cluster, with those of the kubeconfig.
+pub(crate) struct Controller {
+    pub(crate) identity: Identity,
+    /// Runs until it is dropped.
+    run: fn(Client) -> BoxFuture<'static, ()>,
+}
+
+/// Every controller there is.
+pub(crate) const ALL: &[Controller] = &[Controller {
+    identity: Identity {
+        name: "definitions",
+        grants: &[Grant {
+            groups: &["apiextensions.k8s.io"],
+            resources: &["customresourcedefinitions"],
+            // Applying what is not there is creating it.
+            verbs: &["create", "patch"],
+        }],
+    },
+    run: |client| Box::pin(keep_definitions(client)),
+}];
+
+/// Starts controllers, each with a client of its own.
+pub(crate) fn spawn(
+    tasks: &tasks::Tasks,
+    controllers: &[Controller],
+    client: impl Fn(&Controller) -> Client,
+) {
+    for controller in controllers {
+        tasks.spawn(controller.identity.name, (controller.run)(client(controller)));
+    }
 }
 
 /// Keeps the definitions of every dialect in the cluster as this build knows them, so that the

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use apiserver::auth::User;
 use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
 use apiserver::auth::tokens::StaticTokens;
 use apiserver::{ApiServer, Options};
@@ -57,9 +56,10 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     let server = ApiServer::start(options(config)?, tasks.clone(), &mut metrics).await?;
     write_kubeconfig(config, &server)?;
     if role == Role::Everything {
-        let service = server.client_service(User::internal("controllers"));
-        let client = kube::Client::new(service, "default");
-        controllers::spawn(&tasks, client);
+        controllers::spawn(&tasks, controllers::ALL, |controller| {
+            let service = server.client_service(controller.identity.user());
+            kube::Client::new(service, "default")
+        });
     }
     server.publish_metrics(metrics);
     output::say(&banner(config, &server, began.elapsed()))?;
@@ -93,6 +93,8 @@ fn options(config: &Config) -> anyhow::Result<Options> {
         tokens,
         audit: config.audit,
         definitions: api::crds(),
+        services: config.services.clone(),
+        controllers: controllers::ALL.iter().map(|controller| controller.identity).collect(),
     })
 }
 

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Reason {
     Required,
     Invalid,
+    /// It refers to something that is not there.
+    NotFound,
     NotSupported,
     Duplicate,
     Forbidden,
@@ -21,6 +23,7 @@ impl Reason {
         match self {
             Self::Required => "FieldValueRequired",
             Self::Invalid => "FieldValueInvalid",
+            Self::NotFound => "FieldValueNotFound",
             Self::NotSupported => "FieldValueNotSupported",
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
@@ -59,6 +62,11 @@ impl Cause {
     /// `Forbidden: detail`
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::new(Reason::Forbidden, field, with_detail("Forbidden", detail))
+    }
+
+    /// `Not found: <value>`
+    pub fn not_found(field: impl Into<String>, value: &serde_json::Value) -> Self {
+        Self::new(Reason::NotFound, field, format!("Not found: {value}"))
     }
 
     /// `Duplicate value: <value>`

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod admission;
 pub mod builtin;
 pub mod cause;
 pub mod cel;

@@ -62,11 +62,6 @@ pub enum ProtoError {
     TooMany,
 }
 
-/// Whether a body is protobuf in the Kubernetes envelope.
-pub fn is_protobuf(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
-}
-
 /// Reads one object.
 ///
 /// Unknown fields are skipped: a newer client may know more than this table. What Go clients write

@@ -63,7 +63,8 @@ impl User {
         Self::authenticated(service_account_user(namespace, name), uid, groups)
     }
 
-    /// The server's own controllers, which act with every right and are named in the audit log.
+    /// An administrator inside the process, for tests and measurements. Controllers have identities
+    /// of their own: [`super::controller::Controller`].
     pub fn internal(component: &str) -> Self {
         Self::authenticated(format!("system:{component}"), "", [MASTERS.to_owned()])
     }

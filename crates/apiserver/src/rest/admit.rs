@@ -25,7 +25,7 @@ pub(crate) enum Endpoint {
 
 impl Endpoint {
     /// The name field ownership is recorded under.
-    fn subresource(self) -> Option<&'static str> {
+    pub(crate) fn subresource(self) -> Option<&'static str> {
         match self {
             Self::Main => None,
             Self::Status => Some("status"),
@@ -138,7 +138,7 @@ pub(crate) fn changed_object(
         metadata_mut(new).remove("namespace");
     }
     match endpoint {
-        Endpoint::Status => kinds::reset_for_status(new, old),
+        Endpoint::Status => kinds::reset_for_status(resource.built_in(), new, old),
         Endpoint::Main | Endpoint::Scale => reset_for_main(resource, new, Some(old)),
         Endpoint::Finalize => kinds::reset_custom(new, Some(old)),
     }
@@ -259,6 +259,7 @@ pub(crate) fn narrow(resource: &Resource, endpoint: Endpoint, config: &mut Value
             });
             metadata_mut(config).retain(|name, _| {
                 matches!(name.as_str(), "name" | "namespace" | "uid" | "resourceVersion")
+                    || kinds::status_writes_metadata(resource.built_in(), name)
             });
         }
         Endpoint::Main | Endpoint::Scale | Endpoint::Finalize if resource.has_status() => {

@@ -10,6 +10,7 @@ use super::admit::{self, Author, Track};
 use super::options::WriteOptions;
 use super::view::{self, Left};
 use super::{Call, decode};
+use crate::admission;
 use crate::definitions;
 use crate::failure::Failure;
 use crate::registry::Resource;
@@ -79,11 +80,18 @@ pub(crate) async fn create_object(
             admit::metadata_mut(&mut candidate).insert("name".into(), name.as_str().into());
         }
         let author = Author { manager: &options.manager, now: call.now };
+        admission::complete(server, resource, call.namespace(), &mut candidate)?;
         let _turn = server.one_definition_at_a_time(resource).await;
         admit::new_object(resource, call.namespace(), &mut candidate, author, track)?;
         server.settle(resource, &mut candidate, call.now);
         server.guard_grants(&call.user, resource, &candidate, None)?;
-        match insert(server, call, options, candidate, &name).await {
+        let key = resource.key(call.namespace(), &name);
+        let reservation = server.reserve(resource, &key, &mut candidate)?;
+        let made = insert(server, call, options, candidate, &name).await;
+        if let Some(reservation) = reservation {
+            reservation.settle();
+        }
+        match made {
             Err(failure) if generated && failure.is_already_exists() => {}
             result => return result,
         }

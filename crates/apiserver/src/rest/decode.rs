@@ -73,6 +73,7 @@ pub(crate) fn shape(
         if let Some(text) = objects::kinds::decode_errors(kind, value) {
             return Err(Failure::bad_request(text));
         }
+        objects::kinds::fill_map_nulls(kind, value);
     } else {
         let nothing = Value::Object(serde_json::Map::new());
         let metadata = value.get("metadata").filter(|m| !m.is_null()).unwrap_or(&nothing);

@@ -448,6 +448,19 @@ impl Attempt<'_> {
             self.server.settle(resource, &mut new, self.call.now);
         }
         self.server.guard_grants(&self.call.user, resource, &new, Some(old))?;
+        let reservation = match endpoint {
+            Endpoint::Main => self.server.reserve(resource, &stored.key, &mut new)?,
+            Endpoint::Status | Endpoint::Scale | Endpoint::Finalize => None,
+        };
+        let written = self.store(stored, new).await;
+        if let Some(reservation) = reservation {
+            reservation.settle();
+        }
+        written
+    }
+
+    async fn store(&self, stored: &Arc<Stored>, new: Value) -> Result<Option<Left>, Failure> {
+        let resource = &*self.call.resource;
         if self.options.dry_run {
             return Ok(Some(Left::Unstored(new)));
         }

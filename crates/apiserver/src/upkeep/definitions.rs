@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::controllers::DEFINITIONS;
 use super::garbage;
 use crate::clock;
 use crate::definitions::{self, ID};
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::registry::resource_id;
 use crate::rest::admit::{self, Endpoint};
-use crate::rest::delete::{self, DEFINITION_FINALIZER};
+use crate::rest::delete::DEFINITION_FINALIZER;
 use crate::rest::options::{DeleteOptions, Propagation};
 use crate::server::Server;
 
@@ -36,7 +37,7 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
         };
         let mut items = server.store.list(&id, None).items;
         items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
-        delete::delete_all(server, instances, &items, &options, clock::now()).await?;
+        internal::delete_all(server, &DEFINITIONS, instances, "", &items, &options).await?;
     }
     if server.store.count(&id) > 0 {
         return Ok(Done::Unchanged);
@@ -45,15 +46,16 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
         return Ok(Done::Overtaken);
     }
     let now = clock::now();
-    let told = internal::change(server, resource, Endpoint::Status, &definition, |object| {
-        definitions::emptied(object, now);
-    })
-    .await?;
+    let told =
+        internal::change(server, &DEFINITIONS, resource, Endpoint::Status, &definition, |object| {
+            definitions::emptied(object, now);
+        })
+        .await?;
     if told == Done::Overtaken {
         return Ok(Done::Overtaken);
     }
     let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
-    internal::change(server, resource, Endpoint::Main, &definition, |object| {
+    internal::change(server, &DEFINITIONS, resource, Endpoint::Main, &definition, |object| {
         let list = admit::metadata_mut(object).get_mut("finalizers");
         if let Some(list) = list.and_then(Value::as_array_mut) {
             list.retain(|one| one != DEFINITION_FINALIZER);
@@ -73,7 +75,7 @@ pub(super) async fn claim_names(server: &Server, name: &str) -> Result<Done, Fai
     let _turn = server.one_definition_at_a_time(resource).await;
     let Some(definition) = server.store.get(ID, "", name) else { return Ok(Done::Unchanged) };
     let now = clock::now();
-    internal::change(server, resource, Endpoint::Status, &definition, |object| {
+    internal::change(server, &DEFINITIONS, resource, Endpoint::Status, &definition, |object| {
         server.settle(resource, object, now);
     })
     .await

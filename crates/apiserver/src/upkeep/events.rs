@@ -5,10 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::controllers::EVENTS;
 use crate::clock;
 use crate::failure::Failure;
-use crate::internal::Done;
-use crate::rest::delete;
+use crate::internal::{self, Done};
 use crate::rest::options::DeleteOptions;
 use crate::server::Server;
 use crate::store::Stored;
@@ -22,7 +22,8 @@ pub(super) async fn expire(server: &Server) -> Result<Done, Failure> {
     let Ok(limit) = now.checked_sub(KEEP) else { return Ok(Done::Unchanged) };
     let mut old: Vec<Arc<Stored>> = server.store.list(&resource.id, None).items;
     old.retain(|stored| last_write(stored).is_some_and(|at| at < limit));
-    delete::delete_all(server, resource, &old, &DeleteOptions::default(), now).await?;
+    let options = DeleteOptions::default();
+    internal::delete_all(server, &EVENTS, resource, "", &old, &options).await?;
     Ok(Done::Written)
 }
 

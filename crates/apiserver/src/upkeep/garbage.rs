@@ -7,12 +7,12 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 
-use crate::clock;
+use super::controllers::GARBAGE;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::registry::{Registry, Resource};
 use crate::rest::admit::{self, Endpoint};
-use crate::rest::delete::{self, FOREGROUND, ORPHAN};
+use crate::rest::delete::{FOREGROUND, ORPHAN};
 use crate::rest::options::{DeleteOptions, Propagation};
 use crate::rest::view;
 use crate::server::Server;
@@ -69,12 +69,21 @@ pub(super) async fn dependent(server: &Server, key: &Key) -> Result<Done, Failur
         Verdict::Keep => return Ok(Done::Unchanged),
         Verdict::DropDangling => {
             let mut states = owners.iter();
-            return internal::change(server, &resource, Endpoint::Main, &stored, |object| {
-                let list = admit::metadata_mut(object).get_mut("ownerReferences");
-                if let Some(list) = list.and_then(Value::as_array_mut) {
-                    list.retain(|_| !matches!(states.next(), Some(Owner::Absent | Owner::Waiting)));
-                }
-            })
+            return internal::change(
+                server,
+                &GARBAGE,
+                &resource,
+                Endpoint::Main,
+                &stored,
+                |object| {
+                    let list = admit::metadata_mut(object).get_mut("ownerReferences");
+                    if let Some(list) = list.and_then(Value::as_array_mut) {
+                        list.retain(|_| {
+                            !matches!(states.next(), Some(Owner::Absent | Owner::Waiting))
+                        });
+                    }
+                },
+            )
             .await;
         }
         Verdict::Collect => own_policy(&object),
@@ -94,7 +103,7 @@ pub(super) async fn dependent(server: &Server, key: &Key) -> Result<Done, Failur
         grace_period_seconds: Some(0),
         ..DeleteOptions::default()
     };
-    match delete::delete_object(server, &resource, key, &options, clock::now()).await {
+    match internal::delete(server, &GARBAGE, &resource, key, &options).await {
         Ok(_) => Ok(Done::Written),
         Err(failure) if failure.code() == http::StatusCode::NOT_FOUND => Ok(Done::Unchanged),
         Err(failure) if failure.code() == http::StatusCode::CONFLICT => Ok(Done::Overtaken),
@@ -224,7 +233,7 @@ async fn orphan_dependents(
 async fn free(server: &Server, dependent: &Arc<Stored>, owner: &str) -> Result<Done, Failure> {
     let registry = server.registry();
     let Some(kind) = registry.by_id(&dependent.key.resource) else { return Ok(Done::Unchanged) };
-    internal::change(server, kind, Endpoint::Main, dependent, |object| {
+    internal::change(server, &GARBAGE, kind, Endpoint::Main, dependent, |object| {
         let list = admit::metadata_mut(object).get_mut("ownerReferences");
         if let Some(list) = list.and_then(Value::as_array_mut) {
             list.retain(|one| one.get("uid").and_then(Value::as_str) != Some(owner));
@@ -289,7 +298,7 @@ async fn release(
     stored: &Arc<Stored>,
     finalizer: &str,
 ) -> Result<Done, Failure> {
-    internal::change(server, resource, Endpoint::Main, stored, |object| {
+    internal::change(server, &GARBAGE, resource, Endpoint::Main, stored, |object| {
         let list = admit::metadata_mut(object).get_mut("finalizers");
         if let Some(list) = list.and_then(Value::as_array_mut) {
             list.retain(|one| one != finalizer);

@@ -1,14 +1,17 @@
 //! What the server does by itself so that its promises hold: collects garbage, empties namespaces
 //! and definitions that are being deleted, gives every namespace its service account, keeps
-//! aggregated roles together and lets old events go.
+//! aggregated roles together, lets protected storage go when nothing uses it, and old events. Each of
+//! these is a controller with a name and rights of its own ([`controllers`]).
 //!
 //! One level-triggered loop. The store's change feed only says where to look; what to do is always
 //! derived from what is stored now, and a full look at everything repairs whatever was missed.
 
+pub(crate) mod controllers;
 mod definitions;
 mod events;
 mod garbage;
 mod namespaces;
+mod protection;
 mod roles;
 
 use std::collections::{HashMap, HashSet};
@@ -43,6 +46,8 @@ enum Work {
     Definition(Arc<str>),
     /// Are the names free now that the definition could not have?
     Names(Arc<str>),
+    /// Does anything still use the claim or volume, if it is going?
+    Protected(Key),
     Roles,
     ExpireEvents,
 }
@@ -146,6 +151,7 @@ async fn perform(server: &Server, work: &Work) -> Result<Done, Failure> {
         Work::Account(name) => namespaces::account(server, name).await,
         Work::Definition(name) => definitions::empty(server, name).await,
         Work::Names(name) => definitions::claim_names(server, name).await,
+        Work::Protected(key) => protection::release(server, key).await,
         Work::Roles => roles::aggregate(server).await,
         Work::ExpireEvents => events::expire(server).await,
     }
@@ -166,6 +172,11 @@ fn everything(server: &Server) -> HashSet<Work> {
         if definition.meta.deleting {
             all.insert(Work::Definition(definition.key.name.clone()));
         }
+    }
+    for resource in [protection::CLAIMS, protection::VOLUMES] {
+        let going = server.store.list(resource, None).items.into_iter();
+        let going = going.filter(|one| one.meta.deleting);
+        all.extend(going.map(|one| Work::Protected(one.key.clone())));
     }
     all.extend(nameless(server));
     all.insert(Work::Roles);
@@ -229,6 +240,13 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
         }
         (crate::definitions::ID, EventKind::Put) if object.meta.deleting => {
             queue.insert(Work::Definition(key.name.clone()));
+        }
+        (protection::CLAIMS | protection::VOLUMES, EventKind::Put) if object.meta.deleting => {
+            queue.insert(Work::Protected(key.clone()));
+        }
+        ("/pods", EventKind::Delete) => {
+            let claims = protection::waiting_claims(server, &key.namespace);
+            queue.extend(claims.map(Work::Protected));
         }
         _ => {}
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::controllers::{ACCOUNTS, NAMESPACES};
 use crate::clock;
 use crate::definitions::set_condition;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::rest::admit::Endpoint;
-use crate::rest::delete;
 use crate::rest::options::{DeleteOptions, Propagation};
 use crate::server::Server;
 use crate::store::Stored;
@@ -30,7 +30,7 @@ pub(super) async fn account(server: &Server, namespace: &str) -> Result<Done, Fa
         return Ok(Done::Unchanged);
     };
     let account = json!({"metadata": {"name": "default"}});
-    match internal::create(server, resource, Some(namespace), account).await {
+    match internal::create(server, &ACCOUNTS, resource, Some(namespace), account).await {
         // It went in the meantime.
         Err(failure) if failure.code().is_client_error() => Ok(Done::Unchanged),
         other => other,
@@ -53,15 +53,23 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     let left = contents(server, name);
     let now = clock::now();
     if left.is_empty() {
-        return internal::change(server, resource, Endpoint::Finalize, &namespace, |object| {
-            if let Some(list) = object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
-            {
-                list.retain(|one| one != FINALIZER);
-            }
-        })
+        return internal::change(
+            server,
+            &NAMESPACES,
+            resource,
+            Endpoint::Finalize,
+            &namespace,
+            |object| {
+                if let Some(list) =
+                    object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
+                {
+                    list.retain(|one| one != FINALIZER);
+                }
+            },
+        )
         .await;
     }
-    internal::change(server, resource, Endpoint::Status, &namespace, |object| {
+    internal::change(server, &NAMESPACES, resource, Endpoint::Status, &namespace, |object| {
         report(object, &left, now);
     })
     .await
@@ -89,7 +97,7 @@ async fn delete_contents(server: &Server, namespace: &str) -> Result<(), Failure
         };
         let mut items = server.store.list(&id, Some(namespace)).items;
         items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
-        delete::delete_all(server, resource, &items, &options, clock::now()).await?;
+        internal::delete_all(server, &NAMESPACES, resource, namespace, &items, &options).await?;
     }
     Ok(())
 }

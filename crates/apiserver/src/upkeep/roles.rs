@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::controllers::ROLES;
 use crate::auth::rbac::GROUP;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
@@ -17,10 +18,11 @@ pub(super) async fn aggregate(server: &Server) -> Result<Done, Failure> {
     let mut done = Done::Unchanged;
     for (name, rules) in stale {
         let Some(stored) = server.store.get(&resource.id, "", &name) else { continue };
-        let changed = internal::change(server, resource, Endpoint::Main, &stored, |object| {
-            admit::object_mut(object).insert("rules".into(), json!(rules));
-        })
-        .await?;
+        let changed =
+            internal::change(server, &ROLES, resource, Endpoint::Main, &stored, |object| {
+                admit::object_mut(object).insert("rules".into(), json!(rules));
+            })
+            .await?;
         if changed == Done::Overtaken {
             done = Done::Overtaken;
         }

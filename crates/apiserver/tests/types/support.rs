@@ -72,6 +72,8 @@ impl World {
             tokens: StaticTokens::default(),
             audit: true,
             definitions: Vec::new(),
+            services: apiserver::ServiceRanges::default(),
+            controllers: Vec::new(),
         };
         let mut metrics = telemetry::Registry::new("test");
         let server = ApiServer::start(options, tasks::Tasks::new(), &mut metrics).await.unwrap();

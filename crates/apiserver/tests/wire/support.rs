@@ -82,6 +82,8 @@ impl World {
             .unwrap(),
             audit: false,
             definitions: Vec::new(),
+            services: apiserver::ServiceRanges::default(),
+            controllers: Vec::new(),
         };
         let mut metrics = telemetry::Registry::new("test");
         let server = ApiServer::start(options, tasks.clone(), &mut metrics).await.unwrap();

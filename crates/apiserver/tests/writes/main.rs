@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
 
 mod apply;
+mod cluster;
 mod collect;
+mod controllers;
 mod delete;
 mod events;
 mod metadata;

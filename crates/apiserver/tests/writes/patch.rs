@@ -153,9 +153,9 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
         "volumeMounts": [{"name": "w", "mountPath": "/w"}]}]}))
     .await;
     let one = &now["containers"][0];
-    assert_eq!(names(&one["env"], "name"), ["A", "B"]);
-    assert_eq!(names(&one["ports"], "containerPort"), ["80", "81"]);
-    assert_eq!(names(&one["volumeMounts"], "mountPath"), ["/v", "/w"]);
+    assert_eq!(names(&one["env"], "name"), ["B", "A"]);
+    assert_eq!(names(&one["ports"], "containerPort"), ["81", "80"]);
+    assert_eq!(names(&one["volumeMounts"], "mountPath"), ["/w", "/v"]);
     assert_eq!(one["args"], json!(["z"]));
     // Directives.
     let now = change(json!({"containers": [{"name": "two", "$patch": "delete"}]})).await;
@@ -175,8 +175,8 @@ async fn strategic_patches_merge_the_lists_of_pods_by_key() {
     let now = change(json!({"imagePullSecrets": [{"name": "q"}],
         "hostAliases": [{"ip": "2.2.2.2", "hostnames": ["b"]}]}))
     .await;
-    assert_eq!(names(&now["imagePullSecrets"], "name"), ["p", "q"]);
-    assert_eq!(names(&now["hostAliases"], "ip"), ["1.1.1.1", "2.2.2.2"]);
+    assert_eq!(names(&now["imagePullSecrets"], "name"), ["q", "p"]);
+    assert_eq!(names(&now["hostAliases"], "ip"), ["2.2.2.2", "1.1.1.1"]);
     let now = change(json!({"containers": [{"$patch": "replace"}, {"name": "x", "image": "i:9"}],
         "volumes": null}))
     .await;
@@ -200,7 +200,7 @@ async fn strategic_patches_know_the_lists_of_metadata_and_status() {
     let add = |name: &str| json!({"metadata": {"finalizers": [name]}});
     smp(path.to_owned(), add("x.io/a")).await;
     let now = smp(path.to_owned(), add("x.io/b")).await;
-    assert_eq!(now["metadata"]["finalizers"], json!(["x.io/a", "x.io/b"]));
+    assert_eq!(now["metadata"]["finalizers"], json!(["x.io/b", "x.io/a"]));
     let body = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x.io/a"]}});
     let now = smp(path.to_owned(), body).await;
     assert_eq!(now["metadata"]["finalizers"], json!(["x.io/b"]));
@@ -209,7 +209,7 @@ async fn strategic_patches_know_the_lists_of_metadata_and_status() {
     smp(part.clone(), condition("Ready", "False")).await;
     smp(part.clone(), condition("Other", "True")).await;
     let now = smp(part.clone(), condition("Ready", "True")).await;
-    assert_eq!(names(&now["status"]["conditions"], "type"), ["Ready", "Other"]);
+    assert_eq!(names(&now["status"]["conditions"], "type"), ["Other", "Ready"]);
     assert_eq!(now["status"]["conditions"][0]["status"], "True");
     // Garbage collectors remove references like this.
     let owners = [1, 2].map(|n| {
@@ -228,7 +228,7 @@ async fn strategic_patches_know_the_lists_of_metadata_and_status() {
     world.post(accounts, &body).await.is(201);
     let body = json!({"secrets": [{"name": "b"}], "imagePullSecrets": [{"name": "b"}]});
     let now = smp(format!("{accounts}/s"), body).await;
-    assert_eq!(names(&now["secrets"], "name"), ["a", "b"]);
+    assert_eq!(names(&now["secrets"], "name"), ["b", "a"]);
     assert_eq!(names(&now["imagePullSecrets"], "name"), ["b"]);
 }
 

@@ -40,13 +40,24 @@ impl World {
     }
 
     pub(crate) async fn on(folder: &Path) -> Self {
+        Self::open(folder, false).await
+    }
+
+    /// With an audit log in the folder.
+    pub(crate) async fn audited(folder: &Path) -> Self {
+        Self::open(folder, true).await
+    }
+
+    async fn open(folder: &Path, audit: bool) -> Self {
         let options = Options {
             data_dir: folder.to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls_sans: Vec::new(),
             tokens: StaticTokens::default(),
-            audit: false,
+            audit,
             definitions: Vec::new(),
+            services: apiserver::ServiceRanges::default(),
+            controllers: Vec::new(),
         };
         let tasks = tasks::Tasks::new();
         let mut metrics = telemetry::Registry::new("test");
@@ -212,7 +223,7 @@ impl Client {
 
     /// Two custom types: widgets with a status endpoint, and gadgets without one; and cluster-scoped
     /// towers.
-    async fn make_widgets(&self) {
+    pub(crate) async fn make_widgets(&self) {
         let schema = json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "size": {"type": "integer", "default": 1},

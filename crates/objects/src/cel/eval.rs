@@ -7,7 +7,7 @@ use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 
 use super::delegate;
-use super::expr::{Cost, Expr, Loop, LoopKind, Native, Op};
+use super::expr::{Cost, Expr, Loop, LoopKind, Native, Op, Variables};
 use super::ops::{self, key_of};
 use super::value::{as_optional, optional};
 
@@ -226,10 +226,20 @@ impl Evaluation<'_> {
     fn each(&mut self, each: &Loop) -> Outcome {
         let range = self.eval(&each.range)?;
         let position = self.scope.len();
-        self.scope.push(Value::Null);
+        let two = each.variables == Variables::Two;
+        self.scope.extend([Value::Null, Value::Null].into_iter().take(1 + usize::from(two)));
         let value = match &range {
-            Value::List(items) => self.run_loop(each, position, items.iter().cloned()),
-            Value::Map(map) => self.run_loop(each, position, map.map.keys().map(Value::from)),
+            Value::List(items) => {
+                let place = |at: usize| Value::Int(i64::try_from(at).unwrap_or(i64::MAX));
+                let items = items.iter().cloned().enumerate();
+                let items = items
+                    .map(|(at, item)| if two { (place(at), item) } else { (item, Value::Null) });
+                self.run_loop(each, position, items)
+            }
+            Value::Map(map) => {
+                let items = map.map.iter().map(|(key, value)| (Value::from(key), value.clone()));
+                self.run_loop(each, position, items)
+            }
             _ => Err(error("this value cannot be iterated over")),
         };
         self.scope.truncate(position);
@@ -240,12 +250,16 @@ impl Evaluation<'_> {
         &mut self,
         each: &Loop,
         position: usize,
-        items: impl Iterator<Item = Value>,
+        items: impl Iterator<Item = (Value, Value)>,
     ) -> Outcome {
-        let (mut failed, mut count, mut collected) = (None, 0_usize, Vec::new());
-        for item in items {
-            if let Some(slot) = self.scope.get_mut(position) {
+        let (mut failed, mut count) = (None, 0_usize);
+        let (mut collected, mut entries) = (Vec::new(), HashMap::new());
+        for (item, second) in items {
+            if let Some([slot, rest @ ..]) = self.scope.get_mut(position..) {
                 *slot = item.clone();
+                if let Some(slot) = rest.first_mut() {
+                    *slot = second;
+                }
             }
             let test = match &each.test {
                 Some(test) => self.boolean(test),
@@ -260,11 +274,16 @@ impl Evaluation<'_> {
                 (LoopKind::All | LoopKind::Exists, Ok(_)) => {}
                 (_, Err(stop)) => return Err(stop),
                 (LoopKind::ExistsOne, Ok(holds)) => count += usize::from(holds),
-                (LoopKind::Collect, Ok(false)) => {}
-                (LoopKind::Collect, Ok(true)) => collected.push(match &each.body {
-                    Some(body) => self.eval(body)?,
-                    None => item,
-                }),
+                (_, Ok(false)) => {}
+                (LoopKind::Collect, Ok(true)) => collected.push(self.made(each, item)?),
+                (LoopKind::CollectMap, Ok(true)) => {
+                    let key = key_of(&item)?;
+                    entries.insert(key, self.made(each, item)?);
+                }
+                (LoopKind::CollectEntries, Ok(true)) => {
+                    let made = self.made(each, item)?;
+                    self.add_entries(&made, &mut entries)?;
+                }
             }
         }
         match (each.kind, failed) {
@@ -273,7 +292,27 @@ impl Evaluation<'_> {
             (LoopKind::Exists, None) => Ok(Value::Bool(false)),
             (LoopKind::ExistsOne, None) => Ok(Value::Bool(count == 1)),
             (LoopKind::Collect, None) => Ok(Value::List(Arc::new(collected))),
+            (LoopKind::CollectMap | LoopKind::CollectEntries, None) => {
+                Ok(Value::Map(Map { map: Arc::new(entries) }))
+            }
         }
+    }
+
+    /// What a loop makes of one item.
+    fn made(&mut self, each: &Loop, item: Value) -> Outcome {
+        each.body.as_ref().map_or(Ok(item), |body| self.eval(body))
+    }
+
+    /// Two items that make the same key would hide one another.
+    fn add_entries(&mut self, made: &Value, entries: &mut HashMap<Key, Value>) -> Result<(), Stop> {
+        let Value::Map(made) = made else { return Err(error("expected a map")) };
+        self.budget.spend(made.map.len())?;
+        for (key, value) in made.map.iter() {
+            if entries.insert(key.clone(), value.clone()).is_some() {
+                return Err(error(format!("a loop made the key {key:?} twice")));
+            }
+        }
+        Ok(())
     }
 
     fn native(&mut self, native: Native, args: &[Expr]) -> Outcome {

@@ -63,10 +63,20 @@ pub(super) enum Op {
 pub(super) struct Loop {
     pub(super) range: Expr,
     pub(super) kind: LoopKind,
+    pub(super) variables: Variables,
     /// Condition of all, exists, `exists_one`, filter and of map with three arguments.
     pub(super) test: Option<Expr>,
     /// What map makes of each item.
     pub(super) body: Option<Expr>,
+}
+
+/// What a loop binds for its condition and body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variables {
+    /// The item of a list, the key of a map.
+    One,
+    /// The position and the item, the key and the value.
+    Two,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +84,12 @@ pub(super) enum LoopKind {
     All,
     Exists,
     ExistsOne,
-    /// filter and map: collects the body, or the item itself.
+    /// filter, map and `transformList`: collects the body, or the item itself.
     Collect,
+    /// `transformMap`: the same keys with new values.
+    CollectMap,
+    /// `transformMapEntry`: the entries of all the maps that the body makes.
+    CollectEntries,
 }
 
 /// Functions evaluated here: the frequent ones, and those whose result can be far larger than

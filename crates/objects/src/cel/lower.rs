@@ -1,5 +1,7 @@
 //! From the parser's tree to the typed form, refusing what cannot work.
 
+mod pairs;
+
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{
@@ -9,7 +11,7 @@ use kube_cel::cel::{IdedExpr, Value};
 use regex::RegexBuilder;
 
 use super::call::{self, How};
-use super::expr::{Compiled, Expr, Loop, LoopKind, Native, Op};
+use super::expr::{Compiled, Expr, Loop, LoopKind, Native, Op, Variables};
 use super::shape::Type;
 use super::value::type_value;
 use super::{CompileError, MAX_DEPTH, MAX_LOOPS, delegate, text};
@@ -146,6 +148,9 @@ impl<'a> Lowering<'a> {
         }
         if matches!(call.func_name.as_str(), "optMap" | "optFlatMap") {
             return self.opt_map(call, target, depth);
+        }
+        if let Some(pairs) = pairs::Pairs::read(call) {
+            return self.pairs(target, &pairs, depth);
         }
         self.function(&call.func_name, Some(target), &call.args, depth)
     }
@@ -369,7 +374,8 @@ impl<'a> Lowering<'a> {
             _ => Type::Bool,
         };
         let body = body.map(|(body, _)| body);
-        Ok((Expr::Loop(Box::new(Loop { range, kind, test, body })), found))
+        let each = Loop { range, kind, variables: Variables::One, test, body };
+        Ok((Expr::Loop(Box::new(each)), found))
     }
 }
 

@@ -282,3 +282,61 @@ mod noise {
         }
     }
 }
+
+#[test]
+fn loops_with_two_variables_see_keys_and_values() {
+    for text in [
+        "self.spec.attrs.all(k, v, k != v)",
+        "self.spec.attrs.exists(k, v, k == 'x-y' && v == 'z')",
+        "self.spec.attrs.existsOne(k, v, v == 'v')",
+        "!self.spec.attrs.existsOne(k, v, v != '')",
+        "self.spec.tags.all(i, tag, i < 2 && tag == ['b', 'a'][i])",
+        "self.spec.ports.exists(i, port, port.port == i + 1)",
+        "self.spec.attrs.transformList(k, v, k + v).exists(x, x == 'kv')",
+        "self.spec.tags.transformList(i, tag, i > 0, tag) == ['a']",
+        "self.spec.attrs.transformMap(k, v, v + '!')['k'] == 'v!'",
+        "self.spec.attrs.transformMap(k, v, k == 'k', v) == {'k': 'v'}",
+        "self.spec.tags.transformMap(i, tag, tag)[1] == 'a'",
+        "self.spec.attrs.transformMapEntry(k, v, {v: k})['z'] == 'x-y'",
+        "self.spec.attrs.transformMapEntry(k, v, v == 'v', {v: k}) == {'v': 'k'}",
+        "self.spec.attrs.all(k, v, self.spec.attrs.exists(l, w, k == l && v == w))",
+        // A variable hides nothing once its loop is over.
+        "self.spec.attrs.all(self, v, v != '') && self.spec.size == 3",
+    ] {
+        assert_eq!(judge(text, &sample(), None), Verdict::Holds, "{text}");
+    }
+    assert!(matches!(
+        judge("self.spec.attrs.transformMapEntry(k, v, {'same': v}) != {}", &sample(), None),
+        Verdict::Error(_)
+    ));
+    for bad in [
+        "self.spec.attrs.all(k, k, true)",
+        "self.spec.attrs.all(k, 'v', true)",
+        "self.spec.attrs.all(k, v, w)",
+        "self.spec.attrs.all(k, v, v)",
+        "self.spec.size.all(k, v, true)",
+        "self.spec.attrs.transformMapEntry(k, v, v) == {}",
+        "self.spec.attrs.transformList(k, v) == []",
+        "self.spec.attrs.all(k, v, v == 1)",
+    ] {
+        assert!(compile(&node(), &rule(bad), true).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn loops_with_two_variables_stay_within_the_budget() {
+    let tags: Vec<String> = (0..400).map(|i| i.to_string()).collect();
+    let object = json!({"spec": {"tags": tags}});
+    let deep = "self.spec.tags.all(i, a, self.spec.tags.all(j, b, self.spec.tags.all(k, c, \
+                i + j + k >= 0)))";
+    assert_eq!(judge(deep, &object, None), Verdict::Spent);
+    let wide = "self.spec.tags.transformMap(i, a, self.spec.tags.transformMapEntry(j, b, \
+                self.spec.tags.transformMap(k, c, c) ).size()) != {}";
+    assert!(!matches!(judge_or_refuse(wide, &object), Some(Verdict::Holds)));
+}
+
+fn judge_or_refuse(text: &str, object: &Json) -> Option<Verdict> {
+    let node = node();
+    let compiled = compile(&node, &rule(text), true).ok()?;
+    Some(compiled.judge(&convert(&node, object, true), None, &mut Budget::default()))
+}

@@ -36,7 +36,9 @@ pub(super) fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
 /// show where it came from.
 pub(super) fn check_new(obj: &Value, causes: &mut Vec<Cause>) {
     let old = ["Source", "FirstTimestamp", "LastTimestamp", "Count"];
-    if old.iter().any(|member| at(obj, &format!("deprecated{member}")).is_some()) {
+    let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+    let says = |member: &&str| at(obj, &format!("deprecated{member}")).is_some_and(|v| !empty(v));
+    if old.iter().any(says) {
         return;
     }
     if at(obj, "eventTime").is_none() {

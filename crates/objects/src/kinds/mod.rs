@@ -11,15 +11,19 @@
 //! rules in [`crate::meta`]; reviews have none to check.
 
 mod config;
+mod container;
+mod cron;
 mod event;
+mod limits;
 mod normal;
 mod pod;
+mod priority;
 mod rbac;
 mod registry;
-mod review;
 mod selector;
 mod separate;
 mod service;
+mod shown;
 mod storage;
 mod workload;
 
@@ -29,16 +33,18 @@ mod tests;
 use serde_json::{Value, json};
 
 use crate::access::{at, integer, list, members, object_mut, set, set_default, text};
+use crate::admission;
 use crate::cause::Cause;
 use crate::meta::CAUSES_MAX;
 use crate::names::{self, NameRule};
 use crate::quantity::Quantity;
 
 pub use registry::all;
-pub use review::{TOKEN_MIN_SECONDS, validate_token_request};
 pub(crate) use selector::labels_text;
 pub use selector::selector_text;
-pub use separate::{StatusEndpoint, content_changed, reset_custom, reset_for_status};
+pub use separate::{
+    StatusEndpoint, content_changed, reset_custom, reset_for_status, status_writes_metadata,
+};
 
 /// What a PUT does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,8 +90,6 @@ pub struct Kind {
     pub generation: bool,
     /// Has a status endpoint.
     pub status: bool,
-    /// Group under which objects are stored; differs from `group` for the second view of Events.
-    pub storage_group: &'static str,
     pub description: &'static str,
 }
 
@@ -102,6 +106,11 @@ impl Kind {
     /// Whether objects of this kind exist beyond the request that carries them.
     pub fn is_stored(&self) -> bool {
         self.verbs.contains(&"list")
+    }
+
+    /// The shape of its objects.
+    fn node(&self) -> Option<std::sync::Arc<crate::node::Node>> {
+        crate::builtin::node(self.group, self.version, self.kind)
     }
 
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
@@ -140,32 +149,53 @@ pub fn reset_for_main(kind: &Kind, new: &mut Value, old: Option<&Value>) {
 /// Fills in what the body left open and brings values to their normal form. Doing it twice changes
 /// nothing more.
 pub fn default(kind: &Kind, obj: &mut Value, old: Option<&Value>) {
-    normal::times(kind, obj);
+    if let Some(node) = kind.node() {
+        normal::values(&node, obj);
+    }
     match (kind.group, kind.kind) {
         ("", "Namespace") => namespace_defaults(obj, old),
         ("", "Secret") => config::secret_defaults(obj),
         ("", "ConfigMap") => config::config_map_defaults(obj),
-        ("", "PersistentVolumeClaim") => storage::claim_defaults(obj),
-        ("", "PersistentVolume") => storage::volume_defaults(obj),
+        ("", "PersistentVolumeClaim") => {
+            storage::claim_defaults(obj);
+            protect(obj, admission::CLAIM_PROTECTION);
+        }
+        ("", "PersistentVolume") => {
+            storage::volume_defaults(obj);
+            protect(obj, admission::VOLUME_PROTECTION);
+        }
         ("storage.k8s.io", "StorageClass") => storage::class_defaults(obj),
         ("", "Service") => service::defaults(obj, old),
-        ("", "Pod") => pod::defaults(obj),
+        ("", "Pod") => pod::defaults(obj, old),
+        ("", "LimitRange") => limits::defaults(obj),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            set_default(obj, "preemptionPolicy", "PreemptLowerPriority");
+        }
         ("apps" | "batch", _) => workload::defaults(kind.kind, obj),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             rbac::binding_defaults(obj);
         }
         _ => {}
     }
+    shown::fill(kind, obj);
 }
 
-/// What cannot be decoded at all, as the message of a 400: bad base64, bad timestamps.
+/// Puts an empty value where a map of a body has a null; to be done before nulls are dropped.
+pub fn fill_map_nulls(kind: &Kind, obj: &mut Value) {
+    if let Some(node) = kind.node() {
+        normal::fill_map_nulls(&node, obj);
+    }
+}
+
+/// What cannot be decoded at all, as the message of a 400: bad base64, timestamps and quantities of
+/// another form.
 pub fn decode_errors(kind: &Kind, obj: &Value) -> Option<String> {
     let detail = match (kind.group, kind.kind) {
         ("", "Secret") => config::bad_base64(obj, "data"),
         ("", "ConfigMap") => config::bad_base64(obj, "binaryData"),
         _ => None,
     };
-    let detail = detail.or_else(|| normal::bad_time(kind, obj))?;
+    let detail = detail.or_else(|| normal::unreadable(&*kind.node()?, obj))?;
     Some(format!(
         "{} in version {:?} cannot be handled as a {}: {detail}",
         kind.kind, kind.version, kind.kind
@@ -195,6 +225,7 @@ pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
         ("storage.k8s.io", "StorageClass") => storage::check_class_update(old, new, &mut causes),
         ("", "Pod") => pod::check_update(old, new, &mut causes),
         ("", "Service") => service::check_update(old, new, &mut causes),
+        ("scheduling.k8s.io", "PriorityClass") => priority::check_update(old, new, &mut causes),
         ("apps" | "batch", _) => workload::check_update(kind.kind, old, new, &mut causes),
         ("events.k8s.io", "Event") => event::check_update(old, new, &mut causes),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
@@ -218,15 +249,20 @@ fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
         ("", "Service") => service::check(obj, causes),
         ("", "Pod") => pod::check(obj.get("spec"), "spec", causes),
         ("", "ResourceQuota") => check_quantities(obj, "spec.hard", causes),
-        ("", "LimitRange") => check_limit_range(obj, causes),
+        ("", "LimitRange") => limits::check(obj, causes),
+        ("scheduling.k8s.io", "PriorityClass") => priority::check(obj, causes),
         ("" | "events.k8s.io", "Event") => event::check(kind, obj, causes),
         ("apps" | "batch", _) => workload::check(kind.kind, obj, causes),
         ("coordination.k8s.io", "Lease") => check_lease(obj, causes),
         ("rbac.authorization.k8s.io", _) => rbac::check(kind.kind, obj, causes),
-        ("authorization.k8s.io" | "authentication.k8s.io", _) => {
-            review::check(kind.kind, obj, causes);
-        }
         _ => {}
+    }
+}
+
+/// Storage is held while it may be in use; only once it is going can anybody let it go.
+fn protect(obj: &mut Value, finalizer: &str) {
+    if obj.is_object() && text(obj, "metadata.deletionTimestamp").is_empty() {
+        admission::protect(obj, finalizer);
     }
 }
 
@@ -246,7 +282,15 @@ fn namespace_defaults(obj: &mut Value, old: Option<&Value>) {
     set_default(obj, "status.phase", "Active");
 }
 
+/// A namespace is `Active` until its deletion is asked for and `Terminating` from then on.
 fn check_namespace(obj: &Value, causes: &mut Vec<Cause>) {
+    let going = !text(obj, "metadata.deletionTimestamp").is_empty();
+    let (only, when) = if going { ("Terminating", "has") } else { ("Active", "has no") };
+    let phase = text(obj, "status.phase");
+    if phase != only {
+        let detail = format!("may only be '{only}' while the namespace {when} `deletionTimestamp`");
+        causes.push(Cause::invalid("status.Phase", &phase.into(), &detail));
+    }
     for finalizer in list(obj, "spec.finalizers") {
         let name = finalizer.as_str().unwrap_or_default();
         let detail = match names::qualified_name(name) {
@@ -270,20 +314,6 @@ fn check_lease(obj: &Value, causes: &mut Vec<Cause>) {
     {
         let detail = "must be greater than or equal to 0";
         causes.push(Cause::invalid("spec.leaseTransitions", &transitions.into(), detail));
-    }
-}
-
-fn check_limit_range(obj: &Value, causes: &mut Vec<Cause>) {
-    for (index, limit) in list(obj, "spec.limits").iter().enumerate() {
-        let field = format!("spec.limits[{index}]");
-        if text(limit, "type").is_empty() {
-            causes.push(Cause::required(format!("{field}.type"), ""));
-        }
-        for member in ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"] {
-            for (resource, amount) in members(limit, member) {
-                check_quantity(amount, &format!("{field}.{member}[{resource}]"), causes);
-            }
-        }
     }
 }
 

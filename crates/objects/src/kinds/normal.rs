@@ -1,126 +1,176 @@
-//! Brings timestamps of built-in kinds to their normal form.
+//! The normal form of a built-in kind's values: timestamps, quantities, and nulls in maps.
 //!
-//! Owns: where each kind has timestamps. Never: fails; what is no timestamp stays for [`bad_time`].
+//! Owns: the walk; where such values are, the type says. Never: fails; what cannot be read stays for
+//! [`unreadable`].
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::Kind;
-use crate::time::{Precision, normal, parse};
+use crate::node::{JsonType, Node};
+use crate::quantity::Quantity;
+use crate::time::{self, Precision};
 
-type Place = (&'static str, Precision);
-use Precision::{Micros, Seconds};
+/// Deeper values are refused before they come here.
+const MAX_DEPTH: usize = 256;
 
-/// `*` stands for every item of a list.
-const METADATA: &[Place] = &[
-    ("metadata.creationTimestamp", Seconds),
-    ("metadata.deletionTimestamp", Seconds),
-    ("metadata.managedFields.*.time", Seconds),
-];
-const LEASE: &[Place] = &[("spec.acquireTime", Micros), ("spec.renewTime", Micros)];
-const CORE_EVENT: &[Place] = &[
-    ("firstTimestamp", Seconds),
-    ("lastTimestamp", Seconds),
-    ("eventTime", Micros),
-    ("series.lastObservedTime", Micros),
-];
-const EVENT: &[Place] = &[
-    ("deprecatedFirstTimestamp", Seconds),
-    ("deprecatedLastTimestamp", Seconds),
-    ("eventTime", Micros),
-    ("series.lastObservedTime", Micros),
-];
-const CONDITIONS: &[Place] = &[
-    ("spec.template.metadata.creationTimestamp", Seconds),
-    ("spec.jobTemplate.metadata.creationTimestamp", Seconds),
-    ("spec.jobTemplate.spec.template.metadata.creationTimestamp", Seconds),
-    ("status.conditions.*.lastTransitionTime", Seconds),
-    ("status.conditions.*.lastUpdateTime", Seconds),
-    ("status.conditions.*.lastProbeTime", Seconds),
-    ("status.conditions.*.lastHeartbeatTime", Seconds),
-    ("status.startTime", Seconds),
-    ("status.completionTime", Seconds),
-    ("status.lastScheduleTime", Seconds),
-    ("status.lastSuccessfulTime", Seconds),
-    ("status.lastPhaseTransitionTime", Seconds),
-];
+/// A value that has more than one spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaf {
+    Time(Precision),
+    Quantity,
+    /// An amount of a resource: nobody can have less than a thousandth.
+    Amount,
+}
 
-const POD: &[Place] = &[
-    ("status.startTime", Seconds),
-    ("status.conditions.*.lastTransitionTime", Seconds),
-    ("status.conditions.*.lastProbeTime", Seconds),
-    ("status.containerStatuses.*.state.running.startedAt", Seconds),
-    ("status.containerStatuses.*.state.terminated.startedAt", Seconds),
-    ("status.containerStatuses.*.state.terminated.finishedAt", Seconds),
-    ("status.containerStatuses.*.lastState.terminated.startedAt", Seconds),
-    ("status.containerStatuses.*.lastState.terminated.finishedAt", Seconds),
-    ("status.initContainerStatuses.*.state.running.startedAt", Seconds),
-    ("status.initContainerStatuses.*.state.terminated.startedAt", Seconds),
-    ("status.initContainerStatuses.*.state.terminated.finishedAt", Seconds),
-];
-
-fn places(kind: &Kind) -> &'static [Place] {
-    match (kind.group, kind.kind) {
-        ("coordination.k8s.io", "Lease") => LEASE,
-        ("", "Event") => CORE_EVENT,
-        ("events.k8s.io", "Event") => EVENT,
-        ("", "Pod") => POD,
-        _ if kind.status => CONDITIONS,
-        _ => &[],
+fn leaf(node: &Node) -> Option<Leaf> {
+    match node.checks.format.as_deref()? {
+        "date-time" if node.title == "MicroTime" => Some(Leaf::Time(Precision::Micros)),
+        "date-time" => Some(Leaf::Time(Precision::Seconds)),
+        "quantity" => Some(Leaf::Quantity),
+        _ => None,
     }
 }
 
-/// Rewrites every timestamp that can be read; drops those that are null.
-pub(super) fn times(kind: &Kind, obj: &mut Value) {
-    for (path, precision) in METADATA.iter().chain(places(kind)) {
-        each(obj, path, &mut |slot| {
-            if let Some(time) = slot.as_str().and_then(|text| normal(text, *precision)) {
-                *slot = time.into();
-            }
-        });
+/// The leaf below a member; amounts of resources are the values of maps.
+fn leaf_below(node: &Node, name: &str) -> Option<Leaf> {
+    match (leaf(child(node, name)?)?, node.properties.contains_key(name)) {
+        (Leaf::Quantity, false) => Some(Leaf::Amount),
+        (leaf, _) => Some(leaf),
     }
 }
 
-/// The first value in the place of a timestamp that is none.
-pub(super) fn bad_time(kind: &Kind, obj: &Value) -> Option<String> {
-    METADATA.iter().chain(places(kind)).find_map(|(path, _)| {
-        let bad = first_bad(obj, path)?;
-        Some(format!("{path}: {bad} is not an RFC 3339 time"))
-    })
+fn child<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
+    node.properties.get(name).or(node.additional.as_ref()).map(AsRef::as_ref)
 }
 
-fn first_bad<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    let Some((member, rest)) = path.split_once('.') else {
-        let is_time = |slot: &Value| slot.as_str().is_some_and(|text| parse(text).is_some());
-        return value.get(path).filter(|slot| !slot.is_null() && !is_time(slot));
-    };
+/// Rewrites every timestamp and quantity that can be read; drops timestamps that are null.
+pub(super) fn values(node: &Node, value: &mut Value) {
+    rewrite(node, value, 0);
+}
+
+fn rewrite(node: &Node, value: &mut Value, depth: usize) {
     match value {
-        Value::Array(items) if member == "*" => items.iter().find_map(|item| first_bad(item, rest)),
-        _ => value.get(member).and_then(|slot| first_bad(slot, rest)),
+        _ if depth >= MAX_DEPTH => {}
+        Value::Object(members) => {
+            members.retain(|name, value| !value.is_null() || leaf_below(node, name).is_none());
+            for (name, value) in members {
+                match leaf_below(node, name) {
+                    Some(leaf) => spell(leaf, value),
+                    None => {
+                        if let Some(child) = child(node, name) {
+                            rewrite(child, value, depth + 1);
+                        }
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(item) = &node.items else { return };
+            for value in items {
+                match leaf(item) {
+                    Some(leaf) => spell(leaf, value),
+                    None => rewrite(item, value, depth + 1),
+                }
+            }
+        }
+        _ => {}
     }
 }
 
-/// Calls `visit` with every value at `path`. A null timestamp is the same as none and is removed.
-fn each(value: &mut Value, path: &str, visit: &mut impl FnMut(&mut Value)) {
-    let (member, rest) = match path.split_once('.') {
-        Some((member, rest)) => (member, Some(rest)),
-        None => (path, None),
+fn spell(leaf: Leaf, value: &mut Value) {
+    let Some(normal) = normal(leaf, value) else { return };
+    if value.as_str() != Some(normal.as_str()) {
+        *value = normal.into();
+    }
+}
+
+fn normal(leaf: Leaf, value: &Value) -> Option<String> {
+    let number;
+    let text = match value {
+        Value::String(text) => text.trim(),
+        Value::Number(given) if !matches!(leaf, Leaf::Time(_)) => {
+            number = given.to_string();
+            &number
+        }
+        _ => return None,
     };
-    match (value, member, rest) {
-        (Value::Array(items), "*", Some(rest)) => {
-            for item in items {
-                each(item, rest, visit);
+    match leaf {
+        Leaf::Time(precision) => time::normal(text, precision),
+        Leaf::Quantity => Quantity::normal(text),
+        Leaf::Amount => Quantity::rounded_up_to_thousandths(text),
+    }
+}
+
+/// Says which value is no timestamp or quantity though its type is one.
+pub(super) fn unreadable(node: &Node, value: &Value) -> Option<String> {
+    find_unreadable(node, value, 0)
+}
+
+fn find_unreadable(node: &Node, value: &Value, depth: usize) -> Option<String> {
+    match value {
+        _ if depth >= MAX_DEPTH => None,
+        Value::Null => None,
+        Value::Object(members) => members
+            .iter()
+            .find_map(|(name, value)| find_unreadable(child(node, name)?, value, depth + 1)),
+        Value::Array(items) => {
+            let item = node.items.as_deref()?;
+            items.iter().find_map(|value| find_unreadable(item, value, depth + 1))
+        }
+        scalar => {
+            let leaf = leaf(node)?;
+            normal(leaf, scalar).is_none().then(|| match leaf {
+                Leaf::Time(precision) => {
+                    format!(
+                        "parsing time {scalar} as {:?}: it has another form",
+                        precision.layout()
+                    )
+                }
+                Leaf::Quantity | Leaf::Amount => format!(
+                    "quantities must match the regular expression \
+                     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$', which {scalar} does not"
+                ),
+            })
+        }
+    }
+}
+
+/// A null as a value of a map (a label, a key of a `ConfigMap`, an amount) is a key with nothing in
+/// it, not the absence of the key: built-in maps hold plain values, and null decodes to an empty one.
+pub(super) fn fill_map_nulls(node: &Node, value: &mut Value) {
+    fill(node, value, 0);
+}
+
+fn fill(node: &Node, value: &mut Value, depth: usize) {
+    match value {
+        _ if depth >= MAX_DEPTH => {}
+        Value::Object(members) => {
+            let empty = node.additional.as_deref().and_then(empty_value);
+            for (name, value) in members {
+                match (&empty, child(node, name)) {
+                    (Some(empty), _) if value.is_null() => *value = empty.clone(),
+                    (_, Some(child)) => fill(child, value, depth + 1),
+                    (_, None) => {}
+                }
             }
         }
-        (Value::Object(map), _, Some(rest)) => {
-            if let Some(slot) = map.get_mut(member) {
-                each(slot, rest, visit);
+        Value::Array(items) => {
+            let Some(item) = &node.items else { return };
+            for value in items {
+                fill(item, value, depth + 1);
             }
         }
-        (Value::Object(map), _, None) => match map.get_mut(member) {
-            Some(Value::Null) => drop(map.remove(member)),
-            Some(slot) => visit(slot),
-            None => {}
-        },
         _ => {}
+    }
+}
+
+fn empty_value(node: &Node) -> Option<Value> {
+    match (leaf(node), node.kind) {
+        (Some(Leaf::Quantity | Leaf::Amount), _) => Some("0".into()),
+        (Some(Leaf::Time(_)), _) => None,
+        (None, Some(JsonType::String)) => Some("".into()),
+        (None, Some(JsonType::Integer)) => Some(0.into()),
+        (None, Some(JsonType::Boolean)) => Some(false.into()),
+        (None, Some(JsonType::Object)) => Some(Value::Object(Map::new())),
+        (None, _) => None,
     }
 }

@@ -7,19 +7,67 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{check_one_of, quantity};
+use super::{check_one_of, container, quantity};
 use crate::access::{at, keep, list, list_mut, members, object_mut, set, set_default, text};
 use crate::cause::Cause;
 use crate::names;
 
-const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 const DNS_POLICIES: &[&str] = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+/// Members that the cluster fills in for a new pod.
+const COMPUTED: [&str; 6] = [
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "serviceAccount",
+    "serviceAccountName",
+    "tolerations",
+];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+const VOLUME_SOURCES: &[&str] = &[
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "persistentVolumeClaim",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+];
 
-pub(super) fn defaults(obj: &mut Value) {
+pub(super) fn defaults(obj: &mut Value, old: Option<&Value>) {
     spec_defaults(obj, "spec");
+    // What the cluster has computed is not for a body to forget.
+    if let Some(old) = old {
+        for member in COMPUTED {
+            let path = format!("spec.{member}");
+            if at(obj, &path).is_none() {
+                keep(old, obj, &path);
+            }
+        }
+    }
     if at(obj, "spec").is_some() {
         set_default(obj, "spec.enableServiceLinks", true);
     }
@@ -108,6 +156,9 @@ fn volume_defaults(volume: &mut Value) {
             set_default(volume, &format!("{source}.defaultMode"), 420);
         }
     }
+    if volume.is_object() && VOLUME_SOURCES.iter().all(|source| at(volume, source).is_none()) {
+        set(volume, "emptyDir", json!({}));
+    }
     if at(volume, "hostPath").is_some() {
         set_default(volume, "hostPath.type", "");
     }
@@ -157,11 +208,13 @@ pub(super) fn check(spec: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     if list(spec, "containers").is_empty() {
         causes.push(Cause::required(format!("{path}.containers"), ""));
     }
+    let volumes: BTreeSet<&str> =
+        list(spec, "volumes").iter().map(|volume| text(volume, "name")).collect();
     let mut seen = BTreeSet::new();
     for member in ["initContainers", "containers"] {
         for (index, container) in list(spec, member).iter().enumerate() {
             let field = format!("{path}.{member}[{index}]");
-            check_container(container, &field, causes);
+            container::check(container, &field, &volumes, causes);
             let name = text(container, "name");
             if !name.is_empty() && !seen.insert(name) {
                 causes.push(Cause::duplicate(format!("{field}.name"), &name.into()));
@@ -169,6 +222,8 @@ pub(super) fn check(spec: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
         }
     }
     check_volumes(spec, path, causes);
+    check_tolerations(spec, path, causes);
+    check_names(spec, path, causes);
     let policy = format!("{path}.restartPolicy");
     check_one_of(spec, "restartPolicy", &policy, RESTART_POLICIES, causes);
     check_one_of(spec, "dnsPolicy", &format!("{path}.dnsPolicy"), DNS_POLICIES, causes);
@@ -193,57 +248,71 @@ fn check_volumes(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
         if !name.is_empty() && !seen.insert(name) {
             causes.push(Cause::duplicate(field, &name.into()));
         }
+        let given = VOLUME_SOURCES.iter().filter(|source| at(volume, source).is_some());
+        for source in given.skip(1) {
+            let field = format!("{path}.volumes[{index}].{source}");
+            causes.push(Cause::forbidden(field, "may not specify more than 1 volume type"));
+        }
+        let claim = at(volume, "persistentVolumeClaim");
+        if claim.is_some_and(|claim| text(claim, "claimName").is_empty()) {
+            let field = format!("{path}.volumes[{index}].persistentVolumeClaim.claimName");
+            causes.push(Cause::required(field, ""));
+        }
     }
 }
 
-fn check_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
-    check_label(text(container, "name"), &format!("{field}.name"), causes);
-    if text(container, "image").trim().is_empty() {
-        causes.push(Cause::required(format!("{field}.image"), ""));
-    }
-    let policy = format!("{field}.imagePullPolicy");
-    check_one_of(container, "imagePullPolicy", &policy, PULL_POLICIES, causes);
-    for (index, port) in list(container, "ports").iter().enumerate() {
-        let field = format!("{field}.ports[{index}]");
-        super::service::check_number(port, "containerPort", &field, causes);
-        check_one_of(port, "protocol", &format!("{field}.protocol"), PROTOCOLS, causes);
-    }
-    for (index, variable) in list(container, "env").iter().enumerate() {
-        if text(variable, "name").is_empty() {
-            causes.push(Cause::required(format!("{field}.env[{index}].name"), ""));
-        }
-    }
-    for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
-        for member in ["name", "mountPath"] {
-            if text(mount, member).is_empty() {
-                let field = format!("{field}.volumeMounts[{index}].{member}");
-                causes.push(Cause::required(field, ""));
-            }
-        }
-    }
-    check_resources(container, field, causes);
-}
-
-fn check_resources(container: &Value, field: &str, causes: &mut Vec<Cause>) {
-    for member in ["requests", "limits"] {
-        for (resource, amount) in members(container, &format!("resources.{member}")) {
-            let field = format!("{field}.resources.{member}[{resource}]");
-            super::check_quantity(amount, &field, causes);
-        }
-    }
-    for (resource, request) in members(container, "resources.requests") {
-        let limit = at(container, "resources.limits").and_then(|limits| limits.get(resource));
-        if let (Some(asked), Some(limit)) = (quantity(request), limit.and_then(quantity))
-            && asked > limit
+fn check_tolerations(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "PreferNoSchedule"];
+    for (index, toleration) in list(spec, "tolerations").iter().enumerate() {
+        let field = format!("{path}.tolerations[{index}]");
+        let key = text(toleration, "key");
+        let operator = text(toleration, "operator");
+        check_one_of(toleration, "effect", &format!("{field}.effect"), EFFECTS, causes);
+        let all = &["Equal", "Exists"];
+        check_one_of(toleration, "operator", &format!("{field}.operator"), all, causes);
+        if key.is_empty() && operator != "Exists" {
+            let detail = "must be Exists when `key` is empty, which matches everything";
+            causes.push(Cause::invalid(format!("{field}.operator"), &operator.into(), detail));
+        } else if !key.is_empty()
+            && let Err(detail) = names::qualified_name(key)
         {
-            let field = format!("{field}.resources.requests");
-            let detail = format!("must be less than or equal to {resource} limit");
-            causes.push(Cause::invalid(field, request, &detail));
+            causes.push(Cause::invalid(format!("{field}.key"), &key.into(), &detail));
+        }
+        let value = text(toleration, "value");
+        if operator == "Exists" && !value.is_empty() {
+            let detail = "must be empty when `operator` is 'Exists'";
+            causes.push(Cause::invalid(format!("{field}.operator"), &value.into(), detail));
+        }
+        let effect = text(toleration, "effect");
+        if at(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
+            let detail = "must be 'NoExecute' when `tolerationSeconds` is set";
+            causes.push(Cause::invalid(format!("{field}.effect"), &effect.into(), detail));
         }
     }
 }
 
-fn check_label(name: &str, field: &str, causes: &mut Vec<Cause>) {
+fn check_names(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
+    type NameCheck = fn(&str) -> Result<(), String>;
+    let rules: [(&str, NameCheck); 5] = [
+        ("hostname", names::dns_label),
+        ("subdomain", names::dns_label),
+        ("nodeName", names::dns_subdomain),
+        ("priorityClassName", names::dns_subdomain),
+        ("serviceAccountName", names::dns_subdomain),
+    ];
+    for (member, rule) in rules {
+        let name = text(spec, member);
+        if !name.is_empty()
+            && let Err(detail) = rule(name)
+        {
+            causes.push(Cause::invalid(format!("{path}.{member}"), &name.into(), &detail));
+        }
+    }
+    let selector = format!("{path}.nodeSelector");
+    crate::meta::check_labels(at(spec, "nodeSelector"), &selector, causes);
+}
+
+pub(super) fn check_label(name: &str, field: &str, causes: &mut Vec<Cause>) {
     if name.is_empty() {
         causes.push(Cause::required(field, ""));
     } else if let Err(detail) = names::dns_label(name) {

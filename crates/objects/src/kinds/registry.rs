@@ -47,7 +47,6 @@ const fn kind(
         delete_returns_object: false,
         generation: false,
         status: false,
-        storage_group: group,
         description: "",
     }
 }
@@ -214,7 +213,6 @@ const ALL: &[Kind] = &[
     Kind {
         short_names: &["ev"],
         put: UPSERT,
-        storage_group: "",
         description: "An Event says what happened to an object; it vanishes after an hour.",
         ..kind("events.k8s.io", "events", "event", "Event", "EventList")
     },

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::Kind;
 use crate::access::keep;
 
 /// Whether a kind has a status endpoint.
@@ -26,15 +27,30 @@ pub fn reset_custom(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// For the status endpoint: everything but `status` and `metadata.managedFields` stays as it was
-/// stored. `resourceVersion` of the body survives, so that the caller can still compare it.
-pub fn reset_for_status(new: &mut Value, old: &Value) {
+/// For the status endpoint: everything but the status stays as it was stored, and of the metadata
+/// what [`status_writes_metadata`] says. `resourceVersion` of the body survives, so that the caller
+/// can still compare it. `kind` is `None` for a custom resource.
+pub fn reset_for_status(kind: Option<&Kind>, new: &mut Value, old: &Value) {
     let mut result = old.clone();
     keep(new, &mut result, "status");
-    for path in ["metadata.managedFields", "metadata.resourceVersion"] {
-        keep(new, &mut result, path);
+    for member in ["managedFields", "resourceVersion", "annotations", "finalizers", "labels"] {
+        let own = matches!(member, "managedFields" | "resourceVersion");
+        if own || status_writes_metadata(kind, member) {
+            keep(new, &mut result, &format!("metadata.{member}"));
+        }
     }
     *new = result;
+}
+
+/// Whether the status endpoint writes this member of the metadata: of built-in kinds it does, so
+/// that a controller can leave a mark together with a status. The labels of a Deployment select its
+/// history and stay.
+pub fn status_writes_metadata(kind: Option<&Kind>, member: &str) -> bool {
+    match (kind.map(|kind| kind.kind), member) {
+        (None | Some("CustomResourceDefinition"), _) | (Some("Deployment"), "labels") => false,
+        (Some(_), "annotations" | "finalizers" | "labels") => true,
+        (Some(_), _) => false,
+    }
 }
 
 /// Whether `metadata.generation` moves: something outside metadata changed, where the status counts

@@ -6,11 +6,27 @@
 use serde_json::{Value, json};
 
 use super::selector::selects;
-use super::{check_immutable, check_one_of, pod, storage};
-use crate::access::{at, integer, list, list_mut, members, set_default, text};
+use super::{check_immutable, check_one_of, cron, pod, storage};
+use crate::access::{at, integer, keep, list, list_mut, members, set_default, text};
 use crate::cause::Cause;
 use crate::meta::check_labels;
 
+const NOT_NEGATIVE: &[&str] = &[
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "completions",
+    "failedJobsHistoryLimit",
+    "minReadySeconds",
+    "parallelism",
+    "progressDeadlineSeconds",
+    "replicas",
+    "revisionHistoryLimit",
+    "startingDeadlineSeconds",
+    "successfulJobsHistoryLimit",
+    "ttlSecondsAfterFinished",
+];
+/// Bytes of a `CronJob`'s name: its Jobs add a dash and eleven digits.
+const CRON_NAME_MAX: usize = 52;
 const OPERATORS: &[&str] = &["DoesNotExist", "Exists", "In", "NotIn"];
 
 pub(super) fn defaults(kind: &str, obj: &mut Value) {
@@ -89,15 +105,8 @@ fn cron_job_defaults(obj: &mut Value) {
 }
 
 pub(super) fn check(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
-    for member in ["replicas", "revisionHistoryLimit", "minReadySeconds"] {
-        let field = format!("spec.{member}");
-        if let Some(number) = integer(obj, &field).filter(|number| *number < 0) {
-            causes.push(Cause::invalid(
-                field,
-                &number.into(),
-                "must be greater than or equal to 0",
-            ));
-        }
+    for member in NOT_NEGATIVE {
+        check_not_negative(obj, &format!("spec.{member}"), causes);
     }
     let template = template_path(kind);
     check_labels(
@@ -107,7 +116,7 @@ pub(super) fn check(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
     );
     pod::check(at(obj, &format!("{template}.spec")), &format!("{template}.spec"), causes);
     match kind {
-        "Job" => check_job_policy(obj, template, causes),
+        "Job" => check_job(obj, "spec", template, causes),
         "CronJob" => check_cron_job(obj, template, causes),
         _ => check_selected(kind, obj, causes),
     }
@@ -126,10 +135,78 @@ fn check_selected(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
         _ => ("spec.updateStrategy.type", &["OnDelete", "RollingUpdate"]),
     };
     check_one_of(obj, field, field, types, causes);
+    match kind {
+        "Deployment" => check_deployment(obj, causes),
+        "DaemonSet" => check_daemon_rollout(obj, causes),
+        _ => {}
+    }
     let recreate = text(obj, "spec.strategy.type") == "Recreate";
     if recreate && at(obj, "spec.strategy.rollingUpdate").is_some() {
         let detail = "has no meaning for a strategy of type Recreate";
         causes.push(Cause::forbidden("spec.strategy.rollingUpdate", detail));
+    }
+}
+
+fn check_not_negative(obj: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if let Some(number) = integer(obj, field).filter(|number| *number < 0) {
+        let detail = "must be greater than or equal to 0";
+        causes.push(Cause::invalid(field, &number.into(), detail));
+    }
+}
+
+/// A number or a percentage at `field`; nothing if it is neither, which is a cause.
+fn int_or_percent(obj: &Value, field: &str, causes: &mut Vec<Cause>) -> Option<i64> {
+    let value = at(obj, field)?;
+    let (number, percent) = match value {
+        Value::String(text) => (text.strip_suffix('%').and_then(|n| n.parse().ok()), true),
+        other => (other.as_i64(), false),
+    };
+    let detail = match number {
+        None => "must be a number, or a percentage such as '25%'",
+        Some(..0) => "must be greater than or equal to 0",
+        Some(101..) if percent && field.ends_with("maxUnavailable") => {
+            "must not be greater than 100%"
+        }
+        number => return number,
+    };
+    causes.push(Cause::invalid(field, value, detail));
+    None
+}
+
+fn check_deployment(obj: &Value, causes: &mut Vec<Cause>) {
+    let rolling = "spec.strategy.rollingUpdate";
+    let surge = int_or_percent(obj, &format!("{rolling}.maxSurge"), causes);
+    let field = format!("{rolling}.maxUnavailable");
+    let unavailable = int_or_percent(obj, &field, causes);
+    if (surge, unavailable) == (Some(0), Some(0)) {
+        let detail = "may not be 0 when `maxSurge` is 0";
+        causes.push(Cause::invalid(field, &0.into(), detail));
+    }
+    let ready = integer(obj, "spec.minReadySeconds").unwrap_or(0);
+    let field = "spec.progressDeadlineSeconds";
+    if let Some(deadline) = integer(obj, field).filter(|deadline| *deadline <= ready) {
+        let detail = "must be greater than minReadySeconds";
+        causes.push(Cause::invalid(field, &deadline.into(), detail));
+    }
+}
+
+/// A `DaemonSet` either adds pods first or takes them away first.
+fn check_daemon_rollout(obj: &Value, causes: &mut Vec<Cause>) {
+    let rolling = "spec.updateStrategy.rollingUpdate";
+    let field = format!("{rolling}.maxSurge");
+    let surge = int_or_percent(obj, &field, causes);
+    let unavailable = int_or_percent(obj, &format!("{rolling}.maxUnavailable"), causes);
+    match (surge, unavailable) {
+        (Some(0), Some(0)) => {
+            let detail = "cannot be 0 when maxSurge is 0";
+            causes.push(Cause::required(format!("{rolling}.maxUnavailable"), detail));
+        }
+        (Some(1..), Some(1..)) => {
+            let value = at(obj, &field).unwrap_or(&Value::Null);
+            let detail = "may not be set when maxUnavailable is non-zero";
+            causes.push(Cause::invalid(field, value, detail));
+        }
+        _ => {}
     }
 }
 
@@ -170,11 +247,37 @@ fn check_job_policy(obj: &Value, template: &str, causes: &mut Vec<Cause>) {
 }
 
 fn check_cron_job(obj: &Value, template: &str, causes: &mut Vec<Cause>) {
-    if text(obj, "spec.schedule").is_empty() {
-        causes.push(Cause::required("spec.schedule", ""));
+    match text(obj, "spec.schedule") {
+        "" => causes.push(Cause::required("spec.schedule", "")),
+        schedule => {
+            if let Err(detail) = cron::check_schedule(schedule) {
+                causes.push(Cause::invalid("spec.schedule", &schedule.into(), &detail));
+            }
+        }
+    }
+    if let Some(Value::String(zone)) = at(obj, "spec.timeZone")
+        && let Err(detail) = cron::check_time_zone(zone)
+    {
+        causes.push(Cause::invalid("spec.timeZone", &zone.as_str().into(), &detail));
+    }
+    let name = text(obj, "metadata.name");
+    if name.len() > CRON_NAME_MAX {
+        let detail = format!("must be no more than {CRON_NAME_MAX} characters");
+        causes.push(Cause::invalid("metadata.name", &name.into(), &detail));
     }
     let policies = &["Allow", "Forbid", "Replace"];
     check_one_of(obj, "spec.concurrencyPolicy", "spec.concurrencyPolicy", policies, causes);
+    check_job(obj, "spec.jobTemplate.spec", template, causes);
+}
+
+fn check_job(obj: &Value, spec: &str, template: &str, causes: &mut Vec<Cause>) {
+    let mode = format!("{spec}.completionMode");
+    check_one_of(obj, &mode, &mode, &["Indexed", "NonIndexed"], causes);
+    let completions = format!("{spec}.completions");
+    if text(obj, &mode) == "Indexed" && at(obj, &completions).is_none() {
+        let detail = "a Job with completion mode Indexed counts its completions";
+        causes.push(Cause::required(completions, detail));
+    }
     check_job_policy(obj, template, causes);
 }
 
@@ -182,18 +285,40 @@ pub(super) fn check_update(kind: &str, old: &Value, new: &Value, causes: &mut Ve
     match kind {
         "CronJob" => {}
         "Job" => {
-            for path in ["spec.selector", "spec.template", "spec.completionMode"] {
+            for path in ["spec.selector", "spec.completionMode", "spec.backoffLimitPerIndex"] {
                 check_immutable(old, new, path, causes);
+            }
+            // Before it has ever run, a suspended Job can still be fitted to its nodes.
+            let unstarted = at(old, "spec.suspend") == Some(&json!(true))
+                && at(old, "status.startTime").is_none();
+            if !unstarted {
+                check_immutable(old, new, "spec.template", causes);
+            }
+            // Completions follow parallelism where both count alike.
+            let elastic = text(new, "spec.completionMode") == "Indexed"
+                && at(new, "spec.completions") == at(new, "spec.parallelism");
+            if !elastic {
+                check_immutable(old, new, "spec.completions", causes);
             }
         }
         "StatefulSet" => {
-            check_immutable(old, new, "spec.selector", causes);
-            let fixed =
-                ["spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"];
-            if fixed.iter().any(|path| at(old, path) != at(new, path)) {
-                let detail = "serviceName, podManagementPolicy and volumeClaimTemplates of a \
-                              StatefulSet cannot change";
-                causes.push(Cause::forbidden("spec", detail));
+            const MAY_CHANGE: [&str; 7] = [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+                "revisionHistoryLimit",
+            ];
+            let mut settled = new.clone();
+            for member in MAY_CHANGE {
+                keep(old, &mut settled, &format!("spec.{member}"));
+            }
+            if at(&settled, "spec") != at(old, "spec") {
+                let all = MAY_CHANGE.map(|member| format!("'{member}'")).join(", ");
+                let detail = format!("only {all} of a StatefulSet's spec may change");
+                causes.push(Cause::forbidden("spec", &detail));
             }
         }
         _ => check_immutable(old, new, "spec.selector", causes),

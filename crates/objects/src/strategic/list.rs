@@ -16,8 +16,10 @@ pub(super) fn merge(
     let items = node.and_then(|node| node.items.as_deref());
     match node.map(|node| &node.patch) {
         Some(PatchStrategy::MergePrimitive) => {
+            let order = Order::of_patch(None, target, patch);
             let mut known: HashSet<String> = target.iter().map(Value::to_string).collect();
             target.extend(patch.iter().filter(|item| known.insert(item.to_string())).cloned());
+            order.arrange_items(target);
             Ok(())
         }
         Some(PatchStrategy::MergeByKey { key, .. }) => merge_by_key(items, key, target, patch),
@@ -64,6 +66,7 @@ fn merge_by_key(
             .ok_or_else(|| failed(&format!("an item of a list merged by {key:?} lacks it")))?;
         changes.push((id.to_string(), directive, members));
     }
+    let order = Order::of_patch(Some(key), target, patch);
     let mut known = index(Some(key), target);
     let mut removed = HashSet::new();
     for (id, directive, members) in changes {
@@ -84,6 +87,7 @@ fn merge_by_key(
     if !removed.is_empty() {
         target.retain(|item| !identity(Some(key), item).is_some_and(|id| removed.contains(&id)));
     }
+    order.arrange_items(target);
     Ok(())
 }
 
@@ -107,8 +111,9 @@ pub(super) fn delete_primitives(
     }
 }
 
-/// `$setElementOrder/FIELD`: listed items follow the list; others keep their place among them as
-/// far as their old neighbours tell it.
+/// The order of a merged list, which `$setElementOrder/FIELD` gives or else the patch itself: listed
+/// items follow it; others keep their place among them as far as their old neighbours tell it. So an
+/// item the list did not have comes before those that nobody mentioned.
 pub(super) struct Order<'p> {
     key: Option<&'p str>,
     field: &'p str,
@@ -141,8 +146,19 @@ impl<'p> Order<'p> {
         Ok(Self { key, field, places, before: index(key, items(target, field)) })
     }
 
+    /// The order of a patch without `$setElementOrder`; `target` is the list before it.
+    fn of_patch(key: Option<&'p str>, target: &[Value], patch: &[Value]) -> Self {
+        let places = index(key, patch);
+        Self { key, field: "", places, before: index(key, target) }
+    }
+
     pub(super) fn arrange(&self, target: &mut Map<String, Value>) {
-        let Some(Value::Array(items)) = target.get_mut(self.field) else { return };
+        if let Some(Value::Array(items)) = target.get_mut(self.field) {
+            self.arrange_items(items);
+        }
+    }
+
+    fn arrange_items(&self, items: &mut Vec<Value>) {
         let mut listed = Vec::new();
         let mut others = Vec::new();
         for item in std::mem::take(items) {

@@ -83,12 +83,22 @@ fn lists_merge_by_key_or_unite() {
         containers(
             json!([{"name": "b", "image": "z"}, {"name": "c"}, {"name": "a", "env": [{"name": "F"}]}])
         ),
-        json!([{"name": "a", "image": "x", "env": [{"name": "E", "value": "1"}, {"name": "F"}]}, {"name": "b", "image": "z"}, {"name": "c"}])
+        json!([{"name": "b", "image": "z"}, {"name": "c"}, {"name": "a", "image": "x", "env": [{"name": "F"}, {"name": "E", "value": "1"}]}])
+    );
+    // What the patch does not mention keeps its place; what is new comes before it.
+    assert_eq!(
+        containers(json!([{"name": "c"}])),
+        json!([{"name": "c"}, {"name": "a", "image": "x", "env": [{"name": "E", "value": "1"}]}, {"name": "b", "image": "y"}])
+    );
+    assert_eq!(
+        containers(json!([{"name": "b", "image": "z"}])),
+        json!([{"name": "a", "image": "x", "env": [{"name": "E", "value": "1"}]}, {"name": "b", "image": "z"}])
     );
     let finalizers = |patch: Value| {
         patched(&pod, &json!({"metadata": patch})).unwrap()["metadata"]["finalizers"].clone()
     };
     assert_eq!(finalizers(json!({"finalizers": ["b", "c", "c"]})), json!(["a", "b", "c"]));
+    assert_eq!(finalizers(json!({"finalizers": ["c"]})), json!(["c", "a", "b"]));
     assert_eq!(
         finalizers(json!({"$deleteFromPrimitiveList/finalizers": ["a", "x"]})),
         json!(["b"])

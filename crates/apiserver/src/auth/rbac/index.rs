@@ -200,16 +200,6 @@ pub struct RbacIndex {
 }
 
 impl RbacIndex {
-    /// Takes all stored objects at once: cheaper at start than one by one.
-    pub fn load<'a>(objects: impl IntoIterator<Item = (Kind, &'a Value)>) -> Self {
-        let mut index = Self::default();
-        for (kind, object) in objects {
-            index.insert(kind, object);
-        }
-        index.aggregate_all();
-        index
-    }
-
     /// Takes a stored object, new or changed. One without a name, or a binding without a readable
     /// role, grants nothing.
     pub fn upsert(&mut self, kind: Kind, object: &Value) {
