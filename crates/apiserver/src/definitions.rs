@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use objects::cause::Cause;
 use objects::crd::Definition;
 use serde_json::{Value, json};
 
@@ -33,6 +34,25 @@ impl Names {
         self.kinds.extend(more.kinds.iter().cloned());
     }
 
+    /// The names that the server's own types have in a group.
+    pub fn built_in(group: &str) -> Self {
+        let mut names = Self::default();
+        for kind in objects::kinds::all().iter().filter(|kind| kind.group == group) {
+            let words = [kind.plural, kind.singular].into_iter();
+            names
+                .resources
+                .extend(words.chain(kind.short_names.iter().copied()).map(str::to_owned));
+            names.kinds.extend([kind.kind, kind.list_kind].map(str::to_owned));
+        }
+        names.resources.remove("");
+        names.kinds.remove("");
+        names
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        !self.resources.is_disjoint(&other.resources) || !self.kinds.is_disjoint(&other.kinds)
+    }
+
     /// The names in `spec.names` or `status.acceptedNames`.
     fn read(names: &Value) -> Self {
         let one = |member: &str| names.get(member).and_then(Value::as_str).map(str::to_owned);
@@ -50,6 +70,28 @@ fn short_names(names: &Value) -> impl Iterator<Item = &str> {
     all.into_iter().flatten().filter_map(Value::as_str)
 }
 
+/// Which of the wanted names belong to a type of the server's own. Such a definition would replace
+/// the type, and its deletion would delete the type's objects.
+pub(crate) fn collisions(object: &Value) -> Vec<Cause> {
+    let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
+    let names = object.pointer("/spec/names").cloned().unwrap_or_default();
+    let taken = Names::built_in(group);
+    let one =
+        |member: &'static str| names.get(member).and_then(Value::as_str).map(|it| (member, it));
+    let short = short_names(&names).map(|it| ("shortNames", it));
+    let words = short.chain(one("plural")).chain(one("singular"));
+    let words = words.filter(|(_, name)| taken.resources.contains(*name));
+    let kinds = one("kind").into_iter().chain(one("listKind"));
+    let kinds = kinds.filter(|(_, name)| taken.kinds.contains(*name));
+    words
+        .chain(kinds)
+        .map(|(member, name)| {
+            let detail = "a built-in type of this group has this name";
+            Cause::invalid(format!("spec.names.{member}"), &name.into(), detail)
+        })
+        .collect()
+}
+
 /// What a stored definition holds and serves; it serves nothing while it is not established.
 pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<CustomTypes> {
     let mut object = stored.value().ok()?;
@@ -62,7 +104,14 @@ pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<Cus
         waits_for_names: has_condition(&object, "NamesAccepted", "False"),
         resources: Vec::new(),
     };
-    if has_condition(&object, "Established", "True") {
+    // An older version let definitions take the place of built-in types; these are not served.
+    if types.names.overlaps(&Names::built_in(&types.group)) {
+        tracing::error!(
+            definition = %stored.key.name,
+            "a stored definition has the names of a built-in type and is not served; delete it, \
+             which leaves the objects of the built-in type alone"
+        );
+    } else if has_condition(&object, "Established", "True") {
         // What is asked for but taken by another definition is not served.
         if let Some(names) = object.pointer_mut("/spec/names") {
             *names = accepted;
@@ -307,6 +356,35 @@ mod tests {
             settle(&mut object, &Names::default(), now());
             assert_eq!(object["status"]["acceptedNames"], names, "when the others are gone");
             assert!(has_condition(&object, "Established", "True"), "{names}");
+        }
+    }
+
+    #[test]
+    fn names_of_built_in_types_are_taken_in_their_group_only() {
+        let object = |group: &str, names: Value| json!({"metadata": {"name": "x"}, "spec": {"group": group, "names": names}});
+        let rbac = "rbac.authorization.k8s.io";
+        let fields = |object: &Value| -> Vec<String> {
+            collisions(object).into_iter().map(|cause| cause.field).collect()
+        };
+        let table = [
+            (rbac, json!({"plural": "clusterroles", "kind": "Mine"}), &["spec.names.plural"][..]),
+            (rbac, json!({"plural": "mines", "kind": "RoleBinding"}), &["spec.names.kind"][..]),
+            (
+                rbac,
+                json!({"plural": "m", "kind": "M", "listKind": "RoleList"}),
+                &["spec.names.listKind"],
+            ),
+            ("events.k8s.io", json!({"plural": "events", "kind": "E"}), &["spec.names.plural"]),
+            (
+                "apps",
+                json!({"plural": "m", "kind": "M", "shortNames": ["deploy"]}),
+                &["spec.names.shortNames"],
+            ),
+            ("x.io", json!({"plural": "clusterroles", "kind": "ClusterRole"}), &[]),
+            (rbac, json!({"plural": "mines", "kind": "Mine"}), &[]),
+        ];
+        for (group, names, wanted) in table {
+            assert_eq!(fields(&object(group, names.clone())), wanted, "{group} {names}");
         }
     }
 

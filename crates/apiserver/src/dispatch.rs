@@ -12,8 +12,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -21,7 +20,10 @@ use crate::auth::audit::Entry;
 use crate::auth::certificate::CertificateError;
 use crate::auth::rbac::Attributes;
 use crate::auth::{User, impersonate};
+use crate::body::Held;
+use crate::doors::Visit;
 use crate::failure::Failure;
+use crate::flow::{Caller, Permit, Thing};
 use crate::negotiate::{self, DiscoveryForm};
 use crate::registry::{Resource, Subresource};
 use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
@@ -29,14 +31,7 @@ use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
 use crate::rest::{Call, create, delete, read, reviews, scale, update, view, watch};
 use crate::server::Server;
-use crate::{MAX_BODY_BYTES, clock, discovery, finish, openapi};
-
-/// A body must arrive within this time: slow senders do not hold a request open.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How much of the body of a refused request is read, and for how long.
-const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
-const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+use crate::{clock, discovery, finish, health, intake, openapi};
 
 /// The client certificate of the connection.
 #[derive(Debug, Clone)]
@@ -52,7 +47,27 @@ pub enum PeerCertificate {
 pub struct Insider(pub User);
 
 /// Answers any request. Never fails: errors are answers too.
+///
+/// A write is a task of its own: what follows from a commit (the entry in the audit log, the
+/// metrics) happens although the caller has hung up and its connection has dropped this future.
+///
+/// # Cancel safety
+///
+/// A write goes on to its end; a read ends.
 pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return answer(server, request).await;
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let tasks = server.tasks.clone();
+    tasks.spawn_draining("write", move |_stop| async move {
+        // Nobody may be there to hear it.
+        let _ = tell.send(answer(server, request).await);
+    });
+    told.await.unwrap_or_else(|_| Failure::internal("the request was dropped").into_response())
+}
+
+async fn answer(server: Arc<Server>, request: Request<Body>) -> Response {
     let began = Instant::now();
     let (parts, mut body) = request.into_parts();
     let mut trail = Trail::new(&parts);
@@ -64,7 +79,7 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         Err(Failure::internal("this request met a bug in the server; its log says more"))
     });
     if result.is_err() {
-        discard(&parts.headers, body).await;
+        intake::discard(&parts.headers, body).await;
     }
     let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
     let took = began.elapsed();
@@ -79,11 +94,12 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
         "request"
     );
     trail.write(&server, code, took);
-    let mut response = finish::answer(&server, &parts, response).await;
+    let mut response = finish::answer(&parts, response);
     if let Ok(id) = HeaderValue::from_str(&trail.entry.request_id) {
         response.headers_mut().insert("audit-id", id);
     }
-    response
+    let visit = parts.extensions.get::<Arc<Visit>>().cloned();
+    response.map(|body| Held::body(body, visit, trail.permits))
 }
 
 /// The trace of a request; it goes on from the caller's where there is one.
@@ -125,6 +141,8 @@ struct Trail {
     resource: String,
     is_write: bool,
     entry: Entry,
+    /// What the request has taken; kept until its answer was sent.
+    permits: Vec<Permit>,
 }
 
 impl Trail {
@@ -136,7 +154,7 @@ impl Trail {
             source: source.unwrap_or_else(|| "process".to_owned()),
             ..Entry::default()
         };
-        Self { verb: "other", resource: String::new(), is_write: false, entry }
+        Self { verb: "other", resource: String::new(), is_write: false, entry, permits: Vec::new() }
     }
 
     fn about(&mut self, verb: Verb, path: &ResourcePath) {
@@ -165,12 +183,16 @@ async fn route(
     body: &mut Body,
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
-    let user = identify(server, parts, trail)?;
+    let (user, caller) = identify(server, parts, trail)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let target = parse_path(parts.uri.path());
     let path = match target {
         Ok(Target::Resource(path)) => path,
         Ok(Target::Path(_) | Target::GroupVersion { .. }) | Err(_) => {
+            // Whoever watches over us must not be turned away by a crowd.
+            if !health::is_probe(parts.uri.path()) {
+                trail.permits.push(server.flow.take(Thing::Requests, &caller, 1)?);
+            }
             authorize_path(server, &user, &parts.method, parts.uri.path())?;
             return path_answer(server, parts, &query, target?);
         }
@@ -180,6 +202,8 @@ async fn route(
         Failure::method_not_allowed(parts.method.as_str(), &path.group, &path.resource)
     })?;
     trail.about(verb, &path);
+    let thing = if verb == Verb::Watch { Thing::Watches } else { Thing::Requests };
+    trail.permits.push(server.flow.take(thing, &caller, 1)?);
     authorize_resource(server, &user, verb, &path, &query)?;
     let resource = lookup(server, &path, verb)?;
     trail.resource.clone_from(&resource.plural);
@@ -187,7 +211,14 @@ async fn route(
         Verb::Watch => negotiate::stream(&parts.headers)?,
         _ => negotiate::answer(&parts.headers, query.choice("pretty"))?,
     };
-    let body = if verb.is_write() { read_body(&parts.headers, body).await? } else { Bytes::new() };
+    let body = if verb.is_write() {
+        let mut room = server.flow.take(Thing::BodyBytes, &caller, 0)?;
+        let body = intake::read_body(&parts.headers, body, &mut room).await?;
+        trail.permits.push(room);
+        body
+    } else {
+        Bytes::new()
+    };
     let call = Call {
         user,
         resource,
@@ -206,11 +237,12 @@ async fn route(
     Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
 }
 
+/// Whom a request acts as, and who is behind it.
 fn identify(
     server: &Server,
     parts: &http::request::Parts,
     trail: &mut Trail,
-) -> Result<User, Failure> {
+) -> Result<(User, Caller), Failure> {
     let caller = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
         user.clone()
     } else {
@@ -234,7 +266,12 @@ fn identify(
     trail.entry.groups.clone_from(&caller.groups);
     let wanted = impersonate::parse(&parts.headers)
         .map_err(|error| Failure::bad_request(error.to_string()))?;
-    let Some(wanted) = wanted else { return Ok(caller) };
+    let is_insider = parts.extensions.get::<Insider>().is_some();
+    let behind = if is_insider { Caller::inside(&caller) } else { Caller::of(&caller) };
+    if let Some(visit) = parts.extensions.get::<Arc<Visit>>() {
+        visit.introduce(&behind)?;
+    }
+    let Some(wanted) = wanted else { return Ok((caller, behind)) };
     for attributes in wanted.required(&caller) {
         server.authorize(&attributes)?;
     }
@@ -242,7 +279,7 @@ fn identify(
     trail.entry.impersonator = Some(std::mem::take(&mut trail.entry.user));
     trail.entry.user.clone_from(&user.name);
     trail.entry.groups.clone_from(&user.groups);
-    Ok(user)
+    Ok((user, behind))
 }
 
 fn authorize_path(
@@ -306,48 +343,6 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
         }
     }
     Ok(resource.clone())
-}
-
-/// Reads the body up to the limit, within the time a body may take.
-async fn read_body(headers: &HeaderMap, body: &mut Body) -> Result<Bytes, Failure> {
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| text.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
-        return Err(Failure::too_large(MAX_BODY_BYTES));
-    }
-    let limited = Limited::new(body, MAX_BODY_BYTES);
-    match tokio::time::timeout(BODY_PATIENCE, limited.collect()).await {
-        Err(_) => Err(Failure::bad_request("the request body did not arrive in time")),
-        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(Failure::too_large(MAX_BODY_BYTES))
-        }
-        Ok(Err(error)) => {
-            Err(Failure::bad_request(format!("the request body cannot be read: {error}")))
-        }
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-    }
-}
-
-/// Reads what a refused client is still sending, within bounds: many clients look for the answer
-/// only when they are done, and a connection closed before that hides it from them.
-async fn discard(headers: &HeaderMap, mut body: Body) {
-    // Such a client waits for a word before it sends anything.
-    if headers.contains_key(header::EXPECT) {
-        return;
-    }
-    let read = async {
-        let mut total = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            total += frame.data_ref().map_or(0, Bytes::len);
-            if total > MAX_DISCARDED_BYTES {
-                return;
-            }
-        }
-    };
-    // Too slow or too much: then the connection is closed on them.
-    let _ = tokio::time::timeout(DISCARD_PATIENCE, read).await;
 }
 
 async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {
@@ -428,8 +423,9 @@ fn path_answer(
     only_get(&parts.method)?;
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let value = match segments.as_slice() {
-        ["livez" | "readyz" | "healthz"] => return Ok(health(server, query, &path)),
-        ["livez" | "readyz" | "healthz", "ping" | "store"] => return Ok(plain_text("ok".into())),
+        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", "ping" | "store"] => {
+            return Ok(health::answer(server, query, &path));
+        }
         ["metrics"] => return Ok(metrics_page(server)),
         ["version"] => crate::version(),
         ["api" | "apis"] => {
@@ -483,20 +479,6 @@ fn aggregated(document: Bytes) -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, form);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
-}
-
-/// An answer at all says that the server lives; the store opens before the socket does.
-fn health(server: &Server, query: &Query, path: &str) -> Response {
-    if !query.flag("verbose") {
-        return plain_text("ok".to_owned());
-    }
-    let revision = server.store.revision();
-    let name = path.trim_matches('/');
-    plain_text(format!("[+]ping ok\n[+]store ok, revision {revision}\n{name} check passed\n"))
-}
-
-fn plain_text(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
 fn metrics_page(server: &Server) -> Response {

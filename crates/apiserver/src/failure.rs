@@ -239,16 +239,19 @@ impl Failure {
         failure
     }
 
-    /// The disk is full: retrying at once is useless, waiting is not.
+    /// The disk is full. Without a time to come again: clients would wait for it, again and again
+    /// and in silence, where somebody has to free space.
     pub fn storage_full() -> Self {
-        let mut failure = Self::new(
+        Self::new(
             StatusCode::INSUFFICIENT_STORAGE,
             "InsufficientStorage",
-            "the disk under the data directory is full: nothing was written; free some space and \
-             try again",
-        );
-        failure.0.retry_after_seconds = Some(10);
-        failure
+            "the disk under the data directory is full: nothing was written; delete objects or \
+             free some space, and try again",
+        )
+    }
+
+    pub fn is_storage_full(&self) -> bool {
+        self.0.code == StatusCode::INSUFFICIENT_STORAGE
     }
 
     pub fn revision_in_the_future(asked: u64, current: u64) -> Self {

@@ -1,6 +1,9 @@
 //! What a server has from its first start: namespaces, default roles, the definitions of every
 //! dialect. Repeated at each start, so that a newer build brings its own versions up to date.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures::StreamExt;
 use objects::admission::SYSTEM_CLASSES;
 use serde_json::{Value, json};
@@ -20,6 +23,7 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Enough at once to share commits.
 const PARALLEL: usize = 64;
 const TRIES: usize = 8;
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// One object that must exist, and what of it is ours to keep up to date.
 struct Wanted {
@@ -30,12 +34,53 @@ struct Wanted {
     ours: &'static [&'static str],
 }
 
-/// Makes sure that everything is there.
-pub(crate) async fn install(
-    server: &Server,
+/// Installs at a start. On a full disk a server that has been installed before starts all the same,
+/// and gets what this build has changed when there is space.
+pub(crate) async fn at_start(
+    server: &Arc<Server>,
     definitions: Vec<Value>,
+    controllers: Vec<Controller>,
+) -> Result<(), Failure> {
+    let installed = server.store.get("/namespaces", "", "kube-system").is_some();
+    match install(server, &definitions, &controllers).await {
+        Err(failure) if failure.is_storage_full() && installed => {
+            tracing::warn!("the disk is full: what this build changes is installed later");
+            server.tasks.spawn("install", later(server.clone(), definitions, controllers));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+async fn later(server: Arc<Server>, definitions: Vec<Value>, controllers: Vec<Controller>) {
+    loop {
+        tokio::time::sleep(TRY_AGAIN_AFTER).await;
+        match install(&server, &definitions, &controllers).await {
+            Ok(()) => return tracing::info!("what this build changes is installed"),
+            Err(failure) if failure.is_storage_full() => {}
+            Err(failure) => {
+                tracing::error!(error = failure.message(), "cannot install the default objects");
+            }
+        }
+    }
+}
+
+/// Makes sure that everything is there.
+async fn install(
+    server: &Server,
+    definitions: &[Value],
     controllers: &[Controller],
 ) -> Result<(), Failure> {
+    let wanted = wanted(server, definitions, controllers);
+    let results: Vec<Result<(), Failure>> = futures::stream::iter(wanted)
+        .map(|wanted| ensure(server, wanted))
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
+    results.into_iter().collect()
+}
+
+fn wanted(server: &Server, definitions: &[Value], controllers: &[Controller]) -> Vec<Wanted> {
     let namespaces = NAMESPACES.iter().map(|name| Wanted {
         group: "",
         plural: "namespaces",
@@ -53,7 +98,7 @@ pub(crate) async fn install(
         },
         object,
     });
-    let definitions = definitions.into_iter().map(|object| Wanted {
+    let definitions = definitions.iter().cloned().map(|object| Wanted {
         group: "apiextensions.k8s.io",
         plural: "customresourcedefinitions",
         object,
@@ -70,13 +115,7 @@ pub(crate) async fn install(
     let has_classes =
         server.registry().resource("scheduling.k8s.io", "v1", "priorityclasses").is_some();
     let classes = classes.filter(|_| has_classes);
-    let all = namespaces.chain(roles).chain(definitions).chain(classes);
-    let results: Vec<Result<(), Failure>> = futures::stream::iter(all)
-        .map(|wanted| ensure(server, wanted))
-        .buffer_unordered(PARALLEL)
-        .collect()
-        .await;
-    results.into_iter().collect()
+    namespaces.chain(roles).chain(definitions).chain(classes).collect()
 }
 
 async fn ensure(server: &Server, wanted: Wanted) -> Result<(), Failure> {

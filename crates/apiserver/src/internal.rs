@@ -138,7 +138,7 @@ pub(crate) async fn insert(
         require: create::pins(server, resource, namespace, &name)?,
         change: Change::Put(view::to_stored(resource, object)),
     };
-    match server.commit(resource, write).await {
+    match server.commit(write).await {
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Exists) => Ok(Done::Unchanged),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
@@ -197,7 +197,7 @@ pub(crate) async fn update(
         require: Vec::new(),
         change: if released { Change::Delete(body) } else { Change::Put(body) },
     };
-    match server.commit(resource, write).await {
+    match server.commit(write).await {
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
         Err(error) => Err(write_failure(resource, &stored.key.name, error)),

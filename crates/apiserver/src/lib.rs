@@ -9,16 +9,23 @@
 //! Start reading at [`dispatch`]: a request goes from there to one file of [`rest`], and from there
 //! to the [`store`].
 
+mod access;
 mod addresses;
 mod admission;
 pub mod auth;
+mod body;
 mod clock;
 mod definitions;
 mod discovery;
 pub mod dispatch;
+mod doors;
 pub mod failure;
 mod finish;
+mod flow;
+mod health;
+mod home;
 mod install;
+mod intake;
 mod internal;
 mod metrics;
 mod negotiate;
@@ -50,6 +57,8 @@ use auth::controller::Controller;
 use auth::service_account::Signer;
 use auth::{Authenticator, User, tokens::StaticTokens};
 use dispatch::Insider;
+pub use doors::Limits as ConnectionLimits;
+pub use home::HomeError;
 use metrics::Metrics;
 use pki::Pki;
 use server::{Server, StoredAccounts};
@@ -86,6 +95,8 @@ pub enum StartError {
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error(transparent)]
     Pki(#[from] pki::PkiError),
     #[error(transparent)]
     Store(#[from] store::OpenError),
@@ -112,6 +123,16 @@ impl ApiServer {
         tasks: tasks::Tasks,
         registry: &mut telemetry::Registry,
     ) -> Result<Self, StartError> {
+        Self::start_with(options, ConnectionLimits::default(), tasks, registry).await
+    }
+
+    /// [`Self::start`] with other limits of connections.
+    pub async fn start_with(
+        options: Options,
+        limits: ConnectionLimits,
+        tasks: tasks::Tasks,
+        registry: &mut telemetry::Registry,
+    ) -> Result<Self, StartError> {
         let listener = TcpListener::bind(options.listen)
             .await
             .and_then(|listener| Ok((listener.local_addr()?, listener)))
@@ -121,8 +142,10 @@ impl ApiServer {
         if !address.ip().is_unspecified() {
             sans.push(address.ip().to_string());
         }
-        let pki = Pki::open(&options.data_dir.join("pki"), &sans)?;
-        let store = Store::open(options.data_dir.join("objects.db"), &store::Options::default())?;
+        home::check(&options.data_dir, std::time::SystemTime::now())?;
+        // The objects first: keys without objects are a loss, not a first start that was cut off.
+        let store = Store::open(home::objects(&options.data_dir), &store::Options::default())?;
+        let pki = Pki::open(&home::pki(&options.data_dir), &sans)?;
         let signer = Signer::new(pki.service_account_key().expose_secret(), ISSUER)?;
         let authenticator = Authenticator::new(
             options.tokens,
@@ -145,13 +168,13 @@ impl ApiServer {
             address.to_string(),
             options.services,
         ));
-        install::install(&server, options.definitions, &options.controllers)
+        install::at_start(&server, options.definitions, options.controllers)
             .await
             .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));
         tasks.spawn(
             "listener",
-            transport::serve(server.clone(), listener, tls, pki.clients().clone()),
+            transport::serve(server.clone(), listener, tls, pki.clients().clone(), limits),
         );
         Ok(Self { server, pki: Arc::new(pki), address })
     }

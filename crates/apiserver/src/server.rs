@@ -1,8 +1,8 @@
 //! The state of a running API server and the one door through which everything is written.
 //!
-//! [`Server::commit`] is the only caller of the store's `write`: what depends on stored objects
-//! (the served types, the access rules) is brought up to date there, before the writer hears that
-//! its write is done.
+//! [`Server::commit`] is the only caller of the store's `write`. What depends on stored objects
+//! hangs on no caller: the access rules follow the store's writer, the served types are followed
+//! whenever somebody asks for them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::access::{Access, rbac_kind};
 use crate::addresses::{self, Addresses, Reservation, ServiceRanges};
 use crate::auth::rbac::{
     Attributes, EscalationError, Kind as RbacKind, RbacIndex, check_binding, check_role,
@@ -20,6 +21,7 @@ use crate::auth::service_account::{Accounts, BoundKind, ObjectRef};
 use crate::auth::{self, Authenticator, User, audit::AuditLog};
 use crate::definitions::{self, Names};
 use crate::failure::{Failure, Subject};
+use crate::flow::Flow;
 use crate::metrics::Metrics;
 use crate::registry::{CustomTypes, Registry, Resource};
 use crate::rest::{Call, admit};
@@ -31,6 +33,7 @@ pub struct Server {
     pub tasks: tasks::Tasks,
     pub metrics: Metrics,
     pub audit: Option<AuditLog>,
+    pub(crate) flow: Arc<Flow>,
     /// Shown in discovery documents.
     pub address: String,
     addresses: Arc<Addresses>,
@@ -39,8 +42,7 @@ pub struct Server {
     /// The last change of a definition that `customs` knows of.
     customs_at: AtomicU64,
     registry_changed: watch::Sender<u64>,
-    roles_changed: watch::Sender<u64>,
-    rbac: RwLock<RbacIndex>,
+    access: Arc<Access>,
     /// Writes of definitions go one by one: their names must not collide.
     pub(crate) definitions: tokio::sync::Mutex<()>,
 }
@@ -67,28 +69,21 @@ impl Server {
             tasks,
             metrics,
             audit,
+            flow: Arc::new(Flow::default()),
             address,
             addresses: Addresses::new(services),
             registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),
             customs: Mutex::new(BTreeMap::new()),
             customs_at: AtomicU64::new(0),
             registry_changed: watch::Sender::new(0),
-            roles_changed: watch::Sender::new(0),
-            rbac: RwLock::new(RbacIndex::default()),
+            access: Arc::new(Access::new()),
             definitions: tokio::sync::Mutex::new(()),
         };
-        server.load();
+        let access = Arc::clone(&server.access);
+        server.store.follow(move |event| access.follow(event));
+        server.access.load(&server.store);
+        server.follow_definitions();
         server
-    }
-
-    /// Derives everything that is derived, from what is stored.
-    fn load(&self) {
-        for kind in RbacKind::ALL {
-            for stored in self.store.list(&rbac_id(kind), None).items {
-                self.index_rbac(kind, &stored.key);
-            }
-        }
-        self.follow_definitions();
     }
 
     /// The served types. Whoever has seen a definition finds its type here, and whoever has seen
@@ -107,11 +102,6 @@ impl Server {
         self.registry_changed.subscribe()
     }
 
-    /// Changes after every change of a cluster role has taken effect.
-    pub fn role_changes(&self) -> watch::Receiver<u64> {
-        self.roles_changed.subscribe()
-    }
-
     /// Definitions that wait until another one gives up a name.
     pub fn definitions_without_names(&self) -> Vec<String> {
         let customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,10 +109,10 @@ impl Server {
         waiting.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The names of all definitions in a group but one.
+    /// The names of all types in a group but those of one definition.
     fn taken_names(&self, group: &str, except: &str) -> Names {
         let customs = self.customs.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = Names::default();
+        let mut taken = Names::built_in(group);
         for (_, types) in customs.iter().filter(|(name, _)| name.as_str() != except) {
             if types.group == group {
                 taken.add(&types.names);
@@ -132,39 +122,17 @@ impl Server {
     }
 
     pub fn rbac(&self) -> RwLockReadGuard<'_, RbacIndex> {
-        self.rbac.read().unwrap_or_else(PoisonError::into_inner)
+        self.access.rules()
     }
 
-    /// Writes, then brings up to date what follows from the written object.
-    pub async fn commit(
-        &self,
-        resource: &Resource,
-        write: Write,
-    ) -> Result<Arc<Stored>, WriteError> {
-        let key = write.key.clone();
+    /// Writes; the type that a definition makes is served when this returns.
+    pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+        let is_definition = *write.key.resource == *definitions::ID;
         let result = self.store.write(write).await;
-        if result.is_ok() {
-            if let Some(kind) = rbac_kind(resource) {
-                self.index_rbac(kind, &key);
-            } else if *key.resource == *definitions::ID {
-                self.registry();
-            }
+        if is_definition {
+            self.registry();
         }
         result
-    }
-
-    /// Reads the object again under the lock, so that the newest state wins whatever the order.
-    fn index_rbac(&self, kind: RbacKind, key: &crate::store::Key) {
-        let mut index = self.rbac.write().unwrap_or_else(PoisonError::into_inner);
-        let stored = self.store.get(&key.resource, &key.namespace, &key.name);
-        match stored.and_then(|stored| stored.value().ok()) {
-            Some(object) => index.upsert(kind, &object),
-            None => index.remove(kind, &key.namespace, &key.name),
-        }
-        drop(index);
-        if kind == RbacKind::ClusterRole {
-            self.roles_changed.send_modify(|count| *count += 1);
-        }
     }
 
     /// Re-reads definitions and serves what they say now.
@@ -238,8 +206,8 @@ impl Server {
         Err(failure)
     }
 
-    /// Applying what does not exist is creating it.
-    pub fn authorize_create_by_apply(&self, call: &Call, name: &str) -> Result<(), Failure> {
+    /// Applying or putting what does not exist is creating it.
+    pub fn authorize_create(&self, call: &Call, name: &str) -> Result<(), Failure> {
         self.authorize(&Attributes {
             verb: "create",
             group: &call.resource.group,
@@ -271,6 +239,24 @@ impl Server {
         }
         let reserved = self.addresses.reserve(&self.store, key, object);
         reserved.map(Some).map_err(|causes| admit::invalid(resource, &key.name, &causes))
+    }
+
+    /// A definition must not take the place of a type of the server's own. Names that were there
+    /// before are let be: such a definition is not served, and must be deletable.
+    pub fn guard_names(
+        resource: &Resource,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Failure> {
+        let names = |object: &Value| object.pointer("/spec/names").cloned();
+        if *resource.id != *definitions::ID || old.is_some_and(|old| names(old) == names(new)) {
+            return Ok(());
+        }
+        let causes = definitions::collisions(new);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(admit::invalid(resource, admit::metadata_text(new, "name"), &causes))
     }
 
     /// Held while a definition is judged and written, so that two cannot take one name.
@@ -334,15 +320,4 @@ pub(crate) fn bound_place(kind: BoundKind, namespace: &str) -> (&'static str, &s
         BoundKind::Secret => ("secrets", namespace),
         BoundKind::Node => ("nodes", ""),
     }
-}
-
-fn rbac_kind(resource: &Resource) -> Option<RbacKind> {
-    if resource.group != auth::rbac::GROUP {
-        return None;
-    }
-    RbacKind::parse(&resource.kind)
-}
-
-fn rbac_id(kind: RbacKind) -> String {
-    format!("{}/{}", auth::rbac::GROUP, kind.resource())
 }

@@ -1,5 +1,7 @@
 //! The socket: TLS, HTTP/1.1 and HTTP/2, limits against slow and greedy clients, a clean end.
 
+mod patient;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +14,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::dispatch::{self, PeerCertificate};
+use crate::doors::{Doors, Limits, Place};
 use crate::pki::Clients;
 use crate::server::Server;
+use patient::Patient;
 
 /// A connection that has not said what it wants by then is closed.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,8 +30,13 @@ const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(15);
 /// Longer than clients keep idle connections (90 s is usual), so that it is they who close them: a
 /// request must not meet a connection that is just being closed.
 const IDLE_PATIENCE: Duration = Duration::from_mins(2);
-const MAX_CONNECTIONS: usize = 4096;
 const MAX_STREAMS: u32 = 1000;
+/// What a client may send ahead of what is read, on a stream and on all of a connection.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// What is written ahead of what a stream may send.
+const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+const SAY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// When accepting fails (no file descriptors left), trying again at once would only burn CPU.
@@ -40,9 +48,11 @@ pub(crate) async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     clients: Clients,
+    limits: Limits,
 ) {
     let stop = server.tasks.token();
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let doors = Doors::new(limits.within(open_files()));
+    let refusals = telemetry::Seldom::new(SAY_AGAIN_AFTER);
     let acceptor = TlsAcceptor::from(tls);
     loop {
         let accepted = tokio::select! {
@@ -52,21 +62,25 @@ pub(crate) async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(unsaid) = refusals.pass() {
+                    tracing::warn!(%error, unsaid, "cannot accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        // Full: the newcomer is turned away, those inside are served.
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            tracing::warn!(%peer, limit = MAX_CONNECTIONS, "too many connections, refused one");
+        // All strangers are being served: the newcomer is turned away.
+        let Some(place) = doors.enter() else {
+            if let Some(unsaid) = refusals.pass() {
+                let limit = doors.limits().strangers;
+                tracing::warn!(%peer, limit, unsaid, "too many connections, refused one");
+            }
             continue;
         };
         let (server, acceptor, clients) = (server.clone(), acceptor.clone(), clients.clone());
         let name = "connection";
         server.clone().tasks.spawn_draining(name, move |_stop| async move {
-            connection(server, acceptor, clients, stream, peer).await;
-            drop(slot);
+            connection(server, acceptor, clients, stream, peer, place).await;
         });
     }
 }
@@ -77,6 +91,7 @@ async fn connection(
     clients: Clients,
     stream: TcpStream,
     peer: SocketAddr,
+    place: Place,
 ) {
     let stop = server.tasks.token();
     if let Err(error) = stream.set_nodelay(true) {
@@ -85,6 +100,7 @@ async fn connection(
     let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
     let tls = tokio::select! {
         () = stop.cancelled() => return,
+        () = place.guest.leave.cancelled() => return,
         handshake = handshake => match handshake {
             Ok(Ok(tls)) => tls,
             Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
@@ -95,24 +111,33 @@ async fn connection(
         Some(own) if clients.trusts(chain) => PeerCertificate::Trusted(Bytes::copy_from_slice(own)),
         _ => PeerCertificate::Stranger,
     });
+    let place = Arc::new(place);
     let arrived = CancellationToken::new();
     let silent = silence(arrived.clone());
+    let inside = Arc::clone(&place);
     let service = service_fn(move |request: Request<Incoming>| {
         arrived.cancel();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(inside.visit());
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
         }
         let server = server.clone();
         async move { Ok::<_, std::convert::Infallible>(dispatch::handle(server, request).await) }
     });
+    let server_patience = place.write_patience();
     let builder = http_builder();
+    let tls = Patient::new(tls, server_patience);
     let connection = builder.serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
         () = silent => return tracing::debug!(%peer, "no request came in time"),
+        () = place.guest.leave.cancelled() => {
+            return tracing::debug!(%peer, "an idle connection gave way to a newcomer");
+        }
+        () = place.stalls() => return tracing::debug!(%peer, "no answer is being taken"),
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -121,6 +146,16 @@ async fn connection(
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "connection ended with an error");
     }
+}
+
+/// How many files this process may have open, after it has asked for all that it can get.
+fn open_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: now.maximum, maximum: now.maximum };
+    let raised = now.current != now.maximum && setrlimit(Resource::Nofile, most).is_ok();
+    let limit = if raised { now.maximum } else { now.current };
+    limit.unwrap_or(u64::MAX)
 }
 
 /// Ends when no request has arrived in time; never once one has.
@@ -143,6 +178,9 @@ fn http_builder() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(STREAM_BUFFER_BYTES)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
         .max_pending_accept_reset_streams(Some(64));

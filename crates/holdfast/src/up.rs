@@ -16,6 +16,7 @@ use crate::{cli, controllers};
 
 /// How long running work may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_KUBECONFIG_BYTES: usize = 1024 * 1024;
 const MAX_TOKEN_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -128,7 +129,18 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
         credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: &admin.key_pem },
         namespace: "default",
     });
-    durable::replace_private(config.data_dir.join("kubeconfig"), text.as_bytes())?;
+    let path = config.data_dir.join("kubeconfig");
+    // Written only if it changes: the server starts on a full disk too.
+    match durable::read_limited(&path, MAX_KUBECONFIG_BYTES) {
+        Ok(found) if found == text.as_bytes() => {}
+        _ => match durable::replace_private(&path, text.as_bytes()) {
+            Err(error) if error.kind() == Some(std::io::ErrorKind::StorageFull) => {
+                let path = path.display();
+                tracing::warn!(%path, "the disk is full: the kubeconfig is not brought up to date");
+            }
+            other => other?,
+        },
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 
 mod chain;
 mod metrics;
+mod seldom;
 mod subscriber;
 mod trace;
 
@@ -17,5 +18,6 @@ pub use metrics::{
     Buckets, Counter, CounterFamily, Gauge, GaugeFamily, Histogram, HistogramFamily, Labels,
     OPENMETRICS_CONTENT_TYPE, Registry,
 };
+pub use seldom::Seldom;
 pub use subscriber::{Config, Format, Guard, InitError, init};
 pub use trace::{continue_trace, traceparent};

@@ -96,6 +96,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
+    pub headers: http::HeaderMap,
     pub body: Bytes,
 }
 
@@ -132,9 +133,9 @@ impl Connection {
         body: Option<(&str, Bytes)>,
     ) -> io::Result<Answer> {
         let answer = self.open(method, path, body).await?;
-        let status = answer.status();
+        let (status, headers) = (answer.status(), answer.headers().clone());
         let body = answer.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
-        Ok(Answer { status, body })
+        Ok(Answer { status, headers, body })
     }
 
     async fn open(

@@ -20,6 +20,8 @@ use std::thread::JoinHandle;
 use jiff::Timestamp;
 use serde::Serialize;
 
+const SAY_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_mins(1);
+
 /// How much disk and memory the log may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -90,7 +92,7 @@ impl AuditLog {
             .map_err(|source| OpenAuditError::Open { path: path.to_owned(), source })?;
         let (queue, entries) = sync_channel(limits.queue_entries);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer { entries, files, dropped: Arc::clone(&dropped), reported: 0 };
+        let writer = Writer::new(entries, files, Arc::clone(&dropped));
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || writer.run())
@@ -136,9 +138,22 @@ struct Writer {
     dropped: Arc<AtomicU64>,
     /// How many of the dropped entries the log has a gap line for.
     reported: u64,
+    complaints: telemetry::Seldom,
 }
 
 impl Writer {
+    fn new(entries: Receiver<Entry>, files: Files, dropped: Arc<AtomicU64>) -> Self {
+        let complaints = telemetry::Seldom::new(SAY_AGAIN_AFTER);
+        Self { entries, files, dropped, reported: 0, complaints }
+    }
+
+    /// A full disk fails every line; one word about it is enough.
+    fn complain(&self, error: &io::Error) {
+        if let Some(unsaid) = self.complaints.pass() {
+            tracing::warn!(%error, unsaid, dropped = self.dropped.load(Ordering::Relaxed), "cannot write to the audit log");
+        }
+    }
+
     fn run(mut self) {
         while let Ok(first) = self.entries.recv() {
             self.write(&first);
@@ -155,7 +170,7 @@ impl Writer {
     fn write(&mut self, entry: &Entry) {
         if let Err(error) = self.files.append(entry) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%error, "cannot write to the audit log");
+            self.complain(&error);
         }
     }
 
@@ -165,15 +180,15 @@ impl Writer {
         if new == 0 {
             return;
         }
-        tracing::warn!(dropped = new, "the audit log lost entries");
         if self.files.append(&Gap { time: Timestamp::now(), dropped: new }).is_ok() {
+            tracing::warn!(dropped = new, "the audit log lost entries");
             self.reported = dropped;
         }
     }
 
     fn settle(&mut self, act: fn(&mut Files) -> io::Result<()>) {
         if let Err(error) = act(&mut self.files) {
-            tracing::warn!(%error, "cannot flush the audit log");
+            self.complain(&error);
         }
     }
 }
@@ -184,17 +199,22 @@ struct Files {
     limits: Limits,
     current: BufWriter<File>,
     bytes: u64,
+    /// The file ends in the middle of a line, and there was no space to end it.
+    torn: bool,
 }
 
 impl Files {
     fn open(path: &Path, limits: Limits) -> io::Result<Self> {
-        let (file, bytes) = open_at_line_start(path)?;
-        Ok(Self { path: path.to_owned(), limits, current: BufWriter::new(file), bytes })
+        let Opened { file, bytes, torn } = open_at_line_start(path)?;
+        Ok(Self { path: path.to_owned(), limits, current: BufWriter::new(file), bytes, torn })
     }
 
     fn append(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
+        if std::mem::take(&mut self.torn) {
+            bytes.insert(0, b'\n');
+        }
         let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if self.bytes > 0 && self.bytes.saturating_add(len) > self.limits.file_bytes {
             self.rotate()?;
@@ -216,8 +236,8 @@ impl Files {
         if self.limits.files <= 1 {
             std::fs::remove_file(&self.path)?;
         }
-        let (file, bytes) = open_at_line_start(&self.path)?;
-        (self.current, self.bytes) = (BufWriter::new(file), bytes);
+        let Opened { file, bytes, torn } = open_at_line_start(&self.path)?;
+        (self.current, self.bytes, self.torn) = (BufWriter::new(file), bytes, torn);
         if let Some(dir) = self.path.parent() {
             File::open(dir)?.sync_all()?;
         }
@@ -241,20 +261,31 @@ impl Files {
 }
 
 /// Opens for appending; a line that a crash cut off is ended, so that the next one stands alone.
-fn open_at_line_start(path: &Path) -> io::Result<(File, u64)> {
+fn open_at_line_start(path: &Path) -> io::Result<Opened> {
     let mut file =
         OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
     let mut bytes = file.metadata()?.len();
+    let mut torn = false;
     if bytes > 0 {
         file.seek(SeekFrom::End(-1))?;
         let mut last = [0];
         file.read_exact(&mut last)?;
         if last != *b"\n" {
-            file.write_all(b"\n")?;
-            bytes += 1;
+            match file.write_all(b"\n") {
+                Ok(()) => bytes += 1,
+                // The server starts on a full disk too; the line is ended with the next one.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => torn = true,
+                Err(error) => return Err(error),
+            }
         }
     }
-    Ok((file, bytes))
+    Ok(Opened { file, bytes, torn })
+}
+
+struct Opened {
+    file: File,
+    bytes: u64,
+    torn: bool,
 }
 
 #[cfg(test)]
@@ -324,7 +355,7 @@ mod tests {
         let files = Files::open(&path, Limits::default()).unwrap();
         let (queue, entries) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer { entries, files, dropped: Arc::clone(&dropped), reported: 0 };
+        let writer = Writer::new(entries, files, Arc::clone(&dropped));
         let log = AuditLog { queue: Mutex::new(Some(queue)), dropped, thread: Mutex::new(None) };
         // Nobody empties the queue yet: the second and third find it full.
         for name in ["a", "b", "c"] {

@@ -84,6 +84,7 @@ pub(crate) async fn create_object(
         let _turn = server.one_definition_at_a_time(resource).await;
         admit::new_object(resource, call.namespace(), &mut candidate, author, track)?;
         server.settle(resource, &mut candidate, call.now);
+        Server::guard_names(resource, &candidate, None)?;
         server.guard_grants(&call.user, resource, &candidate, None)?;
         let key = resource.key(call.namespace(), &name);
         let reservation = server.reserve(resource, &key, &mut candidate)?;
@@ -148,7 +149,7 @@ async fn insert(
             require,
             change: Change::Put(view::to_stored(resource, object.clone())),
         };
-        match server.commit(resource, write).await {
+        match server.commit(write).await {
             Ok(stored) => return Ok(Left::Stored(stored)),
             Err(WriteError::RequirementChanged) => {}
             Err(error) => return Err(write_failure(resource, name, error)),

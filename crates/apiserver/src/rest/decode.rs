@@ -59,6 +59,71 @@ pub(crate) fn object(
     Ok(value)
 }
 
+/// A kind that is sent but never stored: options, a scale, a request for a token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+}
+
+pub(crate) const DELETE_OPTIONS: Sent = Sent { group: "", version: "v1", kind: "DeleteOptions" };
+pub(crate) const SCALE: Sent = Sent { group: "autoscaling", version: "v1", kind: "Scale" };
+pub(crate) const TOKEN_REQUEST: Sent =
+    Sent { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest" };
+
+/// A body of such a kind, decoded by its type: what is spelled wrong is refused, never ignored.
+/// No body is an empty one.
+pub(crate) fn sent(
+    sent: Sent,
+    resource: &Resource,
+    headers: &HeaderMap,
+    bytes: &[u8],
+) -> Result<Value, Failure> {
+    if bytes.is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    let value = body(headers, bytes, true)?.value;
+    check_sent(sent, resource, &value)?;
+    Ok(value)
+}
+
+/// Is this value of that kind?
+pub(crate) fn check_sent(sent: Sent, resource: &Resource, value: &Value) -> Result<(), Failure> {
+    let Sent { group, version, kind } = sent;
+    let refuse = |why: String| {
+        let text = format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}");
+        Err(Failure::bad_request(text))
+    };
+    if !value.is_object() {
+        return refuse("the body is not an object".to_owned());
+    }
+    let node = objects::builtin::node(group, version, kind)
+        .ok_or_else(|| Failure::internal(format!("{kind} is not a known type")))?;
+    if let Err(error) = validate::types(&node, value) {
+        return refuse(error.to_string());
+    }
+    let given = |member: &str| value.get(member).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(given("kind"), "") && given("kind") != kind {
+        return refuse(format!("its kind is {:?}", given("kind")));
+    }
+    if !speaks_of(sent, resource, given("apiVersion")) {
+        return refuse(format!("its apiVersion is {:?}", given("apiVersion")));
+    }
+    Ok(())
+}
+
+/// Options may carry the version of what they are about: each client library has its own habit.
+fn speaks_of(sent: Sent, resource: &Resource, api_version: &str) -> bool {
+    let own = crate::registry::api_version(sent.group, sent.version);
+    let of_resource = sent.kind == DELETE_OPTIONS.kind
+        && match api_version.split_once('/') {
+            Some((group, _)) => group == resource.group || group == "meta.k8s.io",
+            None => false,
+        };
+    api_version.is_empty() || api_version == own || of_resource
+}
+
 /// Checks JSON types and removes what the type does not know.
 pub(crate) fn shape(
     resource: &Resource,

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::options::{DeleteOptions, Propagation};
 use super::select::Selection;
-use super::view::{self, ListMeta, RowObject};
-use super::{Call, admit, decode, read};
+use super::view::{self, RowObject};
+use super::{Call, admit, decode, list, read};
 use crate::clock;
 use crate::definitions;
 use crate::failure::{Failure, Subject};
@@ -205,12 +205,8 @@ fn returns_object(resource: &Resource) -> bool {
 }
 
 fn delete_options(call: &Call) -> Result<DeleteOptions, Failure> {
-    let body = if call.body.is_empty() {
-        None
-    } else {
-        Some(decode::body(&call.headers, &call.body, true)?.value)
-    };
-    DeleteOptions::parse(&call.query, body.as_ref())
+    let body = decode::sent(decode::DELETE_OPTIONS, &call.resource, &call.headers, &call.body)?;
+    DeleteOptions::parse(&call.query, &body)
 }
 
 /// Deletes one object, whoever asks: a client, the garbage collector, a namespace that goes.
@@ -246,7 +242,7 @@ pub(crate) async fn delete_object(
         }
         let expected = Expected::Revision(stored.revision);
         let write = Write { key: stored.key.clone(), expected, require: Vec::new(), change };
-        match server.commit(resource, write).await {
+        match server.commit(write).await {
             Ok(written) if marked => return Ok(Deleted::Marked(view::value(resource, &written)?)),
             // Clients are shown the object as it was, not with the revision of its end.
             Ok(_) => return Ok(Deleted::Gone(stored)),
@@ -300,12 +296,10 @@ pub(crate) async fn delete_collection(server: &Server, call: &Call) -> Result<Re
     let resource = &*call.resource;
     let options = delete_options(call)?;
     let selection = Selection::parse(resource, &call.query)?;
-    let snapshot = server.store.list(&resource.id, call.namespace());
-    let items: Vec<_> =
-        snapshot.items.into_iter().filter(|one| selection.matches(resource, one)).collect();
+    // What a list with these options shows is what goes: a limit limits.
+    let (items, meta) = read::select(server, call, &selection).await?;
     delete_all(server, resource, &items, &options, call.now).await?;
-    let meta = ListMeta { revision: snapshot.revision, ..ListMeta::default() };
-    view::list_response(resource, &items, &meta, call.answer, call.now, RowObject::Metadata)
+    list::respond(call, items, &meta, RowObject::Metadata)
 }
 
 /// Deletes many objects side by side. The first real failure is returned, after all were tried.

@@ -5,6 +5,7 @@ pub(crate) mod admit;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
+pub(crate) mod list;
 pub(crate) mod options;
 pub(crate) mod read;
 pub(crate) mod reviews;

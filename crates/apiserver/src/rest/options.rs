@@ -42,7 +42,7 @@ impl WriteOptions {
                 return Err(invalid_options(kind, &[cause]));
             }
         };
-        let force = query.get("force").map(|text| matches!(text, "true" | "1"));
+        let force = query.choice("force");
         let given = query.get("fieldManager").filter(|manager| !manager.is_empty());
         if let Some(manager) = given {
             check_manager(kind, manager)?;
@@ -114,40 +114,28 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The body wins over the query where both speak.
-    pub(crate) fn parse(query: &Query, body: Option<&Value>) -> Result<Self, Failure> {
-        let empty = Value::Null;
-        let body = body.unwrap_or(&empty);
-        if !body.is_null() && !body.is_object() {
-            return Err(Failure::bad_request("the body is not a DeleteOptions object"));
-        }
-        let text = |member: &str| -> Option<String> {
-            body.get(member)
-                .and_then(Value::as_str)
-                .map(str::to_owned)
-                .or_else(|| query.get(member).map(str::to_owned))
-        };
+    /// The body, which is of that type, wins over the query where both speak.
+    pub(crate) fn parse(query: &Query, body: &Value) -> Result<Self, Failure> {
+        let text = |member: &str| body.get(member).and_then(Value::as_str).map(str::to_owned);
         let in_body = body.get("dryRun").and_then(Value::as_array).into_iter().flatten();
         let values = in_body.filter_map(Value::as_str).chain(query.all("dryRun"));
         let dry = dry_run("DeleteOptions", values)?;
-        let orphan = body
-            .get("orphanDependents")
-            .and_then(Value::as_bool)
-            .or_else(|| query.get("orphanDependents").map(|text| matches!(text, "true" | "1")));
-        let grace = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
-            Some(grace) => Some(grace),
-            None => query.integer("gracePeriodSeconds")?,
-        };
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        let grace = query.integer("gracePeriodSeconds")?;
+        let policy =
+            text("propagationPolicy").or_else(|| query.get("propagationPolicy").map(str::to_owned));
         let precondition = |member: &str| {
             body.pointer(&format!("/preconditions/{member}"))
                 .and_then(Value::as_str)
-                .filter(|text| !text.is_empty())
                 .map(str::to_owned)
         };
         Ok(Self {
             dry_run: dry,
-            propagation: propagation(text("propagationPolicy").as_deref(), orphan)?,
-            grace_period_seconds: grace,
+            propagation: propagation(
+                policy.as_deref(),
+                orphan.or_else(|| query.choice("orphanDependents")),
+            )?,
+            grace_period_seconds: body.get("gracePeriodSeconds").and_then(Value::as_i64).or(grace),
             uid: precondition("uid"),
             resource_version: precondition("resourceVersion"),
         })
@@ -182,15 +170,15 @@ mod tests {
     #[test]
     fn a_policy_beside_orphan_dependents_is_refused() {
         let body = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
-        assert!(DeleteOptions::parse(&Query::default(), Some(&body)).is_err());
+        assert!(DeleteOptions::parse(&Query::default(), &body).is_err());
         let body = json!({"propagationPolicy": "Sideways"});
-        assert!(DeleteOptions::parse(&Query::default(), Some(&body)).is_err());
+        assert!(DeleteOptions::parse(&Query::default(), &body).is_err());
     }
 
     #[test]
     fn options_come_from_the_query_too() {
         let query = Query::parse("propagationPolicy=Foreground&dryRun=All&gracePeriodSeconds=0");
-        let options = DeleteOptions::parse(&query, None).unwrap();
+        let options = DeleteOptions::parse(&query, &Value::Null).unwrap();
         assert_eq!(options.propagation, Some(Propagation::Foreground));
         assert!(options.dry_run);
         assert_eq!(options.grace_period_seconds, Some(0));

@@ -10,7 +10,7 @@ use objects::page::Token;
 use super::options::invalid_options;
 use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
-use super::{Call, admit};
+use super::{Call, admit, list as listing};
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::request::Query;
@@ -87,9 +87,20 @@ pub(crate) async fn list(server: &Server, call: &Call) -> Result<Response, Failu
     let resource = &*call.resource;
     let selection = Selection::parse(resource, &call.query)?;
     let row = RowObject::of(call)?;
+    let (items, meta) = select(server, call, &selection).await?;
+    listing::respond(call, items, &meta, row)
+}
+
+/// The objects that the options of a list choose.
+pub(crate) async fn select(
+    server: &Server,
+    call: &Call,
+    selection: &Selection,
+) -> Result<(Vec<Arc<Stored>>, ListMeta), Failure> {
+    // It means nothing here, but it has a type.
+    call.query.integer("timeoutSeconds")?;
     let page = page(server, call).await?;
-    let (items, meta) = collect(server, call, &selection, &page)?;
-    view::list_response(resource, &items, &meta, call.answer, call.now, row)
+    collect(server, call, selection, &page)
 }
 
 async fn page(server: &Server, call: &Call) -> Result<Page, Failure> {
@@ -105,6 +116,10 @@ async fn page(server: &Server, call: &Call) -> Result<Page, Failure> {
             ));
         }
         let token = Token::decode(text).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let newest = server.store.revision();
+        if token.revision.is_some_and(|revision| revision > newest) {
+            return Err(Failure::expired(not_of_this_history(token.revision, newest)));
+        }
         let (namespace, name) = token.start.split_once('/').unwrap_or(("", &token.start));
         let after = Some((namespace.to_owned(), name.to_owned()));
         return Ok(Page { at: token.revision, after, limit, exact: true });
@@ -120,6 +135,12 @@ async fn page(server: &Server, call: &Call) -> Result<Page, Failure> {
         Revision::Newest | Revision::Any => None,
     };
     Ok(Page { at, after: None, limit, exact })
+}
+
+/// No answer has carried a revision above the newest: it is of a store that is no more.
+pub(crate) fn not_of_this_history(revision: Option<u64>, newest: u64) -> String {
+    let revision = revision.unwrap_or_default();
+    format!("the resourceVersion {revision} is not of this history, whose newest is {newest}")
 }
 
 /// Which combinations of `resourceVersion` and `resourceVersionMatch` make sense for a list.

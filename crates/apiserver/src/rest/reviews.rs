@@ -4,6 +4,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::options::WriteOptions;
 use super::{Call, admit, decode, read, view};
 use crate::auth::review::{self, TokenRequest};
 use crate::auth::service_account::{BoundKind, ObjectRef, TokenSpec};
@@ -15,12 +16,11 @@ use crate::server::Server;
 /// `POST` of one of the review kinds: the body comes back with a status.
 pub(crate) fn answer(server: &Server, call: &Call) -> Result<Response, Failure> {
     let resource = &*call.resource;
-    let mut body = if call.body.is_empty() {
-        json!({})
-    } else {
-        decode::body(&call.headers, &call.body, true)?.value
-    };
-    decode::check_kind(resource, &mut body)?;
+    let options = WriteOptions::parse("CreateOptions", &call.query, &call.headers)?;
+    let mut warnings = Vec::new();
+    let given = if call.body.is_empty() { b"{}" } else { &call.body[..] };
+    let mut body =
+        decode::object(resource, &call.headers, given, options.validation, &mut warnings)?;
     let index = server.rbac();
     let status = match resource.kind.as_str() {
         "SelfSubjectAccessReview" => review::self_subject_access(&body, &call.user, &index),
@@ -40,7 +40,7 @@ pub(crate) fn answer(server: &Server, call: &Call) -> Result<Response, Failure> 
         metadata.insert("creationTimestamp".into(), clock::seconds(call.now).into());
     }
     admit::object_mut(&mut body).insert("status".into(), status);
-    respond(call, &body)
+    Ok(view::with_warnings(respond(call, &body)?, &warnings))
 }
 
 fn respond(call: &Call, body: &Value) -> Result<Response, Failure> {
@@ -55,11 +55,8 @@ fn respond(call: &Call, body: &Value) -> Result<Response, Failure> {
 pub(crate) fn token(server: &Server, call: &Call, name: &str) -> Result<Response, Failure> {
     let resource = &*call.resource;
     let account = read::find(server, resource, call.namespace(), name)?;
-    let mut body = if call.body.is_empty() {
-        json!({})
-    } else {
-        decode::body(&call.headers, &call.body, true)?.value
-    };
+    WriteOptions::parse("CreateOptions", &call.query, &call.headers)?;
+    let mut body = decode::sent(decode::TOKEN_REQUEST, resource, &call.headers, &call.body)?;
     let subject = |causes: &[objects::cause::Cause]| {
         let subject = crate::failure::Subject::new("authentication.k8s.io", "TokenRequest", "");
         Failure::invalid(subject, causes)

@@ -116,8 +116,11 @@ pub(crate) async fn put(
     name: &str,
     paths: &Scale,
 ) -> Result<Response, Failure> {
-    let body = decode::body(&call.headers, &call.body, true)?.value;
-    write(server, call, name, paths, |_| Ok(body.clone())).await
+    if call.body.is_empty() {
+        return Err(Failure::bad_request("the request has no body"));
+    }
+    let body = decode::sent(decode::SCALE, &call.resource, &call.headers, &call.body)?;
+    write(server, call, name, paths, "UpdateOptions", |_| Ok(body.clone())).await
 }
 
 pub(crate) async fn patch(
@@ -130,7 +133,7 @@ pub(crate) async fn patch(
     let decoded = objects::json::decode(&call.body)
         .or_else(|_| objects::json::decode_yaml(&call.body))
         .map_err(|error| Failure::bad_request(format!("the patch cannot be read: {error}")))?;
-    write(server, call, name, paths, |scale| {
+    write(server, call, name, paths, "PatchOptions", |scale| {
         let mut scale = scale.clone();
         match form {
             PatchForm::Json => patch::json_patch(&mut scale, &decoded.value)
@@ -149,12 +152,15 @@ async fn write(
     call: &Call,
     name: &str,
     paths: &Scale,
+    kind: &str,
     change: impl Fn(&Value) -> Result<Value, Failure>,
 ) -> Result<Response, Failure> {
-    let options = WriteOptions::parse("UpdateOptions", &call.query, &call.headers)?;
+    let options = WriteOptions::parse(kind, &call.query, &call.headers)?;
     let mut warnings = Vec::new();
     let edit = |object: &mut Value| {
         let scale = change(&scale_of(&call.resource, object, paths))?;
+        decode::check_sent(decode::SCALE, &call.resource, &scale)?;
+        check_same_object(name, &scale)?;
         let replicas = wanted(call, name, &scale)?;
         let version = admit::metadata_text(&scale, "resourceVersion");
         if !version.is_empty() {
@@ -173,12 +179,19 @@ async fn write(
     respond(call, &scale_of(&call.resource, &object, paths))
 }
 
+/// A scale that names another object is not meant for this one.
+fn check_same_object(name: &str, scale: &Value) -> Result<(), Failure> {
+    let given = admit::metadata_text(scale, "name");
+    if given.is_empty() || given == name {
+        return Ok(());
+    }
+    Err(super::create::name_mismatch(given, name))
+}
+
 fn wanted(call: &Call, name: &str, scale: &Value) -> Result<i64, Failure> {
     let replicas = match scale.pointer("/spec/replicas") {
         None | Some(Value::Null) => 0,
-        Some(value) => value.as_i64().ok_or_else(|| {
-            Failure::bad_request("Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is not a whole number")
-        })?,
+        Some(value) => value.as_i64().unwrap_or_default(),
     };
     if replicas < 0 {
         let cause = objects::cause::Cause::invalid(

@@ -92,6 +92,7 @@ async fn put_object(
             if !creates || endpoint != Endpoint::Main {
                 return Err(Failure::not_found(admit::subject(resource, name)));
             }
+            server.authorize_create(call, name)?;
             admit::metadata_mut(&mut body).remove("resourceVersion");
             let object = create::create_object(server, call, options, body, Track::Update).await?;
             return Ok(Changed { object, created: true });
@@ -396,7 +397,7 @@ async fn apply_new(
     if !admit::metadata_text(config, "resourceVersion").is_empty() {
         return Err(Failure::stale(admit::subject(resource, name)));
     }
-    server.authorize_create_by_apply(call, name)?;
+    server.authorize_create(call, name)?;
     let mut object = managed::apply(&resource.node, None, config, writer, false)
         .map_err(|error| apply_failure(&error))?;
     admit::metadata_mut(&mut object).insert("name".into(), name.into());
@@ -447,6 +448,7 @@ impl Attempt<'_> {
         if endpoint == Endpoint::Main {
             self.server.settle(resource, &mut new, self.call.now);
         }
+        Server::guard_names(resource, &new, Some(old))?;
         self.server.guard_grants(&self.call.user, resource, &new, Some(old))?;
         let reservation = match endpoint {
             Endpoint::Main => self.server.reserve(resource, &stored.key, &mut new)?,
@@ -474,7 +476,7 @@ impl Attempt<'_> {
             require: Vec::new(),
             change: if released { Change::Delete(body) } else { Change::Put(body) },
         };
-        match self.server.commit(resource, write).await {
+        match self.server.commit(write).await {
             Ok(written) => Ok(Some(last.map_or(Left::Stored(written), Left::Unstored))),
             Err(WriteError::Conflict { .. }) => Ok(None),
             Err(error) => Err(write_failure(resource, self.name, error)),

@@ -92,7 +92,7 @@ pub(crate) struct ListMeta {
 }
 
 impl ListMeta {
-    fn to_value(&self) -> Value {
+    pub(super) fn to_value(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let Some(token) = &self.continue_token {
             set_member(&mut metadata, "continue", token.as_str().into());
@@ -233,76 +233,7 @@ impl Left {
     }
 }
 
-/// A list in the shape asked for.
-pub(crate) fn list_response(
-    resource: &Resource,
-    items: &[std::sync::Arc<Stored>],
-    meta: &ListMeta,
-    answer: Answer,
-    now: Timestamp,
-    row: RowObject,
-) -> Result<Response, Failure> {
-    let text = list_text(resource, items, meta, answer.shape, now, row)?;
-    if answer.syntax == Syntax::Json && !answer.pretty {
-        return Ok(json_response(StatusCode::OK, text));
-    }
-    // Forms for people: they read short lists.
-    let list = serde_json::from_slice(&text)
-        .map_err(|error| Failure::internal(format!("the list is not readable: {error}")))?;
-    Ok(respond(StatusCode::OK, &list, answer))
-}
-
-/// Written object by object: however long the list, no more than one of them is parsed at a time.
-fn list_text(
-    resource: &Resource,
-    items: &[std::sync::Arc<Stored>],
-    meta: &ListMeta,
-    shape: Shape,
-    now: Timestamp,
-    row: RowObject,
-) -> Result<Bytes, Failure> {
-    let (kind, version, member) = match shape {
-        Shape::Whole => (resource.list_kind.as_str(), resource.api_version.as_str(), "items"),
-        Shape::PartialList => ("PartialObjectMetadataList", META_VERSION, "items"),
-        Shape::Table(version) => ("Table", version, "rows"),
-        Shape::Partial => {
-            return Err(Failure::not_acceptable(
-                "application/json, application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            ));
-        }
-    };
-    let (kind, version) = (Value::from(kind), Value::from(version));
-    let mut head =
-        format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{}", meta.to_value());
-    if member == "rows" {
-        head.push_str(",\"columnDefinitions\":");
-        head.push_str(&Value::from(columns(resource)).to_string());
-    }
-    let size: usize = match shape {
-        Shape::Whole => items.iter().map(|stored| stored.body.len() + 1).sum(),
-        _ => items.len().saturating_mul(512),
-    };
-    let mut text = BytesMut::with_capacity(head.len() + size + 16);
-    text.put_slice(head.as_bytes());
-    text.put_slice(format!(",\"{member}\":[").as_bytes());
-    for (index, stored) in items.iter().enumerate() {
-        if index > 0 {
-            text.put_u8(b',');
-        }
-        match shape {
-            Shape::Whole => text.put_slice(&self::text(resource, stored)?),
-            Shape::Table(_) => {
-                let row = table_row(resource, &value(resource, stored)?, now, row);
-                text.put_slice(row.to_string().as_bytes());
-            }
-            Shape::Partial | Shape::PartialList => text.put_slice(&partial_text(stored)?),
-        }
-    }
-    text.put_slice(b"]}");
-    Ok(text.freeze())
-}
-
-const META_VERSION: &str = "meta.k8s.io/v1";
+pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
 
 /// Kind, name, labels, owners: nothing of the contents.
 pub(crate) fn partial(object: &Value) -> Value {
@@ -353,7 +284,7 @@ pub(crate) fn table(
     table.into()
 }
 
-fn columns(resource: &Resource) -> Vec<Value> {
+pub(super) fn columns(resource: &Resource) -> Vec<Value> {
     let columns = match &resource.origin {
         Origin::BuiltIn(kind) => table::columns(kind),
         Origin::Custom(custom) => table::custom_columns(&custom.columns),

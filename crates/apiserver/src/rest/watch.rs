@@ -58,6 +58,8 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
     if call.answer.shape == Shape::PartialList {
         return Err(Failure::not_acceptable("application/json"));
     }
+    // It means nothing here, but it has a type.
+    call.query.integer("limit")?;
     let start = start(server, call).await?;
     let timeout = timeout(call)?;
     let mut queue = VecDeque::new();
@@ -96,7 +98,12 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
             snapshot.revision
         }
     };
+    let newest = server.store.revision();
     match server.store.watch(&resource.id, call.namespace(), from) {
+        Ok(_) if from > newest => {
+            stream.lines.broken = true;
+            queue.push_back(expired_line(&read::not_of_this_history(Some(from), newest)));
+        }
         Ok(watcher) => stream.watcher = Some(watcher),
         // Inside the stream, with code 200: some clients never recover from an HTTP 410 here.
         Err(too_old) => {

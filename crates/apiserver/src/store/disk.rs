@@ -10,7 +10,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 
 use super::Options;
 use super::error::StorageError;
+use super::mark::Mark;
 use super::object::{EventKind, Key, Stored};
+use super::reserve::Reserve;
 
 /// The newest format this build reads; the only one it writes.
 pub(super) const FORMAT: i64 = 1;
@@ -30,6 +32,9 @@ const WAL_LIMIT_BYTES: u32 = 8 << 20;
 /// moved in about a millisecond.
 const FREE_PAGES: i64 = 512;
 const VACUUM_PAGES: u32 = 128;
+/// On a full disk more is moved at once, but no more than the space set aside can hold.
+const SHRINK_PAGES: u32 = 256;
+const SAY_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_mins(1);
 /// How many commits lie between two looks.
 const VACUUM_EVERY: u32 = 8;
 
@@ -86,6 +91,13 @@ pub(super) struct Row<'a> {
     pub(super) object: &'a Stored,
 }
 
+/// The small files beside the database.
+#[derive(Debug)]
+pub(super) struct Beside {
+    pub(super) mark: Mark,
+    pub(super) reserve: Reserve,
+}
+
 /// The database, for its one writer.
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -93,6 +105,8 @@ pub(super) struct Disk {
     options: Options,
     connection: Option<Connection>,
     commits: u32,
+    beside: Beside,
+    complaints: telemetry::Seldom,
     /// Keeps other processes out; held as long as this lives.
     _lock: std::fs::File,
 }
@@ -103,8 +117,55 @@ impl Disk {
         options: Options,
         connection: Connection,
         lock: std::fs::File,
+        mut beside: Beside,
     ) -> Self {
-        Self { path, options, connection: Some(connection), commits: 0, _lock: lock }
+        if !beside.reserve.take() {
+            tracing::warn!(path = %path.display(), "the disk is full: only deletions are written");
+        }
+        let complaints = telemetry::Seldom::new(SAY_AGAIN_AFTER);
+        Self {
+            path,
+            options,
+            connection: Some(connection),
+            commits: 0,
+            beside,
+            complaints,
+            _lock: lock,
+        }
+    }
+
+    /// Whether only deletions may be written: the space set aside for them is not whole.
+    pub(super) fn is_short(&self) -> bool {
+        !self.beside.reserve.is_there()
+    }
+
+    /// Looks whether there is space again.
+    pub(super) fn look_for_space(&mut self) {
+        if self.is_short() && self.beside.reserve.take() {
+            tracing::info!(path = %self.path.display(), "there is space for the object store again");
+        }
+    }
+
+    /// Gives up the space set aside; whether that is reason to try again.
+    pub(super) fn use_reserve(&mut self) -> bool {
+        self.beside.reserve.give() && self.shorten_log()
+    }
+
+    /// Gives the file system what deletions have freed, so that the reserve can be taken again.
+    pub(super) fn shrink(&mut self) {
+        let Some(connection) = &self.connection else { return };
+        let shrunk = vacuum(connection, SHRINK_PAGES)
+            .and_then(|()| checkpoint(connection).map_err(StorageError::from));
+        if let Err(error) = shrunk {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "cannot shrink the object store yet"
+            );
+            if !is_full(&error) || !connection.is_autocommit() {
+                self.connection = None;
+            }
+        }
+        self.look_for_space();
     }
 
     /// Makes the rows durable, with the counter and the totals they lead to.
@@ -136,6 +197,14 @@ impl Disk {
             return Err(CommitError::Unknown(self.gone()));
         };
         self.commits = self.commits.wrapping_add(1);
+        if let Err(source) = self.beside.mark.reach(revision) {
+            if source.kind() == std::io::ErrorKind::StorageFull {
+                return Err(CommitError::Full);
+            }
+            let error = StorageError::Io { path: self.path.clone(), source };
+            self.connection = None;
+            return Err(CommitError::Unknown(error));
+        }
         let staged = stage(connection, rows, revision, totals);
         #[cfg(test)]
         let staged = staged.and_then(|()| self.options.faults.before_commit());
@@ -160,11 +229,14 @@ impl Disk {
         }
         let Some(connection) = &self.connection else { return };
         if let Err(error) = vacuum_a_little(connection) {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                path = %self.path.display(),
-                "object store cannot give free space back"
-            );
+            if let Some(unsaid) = self.complaints.pass() {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    path = %self.path.display(),
+                    unsaid,
+                    "object store cannot give free space back"
+                );
+            }
             if !is_full(&error) || !connection.is_autocommit() {
                 self.connection = None;
             }
@@ -207,11 +279,12 @@ impl Disk {
     }
 
     /// Leaves one file behind, without a log.
-    pub(super) fn close(mut self) -> Result<(), StorageError> {
+    pub(super) fn close(mut self, last: u64) -> Result<(), StorageError> {
         let Some(connection) = self.connection.take() else { return Ok(()) };
         checkpoint(&connection)?;
         connection.close().map_err(|(_, error)| error)?;
-        Ok(())
+        let settled = self.beside.mark.settle(last);
+        settled.map_err(|source| StorageError::Io { path: self.path.clone(), source })
     }
 }
 
@@ -297,12 +370,16 @@ fn vacuum_a_little(connection: &Connection) -> Result<(), StorageError> {
     let free: i64 =
         connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))?;
     if free > FREE_PAGES {
-        let mut vacuum =
-            connection.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
-        // Each step gives back one page.
-        let mut steps = vacuum.query([])?;
-        while steps.next()?.is_some() {}
+        vacuum(connection, VACUUM_PAGES)?;
     }
+    Ok(())
+}
+
+fn vacuum(connection: &Connection, pages: u32) -> Result<(), StorageError> {
+    let mut vacuum = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    // Each step gives back one page.
+    let mut steps = vacuum.query([])?;
+    while steps.next()?.is_some() {}
     Ok(())
 }
 

@@ -13,8 +13,8 @@ pub enum OpenError {
     #[error("the object store {} is in use by another process", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "the object store {} is damaged: {detail}; restore a copy of it, or move it and its \
-         -wal file away to start empty",
+        "the object store {} is damaged: {detail}; restore a copy of it, or move the whole data \
+         directory away to start empty",
         path.display()
     )]
     Damaged { path: PathBuf, detail: String },

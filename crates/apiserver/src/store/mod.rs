@@ -10,8 +10,11 @@
 
 mod disk;
 mod error;
+mod health;
+mod mark;
 mod object;
 mod open;
+mod reserve;
 mod state;
 mod stats;
 #[cfg(test)]
@@ -21,7 +24,7 @@ mod writer;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,11 +32,13 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use error::{OpenError, StorageError, TooOld, WriteError};
+pub use health::Condition;
 pub use object::{Event, EventKind, Key, Meta, Stored};
 pub use state::{Budget, Page, Snapshot};
 pub use stats::{Figures, Stats};
 pub use watch::Watcher;
 
+use health::Health;
 use object::Draft;
 use state::{Range, State};
 use writer::{Message, Request, Writer};
@@ -118,7 +123,12 @@ struct Shared {
     /// The newest revision in `state`.
     revision: tokio::sync::watch::Sender<u64>,
     stats: Stats,
+    follower: OnceLock<Follower>,
+    health: Health,
 }
+
+/// What must keep step with the changes.
+type Follower = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,19 +174,23 @@ impl Store {
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let (disk, loaded) = open::open(path, options)?;
-        let mut state = State::new(loaded.revision, options.history, options.feed);
+        let mut state = State::new(loaded.counter, options.history, options.feed);
         for object in loaded.objects {
             state.load(object);
         }
         let objects = state.total();
         let shared = Arc::new(Shared {
             state: RwLock::new(state),
-            revision: tokio::sync::watch::Sender::new(loaded.revision),
+            revision: tokio::sync::watch::Sender::new(loaded.counter),
             stats: Stats::default(),
+            follower: OnceLock::new(),
+            health: Health::new(),
         });
         shared.stats.holds(objects, 0, 0);
         let (queue, receiver) = mpsc::channel(QUEUE_WRITES);
-        let writer = Writer::new(Arc::clone(&shared), disk, loaded.totals, loaded.revision);
+        let start =
+            writer::Start { totals: loaded.totals, durable: loaded.revision, last: loaded.counter };
+        let writer = Writer::new(Arc::clone(&shared), disk, start);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(receiver))
@@ -327,8 +341,29 @@ impl Store {
         Watcher::of_all(Arc::clone(&self.shared), from)
     }
 
+    /// Has the writer tell of every change, in order, after it is durable and before anyone can see
+    /// it. It must be quick and must not ask the store; the first who asks to be told is.
+    pub fn follow(&self, follower: impl Fn(&Event) + Send + Sync + 'static) {
+        if self.shared.follower.set(Box::new(follower)).is_err() {
+            tracing::error!("the object store is followed already");
+        }
+    }
+
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
+    }
+
+    /// How the writer is.
+    pub fn condition(&self) -> Condition {
+        self.shared.health.condition()
+    }
+
+    /// Has a writer that lost its file try to open it again. Does not wait.
+    pub fn recover(&self) {
+        if let Some(queue) = self.handle.queue() {
+            // A full queue is reason enough for the writer to try.
+            let _ = queue.try_send(Message::Recover);
+        }
     }
 
     /// Finishes the writes under way, refuses new ones, and leaves one complete file. Reads go on.

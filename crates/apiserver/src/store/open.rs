@@ -11,11 +11,13 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::Options;
 use super::disk::{
-    APPLICATION_ID, Disk, FORMAT, META_DIGEST, META_FORMAT, META_OBJECTS, META_REVISION, SET_META,
-    Totals, configure, connect, meta_checksum, row_checksum,
+    APPLICATION_ID, Beside, Disk, FORMAT, META_DIGEST, META_FORMAT, META_OBJECTS, META_REVISION,
+    SET_META, Totals, configure, connect, meta_checksum, row_checksum,
 };
 use super::error::OpenError;
+use super::mark::Mark;
 use super::object::{Key, Meta, Stored};
+use super::reserve::Reserve;
 
 /// The counter of a new store. Above 1, so that clients that ask for revision 1 learn that it is
 /// too old.
@@ -25,7 +27,10 @@ const OWNER_ONLY: u32 = 0o600;
 /// What a file held.
 #[derive(Debug)]
 pub(super) struct Loaded {
+    /// The revision of the file.
     pub(super) revision: u64,
+    /// The highest revision that may have been given out.
+    pub(super) counter: u64,
     pub(super) totals: Totals,
     pub(super) objects: Vec<Stored>,
 }
@@ -46,8 +51,13 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Disk, Loaded), Ope
         return Err(OpenError::Damaged { path: path.to_owned(), detail });
     }
     configure(&connection, options).map_err(sql)?;
-    let loaded = Check { path, connection: &connection }.load()?;
-    Ok((Disk::new(path.to_owned(), options.clone(), connection, lock), loaded))
+    let mut loaded = Check { path, connection: &connection }.load()?;
+    let mark_path = beside(path, ".mark");
+    let (mark, counter) = Mark::open(mark_path.clone(), loaded.revision)
+        .map_err(|source| OpenError::Io { action: "read", path: mark_path, source })?;
+    loaded.counter = counter;
+    let beside = Beside { mark, reserve: Reserve::new(beside(path, ".reserve")) };
+    Ok((Disk::new(path.to_owned(), options.clone(), connection, lock, beside), loaded))
 }
 
 /// Two processes on one file would each believe their own memory.
@@ -257,7 +267,7 @@ impl Check<'_> {
                 totals.objects, expected.objects
             )));
         }
-        Ok(Loaded { revision, totals, objects })
+        Ok(Loaded { revision, counter: revision, totals, objects })
     }
 
     fn meta(&self, key: &str) -> Result<i64, OpenError> {

@@ -1,10 +1,10 @@
 //! The one writer: a thread that owns the file, takes what is queued, decides, commits once for
 //! all of it, and only then lets anyone see it.
 //!
-//! Order is everything here: durable, then in memory, then announced, then answered. A batch whose
+//! Order is everything here: durable, then followed, then in memory, then announced, then answered. A batch whose
 //! commit fails leaves memory as it was.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use super::{Expected, Require, Shared};
 /// Bounds of one commit.
 const MAX_BATCH_WRITES: usize = 256;
 const MAX_BATCH_BYTES: usize = 4 << 20;
+const SAY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 type Answer = Result<Arc<Stored>, WriteError>;
 
@@ -36,6 +37,8 @@ pub(super) struct Request {
 
 pub(super) enum Message {
     Write(Box<Request>),
+    /// Open the file again if it was lost.
+    Recover,
     /// Finish what came before, refuse what comes after, and say when the file is closed.
     Close(oneshot::Sender<()>),
 }
@@ -48,11 +51,29 @@ struct Plan {
     revision: u64,
 }
 
+/// What became durable of a plan.
+#[derive(Clone)]
+enum Written {
+    All,
+    /// The changes of these revisions.
+    Only(HashSet<u64>),
+}
+
 /// A request that was decided, and how.
 struct Decided {
     reply: oneshot::Sender<Answer>,
     answer: Answer,
     _room: OwnedSemaphorePermit,
+}
+
+/// Where a writer begins.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) totals: Totals,
+    /// The revision of the file.
+    pub(super) durable: u64,
+    /// The highest revision that may have been given out.
+    pub(super) last: u64,
 }
 
 pub(super) struct Writer {
@@ -67,15 +88,34 @@ pub(super) struct Writer {
     last: u64,
     /// A commit that failed in such a way that it may have happened nevertheless.
     doubt: Option<Plan>,
+    warnings: telemetry::Seldom,
+}
+
+/// Says that nothing is written any more, also when the writer breaks down.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.health.ended();
+    }
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, disk: Disk, totals: Totals, revision: u64) -> Self {
-        Self { shared, disk, totals, durable: revision, last: revision, doubt: None }
+    pub(super) fn new(shared: Arc<Shared>, disk: Disk, start: Start) -> Self {
+        let Start { totals, durable, last } = start;
+        let warnings = telemetry::Seldom::new(SAY_AGAIN_AFTER);
+        let writer = Self { shared, disk, totals, durable, last, doubt: None, warnings };
+        writer.rests();
+        writer
+    }
+
+    fn rests(&self) {
+        self.shared.health.rests(!self.disk.is_connected(), self.disk.is_short());
     }
 
     /// Works until nobody can send any more, or until told to close.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Message>) {
+        let _ends = Ends(Arc::clone(&self.shared));
         let mut closing = Vec::new();
         while let Some(message) = queue.blocking_recv() {
             let mut batch = Vec::new();
@@ -87,6 +127,7 @@ impl Writer {
                         bytes = bytes.saturating_add(request.draft.size_bytes());
                         batch.push(*request);
                     }
+                    Message::Recover => {}
                     Message::Close(closed) => {
                         // What is queued already is still taken; what is not is refused.
                         queue.close();
@@ -98,11 +139,17 @@ impl Writer {
                 }
                 next = queue.try_recv().ok();
             }
+            self.shared.health.begins();
             self.process(batch);
             // Everyone has been answered.
-            self.disk.tidy();
+            if self.disk.is_short() {
+                self.disk.shrink();
+            } else {
+                self.disk.tidy();
+            }
+            self.rests();
         }
-        if let Err(error) = self.disk.close() {
+        if let Err(error) = self.disk.close(self.last) {
             // Everything acknowledged is in the log, which the next start reads.
             tracing::warn!(error = &error as &dyn std::error::Error, "object store left its log");
         }
@@ -113,9 +160,6 @@ impl Writer {
     }
 
     fn process(&mut self, batch: Vec<Request>) {
-        if batch.is_empty() {
-            return;
-        }
         if let Err(error) = self.recover() {
             let error = WriteError::Storage(Arc::new(error));
             self.shared.stats.failed(batch.len());
@@ -125,13 +169,23 @@ impl Writer {
             }
             return;
         }
+        self.disk.look_for_space();
         let (plan, decided) = self.decide(batch);
-        let outcome = self.carry_out(plan);
-        let failure = outcome.err();
+        let outcome =
+            if self.disk.is_short() { self.free_space(plan) } else { self.carry_out(plan) };
         for Decided { reply, answer, _room } in decided {
             // A refusal may rest on a change that was then lost with the batch, so it is not
             // passed on either.
-            let answer = failure.clone().map_or(answer, Err);
+            let answer = match (&outcome, answer) {
+                (Ok(Written::All), answer) => answer,
+                (Ok(Written::Only(revisions)), Ok(object))
+                    if revisions.contains(&object.revision) =>
+                {
+                    Ok(object)
+                }
+                (Ok(Written::Only(_)), _) => Err(WriteError::Full),
+                (Err(error), _) => Err(error.clone()),
+            };
             let _ = reply.send(answer);
         }
     }
@@ -161,10 +215,57 @@ impl Writer {
         (plan, decided)
     }
 
-    fn carry_out(&mut self, plan: Plan) -> Result<(), WriteError> {
+    fn carry_out(&mut self, plan: Plan) -> Result<Written, WriteError> {
         if plan.events.is_empty() {
-            return Ok(());
+            return Ok(Written::All);
         }
+        match self.commit(plan, Written::All) {
+            Err((CommitError::Full, plan)) => {
+                if plan.frees_space() {
+                    self.disk.use_reserve();
+                }
+                self.free_space(plan)
+            }
+            Err((CommitError::Unknown(error), plan)) => self.settle(plan, Written::All, error),
+            Ok(written) => Ok(written),
+        }
+    }
+
+    /// Writes what of a plan frees space, and nothing else: the disk is full.
+    fn free_space(&mut self, plan: Plan) -> Result<Written, WriteError> {
+        let wanted = plan.events.len();
+        let rest = plan.only_freeing(self.totals);
+        let refused = wanted - rest.events.len();
+        if refused > 0 {
+            self.refuse(refused);
+        }
+        if rest.events.is_empty() {
+            return if wanted == 0 { Ok(Written::All) } else { Err(WriteError::Full) };
+        }
+        let written = if refused == 0 {
+            Written::All
+        } else {
+            Written::Only(rest.events.iter().map(|event| event.revision).collect())
+        };
+        match self.commit(rest, written.clone()) {
+            Err((CommitError::Full, rest)) => {
+                self.refuse(rest.events.len());
+                Err(WriteError::Full)
+            }
+            Err((CommitError::Unknown(error), rest)) => self.settle(rest, written, error),
+            Ok(written) => Ok(written),
+        }
+    }
+
+    fn refuse(&self, writes: usize) {
+        self.shared.stats.failed(writes);
+        if let Some(unsaid) = self.warnings.pass() {
+            let path = self.disk.path().display();
+            tracing::warn!(%path, unsaid, "the disk under the object store is full: writes are refused, deletions are not");
+        }
+    }
+
+    fn commit(&mut self, plan: Plan, written: Written) -> Result<Written, (CommitError, Plan)> {
         let started = Instant::now();
         let rows: Vec<Row<'_>> = plan
             .events
@@ -175,19 +276,19 @@ impl Writer {
         match self.disk.commit(&rows, plan.revision, plan.totals) {
             Ok(()) => {
                 self.publish(plan, started.elapsed());
-                Ok(())
+                Ok(written)
             }
-            Err(CommitError::Full) => {
-                self.shared.stats.failed(plan.events.len());
-                tracing::warn!(path = %self.disk.path().display(), "object store is full");
-                Err(WriteError::Full)
-            }
-            Err(CommitError::Unknown(error)) => self.settle(plan, error),
+            Err(error) => Err((error, plan)),
         }
     }
 
     /// After a failure that leaves the outcome open, the file decides.
-    fn settle(&mut self, plan: Plan, error: StorageError) -> Result<(), WriteError> {
+    fn settle(
+        &mut self,
+        plan: Plan,
+        written: Written,
+        error: StorageError,
+    ) -> Result<Written, WriteError> {
         let error = Arc::new(error);
         tracing::warn!(
             error = &*error as &dyn std::error::Error,
@@ -199,7 +300,7 @@ impl Writer {
         // When this fails too, the doubt stays until a later write can open the file.
         let recovered = self.recover();
         if recovered.is_ok() && self.durable == revision {
-            return Ok(());
+            return Ok(written);
         }
         self.shared.stats.failed(writes);
         Err(WriteError::Storage(error))
@@ -231,6 +332,9 @@ impl Writer {
         let writes = plan.events.len();
         self.totals = plan.totals;
         self.durable = plan.revision;
+        if let Some(follower) = self.shared.follower.get() {
+            plan.events.iter().for_each(|event| follower(event));
+        }
         let mut evicted = Vec::new();
         let mut touched: HashMap<Arc<str>, Arc<watch::Sender<u64>>> = HashMap::new();
         let (objects, log_events, log_bytes) = {
@@ -250,7 +354,31 @@ impl Writer {
     }
 }
 
+/// A deletion, or a step on the way to one.
+fn frees(event: &Event) -> bool {
+    event.kind == EventKind::Delete || event.object.meta.deleting
+}
+
 impl Plan {
+    fn frees_space(&self) -> bool {
+        self.events.iter().any(|event| frees(event))
+    }
+
+    /// The part that frees space, on top of what is there. It relies on none of the rest: whoever
+    /// deletes names a revision that was there before.
+    fn only_freeing(self, mut totals: Totals) -> Self {
+        let events: Vec<_> = self.events.into_iter().filter(|event| frees(event)).collect();
+        for event in &events {
+            if let Some(previous) = &event.previous {
+                totals.subtract(previous);
+            }
+            if event.kind == EventKind::Put {
+                totals.add(&event.object);
+            }
+        }
+        Self { events, totals, revision: self.revision }
+    }
+
     fn add(
         &mut self,
         view: &mut View<'_>,

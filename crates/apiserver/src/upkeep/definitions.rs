@@ -29,8 +29,11 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     };
     let (plural, group) = name.split_once('.').unwrap_or((name, ""));
     let id = resource_id(group, plural);
+    let instances = registry.by_id(&id);
+    // One that an older version let in under the name of a built-in type never had any objects.
+    let is_empty = instances.is_some_and(|one| one.built_in().is_some());
     // A definition whose names were never accepted has no objects and no type.
-    if let Some(instances) = registry.by_id(&id) {
+    if let Some(instances) = instances.filter(|one| one.custom().is_some()) {
         let options = DeleteOptions {
             propagation: Some(Propagation::Background),
             ..DeleteOptions::default()
@@ -39,7 +42,7 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
         items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
         internal::delete_all(server, &DEFINITIONS, instances, "", &items, &options).await?;
     }
-    if server.store.count(&id) > 0 {
+    if !is_empty && server.store.count(&id) > 0 {
         return Ok(Done::Unchanged);
     }
     if garbage::all_dangling(server).await? == Done::Overtaken {

@@ -28,6 +28,8 @@ use crate::store::{Event, EventKind, Key};
 
 const PARALLEL: usize = 32;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// What fails is tried twice a second, and said less often.
+static COMPLAINTS: telemetry::Seldom = telemetry::Seldom::new(Duration::from_secs(10));
 const LOOK_AT_EVERYTHING_EVERY: Duration = Duration::from_mins(5);
 const EXPIRE_EVENTS_EVERY: Duration = Duration::from_mins(1);
 
@@ -61,7 +63,6 @@ pub(crate) async fn run(server: Arc<Server>) {
     let mut next_full = Instant::now() + LOOK_AT_EVERYTHING_EVERY;
     let mut next_expiry = Instant::now() + EXPIRE_EVENTS_EVERY;
     let mut types = server.registry_changes();
-    let mut roles = server.role_changes();
     loop {
         let batch: Vec<Work> = queue.drain().collect();
         for work in work_all(&server, batch).await {
@@ -86,13 +87,6 @@ pub(crate) async fn run(server: Arc<Server>) {
                 }
                 queue.extend(dependents(&server));
                 queue.extend(nameless(&server));
-            }
-            // Not the store's feed: that speaks before the access rules have followed.
-            changed = roles.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                queue.insert(Work::Roles);
             }
             () = tokio::time::sleep_until(wake) => {}
         }
@@ -128,11 +122,14 @@ async fn work_all(server: &Arc<Server>, batch: Vec<Work>) -> Vec<Work> {
                 Ok(Done::Written | Done::Unchanged) => None,
                 Ok(Done::Overtaken) => Some(work),
                 Err(failure) => {
-                    tracing::warn!(
-                        ?work,
-                        error = failure.message(),
-                        "upkeep failed, will try again"
-                    );
+                    if let Some(unsaid) = COMPLAINTS.pass() {
+                        tracing::warn!(
+                            ?work,
+                            error = failure.message(),
+                            unsaid,
+                            "upkeep failed, will try again"
+                        );
+                    }
                     Some(work)
                 }
             }
@@ -228,6 +225,10 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
             );
         }
     }
+    if *key.resource == *crate::definitions::ID {
+        // Also when nobody waited for this write: its type comes or goes now.
+        server.registry();
+    }
     match (&*key.resource, event.kind) {
         ("/namespaces", EventKind::Put) if object.meta.deleting => {
             queue.insert(Work::Namespace(key.name.clone()));
@@ -237,6 +238,10 @@ fn look_at(server: &Server, event: &Event, queue: &mut HashSet<Work>) {
         }
         ("/serviceaccounts", EventKind::Delete) => {
             queue.insert(Work::Account(key.namespace.clone()));
+        }
+        // The access rules have followed before the feed speaks.
+        ("rbac.authorization.k8s.io/clusterroles", _) => {
+            queue.insert(Work::Roles);
         }
         (crate::definitions::ID, EventKind::Put) if object.meta.deleting => {
             queue.insert(Work::Definition(key.name.clone()));

@@ -66,6 +66,29 @@ async fn a_name_in_a_rule_allows_lists_that_are_pinned_to_it() {
 }
 
 #[tokio::test]
+async fn whoever_creates_by_put_or_apply_needs_the_right_to_create() {
+    let world = World::new().await;
+    let rule = |verbs: &[&str]| json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);
+    role(&world, "changer", &rule(&["get", "update", "patch"])).await;
+    role(&world, "maker", &rule(&["create"])).await;
+    grant(&world, "ada", "Role", "changer").await;
+    grant(&world, "bob", "Role", "changer").await;
+    grant(&world, "bob", "Role", "maker").await;
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", world.name);
+    let (ada, bob) = (world.as_user("ada", &[]), world.as_user("bob", &[]));
+    let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "one"}});
+    let one = format!("{leases}/one");
+    let apply = format!("{one}?fieldManager=m");
+    let text = ada.send(Method::PUT, &one, Some(&body)).await.refused(403);
+    assert!(text.contains("cannot create resource \"leases\""), "{text}");
+    ada.apply(&apply, &body).await.refused(403);
+    world.get(&one).await.is(404);
+    bob.send(Method::PUT, &one, Some(&body)).await.is(201);
+    ada.apply(&apply, &body).await.is(200);
+}
+
+#[tokio::test]
 async fn nobody_hands_out_rights_they_do_not_have() {
     let world = World::new().await;
     let own = json!([{"apiGroups": [GROUP], "resources": ["roles", "rolebindings"],

@@ -188,6 +188,11 @@ impl Other {
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
         self.send(Method::POST, path, Some(body)).await
     }
+
+    pub(crate) async fn apply(&self, path: &str, body: &Value) -> Reply {
+        let form = [("content-type", "application/apply-patch+yaml")];
+        send(&self.0, Method::PATCH, path, &form, Some(body)).await
+    }
 }
 
 pub(crate) struct Lines {

@@ -4,6 +4,8 @@
 mod clients;
 mod discovery;
 mod forms;
+mod leaving;
+mod limits;
 mod listing;
 mod paths;
 mod sockets;

@@ -13,9 +13,9 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{MAPS, World};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn connect(world: &World, protocols: &[&str]) -> TlsStream<TcpStream> {
+pub(crate) async fn connect(world: &World, protocols: &[&str]) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
     let ca = world.server.pki().ca_pem();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
@@ -33,7 +33,7 @@ async fn connect(world: &World, protocols: &[&str]) -> TlsStream<TcpStream> {
 }
 
 /// Reads until `wanted` has been seen, and returns everything.
-async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) -> String {
+pub(crate) async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) -> String {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -48,7 +48,7 @@ async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) -> String {
     }
 }
 
-fn request(method: &str, path: &str, more: &str) -> String {
+pub(crate) fn request(method: &str, path: &str, more: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\n{more}\r\n")
 }
 

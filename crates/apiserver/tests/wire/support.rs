@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) server: ApiServer,
     pub(crate) tasks: tasks::Tasks,
     client: ClientService,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 #[derive(Debug)]
@@ -70,6 +70,10 @@ impl Answer {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_with(apiserver::ConnectionLimits::default()).await
+    }
+
+    pub(crate) async fn start_with(limits: apiserver::ConnectionLimits) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let tasks = tasks::Tasks::new();
         let options = Options {
@@ -80,16 +84,21 @@ impl World {
                 "secret,admin,1,\"system:masters\"\n",
             )
             .unwrap(),
-            audit: false,
+            audit: true,
             definitions: Vec::new(),
             services: apiserver::ServiceRanges::default(),
             controllers: Vec::new(),
         };
         let mut metrics = telemetry::Registry::new("test");
-        let server = ApiServer::start(options, tasks.clone(), &mut metrics).await.unwrap();
+        let server =
+            ApiServer::start_with(options, limits, tasks.clone(), &mut metrics).await.unwrap();
         server.publish_metrics(metrics);
         let client = server.client_service(User::internal("test"));
-        Self { server, tasks, client, _directory: directory }
+        Self { server, tasks, client, directory }
+    }
+
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
     }
 
     pub(crate) fn kube(&self) -> kube::Client {

@@ -119,16 +119,15 @@ async fn a_forgotten_revision_is_told_inside_the_stream() {
 }
 
 #[tokio::test]
-async fn a_revision_to_come_is_waited_for_silently() {
+async fn a_revision_that_was_never_given_out_is_of_another_history() {
     let world = World::start().await;
     let future = world.now(MAPS).await.parse::<u64>().unwrap() + 20;
     let path = format!("{MAPS}?watch=true&resourceVersion={future}&timeoutSeconds=60");
     let mut watch = world.watch(&path).await;
-    for index in 0..30 {
-        world.map(&format!("m{index}"), &json!({})).await;
-    }
-    let first = watch.next().await.unwrap();
-    assert!(revision(&first["object"]).parse::<u64>().unwrap() > future, "{first}");
+    let event = watch.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(event["object"]["reason"], "Expired");
+    assert!(watch.next().await.is_none());
 }
 
 #[tokio::test]

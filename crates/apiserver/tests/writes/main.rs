@@ -6,11 +6,13 @@
 mod apply;
 mod cluster;
 mod collect;
+mod collisions;
 mod controllers;
 mod delete;
 mod events;
 mod metadata;
 mod namespaces;
+mod options;
 mod patch;
 mod put;
 mod support;

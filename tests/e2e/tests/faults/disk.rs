@@ -64,8 +64,13 @@ async fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
     let status = refusal.json();
     println!("disk full after {written} writes: {} {}", refusal.code(), status["message"]);
     assert!(written > 0);
-    assert!(refusal.status.is_server_error(), "{status}");
+    assert_eq!(refusal.code(), 507, "{status}");
     assert_eq!(status["kind"], "Status", "{status}");
+    assert!(!refusal.headers.contains_key("retry-after"), "kubectl would wait in silence");
+    assert!(status["details"]["retryAfterSeconds"].is_null(), "{status}");
+    for path in ["/readyz", "/livez"] {
+        assert_eq!(connection.get(path).await.unwrap().code(), 200, "{path}");
+    }
 
     assert_eq!(connection.get(&format!("{MAPS}/fill-0")).await.unwrap().code(), 200);
     assert_eq!(connection.get(MAPS).await.unwrap().code(), 200);
@@ -90,6 +95,133 @@ async fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
     }
     assert_eq!(connection.get(&format!("{MAPS}/after")).await.unwrap().code(), 200);
     drop(server);
+}
+
+/// Leaves not a byte to anyone.
+fn fill_up(at: &Path) {
+    let mut file = File::create(at.join("rest")).unwrap();
+    for size in [MIB, 4096, 512, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+}
+
+#[tokio::test]
+async fn on_a_full_disk_objects_can_be_deleted_and_the_server_can_start() {
+    const HELD: &str = "held";
+    let scratch = Scratch::new().unwrap();
+    let at = scratch.path().join("disk");
+    let Some(_disk) = SmallDisk::mount(&at) else {
+        return skip("disk full: a small tmpfs can be mounted by root only");
+    };
+    let mut server = Server::start_in(scratch, at.join("data"));
+    let mut connection = server.endpoint().connect().await.unwrap();
+    let held = json!({"metadata": {"name": HELD, "finalizers": ["example.com/wait"]},
+        "data": {"a": "x".repeat(MIB / 2)}});
+    assert_eq!(connection.post(MAPS, &held).await.unwrap().code(), 201);
+    let (written, _) = fill(&mut connection).await;
+    assert!(written > 4);
+    fill_up(&at);
+
+    // Marked, released, gone: each step is a write.
+    let held = format!("{MAPS}/{HELD}");
+    assert_eq!(connection.delete(&held).await.unwrap().code(), 200);
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(connection.merge(&held, &release).await.unwrap().code(), 200);
+    assert_eq!(connection.get(&held).await.unwrap().code(), 404);
+    let first = connection.delete(&format!("{MAPS}/fill-0")).await.unwrap();
+    assert_eq!(first.code(), 200, "{}", first.json());
+
+    // Killed and started on the full disk.
+    server.kill();
+    fill_up(&at);
+    server.start_again().unwrap();
+    let mut connection = server.endpoint().connect().await.unwrap();
+    assert_eq!(connection.get(&held).await.unwrap().code(), 404);
+    for number in 1..written {
+        let path = format!("{MAPS}/fill-{number}");
+        assert_eq!(connection.get(&path).await.unwrap().code(), 200, "{path}");
+        let gone = connection.delete(&path).await.unwrap();
+        assert_eq!(gone.code(), 200, "{path}: {}", gone.json());
+    }
+    // What that has freed can be written to.
+    let body = json!({"metadata": {"name": "after"}, "data": {"a": "b"}});
+    let recovered = tokio::time::timeout(PATIENCE, async {
+        while connection.post(MAPS, &body).await.unwrap().code() != 201 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    recovered.await.expect("no write went through after objects were deleted");
+    let warnings = server.stderr().lines().filter(|line| line.contains("WARN")).count();
+    println!("{written} objects deleted on a full disk, {warnings} warnings");
+    assert!(warnings < 20, "{}", server.stderr());
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_not_begun_again_while_its_keys_are_there() {
+    let (mut server, file) = stopped().await;
+    let kept = server.data_dir().join("kept");
+    std::fs::rename(&file, &kept).unwrap();
+    let mut process = server.launch();
+    let status = process.wait_for_exit(PATIENCE).unwrap();
+    let said = process.stderr();
+    assert!(!status.success(), "{said}");
+    assert!(said.contains("objects.db is gone"), "{said}");
+    assert!(!file.exists(), "a new store was made");
+    std::fs::rename(&kept, &file).unwrap();
+    server.start_again().unwrap();
+    let mut connection = server.endpoint().connect().await.unwrap();
+    assert_eq!(connection.get(&format!("{MAPS}/one-0")).await.unwrap().code(), 200);
+}
+
+/// The first event of a watch from a revision.
+async fn first_event(server: &Server, revision: u64) -> serde_json::Value {
+    let connection = server.endpoint().connect().await.unwrap();
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=20&resourceVersion={revision}");
+    connection.watch(&path).await.unwrap().next().await.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn watches_of_a_lost_history_are_told_so_after_an_older_copy_was_put_back() {
+    let (mut server, file) = stopped().await;
+    let copy = server.scratch().join("copy");
+    std::fs::copy(&file, &copy).unwrap();
+    server.start_again().unwrap();
+    let mut connection = server.endpoint().connect().await.unwrap();
+    let body = json!({"metadata": {"name": "lost"}});
+    let newer = connection.post(MAPS, &body).await.unwrap().revision();
+    drop(connection);
+    server.kill();
+    std::fs::copy(&copy, &file).unwrap();
+    std::fs::remove_file(file.with_extension("db-wal")).unwrap();
+    server.start_again().unwrap();
+    let event = first_event(&server, newer).await;
+    assert_eq!(event["object"]["code"], 410, "{event}");
+    // Nor when the new history has grown past it.
+    let mut connection = server.endpoint().connect().await.unwrap();
+    for number in 0..20 {
+        let body = json!({"metadata": {"name": format!("new-{number}")}});
+        assert!(connection.post(MAPS, &body).await.unwrap().revision() > newer);
+    }
+    let event = first_event(&server, newer).await;
+    assert_eq!(event["object"]["code"], 410, "{event}");
+}
+
+#[tokio::test]
+async fn an_open_directory_is_closed_and_a_clock_that_went_back_is_spoken_of() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (mut server, file) = stopped().await;
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(server.data_dir(), open).unwrap();
+    // Two days back for the clock is two days ahead for the file.
+    let ahead = std::time::SystemTime::now() + Duration::from_hours(48);
+    File::options().write(true).open(&file).unwrap().set_modified(ahead).unwrap();
+    server.start_again().unwrap();
+    let mode = std::fs::metadata(server.data_dir()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+    let said = server.stderr();
+    assert!(said.contains("open to other users"), "{said}");
+    assert!(said.contains("the clock is behind"), "{said}");
 }
 
 /// A stopped server with a few hundred objects.

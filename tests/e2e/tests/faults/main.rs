@@ -4,6 +4,7 @@
 mod clients;
 mod disk;
 mod input;
+mod memory;
 
 use std::time::Duration;
 

@@ -123,3 +123,41 @@ async fn a_doubt_is_settled_once_the_file_can_be_opened_again() {
         assert_eq!((found.revision, &found.body), (expected.revision, &expected.body));
     }
 }
+
+#[tokio::test]
+async fn the_condition_of_the_writer_is_known_and_can_be_mended_without_a_write() {
+    let (_home, options, store) = faulty();
+    assert_eq!(store.condition(), Condition::Well);
+    options.faults.lose_commit();
+    options.faults.refuse_reconnects(1);
+    store.write(create("a")).await.unwrap_err();
+    until(&store, Condition::Failing).await;
+    store.recover();
+    until(&store, Condition::Well).await;
+    store.close().await;
+    until(&store, Condition::Ended).await;
+}
+
+async fn until(store: &Store, wanted: Condition) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while store.condition() != wanted {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", store.condition());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn rights_follow_also_a_commit_of_which_nobody_heard() {
+    let (_home, options, store) = faulty();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    store.follow(move |event| told.lock().unwrap().push(event.revision));
+    options.faults.lose_answer();
+    options.faults.refuse_reconnects(1);
+    // The caller hears of a failure, and yet it has happened.
+    store.write(create("a")).await.unwrap_err();
+    assert!(seen.lock().unwrap().is_empty(), "not known yet");
+    store.write(create("b")).await.unwrap();
+    let made = ["a", "b"].map(|name| store.get("things", "default", name).unwrap().revision);
+    assert_eq!(*seen.lock().unwrap(), made);
+}

@@ -69,6 +69,47 @@ async fn what_was_acknowledged_survives_a_crash() {
 }
 
 #[tokio::test]
+async fn an_older_file_put_back_counts_on_above_everything_given_out() {
+    for is_clean in [true, false] {
+        let home = Home::new();
+        let store = home.open();
+        fill(&store, 10).await;
+        store.close().await;
+        drop(store);
+        let older = std::fs::read(home.file()).unwrap();
+        let store = home.open();
+        let old = store.revision();
+        let seen = store.write(create("lost")).await.unwrap().revision;
+        let mark = std::fs::read(home.0.path().join("objects.db.mark")).unwrap();
+        drop(store);
+        overwrite(&home.file(), &older);
+        if !is_clean {
+            // As a killed process leaves it: ahead of the counter.
+            overwrite(&home.0.path().join("objects.db.mark"), &mark);
+        }
+        let store = home.open();
+        assert!(store.get("things", "default", "lost").is_none());
+        assert!(store.revision() >= seen);
+        assert!(store.watch("things", None, old).is_err(), "it may have seen what is lost");
+        let next = store.write(create("next")).await.unwrap();
+        assert!(next.revision > seen);
+        assert_eq!(store.watch("things", None, seen).is_err(), !is_clean);
+        drop(store);
+        assert_eq!(home.open().revision(), next.revision, "a clean end leaves no gap");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_mark_is_no_reason_to_count_again_from_below() {
+    let home = Home::new();
+    let store = home.open();
+    let seen = store.write(create("a")).await.unwrap().revision;
+    drop(store);
+    overwrite(&home.0.path().join("objects.db.mark"), b"nonsense");
+    assert!(home.open().revision() > seen + (1 << 20));
+}
+
+#[tokio::test]
 async fn only_the_owner_may_read_the_files() {
     let home = Home::new();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

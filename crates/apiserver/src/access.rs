@@ -1,0 +1,78 @@
+//! The access rules in force: an index of the stored roles and bindings.
+//!
+//! It follows the store's writer, change by change and before anyone can see the change: rights
+//! that were taken away are gone when the deletion can be read, whether or not the one who asked
+//! for it waited for the answer.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use crate::auth;
+use crate::auth::rbac::{Kind, RbacIndex};
+use crate::registry::Resource;
+use crate::store::{Event, EventKind, Store, Stored};
+
+#[derive(Debug)]
+pub(crate) struct Access {
+    index: RwLock<RbacIndex>,
+}
+
+impl Access {
+    pub(crate) fn new() -> Self {
+        Self { index: RwLock::new(RbacIndex::default()) }
+    }
+
+    /// Takes in what is stored.
+    pub(crate) fn load(&self, store: &Store) {
+        for kind in Kind::ALL {
+            for stored in store.list(&id_of(kind), None).items {
+                self.put(kind, &stored);
+            }
+        }
+    }
+
+    /// Takes in one change.
+    pub(crate) fn follow(&self, event: &Event) {
+        let Some(kind) = kind_of(&event.object.key.resource) else { return };
+        match event.kind {
+            EventKind::Put => self.put(kind, &event.object),
+            EventKind::Delete => self.remove(kind, &event.object),
+        }
+    }
+
+    fn put(&self, kind: Kind, stored: &Stored) {
+        match stored.value() {
+            Ok(object) => self.change(|index| index.upsert(kind, &object)),
+            Err(error) => {
+                // Nobody can tell what it grants, so it grants nothing.
+                tracing::error!(%error, name = %stored.key.name, "a stored access rule is not readable");
+                self.remove(kind, stored);
+            }
+        }
+    }
+
+    fn remove(&self, kind: Kind, stored: &Stored) {
+        self.change(|index| index.remove(kind, &stored.key.namespace, &stored.key.name));
+    }
+
+    fn change(&self, act: impl FnOnce(&mut RbacIndex)) {
+        act(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a type has to say about rights. By where it is stored, not by what it calls itself.
+pub(crate) fn rbac_kind(resource: &Resource) -> Option<Kind> {
+    kind_of(&resource.id)
+}
+
+fn kind_of(id: &str) -> Option<Kind> {
+    let plural = id.strip_prefix(auth::rbac::GROUP)?.strip_prefix('/')?;
+    Kind::ALL.into_iter().find(|kind| kind.resource() == plural)
+}
+
+fn id_of(kind: Kind) -> String {
+    format!("{}/{}", auth::rbac::GROUP, kind.resource())
+}

@@ -1,0 +1,178 @@
+//! Flow control: how much of the server one caller may have at once.
+//!
+//! Three things are shared out: requests under way (until their answer has been taken), watches,
+//! and the bytes of bodies that are being received or worked on. Whoever wants more than is left
+//! is refused at once with 429 and asked to come again: waiting would cost what is short.
+//! [`decide`] is the policy; the rest counts.
+
+mod decide;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::auth::User;
+use crate::auth::user::MASTERS;
+use crate::failure::Failure;
+
+use decide::Used;
+pub(crate) use decide::{Level, Share};
+
+/// What can run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thing {
+    Requests,
+    Watches,
+    BodyBytes,
+}
+
+impl Thing {
+    const fn share(self) -> Share {
+        match self {
+            Self::Requests => Share { total: 1024, one_caller: 512, strangers: 128, kept: 128 },
+            Self::Watches => Share { total: 8192, one_caller: 4096, strangers: 256, kept: 512 },
+            Self::BodyBytes => {
+                Share { total: 96 << 20, one_caller: 32 << 20, strangers: 6 << 20, kept: 16 << 20 }
+            }
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Watches => "watches",
+            Self::BodyBytes => "bytes in request bodies",
+        }
+    }
+}
+
+/// Who is behind a request, whomever they act for.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub name: Arc<str>,
+    pub level: Level,
+}
+
+impl Caller {
+    /// Somebody in this process, who is here to keep things running.
+    pub(crate) fn inside(user: &User) -> Self {
+        Self { name: user.name.as_str().into(), level: Level::System }
+    }
+
+    pub(crate) fn of(user: &User) -> Self {
+        let level = if user.is_anonymous() {
+            Level::Stranger
+        } else if user.in_group(MASTERS) {
+            Level::System
+        } else {
+            Level::Known
+        };
+        Self { name: user.name.as_str().into(), level }
+    }
+}
+
+/// The counts of one thing.
+#[derive(Debug, Default)]
+struct Count {
+    all: usize,
+    strangers: usize,
+    callers: HashMap<Arc<str>, usize>,
+}
+
+/// What is taken of everything.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    requests: Mutex<Count>,
+    watches: Mutex<Count>,
+    body_bytes: Mutex<Count>,
+}
+
+/// A share that was taken; given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    flow: Arc<Flow>,
+    thing: Thing,
+    caller: Caller,
+    amount: usize,
+}
+
+impl Flow {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        thing: Thing,
+        caller: &Caller,
+        amount: usize,
+    ) -> Result<Permit, Failure> {
+        let flow = Arc::clone(self);
+        let mut permit = Permit { flow, thing, caller: caller.clone(), amount: 0 };
+        permit.grow(amount)?;
+        Ok(permit)
+    }
+
+    fn count(&self, thing: Thing) -> std::sync::MutexGuard<'_, Count> {
+        let count = match thing {
+            Thing::Requests => &self.requests,
+            Thing::Watches => &self.watches,
+            Thing::BodyBytes => &self.body_bytes,
+        };
+        count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permit {
+    /// Takes more of the same.
+    pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Failure> {
+        let mut count = self.flow.count(self.thing);
+        let own = count.callers.get(&self.caller.name).copied().unwrap_or_default();
+        let used = Used { all: count.all, strangers: count.strangers, caller: own };
+        if !decide::fits(&self.thing.share(), self.caller.level, used, amount) {
+            let text = format!("too many {} at once, please try again later", self.thing.name());
+            return Err(Failure::too_many_requests(text, 1));
+        }
+        count.all += amount;
+        if self.caller.level == Level::Stranger {
+            count.strangers += amount;
+        }
+        *count.callers.entry(Arc::clone(&self.caller.name)).or_default() += amount;
+        self.amount += amount;
+        Ok(())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut count = self.flow.count(self.thing);
+        count.all = count.all.saturating_sub(self.amount);
+        if self.caller.level == Level::Stranger {
+            count.strangers = count.strangers.saturating_sub(self.amount);
+        }
+        if let Some(own) = count.callers.get_mut(&self.caller.name) {
+            *own = own.saturating_sub(self.amount);
+            if *own == 0 {
+                count.callers.remove(&self.caller.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_comes_back_and_leaves_nothing_behind() {
+        let flow = Arc::new(Flow::default());
+        let caller = Caller { name: "ada".into(), level: Level::Known };
+        let most = Thing::Requests.share().one_caller;
+        let mut held: Vec<Permit> =
+            (0..most).map(|_| flow.take(Thing::Requests, &caller, 1).unwrap()).collect();
+        let refusal = flow.take(Thing::Requests, &caller, 1).unwrap_err();
+        assert_eq!(refusal.code(), 429);
+        let other = Caller { name: "bob".into(), level: Level::Known };
+        drop(flow.take(Thing::Requests, &other, 1).unwrap());
+        held.pop();
+        flow.take(Thing::Requests, &caller, 1).unwrap();
+        drop(held);
+        let count = flow.count(Thing::Requests);
+        assert_eq!((count.all, count.callers.len()), (0, 0));
+    }
+}

@@ -1,0 +1,165 @@
+//! Lists as answers: short ones at once, long ones while they are sent.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Call;
+use super::view::{self, ListMeta, RowObject};
+use crate::body::{Pieced, Pieces};
+use crate::failure::Failure;
+use crate::negotiate::{Shape, Syntax};
+use crate::registry::Resource;
+use crate::store::Stored;
+
+/// A list in the shape asked for.
+pub(crate) fn respond(
+    call: &Call,
+    items: Vec<Arc<Stored>>,
+    meta: &ListMeta,
+    row: RowObject,
+) -> Result<Response, Failure> {
+    let answer = call.answer;
+    let pieces = ListPieces::new(call, items, meta, row)?;
+    if answer.syntax != Syntax::Json || answer.pretty {
+        // Forms for people: they read short lists.
+        let list = serde_json::from_slice(&pieces.text()?)
+            .map_err(|error| Failure::internal(format!("the list is not readable: {error}")))?;
+        return Ok(view::respond(StatusCode::OK, &list, answer));
+    }
+    if pieces.about_bytes() <= SENT_AT_ONCE_BYTES {
+        return Ok(view::json_response(StatusCode::OK, pieces.text()?));
+    }
+    let length = pieces.length_bytes();
+    let mut response = view::json_response(StatusCode::OK, Bytes::new());
+    response.extensions_mut().insert(crate::finish::Long);
+    *response.body_mut() = Pieced::body(pieces, length);
+    Ok(response)
+}
+
+/// Longer lists are written while they are sent.
+const SENT_AT_ONCE_BYTES: usize = 128 * 1024;
+
+/// A list as text, object by object: however long, no more than one of them is parsed at a time,
+/// and those whose stored text is the answer are not copied.
+struct ListPieces {
+    resource: Arc<Resource>,
+    shape: Shape,
+    now: Timestamp,
+    row: RowObject,
+    head: Option<Bytes>,
+    items: std::vec::IntoIter<Arc<Stored>>,
+    /// A comma belongs between the last object and the next.
+    comma: bool,
+    ended: bool,
+}
+
+const LIST_END: &[u8] = b"]}";
+
+impl ListPieces {
+    fn new(
+        call: &Call,
+        items: Vec<Arc<Stored>>,
+        meta: &ListMeta,
+        row: RowObject,
+    ) -> Result<Self, Failure> {
+        let resource = &call.resource;
+        let (kind, version, member) = match call.answer.shape {
+            Shape::Whole => (resource.list_kind.as_str(), resource.api_version.as_str(), "items"),
+            Shape::PartialList => ("PartialObjectMetadataList", view::META_VERSION, "items"),
+            Shape::Table(version) => ("Table", version, "rows"),
+            Shape::Partial => {
+                return Err(Failure::not_acceptable(
+                    "application/json, \
+                     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                ));
+            }
+        };
+        let (kind, version) = (Value::from(kind), Value::from(version));
+        let mut head =
+            format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{}", meta.to_value());
+        if member == "rows" {
+            head.push_str(",\"columnDefinitions\":");
+            head.push_str(&Value::from(view::columns(resource)).to_string());
+        }
+        head.extend([",\"", member, "\":["]);
+        Ok(Self {
+            resource: Arc::clone(resource),
+            shape: call.answer.shape,
+            now: call.now,
+            row,
+            head: Some(head.into()),
+            items: items.into_iter(),
+            comma: false,
+            ended: false,
+        })
+    }
+
+    fn about_bytes(&self) -> usize {
+        match self.shape {
+            Shape::Whole => self.items.as_slice().iter().map(|stored| stored.body.len() + 1).sum(),
+            _ => self.items.len().saturating_mul(512),
+        }
+    }
+
+    /// Known when all objects are sent as they are stored.
+    fn length_bytes(&self) -> Option<u64> {
+        let items = self.items.as_slice();
+        let is_stored = |one: &Arc<Stored>| view::is_current(&self.resource, one);
+        if self.shape != Shape::Whole || !items.iter().all(is_stored) {
+            return None;
+        }
+        let commas = items.len().saturating_sub(1);
+        let objects: usize = items.iter().map(|stored| stored.body.len()).sum();
+        let head = self.head.as_ref().map_or(0, Bytes::len);
+        u64::try_from(head + objects + commas + LIST_END.len()).ok()
+    }
+
+    fn text(mut self) -> Result<Bytes, Failure> {
+        let mut text = BytesMut::with_capacity(self.about_bytes() + 512);
+        while let Some(piece) = self.piece() {
+            text.put_slice(&piece?);
+        }
+        Ok(text.freeze())
+    }
+
+    fn piece(&mut self) -> Option<Result<Bytes, Failure>> {
+        if let Some(head) = self.head.take() {
+            return Some(Ok(head));
+        }
+        if self.ended {
+            return None;
+        }
+        if std::mem::take(&mut self.comma) && !self.items.as_slice().is_empty() {
+            return Some(Ok(Bytes::from_static(b",")));
+        }
+        let Some(stored) = self.items.next() else {
+            self.ended = true;
+            return Some(Ok(Bytes::from_static(LIST_END)));
+        };
+        self.comma = true;
+        Some(self.object(&stored))
+    }
+
+    fn object(&self, stored: &Stored) -> Result<Bytes, Failure> {
+        match self.shape {
+            Shape::Whole => view::text(&self.resource, stored),
+            Shape::Table(_) => {
+                let object = view::value(&self.resource, stored)?;
+                let row = view::table_row(&self.resource, &object, self.now, self.row);
+                Ok(row.to_string().into())
+            }
+            Shape::Partial | Shape::PartialList => view::partial_text(stored),
+        }
+    }
+}
+
+impl Pieces for ListPieces {
+    fn next(&mut self) -> Option<Result<Bytes, String>> {
+        Some(self.piece()?.map_err(|failure| failure.message().to_owned()))
+    }
+}
