@@ -100,7 +100,24 @@ async fn measure(
     work.latency(figures).await?;
     work.fan_out(figures).await?;
     work.delete_all(figures).await?;
+    unread(&work, figures, resident).await?;
     work.clear().await
+}
+
+/// What readers cost that do not read.
+async fn unread(
+    work: &Work,
+    figures: &mut Figures,
+    resident: impl Fn() -> Option<u64>,
+) -> Result<()> {
+    work.make_large().await?;
+    let before = resident();
+    let readers = work.ask_and_not_read().await?;
+    if let (Some(before), Some(after)) = (before, resident()) {
+        figures.set(Row::MemoryUnread, mebibytes(after.saturating_sub(before)));
+    }
+    drop(readers);
+    work.clear_large().await
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes shown with three digits")]

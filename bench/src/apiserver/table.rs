@@ -22,6 +22,7 @@ pub(crate) enum Row {
     WatchLatency,
     FanOut,
     DeleteAll,
+    MemoryUnread,
     FileAfterLeases,
 }
 
@@ -49,6 +50,7 @@ const ROWS: &[(Row, &str, &str, Better, Option<f64>)] = &[
     (Row::WatchLatency, "write sent to event received, p50", "ms", Better::Less, Some(2.1)),
     (Row::FanOut, "events to 100 watchers", "/s", Better::More, Some(34_000.0)),
     (Row::DeleteAll, "deletecollection of 10,000", "s", Better::Less, Some(17.6)),
+    (Row::MemoryUnread, "memory more, 100 unread lists, 27 MiB", "MiB", Better::Less, None),
     (Row::FileAfterLeases, "file after 100,000 lease updates", "MiB", Better::Less, None),
 ];
 

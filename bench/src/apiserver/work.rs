@@ -14,6 +14,7 @@ use super::table::{Figures, Row};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const DEFINITION: &str = "parcels.bench.example.com";
 const PARCELS: &str = "/apis/bench.example.com/v1/namespaces/default/parcels";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 
 const OBJECTS: u32 = 10_000;
@@ -25,6 +26,9 @@ const FAN_OUT_WRITES: u32 = 500;
 const LEASE_UPDATES: u32 = 100_000;
 const CONFLICTS: u32 = 4_000;
 const LISTS: usize = 9;
+const LARGE_OBJECTS: usize = 54;
+const LARGE_BYTES: usize = 512 * 1024;
+const UNREAD_LISTS: usize = 100;
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
@@ -248,6 +252,36 @@ impl Work {
         let left = connection.get(PARCELS).await?.json();
         let left = left.get("items").and_then(Value::as_array).map_or(0, Vec::len);
         ensure!(left == 0, "{left} objects are left");
+        Ok(())
+    }
+
+    /// Large objects, so that their list is long.
+    pub(crate) async fn make_large(&self) -> Result<()> {
+        let mut connection = self.endpoint.connect().await?;
+        for number in 0..LARGE_OBJECTS {
+            let name = format!("large-{number}");
+            let body = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(LARGE_BYTES)}});
+            ensure!(connection.post(MAPS, &body).await?.code() == 201, "no large object");
+        }
+        Ok(())
+    }
+
+    /// Readers that have asked for the list of the large objects and take nothing of it.
+    pub(crate) async fn ask_and_not_read(&self) -> Result<Vec<e2e::Events>> {
+        let mut readers = Vec::new();
+        for _ in 0..UNREAD_LISTS {
+            let reader = self.endpoint.connect().await?.watch(MAPS).await?;
+            ensure!(reader.status == http::StatusCode::OK, "list: {}", reader.status);
+            readers.push(reader);
+        }
+        Ok(readers)
+    }
+
+    pub(crate) async fn clear_large(&self) -> Result<()> {
+        let mut connection = self.endpoint.connect().await?;
+        for number in 0..LARGE_OBJECTS {
+            connection.delete(&format!("{MAPS}/large-{number}")).await?;
+        }
         Ok(())
     }
 

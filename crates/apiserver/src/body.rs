@@ -153,6 +153,10 @@ impl Held {
         if visit.is_none() && permits.is_empty() {
             return body;
         }
+        // From now on it is the client's turn: one that opens no window never asks for anything.
+        if let Some(visit) = &visit {
+            visit.gave();
+        }
         Body::new(Self { body, visit, _permits: permits })
     }
 }

@@ -34,10 +34,14 @@ impl Reserve {
         if !self.is_there {
             self.is_there = match self.fill() {
                 Ok(filled) => filled,
-                Err(error) => {
-                    tracing::debug!(%error, path = %self.path.display(), "no space to set aside");
+                Err(error) if is_full(&error) => {
                     self.empty();
                     false
+                }
+                Err(error) => {
+                    // Nothing is set aside then, but the disk is not full either.
+                    tracing::warn!(%error, path = %self.path.display(), "cannot set space aside");
+                    true
                 }
             };
         }
@@ -80,6 +84,10 @@ impl Reserve {
         }
         Ok(true)
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Real blocks, where the file system cannot just give them: neither a hole, nor something it would

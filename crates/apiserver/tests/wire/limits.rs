@@ -88,3 +88,68 @@ async fn a_crowd_of_silent_strangers_locks_nobody_out() {
     assert!(refused.to_lowercase().contains("retry-after: 1"), "{refused}");
     assert_eq!(held.len(), 24, "an administrator has all that is not for strangers");
 }
+
+/// One HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A request as literal header fields.
+fn get(stream: u32, path: &str) -> Vec<u8> {
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", "x"),
+        ("authorization", "Bearer secret"),
+    ];
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    frame(1, 0x5, stream, &block)
+}
+
+/// Asks over HTTP/2 on so many streams, and lets the server send nothing on any of them.
+async fn ask_without_a_window(
+    world: &World,
+    streams: u32,
+) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let mut stream = connect(world, &["h2"]).await;
+    let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
+    all.extend(frame(4, 0, 0, &no_window));
+    for number in 0..streams {
+        all.extend(get(2 * number + 1, "/version"));
+    }
+    stream.write_all(&all).await.unwrap();
+    stream.flush().await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn streams_that_may_not_be_sent_on_are_given_up() {
+    let limits =
+        ConnectionLimits { write_patience: Duration::from_millis(400), ..Default::default() };
+    let world = World::start_with(limits).await;
+    let kept = ask_without_a_window(&world, 3).await;
+    until_connections(&world, 0).await;
+    drop(kept);
+}
+
+#[tokio::test]
+async fn one_caller_with_many_streams_leaves_room_for_others() {
+    let world = World::start().await;
+    let _kept = ask_without_a_window(&world, 1000).await;
+    let deadline = Instant::now() + PATIENCE;
+    while !world.get("/metrics").await.text().contains("code=\"429\"") {
+        assert!(Instant::now() < deadline, "a thousand requests under way at once");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    world.get("/api/v1/namespaces/default").await.is(200);
+}
