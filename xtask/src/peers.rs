@@ -13,7 +13,8 @@ use clap::Subcommand;
 use serde::Deserialize;
 
 use crate::steps::{Outcome, Report};
-use crate::workspace;
+use crate::test::cargo_test;
+use crate::{tools, workspace};
 
 /// The version whose habits the embedded server has: what its `/version` says.
 const KUBERNETES: &str = "v1.33.13";
@@ -40,7 +41,16 @@ const PEERS: &[Peer] = &[
     kubernetes("kubectl", "v1.32.13", "cmd/kubectl"),
     kubernetes("kubectl", KUBERNETES, "cmd/kubectl"),
     kubernetes("kubectl", "v1.36.3", "cmd/kubectl"),
+    GOOGLE,
 ];
+
+/// An emulator of Google's object store.
+const GOOGLE: Peer = Peer {
+    name: "fake-gcs-server",
+    module: "github.com/fsouza/fake-gcs-server",
+    version: "v1.56.1",
+    package: ".",
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
@@ -51,6 +61,8 @@ pub(crate) enum Arguments {
         #[arg(required = true)]
         names: Vec<String>,
     },
+    /// Run the stores of the etcd guard against emulators of the clouds.
+    Clouds,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -62,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
             return Ok(ExitCode::SUCCESS);
         }
+        Arguments::Clouds => report.step("emulators of clouds", clouds),
         Arguments::Build { names } => {
             for name in names {
                 for peer in named(name)? {
@@ -71,6 +84,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(report.finish())
+}
+
+/// Tests whose emulator cannot be had say so.
+fn clouds(report: &mut Report) -> Result<Outcome> {
+    let arguments = ["test", "--package", "etcdguard", "--test", "store", "--", "--show-output"];
+    let mut command = workspace::cargo(arguments);
+    let programs = [
+        ("FAKE_GCS_SERVER", GOOGLE.build().map_err(anyhow::Error::from)),
+        ("AZURITE_BLOB", tools::azurite()),
+        ("MOTO_SERVER", tools::s3_server()),
+    ];
+    for (variable, program) in programs {
+        match program {
+            Ok(program) => drop(command.env(variable, program)),
+            Err(why) => println!("{variable} names nothing: {why:#}"),
+        }
+    }
+    cargo_test(report, &mut command)
 }
 
 /// Every version of a peer.
@@ -145,7 +176,10 @@ impl Peer {
         let mut command = Command::new("nice");
         command.current_dir(&sources).args(["-n", "5", "go", "build", "-mod=mod"]);
         command.args(["-ldflags", &self.stamp(), "-o"]).arg(&unfinished);
-        command.arg(format!("{}/{}", self.module, self.package));
+        command.arg(match self.package {
+            "." => self.module.to_owned(),
+            package => format!("{}/{package}", self.module),
+        });
         workspace::output(&mut command)?;
         std::fs::rename(&unfinished, &program)?;
         Ok(())

@@ -31,6 +31,10 @@ fn unit(report: &mut Report) -> Result<Outcome> {
         Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),
         Err(why) => println!("no etcd: {why:#}"),
     }
+    match tools::s3_server() {
+        Ok(program) => drop(command.env("MOTO_SERVER", program)),
+        Err(why) => println!("no S3 server: {why:#}"),
+    }
     let server = stores::Started::s3();
     match &server {
         Ok(server) => drop(command.env(stores::ADDRESS_VARIABLE, server.address().to_string())),

