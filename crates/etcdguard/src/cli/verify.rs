@@ -131,14 +131,24 @@ fn directory(path: &Path, mode: Mode) -> Found {
         let bolt = Bolt::open(&path.join(datadir::DATABASE)).map_err(|error| chain(&error))?;
         let hash = datadir::hash_kv(&bolt, None).map_err(|error| chain(&error))?;
         report.hash_kv = Some(hash.hash);
+        one_history(&bolt)?;
     }
     Ok(report)
+}
+
+/// Two etcds that were mixed in a store, and restored from it, show in their rows.
+fn one_history(bolt: &Bolt) -> Result<(), String> {
+    match crate::restore::mixture(bolt).map_err(|error| chain(&error))? {
+        Some(what) => Err(format!("it holds two histories: {what}")),
+        None => Ok(()),
+    }
 }
 
 fn database(path: &Path, what: &'static str) -> Found {
     let bolt = Bolt::open(path).map_err(|error| chain(&error))?;
     let checked = datadir::check_database(&bolt).map_err(|error| chain(&error))?;
     let hash = datadir::hash_kv(&bolt, None).map_err(|error| chain(&error))?;
+    one_history(&bolt)?;
     let mut report = Report::good(path, what);
     report.revision = Some(checked.current.revision);
     report.hash_kv = Some(hash.hash);

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use bytes::Bytes;
 
 use crate::bolt::Bolt;
-use crate::datadir::{KEY_BUCKET, KeyValue, Revision, RowKey};
+use crate::datadir::{self, KEY_BUCKET, KeyValue, Revision, RowKey};
 
 use super::RestoreError;
 
@@ -44,21 +44,49 @@ pub(super) struct Lineage {
     compacted: i64,
 }
 
+/// Where the rows of a database are of more than one history; none where they are of one.
+pub fn mixture(bolt: &Bolt) -> Result<Option<String>, RestoreError> {
+    let Some(current) = datadir::current(bolt).map_err(RestoreError::bolt)? else {
+        return Ok(None);
+    };
+    let mut lineage = Lineage::empty(i64::MAX, current.oldest());
+    let Some(keys) = bolt.bucket(KEY_BUCKET).map_err(RestoreError::bolt)? else { return Ok(None) };
+    for row in keys.rows().map_err(RestoreError::bolt)? {
+        let row = row.map_err(RestoreError::bolt)?;
+        let (Some(key), Some(value)) = (RowKey::decode(&row.key), KeyValue::read(&row.value))
+        else {
+            continue;
+        };
+        let main = key.revision.main;
+        // Of what was compacted each key has its last row at most, which follows nothing.
+        if main <= lineage.compacted {
+            lineage.add(key, &value);
+        } else if let Err(Contradiction(what)) = lineage.follow(key, &row.value) {
+            return Ok(Some(format!("revision {main} is of another history: {what}")));
+        }
+    }
+    Ok(None)
+}
+
 /// How a row contradicts what is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contradiction(pub(super) String);
 
 impl Lineage {
-    /// Of a database whose rows from `from` on may be told of again.
-    pub(super) fn of(bolt: &Bolt, from: i64, compacted: i64) -> Result<Self, RestoreError> {
-        let mut lineage = Self {
+    fn empty(from: i64, compacted: i64) -> Self {
+        Self {
             hashers: [RandomState::new(), RandomState::new()],
             keys: HashMap::new(),
             shares: 1,
             recent: VecDeque::new(),
             from,
             compacted,
-        };
+        }
+    }
+
+    /// Of a database whose rows from `from` on may be told of again.
+    pub(super) fn of(bolt: &Bolt, from: i64, compacted: i64) -> Result<Self, RestoreError> {
+        let mut lineage = Self::empty(from, compacted);
         let Some(keys) = bolt.bucket(KEY_BUCKET).map_err(RestoreError::bolt)? else {
             return Ok(lineage);
         };
@@ -193,19 +221,8 @@ mod tests {
         (key, value.encode_to_vec().into())
     }
 
-    fn empty() -> Lineage {
-        Lineage {
-            hashers: [RandomState::new(), RandomState::new()],
-            keys: HashMap::new(),
-            shares: 1,
-            recent: VecDeque::new(),
-            from: 2,
-            compacted: 0,
-        }
-    }
-
     fn after(rows: &[(RowKey, Bytes)]) -> Lineage {
-        let mut lineage = empty();
+        let mut lineage = Lineage::empty(2, 0);
         for (key, value) in rows {
             lineage.follow(*key, value).unwrap();
         }

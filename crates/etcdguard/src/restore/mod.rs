@@ -30,6 +30,7 @@ use crate::store::Snapshot;
 pub use compact::{Compacted, Compaction, compact};
 pub use dry_run::{DryRun, dry_run};
 pub use error::RestoreError;
+pub use lineage::mixture;
 pub use part::{INSIDE_OLD, forget};
 pub use plan::{Gap, Plan, PlanError, plan};
 pub use progress::{Progress, Seen, Stage};

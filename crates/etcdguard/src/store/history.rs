@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::snapshot::Snapshot;
@@ -57,6 +57,11 @@ impl History {
         let earlier = there.iter().filter(is_late).take(EARLIER_MAX);
         let earlier = earlier.map(Snapshot::identity).collect();
         Self { version: 1, id, since, reason, earlier }
+    }
+
+    /// A time at which the one before it was the present one.
+    pub fn before(&self) -> Timestamp {
+        self.since.checked_sub(SignedDuration::from_secs(1)).unwrap_or(self.since)
     }
 
     /// What its object is called.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use etcdguard::bolt::Bolt;
 use etcdguard::datadir::{self, Origin};
 use etcdguard::restore::{self, RestoreError, Target};
 use etcdguard::server::config::RestorationConfig;
@@ -15,7 +16,7 @@ use etcdguard::store::gc::{Inspect, Look, Plan, Policy, collect};
 use etcdguard::store::{Event, History, Include, SnapStore, Snapshot};
 use jiff::Timestamp;
 
-use crate::support::{World, at, event, events, hash_of};
+use crate::support::{World, at, database, event, events, hash_of};
 
 /// What another etcd wrote at the same revision.
 fn other(revision: i64) -> Event {
@@ -46,6 +47,24 @@ async fn a_mixture_is_refused_and_what_is_before_it_can_be_had() {
     }
     assert!(!world.data_dir().exists());
     assert_eq!(world.hash_at(Target::Revision(31)).await, hash_of(&events(2..=31)));
+}
+
+/// Found also where it was restored before anybody looked.
+#[test]
+fn a_mixture_shows_in_the_rows_of_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let found = |all: &[Event], compacted: Option<i64>| {
+        database(&path, all, compacted);
+        restore::mixture(&Bolt::open(&path).unwrap()).unwrap()
+    };
+    let one = others(2..=61);
+    let mixed: Vec<Event> = events(2..=31).into_iter().chain(others(32..=61)).collect();
+    assert_eq!(found(&one, None), None);
+    // Compacted at 50, each key has its last row up to there, and all after it.
+    assert_eq!(found(&one[42..], Some(50)), None);
+    let text = found(&mixed, None).unwrap();
+    assert!(text.starts_with("revision 32 is of another history"), "{text}");
 }
 
 /// Two guards of two etcds at the same time: their deltas tell of the same revisions.
@@ -99,7 +118,9 @@ async fn the_newest_history_counts_and_earlier_ones_can_still_be_restored() {
     assert_eq!(world.hash_at(Target::Revision(25)).await, hash_of(&branch(25)));
     assert_eq!(world.hash_at(Target::Revision(55)).await, hash_of(&events(2..=55)));
     assert_eq!(world.hash_at(Target::Revision(15)).await, hash_of(&events(2..=15)));
-    assert_eq!(world.hash_at(Target::Time(at(99))).await, hash_of(&events(2..=60)));
+    let histories = world.store.histories().await.unwrap();
+    let before = histories.newest().unwrap().before();
+    assert_eq!(world.hash_at(Target::Time(before)).await, hash_of(&events(2..=60)));
     let run = restore::dry_run(&world.store, Target::Newest).await.unwrap();
     assert_eq!((run.revision, run.gap), (30, None));
 }

@@ -134,7 +134,7 @@ impl Session<'_> {
             "this etcd is not the one that the store is of: {reason}. A new history begins with a \
              full snapshot; what was there stays until the collection policy removes it, and can be \
              restored with --to-time {}",
-            history.since
+            history.before()
         );
         self.known.histories = store.histories().await?;
         self.forget();
