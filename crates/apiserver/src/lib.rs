@@ -39,6 +39,7 @@ pub mod store;
 mod transport;
 mod upkeep;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -191,6 +192,12 @@ impl ApiServer {
     /// act as `user`.
     pub fn client_service(&self, user: User) -> ClientService {
         ClientService { server: self.server.clone(), user }
+    }
+
+    /// Names the definitions, as `plural.group`, of kinds that no controller acts on. Whoever makes
+    /// an object of one hears that it is stored and that nothing else happens.
+    pub fn declare_unattended(&self, definitions: BTreeSet<String>) {
+        self.server.declare_unattended(definitions);
     }
 
     /// Shows these metrics at `/metrics`; to be called when everything has been registered.

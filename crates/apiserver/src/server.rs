@@ -4,9 +4,9 @@
 //! hangs on no caller: the access rules follow the store's writer, the served types are followed
 //! whenever somebody asks for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -45,6 +45,8 @@ pub struct Server {
     access: Arc<Access>,
     /// Writes of definitions go one by one: their names must not collide.
     pub(crate) definitions: tokio::sync::Mutex<()>,
+    /// Definitions of kinds that no controller acts on.
+    unattended: OnceLock<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -54,6 +56,23 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
+    /// The first word counts: it is said once, at the start.
+    pub(crate) fn declare_unattended(&self, definitions: BTreeSet<String>) {
+        self.unattended.get_or_init(|| definitions);
+    }
+
+    /// What to say of a new object that nothing acts on.
+    pub(crate) fn unattended(&self, resource: &Resource) -> Option<String> {
+        let name = format!("{}.{}", resource.plural, resource.group);
+        self.unattended.get()?.contains(&name).then(|| {
+            format!(
+                "no controller of this Holdfast acts on {} yet: the object is stored, and nothing \
+                 else happens",
+                resource.kind
+            )
+        })
+    }
+
     pub fn new(
         store: Store,
         authenticator: Authenticator,
@@ -78,6 +97,7 @@ impl Server {
             registry_changed: watch::Sender::new(0),
             access: Arc::new(Access::new()),
             definitions: tokio::sync::Mutex::new(()),
+            unattended: OnceLock::new(),
         };
         let access = Arc::clone(&server.access);
         server.store.follow(move |event| access.follow(event));

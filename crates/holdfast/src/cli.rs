@@ -10,7 +10,7 @@ use crate::{completion, controllers, kubeconfig, up, version};
 
 /// Backup and disaster recovery in one binary.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, about, max_term_width = 100)]
+#[command(name = "holdfast", version = version::LONG.as_str(), about, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -132,27 +132,8 @@ pub(crate) enum ConfigError {
 
 /// Names the nearest key, if one is near.
 fn suggest(key: &str) -> String {
-    let near = KEYS
-        .iter()
-        .map(|(known, _)| (distance(key, known), known))
-        .min()
-        .filter(|(steps, _)| *steps <= 3);
-    near.map_or_else(String::new, |(_, known)| format!("; did you mean {known:?}?"))
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut next = vec![i + 1];
-        for (y, (above, diagonal)) in b.iter().zip(row.iter().skip(1).zip(&row)) {
-            let left = next.last().copied().unwrap_or_default();
-            next.push((above + 1).min(left + 1).min(diagonal + usize::from(x != *y)));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
+    let near = telemetry::nearest(key, KEYS.iter().map(|(known, _)| *known));
+    near.map_or_else(String::new, |known| format!("; did you mean {known:?}?"))
 }
 
 /// The values as text, with their origin; not yet checked.

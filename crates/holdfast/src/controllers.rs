@@ -1,6 +1,7 @@
 //! `holdfast controllers`: the controllers as a process of their own, against any cluster, of which
 //! one at a time works. In `holdfast up` the same controllers run beside the API server.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -131,11 +132,13 @@ fn host_name() -> String {
 /// under its own name with its own rights; in a cluster, with those of the kubeconfig.
 pub(crate) struct Controller {
     pub(crate) identity: Identity,
+    /// The definitions, as `plural.group`, of the kinds whose objects it acts on.
+    acts_on: &'static [&'static str],
     /// Runs until it is dropped.
     run: fn(Client) -> BoxFuture<'static, ()>,
 }
 
-/// Every controller there is.
+/// Every controller there is. One that is here runs, and the kinds it names are attended.
 pub(crate) const ALL: &[Controller] = &[Controller {
     identity: Identity {
         name: "definitions",
@@ -146,6 +149,8 @@ pub(crate) const ALL: &[Controller] = &[Controller {
             verbs: &["create", "patch"],
         }],
     },
+    // Of all kinds the definitions, of none the objects.
+    acts_on: &[],
     run: |client| Box::pin(keep_definitions(client)),
 }];
 
@@ -158,6 +163,15 @@ pub(crate) fn spawn(
     for controller in controllers {
         tasks.spawn(controller.identity.name, (controller.run)(client(controller)));
     }
+}
+
+/// The definitions of ours whose objects are stored and nothing more happens to them, because no
+/// controller of this build acts on them: whoever makes one is told.
+pub(crate) fn unattended() -> BTreeSet<String> {
+    let attended: Vec<&str> = ALL.iter().flat_map(|it| it.acts_on).copied().collect();
+    let definitions = api::crds();
+    let names = definitions.iter().filter_map(|it| it.pointer("/metadata/name")?.as_str());
+    names.filter(|name| !attended.contains(name)).map(str::to_owned).collect()
 }
 
 /// Keeps the definitions of every dialect in the cluster as this build knows them, so that the
@@ -186,4 +200,21 @@ async fn apply_definitions(api: &Api<CustomResourceDefinition>) -> Result<(), ku
         api.patch(name, &params, &Patch::Apply(&definition)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_controller_acts_on_is_a_kind_of_ours_and_the_rest_is_unattended() {
+        let all: BTreeSet<String> = api::crds()
+            .iter()
+            .filter_map(|it| Some(it.pointer("/metadata/name")?.as_str()?.to_owned()))
+            .collect();
+        let attended: BTreeSet<String> =
+            ALL.iter().flat_map(|it| it.acts_on).map(|it| (*it).to_owned()).collect();
+        assert!(attended.is_subset(&all), "{attended:?}");
+        assert_eq!(unattended(), &all - &attended);
+    }
 }

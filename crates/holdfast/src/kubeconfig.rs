@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
 use apiserver::pki::Pki;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
@@ -75,9 +75,10 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         .and_then(|cluster| cluster.cluster.as_ref()?.server.clone())
         .with_context(|| format!("{} names no server", admin.display()))?;
     let client = controllers::connect(Some(admin), None).await?;
-    grant(&client, args)
-        .await
-        .hint(format!("is the server at {server} up? Start it with `holdfast up`"))?;
+    let unreachable = || format!("is the server at {server} up? Start it with `holdfast up`");
+    let roles = roles(&client).await.hint(unreachable())?;
+    known_role(&args.role, &roles)?;
+    grant(&client, args).await.hint(unreachable())?;
     let pki = Pki::open(&data_dir.join("pki"), &[])?;
     let groups: Vec<&str> = args.group.iter().map(String::as_str).collect();
     let lifetime = Duration::from_secs(args.days * 24 * 3600);
@@ -106,6 +107,24 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The names of all roles that a binding in a namespace can name.
+async fn roles(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let listed = roles.list_metadata(&ListParams::default()).await?;
+    Ok(listed.items.into_iter().filter_map(|role| role.metadata.name).collect())
+}
+
+/// A binding to a role that is not there would grant nothing, and nobody would say so.
+fn known_role(role: &str, roles: &[String]) -> anyhow::Result<()> {
+    if roles.iter().any(|known| known == role) {
+        return Ok(());
+    }
+    let usual = || "view, edit and admin are there from the start".to_owned();
+    let near = telemetry::nearest(role, roles.iter().map(String::as_str));
+    let hint = near.map_or_else(usual, |near| format!("did you mean {near}?"));
+    Err(anyhow::anyhow!("there is no ClusterRole {role:?}")).hint(hint)
 }
 
 /// The namespace and the binding, made or brought up to date.
@@ -139,4 +158,21 @@ async fn grant(client: &Client, args: &Args) -> Result<(), kube::Error> {
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), &args.namespace);
     bindings.patch(&name, &params, &Patch::Apply(&binding)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_that_is_not_there_is_refused_with_the_nearest() {
+        let roles = ["admin", "edit", "view", "system:node"].map(str::to_owned);
+        assert!(known_role("edit", &roles).is_ok());
+        let hint = |role: &str| {
+            let error = known_role(role, &roles).unwrap_err();
+            error.downcast_ref::<output::Hinted>().unwrap().hint().to_owned()
+        };
+        assert_eq!(hint("edti"), "did you mean edit?");
+        assert!(hint("operator").contains("view, edit and admin"));
+    }
 }

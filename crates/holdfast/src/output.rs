@@ -26,6 +26,13 @@ pub(crate) struct Hinted {
     error: anyhow::Error,
 }
 
+#[cfg(test)]
+impl Hinted {
+    pub(crate) fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
 pub(crate) trait Hint<T> {
     /// Adds what to do next.
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
@@ -43,14 +50,7 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     if pipe.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    let mut texts: Vec<String> = Vec::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Wrappers repeat the text of what they wrap.
-        if texts.last().is_none_or(|last| !last.ends_with(&cause)) {
-            texts.push(cause);
-        }
-    }
-    eprintln!("error: {}", texts.join(": "));
+    eprintln!("error: {}", telemetry::Chain(error.as_ref()));
     for cause in error.chain() {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
             eprintln!("hint: {}", hinted.hint);

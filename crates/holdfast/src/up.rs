@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Settings};
 use crate::output::{self, Hint};
-use crate::{cli, controllers};
+use crate::{cli, controllers, version};
 
 /// How long running work may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,6 +55,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     let tasks = tasks::Tasks::new();
     let mut metrics = telemetry::Registry::new("holdfast");
     let server = ApiServer::start(options(config)?, tasks.clone(), &mut metrics).await?;
+    server.declare_unattended(controllers::unattended());
     write_kubeconfig(config, &server)?;
     if role == Role::Everything {
         controllers::spawn(&tasks, controllers::ALL, |controller| {
@@ -161,7 +162,7 @@ fn banner(config: &Config, server: &ApiServer, took: Duration) -> String {
          \x20 holdfast kubeconfig --data-dir {data} --user alice --namespace team-a --role edit\n\
          \n\
          Stop with Ctrl-C.",
-        version = env!("CARGO_PKG_VERSION"),
+        version = version::NUMBER,
         seconds = took.as_secs_f64(),
         url = url(server),
         kubeconfig = kubeconfig.display(),

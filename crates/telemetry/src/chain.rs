@@ -7,7 +7,8 @@ use std::fmt;
 const DEPTH_MAX: usize = 32;
 
 /// Writes an error and everything [`Error::source`] leads to, parted by colons. A cause that says
-/// no more than the line before it is left out.
+/// no more than the line before it is left out, and so is a text that shows a cause of its own as a
+/// printed struct: the cause says it in words.
 ///
 /// ```
 /// # let error = std::io::Error::other("disk is full");
@@ -18,21 +19,36 @@ pub struct Chain<'e>(pub &'e (dyn Error + 'e));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut above = self.0.to_string();
-        out.write_str(&above)?;
-        let mut cause = self.0.source();
-        for _ in 0..DEPTH_MAX {
-            let Some(error) = cause else { return Ok(()) };
-            let text = error.to_string();
-            // Some libraries repeat their cause in their own text.
-            if !above.ends_with(&text) {
-                write!(out, ": {text}")?;
-                above = text;
-            }
-            cause = error.source();
+        let mut links: Vec<&dyn Error> = vec![self.0];
+        while let Some(cause) = links.last().copied().and_then(Error::source)
+            && links.len() <= DEPTH_MAX
+        {
+            links.push(cause);
         }
-        out.write_str(": …")
+        let mut above = String::new();
+        for (index, error) in links.iter().enumerate() {
+            let text = error.to_string();
+            let causes = links.get(index + 1..).unwrap_or_default();
+            // Some libraries repeat their cause in their own text.
+            let is_said = index > 0 && above.ends_with(&text);
+            if is_said || prints_one(&text, causes) {
+                continue;
+            }
+            let part = if above.is_empty() { "" } else { ": " };
+            write!(out, "{part}{text}")?;
+            above = text;
+        }
+        if links.len() > DEPTH_MAX { out.write_str(": …") } else { Ok(()) }
     }
+}
+
+/// Whether a text has one of the causes in it as Rust prints structs.
+fn prints_one(text: &str, causes: &[&dyn Error]) -> bool {
+    let printed = |cause: &&dyn Error| {
+        let printed = format!("{cause:?}");
+        printed.contains('{') && text.contains(&printed)
+    };
+    text.contains('{') && causes.iter().any(printed)
 }
 
 impl fmt::Debug for Chain<'_> {
@@ -77,6 +93,34 @@ mod tests {
             assert_eq!(Chain(&error).to_string(), expected);
             assert_eq!(format!("{:?}", Chain(&error)), expected);
         }
+    }
+
+    #[test]
+    fn a_printed_struct_is_left_out() {
+        #[derive(Debug)]
+        struct Status {
+            #[expect(dead_code, reason = "it is printed")]
+            code: u16,
+        }
+        impl fmt::Display for Status {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("not found")
+            }
+        }
+        impl Error for Status {}
+        #[derive(Debug)]
+        struct Api(Status);
+        impl fmt::Display for Api {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(out, "ApiError: {0} ({0:?})", self.0)
+            }
+        }
+        impl Error for Api {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        assert_eq!(Chain(&Api(Status { code: 404 })).to_string(), "not found");
     }
 
     #[test]

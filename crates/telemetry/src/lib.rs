@@ -11,6 +11,7 @@ mod chain;
 mod metrics;
 mod seldom;
 mod subscriber;
+mod suggest;
 mod trace;
 
 pub use chain::Chain;
@@ -20,4 +21,5 @@ pub use metrics::{
 };
 pub use seldom::Seldom;
 pub use subscriber::{Config, Format, Guard, InitError, init};
+pub use suggest::nearest;
 pub use trace::{continue_trace, traceparent};

@@ -24,6 +24,24 @@ fn nobody_else_can_read_its_data() {
     assert_eq!(mode(server.kubeconfig()), 0o600);
 }
 
+#[test]
+fn a_role_that_is_not_there_is_refused_with_the_one_that_was_meant() {
+    let server = Server::start();
+    let ask = |role: &str, namespace: &str| {
+        let words = ["kubeconfig", "--user", "alice", "--namespace", namespace, "--role", role];
+        let output = server.holdfast(&words);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, err) = ask("edti", "team-a");
+    assert_eq!(code, Some(1), "{err}");
+    assert_eq!(err, "error: there is no ClusterRole \"edti\"\nhint: did you mean edit?\n");
+    // What the API refuses is told in its words, not as a printed struct.
+    let (code, err) = ask("edit", "Not_A_Namespace");
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.starts_with("error: ") && !err.contains('{'), "{err}");
+    assert!(err.contains("Not_A_Namespace"), "{err}");
+}
+
 #[tokio::test]
 async fn health_and_version_are_open_and_nothing_else_is() {
     let server = Server::start();

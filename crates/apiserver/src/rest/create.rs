@@ -35,6 +35,7 @@ pub(crate) async fn create(server: &Server, call: &Call) -> Result<Response, Fai
         }
     }
     warnings.extend(admit::doubts(resource, &object, None));
+    warnings.extend(server.unattended(resource));
     let made = create_object(server, call, &options, object, Track::Update).await?;
     let response = made.response(call, StatusCode::CREATED)?;
     let mut response = view::with_warnings(response, &warnings);

@@ -308,6 +308,7 @@ async fn apply(
         let live = stored.as_ref().map(|stored| view::value(resource, stored)).transpose()?;
         let Some((stored, live)) = stored.zip(live) else {
             warnings.extend(admit::doubts(resource, &config, None));
+            warnings.extend(server.unattended(resource));
             return apply_new(server, call, name, endpoint, options, &config, &writer).await;
         };
         check_version(resource, name, &stored, &config)?;
