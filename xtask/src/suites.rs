@@ -74,6 +74,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("python", Needs::Python),
     ("faults", Needs::Nothing),
     ("crash", Needs::Nothing),
+    ("tours", Needs::Tours),
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
     ("backup", Needs::S3),
@@ -94,6 +95,8 @@ enum Needs {
     Etcd,
     /// Clients of block devices; a test whose own is missing says so.
     BlockTools,
+    /// What the tours of the documents use.
+    Tours,
     /// An S3 service; without one, the tests that need it say so.
     S3,
 }
@@ -186,6 +189,7 @@ fn not_here(needs: Needs) -> Option<String> {
         | Needs::Python
         | Needs::Etcd
         | Needs::BlockTools
+        | Needs::Tours
         | Needs::S3 => return None,
     };
     script.is_err().then(|| format!("no {CONFORM_DEFAULT} beside this checkout"))
@@ -208,6 +212,10 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
         }
         // A test whose own is missing says so.
         Needs::BlockTools => tools::block(),
+        Needs::Tours => {
+            tools::block();
+            tools::kubectl()?;
+        }
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
         }

@@ -8,6 +8,7 @@
 mod add_replica;
 mod backing_image;
 mod backup;
+mod backup_list;
 mod backup_restore;
 mod backup_store;
 mod backup_table;
@@ -26,6 +27,7 @@ mod profiler;
 mod progress;
 mod purge;
 mod qemu;
+mod reach;
 mod replicas;
 mod restore_to_file;
 mod scratch;
@@ -34,18 +36,19 @@ mod serve;
 mod server;
 mod session;
 mod snapshot;
-mod suggest;
 mod system_backup;
 mod table;
+mod tell;
 mod value;
 mod version;
 mod volume;
+mod waiting;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use self::completion::definition;
-pub use self::console::Console;
+pub use self::console::{Console, Manner};
 use self::error::Error;
 use self::parse::{Asked, Line, ParseError};
 use self::session::Session;
@@ -71,31 +74,40 @@ impl Invocation {
 
 /// Runs one command line, without the name of the program, on the streams of this process.
 pub fn main(args: Vec<OsString>, style: Invocation) -> ExitCode {
-    ExitCode::from(Console::standard(|console| run(args, style, console)))
+    ExitCode::from(Console::standard(style, |console| run(args, style, console)))
 }
 
 /// Runs one command line and says with which code the process is to end.
 pub fn run(args: Vec<OsString>, style: Invocation, console: &mut Console<'_>) -> u8 {
-    let (name, outcome) = match parse::parse(args) {
+    let (failed, outcome) = match parse::parse(args, style) {
         Ok(Asked::Help(path)) => {
-            ("help".to_owned(), console.print(&help::text(style.program(), &path)))
+            (tell::Failed::of("help"), console.print(&help::text(style.program(), &path)))
         }
         Ok(Asked::Version) => {
             let text = format!("{} version {}", style.program(), env!("CARGO_PKG_VERSION"));
-            ("version".to_owned(), console.say(&text))
+            (tell::Failed::of("version"), console.say(&text))
         }
-        Ok(Asked::Run(line)) => (line.name.clone(), perform(&line, console)),
-        Err(error) => ("command line".to_owned(), Err(Error::Usage(error))),
+        Ok(Asked::Run(line)) => (tell::Failed::by(&line), perform(&line, console)),
+        Err(error) => (tell::Failed::of(""), Err(Error::Usage(error))),
     };
     match outcome {
         Ok(()) => 0,
         Err(error) if error.is_closed_pipe() => 0,
-        Err(error) => fail(&name, &error, style, console),
+        Err(error) => {
+            match console.manner {
+                Manner::Log => fail(&failed.name, &error, style, console),
+                Manner::Sentences => {
+                    let told = tell::sentences(&error, &failed, style.program());
+                    console.tell(&told.error, told.hint.as_deref());
+                }
+            }
+            error.exit_code()
+        }
     }
 }
 
 /// The last line on standard error says what went wrong; some say it on standard output too.
-fn fail(name: &str, error: &Error, style: Invocation, console: &mut Console<'_>) -> u8 {
+fn fail(name: &str, error: &Error, style: Invocation, console: &mut Console<'_>) {
     let text = error.to_string();
     if let Error::Usage(usage) = error {
         // The exit code tells of the failure if nobody reads this.
@@ -109,12 +121,12 @@ fn fail(name: &str, error: &Error, style: Invocation, console: &mut Console<'_>)
         | Error::Call { .. }
         | Error::Server { .. }
         | Error::Interrupted { .. }
+        | Error::NotFound { .. }
         | Error::Output(_)
         | Error::Start(_) => format!("Error running {name} command"),
     };
     let place = concat!(file!(), ":", line!()).rsplit('/').next().unwrap_or_default();
     console.log("fatal", &message, &[("func", module_path!()), ("file", place), ("error", &text)]);
-    error.exit_code()
 }
 
 fn explain(error: &ParseError, style: Invocation, console: &mut Console<'_>) -> Result<(), Error> {
@@ -157,6 +169,7 @@ fn on_runtime(work: impl Future<Output = Result<(), Error>>) -> Result<(), Error
 /// The commands that are clients.
 async fn asked(ask: Ask, line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let session = &Session::new(line)?;
+    reach::controller(session, line, console).await?;
     match ask {
         Ask::Info => volume::info(session, console).await,
         Ask::Expand => volume::expand(session, line).await,
@@ -190,6 +203,6 @@ async fn asked(ask: Ask, line: &Line, console: &mut Console<'_>) -> Result<(), E
         Ask::BackupCreate => backup::create(session, line, console).await,
         Ask::BackupStatus => backup::status(session, line, console).await,
         Ask::BackupRestore => backup_restore::run(session, line, console).await,
-        Ask::BackupRestoreStatus => backup_restore::status(session, console).await,
+        Ask::BackupRestoreStatus => backup_restore::status(session, line, console).await,
     }
 }

@@ -17,7 +17,7 @@ use super::error::{Answer as _, Error};
 use super::parse::Line;
 use super::session::{Controller, Session};
 use super::table::flags as f;
-use super::{progress, replicas};
+use super::{progress, reach, replicas, server};
 
 /// From this version of its API a controller says how many sources a rebuild may have.
 const API_WITH_LIMIT: i64 = 6;
@@ -40,6 +40,7 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let new = read(line)?;
     let (size, current_size) = replicas::sizes(line)?;
+    reach::replica(&new.address, server::replica_wait(line)?, console).await;
     let mut controller = session.controller()?;
     let volume = controller.volume_get(()).await.or_failed("failed to get volume")?;
     if volume.replica_count == 0 {

@@ -9,7 +9,7 @@ use backupstore::{
 use futures::TryFutureExt as _;
 
 use super::backup_store::{
-    argument, concurrent_limit, delete_options, lock_timeout, open, open_at, rate, told,
+    argument, concurrent_limit, delete_options, found, lock_timeout, open, open_at, rate, told,
 };
 use super::backup_table::flags as b;
 use super::console::Console;
@@ -37,6 +37,10 @@ pub(super) async fn inspect(line: &Line, console: &mut Console<'_>) -> Result<()
 pub(super) async fn rm(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
     let image = url.require_backing_image().map_err(told)?;
+    if !line.is_peer() {
+        let is_there = store.list_backing_images().await.map_err(told)?.contains(image);
+        found(is_there, || format!("the backing image {image}"))?;
+    }
     let (options, control) = (delete_options(line)?, Control::default());
     let work = store.delete_backing_image(image, &options, &control).map_err(told);
     watched("removing", &control, console, work).await

@@ -16,8 +16,10 @@ use super::session::Session;
 use super::snapshot;
 use super::table::flags as f;
 use super::value;
+use super::waiting::{Seen, Waiting};
 
 const HEAD: &str = "volume-head";
+const IN_PROGRESS: &str = "in_progress";
 
 #[derive(Debug, Serialize)]
 struct Created {
@@ -50,7 +52,27 @@ pub(crate) async fn create(
     let reply = agent.backup_create(request).await;
     let reply = reply.or_failed(format!("failed to create backup of {snapshot} on {replica}"))?;
     let (backup, is_incremental) = (reply.backup, reply.is_incremental);
-    console.json_line(&Created { backup, is_incremental, replica })
+    if !line.flags.switch(&b::WAIT) {
+        return console.json_line(&Created { backup, is_incremental, replica });
+    }
+    let what = format!("backing up {snapshot}");
+    let waiting = Waiting::new(line, &what)?;
+    let ended = waiting.until(console, async || {
+        let status = asked(session, &replica, "", &backup).await?;
+        let progress = status.progress;
+        Ok(if status.state == IN_PROGRESS { Seen::Running(progress) } else { Seen::Ended(status) })
+    });
+    let status = ended.await?;
+    let failed = failure(&backup, &status);
+    show(status, &replica, console)?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// The error of a backup that failed.
+fn failure(backup: &str, status: &BackupStatusResponse) -> Option<Error> {
+    let why = if status.error.is_empty() { &status.state } else { &status.error };
+    let is_well = status.error.is_empty() && status.state != "error";
+    (!is_well).then(|| Error::Refused(format!("backup {backup} failed: {why}")))
 }
 
 async fn request(
@@ -150,7 +172,12 @@ pub(crate) async fn status(
     let mut failed = None;
     for member in &members {
         match asked(session, &member.address, &instance, &backup).await {
-            Ok(status) => return show(status, &member.address, console),
+            Ok(status) => {
+                // A peer's command succeeds when it could ask.
+                let failed = failure(&backup, &status).filter(|_| !line.is_peer());
+                show(status, &member.address, console)?;
+                return failed.map_or(Ok(()), Err);
+            }
             Err(error) => failed = Some(error),
         }
     }

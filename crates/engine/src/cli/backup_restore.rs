@@ -16,6 +16,7 @@ use super::console::Console;
 use super::error::{Answer as _, Error};
 use super::parse::Line;
 use super::session::{Member, Session, each};
+use super::waiting::{Seen, Waiting};
 
 /// What an encrypted volume has beside its data.
 const ENCRYPTION_BYTES: u64 = 16 << 20;
@@ -52,6 +53,7 @@ pub(crate) async fn run(
     console: &mut Console<'_>,
 ) -> Result<(), Error> {
     match restore(session, line).await {
+        Ok(()) if line.flags.switch(&b::WAIT) => wait(session, line, console).await,
         Ok(()) => Ok(()),
         Err(Refusal::Plain(error)) => {
             console.say(&error.to_string())?;
@@ -345,11 +347,57 @@ fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-pub(crate) async fn status(session: &Session, console: &mut Console<'_>) -> Result<(), Error> {
-    let members = session.working_members().await?;
+/// Waits until no replica restores any more, and fails if one of them failed or left something out.
+async fn wait(session: &Session, line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
+    let waiting = Waiting::new(line, "restoring")?;
+    let ended = waiting.until(console, async || {
+        let statuses = statuses(session, &session.working_members().await?).await?;
+        let running = statuses.values().filter(|status| status.is_restoring);
+        // The slowest decides.
+        Ok(match running.map(|status| status.progress).min() {
+            Some(progress) => Seen::Running(progress),
+            None => Seen::Ended(statuses),
+        })
+    });
+    let statuses = ended.await?;
+    let failed = failure(&statuses);
+    show(statuses, console)?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// What went wrong, of all replicas.
+fn failure(statuses: &BTreeMap<String, RestoreStatusResponse>) -> Option<Error> {
+    let why = |status: &RestoreStatusResponse| {
+        let left_out = &status.holdfast_left_out;
+        let left_out = (!left_out.is_empty()).then(|| format!("left out: {left_out}"));
+        (!status.error.is_empty()).then(|| status.error.clone()).or(left_out)
+    };
+    let of = |(address, status): (&String, &RestoreStatusResponse)| {
+        Some(format!("{address}: {}", why(status)?))
+    };
+    let failed: Vec<String> = statuses.iter().filter_map(of).collect();
+    let text = format!("the restore is not whole: {}", failed.join("; "));
+    (!failed.is_empty()).then_some(Error::Refused(text))
+}
+
+pub(crate) async fn status(
+    session: &Session,
+    line: &Line,
+    console: &mut Console<'_>,
+) -> Result<(), Error> {
+    let statuses = statuses(session, &session.working_members().await?).await?;
+    // A peer's command succeeds when it could ask.
+    let failed = failure(&statuses).filter(|_| !line.is_peer());
+    show(statuses, console)?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn show(
+    statuses: BTreeMap<String, RestoreStatusResponse>,
+    console: &mut Console<'_>,
+) -> Result<(), Error> {
     let mut shown = BTreeMap::new();
-    for (member, status) in each(&members, |member| asked(session, member)).await {
-        let status = status?;
+    for (address, status) in statuses {
         let status = Status {
             is_restoring: status.is_restoring,
             progress: status.progress,
@@ -363,7 +411,7 @@ pub(crate) async fn status(session: &Session, console: &mut Console<'_>) -> Resu
             taken_bytes: status.holdfast_taken_bytes,
             left_out: status.holdfast_left_out,
         };
-        shown.insert(&member.address, status);
+        shown.insert(address, status);
     }
     console.json_line(&shown)
 }

@@ -12,11 +12,15 @@ use futures::TryFutureExt as _;
 
 use super::backup::bytes_per_second;
 use super::backup_table::{StoreVerb, flags as b};
-use super::console::Console;
+use super::console::{Console, Manner};
 use super::error::Error;
 use super::operation::watched;
 use super::parse::Line;
-use super::{backing_image, restore_to_file, scrub, system_backup};
+use super::{backing_image, backup_list, restore_to_file, scrub, system_backup};
+
+/// What to do about a target without a backup.
+pub(super) const NOTHING_STORED: &str =
+    "is it the right target? Backups lie below the path of its URL";
 
 pub(crate) async fn run(
     verb: StoreVerb,
@@ -24,7 +28,9 @@ pub(crate) async fn run(
     console: &mut Console<'_>,
 ) -> Result<(), Error> {
     let done = perform(verb, line, console).await;
+    // Somebody at a terminal is told once.
     if let Err(error) = &done
+        && console.manner == Manner::Log
         && !error.is_closed_pipe()
     {
         console.say(&error.to_string())?;
@@ -132,13 +138,19 @@ pub(super) fn told(error: backupstore::Error) -> Error {
 async fn ls(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
     if let Some(missing) = url.target.directory().filter(|directory| !directory.is_dir()) {
+        if !line.is_peer() {
+            let what = format!("the directory {} of the target", missing.display());
+            let hint = "make it, or mount what belongs there".to_owned();
+            return Err(Error::NotFound { what, hint });
+        }
         let text = "the directory of the target does not exist, and is listed as empty; make it, or \
                     mount what belongs there";
         console.log("warning", text, &[("directory", &missing.display().to_string())]);
     }
     let only = line.flags.switch(&b::VOLUME_ONLY);
     let shown = if only { Shown::VolumesOnly } else { Shown::Backups };
-    let volumes = match line.flags.text(&b::VOLUME).as_str() {
+    let format = backup_list::Format::of(line)?;
+    let mut volumes = match line.flags.text(&b::VOLUME).as_str() {
         "" => store.list(shown).await.map_err(told)?,
         name => {
             let volume = Name::parse(name).map_err(told)?;
@@ -146,7 +158,12 @@ async fn ls(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
             BTreeMap::from([(volume.to_string(), info)])
         }
     };
-    console.json(&volumes)
+    backup_list::fill(&store, &mut volumes, format).await?;
+    if volumes.is_empty() && format.is_for_people() {
+        console.log("info", "there are no backups", &[("target", &store.url().to_string())]);
+        return Ok(());
+    }
+    console.print(&backup_list::text(&volumes, format, shown)?)
 }
 
 /// The volume of the flag, or of the URL.
@@ -199,17 +216,32 @@ pub(super) fn rate(line: &Line) -> Option<u64> {
     Some(bytes_per_second(line)).filter(|rate| *rate > 0)
 }
 
+/// What is not there cannot be removed. A peer's command says that it is gone now.
+pub(super) fn found(is_there: bool, what: impl FnOnce() -> String) -> Result<(), Error> {
+    if is_there {
+        return Ok(());
+    }
+    let hint = "`holdfast engine backup ls URL` lists what is".to_owned();
+    Err(Error::NotFound { what: what(), hint })
+}
+
 async fn rm(line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
     let (store, url) = open(line).await?;
     let (options, control) = (delete_options(line)?, Control::default());
     let work = async {
         if !line.flags.text(&b::VOLUME).is_empty() {
             let volume = volume(line, &url)?;
+            if !line.is_peer() {
+                let volumes = store.list(Shown::VolumesOnly).await.map_err(told)?;
+                let is_there = volumes.contains_key(volume.as_str());
+                found(is_there, || format!("the volume {volume} in the target"))?;
+            }
             return store.delete_volume(&volume, &options, &control).await.map_err(told);
         }
         let (volume, backup) = url.require_backup().map_err(told)?;
-        store.delete_backup(volume, backup, &options, &control).await.map_err(told)?;
-        Ok(())
+        let deleted = store.delete_backup(volume, backup, &options, &control).await;
+        let existed = deleted.map_err(told)?.existed || line.is_peer();
+        found(existed, || format!("the backup {backup} of {volume}"))
     };
     watched("removing", &control, console, work).await
 }

@@ -31,12 +31,35 @@ pub(crate) enum StoreVerb {
 pub(crate) mod flags {
     use super::Flag;
 
+    const STORED: &str = "What is stored";
+    const PACE: &str = "Pace";
+    const WAITING: &str = "Waiting";
+
+    pub(crate) const WAIT: Flag =
+        Flag::switch("wait", "wait for the end, show how far it is, and fail if it fails")
+            .in_group(WAITING);
+    pub(crate) const WAIT_TIMEOUT: Flag = Flag::text(
+        "wait-timeout",
+        "24h",
+        "TIME",
+        "how long to wait; what was begun goes on without the one who waits",
+    )
+    .in_group(WAITING);
+    pub(crate) const OUTPUT: Flag = Flag::text(
+        "output",
+        "",
+        "FORMAT",
+        "json, yaml, table, wide or name; a table on a terminal and JSON elsewhere without it",
+    )
+    .short("o");
     pub(crate) const DEST: Flag =
-        Flag::text("dest", "", "URL", "target of the backup, as in s3://bucket@region/path");
+        Flag::text("dest", "", "URL", "target of the backup, as in s3://bucket@region/path")
+            .required();
     pub(crate) const BACKING_IMAGE_NAME: Flag =
-        Flag::text("backing-image-name", "", "NAME", "backing image of the volume");
+        Flag::text("backing-image-name", "", "NAME", "backing image of the volume")
+            .in_group(STORED);
     pub(crate) const BACKING_IMAGE_CHECKSUM: Flag =
-        Flag::text("backing-image-checksum", "", "SUM", "checksum of that image");
+        Flag::text("backing-image-checksum", "", "SUM", "checksum of that image").in_group(STORED);
     pub(crate) const BACKUP_NAME: Flag =
         Flag::text("backup-name", "", "NAME", "name of the backup; drawn without it");
     pub(crate) const COMPRESSION_METHOD: Flag = Flag::text(
@@ -44,9 +67,11 @@ pub(crate) mod flags {
         "lz4",
         "NAME",
         "lz4, gzip or none, for the first backup of a volume",
-    );
+    )
+    .in_group(STORED);
     pub(crate) const CONCURRENT_LIMIT: Flag =
-        Flag::integer("concurrent-limit", 1, "blocks exchanged with the target at a time");
+        Flag::integer("concurrent-limit", 1, "blocks exchanged with the target at a time")
+            .in_group(PACE);
     pub(crate) const RESTORE_CONCURRENT_LIMIT: Flag =
         Flag::integer("concurrent-limit", 5, "blocks exchanged with the target at a time");
     pub(crate) const OUTPUT_FILE: Flag =
@@ -80,9 +105,9 @@ pub(crate) mod flags {
     pub(crate) const ONCE: Flag =
         Flag::switch("once", "check what is due, print the report, and end");
     pub(crate) const STORAGE_CLASS_NAME: Flag =
-        Flag::integer("storage-class-name", 0, "kept with the volume");
+        Flag::integer("storage-class-name", 0, "kept with the volume").in_group(STORED);
     pub(crate) const BACKUP_BLOCK_SIZE: Flag =
-        Flag::integer("backup-block-size", 2, "size of blocks in MiB");
+        Flag::integer("backup-block-size", 2, "size of blocks in MiB").in_group(STORED);
     pub(crate) const BACKUP_MODE: Flag = Flag::text(
         "backup-mode",
         "",
@@ -96,7 +121,8 @@ pub(crate) mod flags {
         "the volume is 16 MiB larger than the one in the backup",
     );
     pub(crate) const BANDWIDTH_LIMIT: Flag =
-        Flag::size("bandwidth-limit", None, "bytes a second to or from the target, in all");
+        Flag::size("bandwidth-limit", None, "bytes a second to or from the target, in all")
+            .in_group(PACE);
     pub(crate) const CONTINUE_ON_ERROR: Flag = Flag::switch(
         "continue-on-error",
         "leave out blocks that cannot be had, and restore the rest",
@@ -140,6 +166,8 @@ const COMMANDS: &[Command] = &[
             b::BACKUP_BLOCK_SIZE,
             b::BACKUP_MODE,
             b::BANDWIDTH_LIMIT,
+            b::WAIT,
+            b::WAIT_TIMEOUT,
             b::CREDENTIAL_FILE,
         ]),
     Command::verb("status", Verb::Ask(Ask::BackupStatus), "show how far a backup is")
@@ -152,13 +180,15 @@ const COMMANDS: &[Command] = &[
             b::ENCRYPTED_SIZE,
             b::BANDWIDTH_LIMIT,
             b::CONTINUE_ON_ERROR,
+            b::WAIT,
+            b::WAIT_TIMEOUT,
             b::CREDENTIAL_FILE,
         ]),
     Command::verb("restore-status", Verb::Ask(Ask::BackupRestoreStatus), "show how far it is"),
     store("ls", StoreVerb::Ls, "list the volumes of a target and their backups")
         .aliases(&["list"])
         .takes("URL")
-        .flags(&[b::VOLUME, b::VOLUME_ONLY, b::CREDENTIAL_FILE]),
+        .flags(&[b::VOLUME, b::VOLUME_ONLY, b::OUTPUT, b::CREDENTIAL_FILE]),
     store("inspect", StoreVerb::Inspect, "show a backup").takes("URL").flags(&[b::CREDENTIAL_FILE]),
     store("inspect-volume", StoreVerb::InspectVolume, "show a volume of a target")
         .takes("URL")

@@ -5,7 +5,16 @@ use std::io::{self, IsTerminal as _, Write};
 use serde::Serialize;
 
 use super::error::Error;
-use super::{log, output};
+use super::{Invocation, log, output};
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Lines of a log, as programs expect them.
+    Log,
+    /// For somebody at a terminal: `error: …`, `hint: …`.
+    Sentences,
+}
 
 /// Results, messages, and whether somebody watches.
 pub struct Console<'c> {
@@ -13,6 +22,7 @@ pub struct Console<'c> {
     pub err: &'c mut dyn Write,
     /// Whether to show how far a long command is, on `err`.
     pub shows_progress: bool,
+    pub manner: Manner,
 }
 
 impl std::fmt::Debug for Console<'_> {
@@ -23,9 +33,17 @@ impl std::fmt::Debug for Console<'_> {
 
 impl Console<'_> {
     /// Runs `work` with the streams of this process.
-    pub(crate) fn standard<T>(work: impl FnOnce(&mut Console<'_>) -> T) -> T {
+    pub(crate) fn standard<T>(
+        invocation: Invocation,
+        work: impl FnOnce(&mut Console<'_>) -> T,
+    ) -> T {
         let shows_progress = io::stderr().is_terminal();
-        work(&mut Console { out: &mut io::stdout(), err: &mut io::stderr(), shows_progress })
+        let manner = match invocation {
+            Invocation::Holdfast if shows_progress => Manner::Sentences,
+            Invocation::Holdfast | Invocation::Longhorn => Manner::Log,
+        };
+        let (out, err) = (&mut io::stdout(), &mut io::stderr());
+        work(&mut Console { out, err, shows_progress, manner })
     }
 
     /// Writes a text as it is.
@@ -50,9 +68,29 @@ impl Console<'_> {
         self.say(&text)
     }
 
-    /// A line of the log.
+    /// A line of the log, or the same for people.
     pub(crate) fn log(&mut self, level: &str, message: &str, fields: &[(&str, &str)]) {
+        let text = match self.manner {
+            Manner::Log => log::line(level, message, fields),
+            Manner::Sentences => sentence(level, message, fields),
+        };
         // There is nobody to tell that the log cannot be written.
-        let _ = writeln!(self.err, "{}", log::line(level, message, fields));
+        let _ = writeln!(self.err, "{text}");
     }
+
+    /// What went wrong and what to do, for people.
+    pub(crate) fn tell(&mut self, error: &str, hint: Option<&str>) {
+        let _ = writeln!(self.err, "error: {error}");
+        if let Some(hint) = hint {
+            let _ = writeln!(self.err, "hint: {hint}");
+        }
+    }
+}
+
+/// `warning: a block is left out (block: a/b, offset: 0)`
+fn sentence(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    let fields =
+        if fields.is_empty() { String::new() } else { format!(" ({})", fields.join(", ")) };
+    format!("{level}: {message}{fields}")
 }

@@ -14,6 +14,9 @@ pub(crate) enum Error {
     /// What the command itself refuses.
     #[error("{0}")]
     Refused(String),
+    /// What was to be removed, or looked at, is not there.
+    #[error("{what} is not there")]
+    NotFound { what: String, hint: String },
     #[error(transparent)]
     Address(#[from] rpc::AddressError),
     #[error("cannot reach {address}: {source}")]
@@ -45,6 +48,7 @@ impl Error {
             Self::Interrupted { signal } => signal.saturating_add(128),
             Self::Usage(_)
             | Self::Refused(_)
+            | Self::NotFound { .. }
             | Self::Address(_)
             | Self::Endpoint { .. }
             | Self::Call { .. }

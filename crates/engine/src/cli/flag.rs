@@ -23,16 +23,47 @@ pub(crate) struct Flag {
     /// What the value stands for in the help; empty for a switch.
     pub(crate) value: &'static str,
     pub(crate) about: &'static str,
+    /// One letter that stands for the name; empty if none does.
+    pub(crate) short: &'static str,
+    pub(crate) is_required: bool,
+    /// The part of the help it is in; empty for the first.
+    pub(crate) group: &'static str,
 }
 
 impl Flag {
+    const fn new(name: &'static str, kind: Kind, value: &'static str, about: &'static str) -> Self {
+        Self { name, kind, value, about, short: "", is_required: false, group: "" }
+    }
+
+    /// The help says that the command does nothing without it.
+    pub(crate) const fn required(self) -> Self {
+        Self { is_required: true, ..self }
+    }
+
+    pub(crate) const fn short(self, short: &'static str) -> Self {
+        Self { short, ..self }
+    }
+
+    pub(crate) const fn in_group(self, group: &'static str) -> Self {
+        Self { group, ..self }
+    }
+
+    /// A switch that is on unless it is switched off.
+    pub(crate) const fn switch_on(name: &'static str, about: &'static str) -> Self {
+        Self::new(name, Kind::Switch(true), "", about)
+    }
+
+    pub(crate) fn answers_to(&self, word: &str) -> bool {
+        self.name == word || (!word.is_empty() && self.short == word)
+    }
+
     pub(crate) const fn text(
         name: &'static str,
         default: &'static str,
         value: &'static str,
         about: &'static str,
     ) -> Self {
-        Self { name, kind: Kind::Text(default), value, about }
+        Self::new(name, Kind::Text(default), value, about)
     }
 
     pub(crate) const fn list(
@@ -41,15 +72,15 @@ impl Flag {
         value: &'static str,
         about: &'static str,
     ) -> Self {
-        Self { name, kind: Kind::List(default), value, about }
+        Self::new(name, Kind::List(default), value, about)
     }
 
     pub(crate) const fn switch(name: &'static str, about: &'static str) -> Self {
-        Self { name, kind: Kind::Switch(false), value: "", about }
+        Self::new(name, Kind::Switch(false), "", about)
     }
 
     pub(crate) const fn integer(name: &'static str, default: i64, about: &'static str) -> Self {
-        Self { name, kind: Kind::Integer(default), value: "N", about }
+        Self::new(name, Kind::Integer(default), "N", about)
     }
 
     pub(crate) const fn size(
@@ -57,7 +88,7 @@ impl Flag {
         default: Option<i64>,
         about: &'static str,
     ) -> Self {
-        Self { name, kind: Kind::Size(default), value: "SIZE", about }
+        Self::new(name, Kind::Size(default), "SIZE", about)
     }
 
     pub(crate) fn is_switch(&self) -> bool {

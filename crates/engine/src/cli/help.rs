@@ -20,6 +20,7 @@ fn overview(program: &str) -> String {
     );
     section(&mut text, "Commands", &commands(COMMANDS));
     section(&mut text, "Global flags", &flags(global::ALL));
+    section(&mut text, "Help", &[("--help, -h".to_owned(), "print this".to_owned())]);
     let _ = write!(text, "\nMore about a command: {program} COMMAND --help\n");
     text
 }
@@ -30,7 +31,10 @@ fn of(program: &str, path: &[&'static Command], command: &Command) -> String {
     if !command.commands.is_empty() {
         text.push_str(if command.verb.is_some() { " [COMMAND]" } else { " COMMAND" });
     }
-    if !command.flags.is_empty() {
+    for flag in command.flags.iter().filter(|flag| flag.is_required) {
+        let _ = write!(text, " --{} {}", flag.name, flag.value);
+    }
+    if command.flags.iter().any(|flag| !flag.is_required) {
         text.push_str(" [flags]");
     }
     if !command.arguments.is_empty() {
@@ -41,8 +45,26 @@ fn of(program: &str, path: &[&'static Command], command: &Command) -> String {
         let _ = writeln!(text, "Aliases: {}", command.aliases.join(", "));
     }
     section(&mut text, "Commands", &commands(command.commands));
-    section(&mut text, "Flags", &flags(command.flags));
+    for group in groups(command.flags) {
+        let title = if group.is_empty() { "Flags" } else { group };
+        let of_group: Vec<Flag> =
+            command.flags.iter().filter(|flag| flag.group == group).copied().collect();
+        section(&mut text, title, &flags(&of_group));
+    }
+    section(&mut text, "Help", &[("--help, -h".to_owned(), "print this".to_owned())]);
     text
+}
+
+/// The parts of the help, in the order of the table; that without a name comes first.
+fn groups(flags: &[Flag]) -> Vec<&'static str> {
+    let mut groups: Vec<&'static str> = Vec::new();
+    for flag in flags {
+        if !groups.contains(&flag.group) {
+            groups.push(flag.group);
+        }
+    }
+    groups.sort_by_key(|group| !group.is_empty());
+    groups
 }
 
 fn commands(commands: &[Command]) -> Vec<(String, String)> {
@@ -57,13 +79,16 @@ fn commands(commands: &[Command]) -> Vec<(String, String)> {
 fn flags(flags: &[Flag]) -> Vec<(String, String)> {
     let row = |flag: &Flag| {
         let value = if flag.value.is_empty() { "" } else { " " };
-        let default = flag.default().map(|it| format!(" (default: {it})")).unwrap_or_default();
-        (format!("--{}{value}{}", flag.name, flag.value), format!("{}{default}", flag.about))
+        let short = if flag.short.is_empty() { "" } else { ", -" };
+        let name = format!("--{}{short}{}{value}{}", flag.name, flag.short, flag.value);
+        let remark = match flag.default() {
+            _ if flag.is_required => " (required)".to_owned(),
+            Some(default) => format!(" (default: {default})"),
+            None => String::new(),
+        };
+        (name, format!("{}{remark}", flag.about))
     };
-    let help = ("--help, -h".to_owned(), "print this".to_owned());
-    let mut rows: Vec<_> = flags.iter().map(row).collect();
-    rows.push(help);
-    rows
+    flags.iter().map(row).collect()
 }
 
 fn section(text: &mut String, title: &str, rows: &[(String, String)]) {
@@ -100,7 +125,13 @@ mod tests {
     fn a_command_shows_its_flags_with_their_defaults() {
         let command = COMMANDS.iter().find(|command| command.name == "controller").unwrap();
         let text = text("holdfast engine", &[command]);
-        assert!(text.contains("Usage: holdfast engine [global flags] controller [flags] VOLUME\n"));
+        let usage = "Usage: holdfast engine [global flags] controller --size SIZE \
+                     --current-size SIZE [flags] VOLUME\n";
+        assert!(text.contains(usage), "{text}");
+        assert!(text.contains("size of the volume (required)"), "{text}");
+        let place = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"));
+        assert!(place("\nFlags:\n") < place("\nReplicas:\n"));
+        assert!(place("\nFrontend nbd:\n") < place("--nbd-listen"));
         assert!(text.contains("--listen ADDR"), "{text}");
         assert!(text.contains("(default: localhost:9501)"), "{text}");
         for flag in command.flags {

@@ -2,12 +2,12 @@
 //!
 //! The rules are those of the programs this one stands in for, and scripts rely on them: flags end
 //! at the first word that is none, except that a command finds its own flags anywhere behind it,
-//! and takes a flag it does not know as an argument once it has seen one.
+//! and, called by the peer's name, takes a flag it does not know as an argument once it has seen one.
 
 use std::ffi::OsString;
 
+use super::Invocation;
 use super::flag::{Flag, Given};
-use super::suggest;
 use super::table::{COMMANDS, Command, Verb, global};
 
 /// What was asked for.
@@ -28,6 +28,15 @@ pub(crate) struct Line {
     pub(crate) globals: Given,
     pub(crate) flags: Given,
     pub(crate) arguments: Vec<String>,
+    /// By which name the program was called: by a peer's it does what the peer does.
+    pub(crate) invocation: Invocation,
+}
+
+impl Line {
+    /// Whether a program of the peer's name was called: then scripts of the peer's read the result.
+    pub(crate) fn is_peer(&self) -> bool {
+        self.invocation == Invocation::Longhorn
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,12 +55,12 @@ pub(crate) enum ParseError {
     NotText(OsString),
 }
 
-pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, ParseError> {
+pub(crate) fn parse(words: Vec<OsString>, invocation: Invocation) -> Result<Asked, ParseError> {
     let words = words
         .into_iter()
         .map(|word| word.into_string().map_err(ParseError::NotText))
         .collect::<Result<Vec<String>, ParseError>>()?;
-    let scanned = scan(words, global::ALL, Order::FlagsFirst)?;
+    let scanned = scan(words, global::ALL, Order::FlagsFirst, invocation)?;
     match scanned.special {
         Some(Special::Help) => return Ok(Asked::Help(Vec::new())),
         Some(Special::Version) => return Ok(Asked::Version),
@@ -63,7 +72,7 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Asked, ParseError> {
         Some("help" | "h") => help(rest),
         Some(word) => {
             let command = find(COMMANDS, word)?;
-            descend(vec![command], rest.collect(), scanned.given)
+            descend(vec![command], rest.collect(), scanned.given, invocation)
         }
     }
 }
@@ -82,10 +91,11 @@ fn descend(
     mut path: Vec<&'static Command>,
     words: Vec<String>,
     globals: Given,
+    invocation: Invocation,
 ) -> Result<Asked, ParseError> {
     let Some(command) = path.last().copied() else { return Ok(Asked::Help(path)) };
     let order = if command.commands.is_empty() { Order::Mixed } else { Order::FlagsFirst };
-    let scanned = scan(words, command.flags, order)?;
+    let scanned = scan(words, command.flags, order, invocation)?;
     match scanned.special {
         Some(Special::Help | Special::Version) => return Ok(Asked::Help(path)),
         None => {}
@@ -97,17 +107,21 @@ fn descend(
             return Ok(Asked::Help(path));
         }
         path.push(find(command.commands, &word)?);
-        return descend(path, rest, globals);
+        return descend(path, rest, globals, invocation);
     }
     let Some(verb) = command.verb else { return Ok(Asked::Help(path)) };
     let name = path.iter().map(|command| command.name).collect::<Vec<_>>().join(" ");
-    Ok(Asked::Run(Line { verb, name, globals, flags: scanned.given, arguments: rest }))
+    let (flags, arguments) = (scanned.given, rest);
+    Ok(Asked::Run(Line { verb, name, globals, flags, arguments, invocation }))
 }
 
 fn find(commands: &'static [Command], word: &str) -> Result<&'static Command, ParseError> {
     commands.iter().find(|command| command.answers_to(word)).ok_or_else(|| {
         let names = commands.iter().flat_map(|it| [it.name].into_iter().chain(it.aliases.to_vec()));
-        ParseError::UnknownCommand { word: word.to_owned(), similar: suggest::nearest(word, names) }
+        ParseError::UnknownCommand {
+            word: word.to_owned(),
+            similar: telemetry::nearest(word, names),
+        }
     })
 }
 
@@ -134,7 +148,12 @@ struct Scanned {
     special: Option<Special>,
 }
 
-fn scan(words: Vec<String>, flags: &'static [Flag], order: Order) -> Result<Scanned, ParseError> {
+fn scan(
+    words: Vec<String>,
+    flags: &'static [Flag],
+    order: Order,
+    invocation: Invocation,
+) -> Result<Scanned, ParseError> {
     let mut scanned = Scanned::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -152,7 +171,10 @@ fn scan(words: Vec<String>, flags: &'static [Flag], order: Order) -> Result<Scan
             Word::Special(special) => {
                 scanned.special = scanned.special.or(Some(special));
             }
-            Word::Unknown(_) if !scanned.rest.is_empty() => scanned.rest.push(word),
+            // Scripts of the peer's may rely on it; for people it hides a typing error.
+            Word::Unknown(_) if !scanned.rest.is_empty() && invocation == Invocation::Longhorn => {
+                scanned.rest.push(word);
+            }
             Word::Unknown(name) => return Err(unknown_flag(name, flags)),
             Word::Flag(flag, value) => {
                 let value = match value {
@@ -192,7 +214,7 @@ fn read(word: &str, flags: &'static [Flag]) -> Result<Word, ParseError> {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (name, None),
     };
-    if let Some(flag) = flags.iter().find(|flag| flag.name == name) {
+    if let Some(flag) = flags.iter().find(|flag| flag.answers_to(name)) {
         return Ok(Word::Flag(flag, value));
     }
     Ok(match name {
@@ -208,7 +230,7 @@ fn unknown_flag(name: String, flags: &'static [Flag]) -> ParseError {
         Some(format!("--{name} goes before the command"))
     } else {
         let names = flags.iter().map(|flag| flag.name);
-        suggest::nearest(&name, names).map(|similar| format!("did you mean --{similar}?"))
+        telemetry::nearest(&name, names).map(|similar| format!("did you mean --{similar}?"))
     };
     ParseError::UnknownFlag { name, similar }
 }

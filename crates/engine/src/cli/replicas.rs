@@ -70,6 +70,10 @@ pub(crate) async fn start(session: &Session, line: &Line) -> Result<(), Error> {
 
 pub(crate) async fn rm(session: &Session, line: &Line) -> Result<(), Error> {
     let address = address(line)?;
+    if !line.is_peer() && !session.members().await?.iter().any(|it| it.address == address) {
+        let hint = "`holdfast engine ls-replica` lists those that are".to_owned();
+        return Err(Error::NotFound { what: format!("the replica {address}"), hint });
+    }
     let doing = format!("failed to remove replica {address}");
     let request = ReplicaAddress { address, instance_name: String::new() };
     session.controller()?.replica_delete(request).await.or_failed(doing)

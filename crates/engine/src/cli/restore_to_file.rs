@@ -99,7 +99,11 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         let fields = [("block", damaged.path.as_str()), ("offset", &offset)];
         console.log("warning", &format!("a block is left out: {}", damaged.damage), &fields);
     }
-    Ok(())
+    if restored.damaged.is_empty() {
+        return Ok(());
+    }
+    let (output, damaged) = (wanted.output.display(), &restored.damaged);
+    Err(Error::Refused(format!("{output} is written, but it is not whole: {damaged}")))
 }
 
 async fn make(

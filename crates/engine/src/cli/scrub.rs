@@ -9,7 +9,7 @@ use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{BackupStore, Control, Subject};
 use jiff::Timestamp;
 
-use super::backup_store::{concurrent_limit, named, open, rate, told};
+use super::backup_store::{NOTHING_STORED, concurrent_limit, named, open, rate, told};
 use super::backup_table::flags as b;
 use super::console::Console;
 use super::error::Error;
@@ -56,6 +56,10 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         done => done?,
     }
     console.json(&report)?;
+    if report.volumes.is_empty() && report.backing_images.is_none() && !line.is_peer() {
+        let what = format!("a backup at {}", report.target);
+        return Err(Error::NotFound { what, hint: NOTHING_STORED.to_owned() });
+    }
     if report.is_healthy() {
         return Ok(());
     }

@@ -1,31 +1,43 @@
 //! The processes that serve: their log, their runtime, their end.
 
 use std::error::Error as StdError;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
 
 use replica::agent::AgentOptions;
 use replica::server::ReplicaOptions;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::error::Error;
-use super::log;
+use super::{log, reach};
 use crate::ControllerOptions;
 
 /// Threads beside the one that does the I/O: they serve control calls and copy files.
 const REPLICA_WORKERS: usize = 2;
 
-pub(crate) fn controller(options: ControllerOptions, debug: bool) -> Result<(), Error> {
+pub(crate) fn controller(
+    options: ControllerOptions,
+    wait: Duration,
+    debug: bool,
+) -> Result<(), Error> {
     log::install(debug);
     // Control calls only: the volume has a thread of its own.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
-    let ended = runtime.block_on(Box::pin(crate::control::run(options)));
+    let ended = runtime.block_on(Box::pin(async {
+        reach::replicas(&options.replicas, wait).await;
+        crate::control::run(options).await
+    }));
     leave(runtime);
     ended.map_err(|error| Error::Server { exit_code: error.exit_code(), text: chain(&error) })
 }
 
 pub(crate) fn replica(options: ReplicaOptions, debug: bool) -> Result<(), Error> {
     log::install(debug);
+    check_directory(&options.dir)?;
     let runtime = workers()?;
     let ended = runtime.block_on(Box::pin(replica::server::run(options)));
     leave(runtime);
@@ -49,6 +61,18 @@ pub(crate) fn sync_agent(options: AgentOptions, debug: bool) -> Result<(), Error
     }));
     leave(runtime);
     ended
+}
+
+/// A replica that cannot write where its files belong has nothing to serve, now or later.
+fn check_directory(dir: &Path) -> Result<(), Error> {
+    let failed = |error: io::Error| {
+        let text = format!("cannot use the directory {}: {error}", dir.display());
+        Error::Server { exit_code: 1, text }
+    };
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let probe = dir.join(format!(".probe-{}", Uuid::new_v4()));
+    std::fs::File::create_new(&probe).map_err(failed)?;
+    std::fs::remove_file(&probe).map_err(failed)
 }
 
 fn workers() -> Result<Runtime, Error> {

@@ -12,14 +12,19 @@ use super::error::Error;
 use super::flag::Flag;
 use super::parse::Line;
 use super::table::{flags as f, global};
-use super::{serve, value};
+use super::{Invocation, serve, value};
 use crate::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};
 
 /// Seconds a replica may be given to answer; anything else is the least of them.
 const REPLICA_TIMEOUT_SECONDS: RangeInclusive<i64> = 8..=30;
 
+/// How long a controller waits for its replicas, unless told otherwise.
+const REPLICA_WAIT_SECONDS: u64 = 10;
+const REPLICA_WAIT_MAX_SECONDS: u64 = 24 * 3600;
+
 pub(crate) fn controller(line: &Line) -> Result<(), Error> {
-    serve::controller(controller_options(line)?, line.globals.switch(&global::DEBUG))
+    let wait = replica_wait(line)?;
+    serve::controller(controller_options(line)?, wait, line.globals.switch(&global::DEBUG))
 }
 
 pub(crate) fn replica(line: &Line) -> Result<(), Error> {
@@ -58,6 +63,21 @@ fn controller_options(line: &Line) -> Result<ControllerOptions, Error> {
         rebuild_sync_concurrent_limit: positive(line, &f::REBUILD_SYNC_CONCURRENT_LIMIT)?,
         nbd: nbd_options(line)?,
     })
+}
+
+/// A peer's scripts start their replicas first, and expect a start without one of them to be quick.
+pub(super) fn replica_wait(line: &Line) -> Result<Duration, Error> {
+    let text = line.flags.text(&f::REPLICA_WAIT);
+    let seconds = match (text.as_str(), line.invocation) {
+        ("", Invocation::Holdfast) => REPLICA_WAIT_SECONDS,
+        ("", Invocation::Longhorn) => 0,
+        (text, _) => {
+            text.parse().ok().filter(|it| *it <= REPLICA_WAIT_MAX_SECONDS).ok_or_else(|| {
+                Error::Refused(format!("invalid --replica-wait {text:?}: 0 to 86400 seconds"))
+            })?
+        }
+    };
+    Ok(Duration::from_secs(seconds))
 }
 
 const NAME_RULE: &str =

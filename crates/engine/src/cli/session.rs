@@ -58,6 +58,10 @@ impl Session {
         peer(&self.controller, &self.volume, &self.engine_instance, Deadline::Usual)
     }
 
+    pub(crate) fn controller_address(&self) -> &Address {
+        &self.controller
+    }
+
     /// The port of the controller.
     pub(crate) fn controller_port(&self) -> u16 {
         self.controller.port()

@@ -79,6 +79,9 @@ pub(crate) async fn rm(
     let members = session.members().await?;
     let mut failed = Ok(());
     for name in &line.arguments {
+        if !line.is_peer() {
+            require(session, &members, name).await?;
+        }
         if let Err(error) = mark_removed(session, &members, name).await {
             let text = error.to_string();
             console.log("error", &format!("Failed to remove snapshot {name}"), &[("error", &text)]);
@@ -86,6 +89,18 @@ pub(crate) async fn rm(
         }
     }
     failed
+}
+
+/// Some replica has it.
+async fn require(session: &Session, members: &[Member], name: &str) -> Result<(), Error> {
+    let disk = DiskName::of_snapshot(name).map_err(|it| Error::refused(it.to_string()))?;
+    for (_, look) in each(members, |member| session.look(&member.address, "")).await {
+        if look?.disks.contains_key(disk.as_str()) {
+            return Ok(());
+        }
+    }
+    let hint = "`holdfast engine snapshot ls` lists those that are".to_owned();
+    Err(Error::NotFound { what: format!("the snapshot {name}"), hint })
 }
 
 async fn mark_removed(session: &Session, members: &[Member], name: &str) -> Result<(), Error> {

@@ -77,9 +77,9 @@ pub(crate) async fn get_config(line: &Line, console: &mut Console<'_>) -> Result
 
 pub(crate) async fn delete(line: &Line) -> Result<(), Error> {
     let (target, backup) = parse(argument(line, 0, "URL")?)?;
-    open_target(&target, &environment(line)?)
-        .await?
-        .delete_system_backup(&backup)
-        .await
-        .map_err(told)
+    let store = open_target(&target, &environment(line)?).await?;
+    if !line.is_peer() {
+        store.system_backup(&backup).await.map_err(told)?;
+    }
+    store.delete_system_backup(&backup).await.map_err(told)
 }

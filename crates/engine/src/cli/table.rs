@@ -130,12 +130,25 @@ pub(crate) mod global {
     );
     pub(crate) const DEBUG: Flag = Flag::switch("debug", "log more");
 
-    pub(crate) const ALL: &[Flag] = &[URL, VOLUME_NAME, ENGINE_INSTANCE_NAME, DEBUG];
+    pub(crate) const CONNECT_WAIT: Flag = Flag::integer(
+        "connect-wait",
+        0,
+        "seconds to wait until the controller listens, for a command right after its start",
+    );
+
+    pub(crate) const ALL: &[Flag] = &[URL, VOLUME_NAME, ENGINE_INSTANCE_NAME, CONNECT_WAIT, DEBUG];
 }
 
 /// Flags of the commands, by the name they are typed with.
 pub(crate) mod flags {
     use super::Flag;
+
+    /// Parts of the help.
+    const REPLICAS: &str = "Replicas";
+    const NBD: &str = "Frontend nbd";
+    const SNAPSHOTS: &str = "Snapshots";
+    const OTHER_VOLUME: &str = "The other volume";
+    const IGNORED: &str = "Accepted and not used";
 
     pub(crate) const CONTROLLER_LISTEN: Flag =
         Flag::text("listen", "localhost:9501", "ADDR", "address of the control server");
@@ -157,13 +170,23 @@ pub(crate) mod flags {
         "socket, nbd, tgt-blockdev, tgt-iscsi or rest; none without it",
     );
     pub(crate) const ENABLE_BACKEND: Flag =
-        Flag::list("enable-backend", &["tcp"], "KIND", "kinds of replicas to accept: tcp, file");
+        Flag::list("enable-backend", &["tcp"], "KIND", "kinds of replicas to accept: tcp, file")
+            .in_group(REPLICAS);
     pub(crate) const CONTROLLER_REPLICA: Flag = Flag::list(
         "replica",
         &[],
         "ADDR",
         "replica to start the volume with, before the control server listens",
-    );
+    )
+    .in_group(REPLICAS);
+    pub(crate) const REPLICA_WAIT: Flag = Flag::text(
+        "replica-wait",
+        "",
+        "SECONDS",
+        "how long to wait for replicas that do not listen yet; the volume then starts with those \
+         that do (10 without it; 0 for a program called longhorn)",
+    )
+    .in_group(REPLICAS);
     pub(crate) const UPGRADE: Flag =
         Flag::switch("upgrade", "take the volume over from a running controller");
     pub(crate) const DISABLE_REV_COUNTER: Flag =
@@ -171,53 +194,63 @@ pub(crate) mod flags {
     pub(crate) const SALVAGE_REQUESTED: Flag = Flag::switch(
         "salvageRequested",
         "start with the replica that was written last (without a write count)",
-    );
+    )
+    .in_group(REPLICAS);
     pub(crate) const ENGINE_REPLICA_TIMEOUT: Flag = Flag::integer(
         "engine-replica-timeout",
         8,
         "seconds a replica may take to answer, from 8 to 30",
-    );
+    )
+    .in_group(REPLICAS);
     pub(crate) const DATA_SERVER_PROTOCOL: Flag =
-        Flag::text("data-server-protocol", "tcp", "KIND", "what data runs over: tcp, unix");
+        Flag::text("data-server-protocol", "tcp", "KIND", "what data runs over: tcp, unix")
+            .in_group(REPLICAS);
     pub(crate) const UNMAP_MARK_SNAP_CHAIN_REMOVED: Flag = Flag::switch(
         "unmap-mark-snap-chain-removed",
         "let unmap mark the snapshots below the head as removed",
-    );
+    )
+    .in_group(SNAPSHOTS);
     pub(crate) const UNMAP_MARK_DISK_CHAIN_REMOVED: Flag = Flag::switch(
         "unmap-mark-disk-chain-removed",
         "let unmap mark the snapshots below the head as removed",
-    );
+    )
+    .in_group(SNAPSHOTS);
     pub(crate) const FILE_SYNC_TIMEOUT: Flag = Flag::integer(
         "file-sync-http-client-timeout",
         5,
         "seconds one request of a file transfer may take",
-    );
+    )
+    .in_group(REPLICAS);
     pub(crate) const SNAPSHOT_MAX_COUNT: Flag =
-        Flag::integer("snapshot-max-count", 250, "how many snapshots there may be");
+        Flag::integer("snapshot-max-count", 250, "how many snapshots there may be")
+            .in_group(SNAPSHOTS);
     pub(crate) const SNAPSHOT_MAX_SIZE: Flag = Flag::size(
         "snapshot-max-size",
         Some(0),
         "how much all snapshots together may hold; 0: no limit",
-    );
+    )
+    .in_group(SNAPSHOTS);
     pub(crate) const REBUILD_SYNC_CONCURRENT_LIMIT: Flag = Flag::integer(
         "rebuild-sync-concurrent-limit",
         1,
         "how many replicas a rebuild reads from at once",
-    );
+    )
+    .in_group(REPLICAS);
     pub(crate) const NBD_LISTEN: Flag =
-        Flag::text("nbd-listen", "", "ADDR", "address of frontend nbd");
+        Flag::text("nbd-listen", "", "ADDR", "address of frontend nbd").in_group(NBD);
     pub(crate) const NBD_UNIX: Flag =
-        Flag::text("nbd-unix", "", "PATH", "unix socket of frontend nbd");
+        Flag::text("nbd-unix", "", "PATH", "unix socket of frontend nbd").in_group(NBD);
     pub(crate) const NBD_TLS_CERT: Flag =
-        Flag::text("nbd-tls-cert", "", "FILE", "certificate of frontend nbd (PEM)");
+        Flag::text("nbd-tls-cert", "", "FILE", "certificate of frontend nbd (PEM)").in_group(NBD);
     pub(crate) const NBD_TLS_KEY: Flag =
-        Flag::text("nbd-tls-key", "", "FILE", "key of that certificate (PEM)");
+        Flag::text("nbd-tls-key", "", "FILE", "key of that certificate (PEM)").in_group(NBD);
     pub(crate) const NBD_TLS_CLIENT_CA: Flag = Flag::text(
         "nbd-tls-client-ca",
         "",
         "FILE",
         "who signs the certificates clients must have (PEM)",
-    );
+    )
+    .in_group(NBD);
 
     pub(crate) const BACKING_FILE: Flag = Flag::text(
         "backing-file",
@@ -225,12 +258,8 @@ pub(crate) mod flags {
         "PATH",
         "image below the oldest snapshot, or a directory with just that file",
     );
-    pub(crate) const SYNC_AGENT: Flag = Flag {
-        name: "sync-agent",
-        kind: super::super::flag::Kind::Switch(true),
-        value: "",
-        about: "start the agent that copies files",
-    };
+    pub(crate) const SYNC_AGENT: Flag =
+        Flag::switch_on("sync-agent", "start the agent that copies files");
     pub(crate) const SYNC_AGENT_PORT_COUNT: Flag =
         Flag::integer("sync-agent-port-count", 10, "ports for files the agent receives");
     pub(crate) const REPLICA_INSTANCE_NAME: Flag = Flag::text(
@@ -242,9 +271,9 @@ pub(crate) mod flags {
     pub(crate) const ENCRYPTED: Flag =
         Flag::switch("encrypted", "the volume holds an encrypted filesystem");
     pub(crate) const RESTORE_FROM: Flag =
-        Flag::text("restore-from", "", "URL", "accepted and not used");
+        Flag::text("restore-from", "", "URL", "accepted and not used").in_group(IGNORED);
     pub(crate) const RESTORE_NAME: Flag =
-        Flag::text("restore-name", "", "NAME", "accepted and not used");
+        Flag::text("restore-name", "", "NAME", "accepted and not used").in_group(IGNORED);
     pub(crate) const LISTEN_PORT_RANGE: Flag = Flag::text(
         "listen-port-range",
         "9700-9800",
@@ -252,17 +281,19 @@ pub(crate) mod flags {
         "ports for files the agent receives",
     );
     pub(crate) const AGENT_REPLICA: Flag =
-        Flag::text("replica", "", "ADDR", "control address of the replica the agent works for");
+        Flag::text("replica", "", "ADDR", "control address of the replica the agent works for")
+            .required();
 
     pub(crate) const RESTORE: Flag =
         Flag::switch("restore", "add it to be filled from a backup: no snapshot, no file copy");
     pub(crate) const FAST_SYNC: Flag =
         Flag::switch("fast-sync", "skip files whose recorded checksums are equal");
-    pub(crate) const SYNC_LOCAL: Flag = Flag::switch("sync-local", "accepted and not used");
+    pub(crate) const SYNC_LOCAL: Flag =
+        Flag::switch("sync-local", "accepted and not used").in_group(IGNORED);
     pub(crate) const GRPC_TIMEOUT: Flag =
         Flag::integer("grpc-timeout-seconds", 0, "seconds the copying may take; 0: a day");
-    pub(crate) const MODE: Flag = Flag::text("mode", "", "MODE", "RW or ERR");
-    pub(crate) const EXPAND_SIZE: Flag = Flag::integer("size", 0, "new size in bytes");
+    pub(crate) const MODE: Flag = Flag::text("mode", "", "MODE", "RW or ERR").required();
+    pub(crate) const EXPAND_SIZE: Flag = Flag::integer("size", 0, "new size in bytes").required();
     pub(crate) const ENABLE: Flag = Flag::switch("enable", "switch it on");
     pub(crate) const DISABLE: Flag = Flag::switch("disable", "switch it off");
     pub(crate) const LIMIT: Flag = Flag::integer("limit", 0, "how many operations; 0: all kept");
@@ -277,17 +308,24 @@ pub(crate) mod flags {
     pub(crate) const SKIP_IF_IN_PROGRESS: Flag =
         Flag::switch("skip-if-in-progress", "succeed if a purge is running already");
     pub(crate) const SNAPSHOT_NAME: Flag =
-        Flag::text("snapshot-name", "", "NAME", "snapshot of the other volume");
+        Flag::text("snapshot-name", "", "NAME", "snapshot of the other volume")
+            .in_group(OTHER_VOLUME)
+            .required();
     pub(crate) const FROM_CONTROLLER_ADDRESS: Flag =
-        Flag::text("from-controller-address", "", "ADDR", "controller of the other volume");
+        Flag::text("from-controller-address", "", "ADDR", "controller of the other volume")
+            .in_group(OTHER_VOLUME)
+            .required();
     pub(crate) const FROM_VOLUME_NAME: Flag =
-        Flag::text("from-volume-name", "", "NAME", "name of the other volume");
+        Flag::text("from-volume-name", "", "NAME", "name of the other volume")
+            .in_group(OTHER_VOLUME)
+            .required();
     pub(crate) const FROM_CONTROLLER_INSTANCE_NAME: Flag = Flag::text(
         "from-controller-instance-name",
         "",
         "NAME",
         "name of the other volume's controller",
-    );
+    )
+    .in_group(OTHER_VOLUME);
     pub(crate) const EXPORT_BACKING_IMAGE: Flag =
         Flag::switch("export-backing-image-if-exist", "copy the other's backing file too");
     pub(crate) const REHASH: Flag =
@@ -302,11 +340,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         .takes("VOLUME")
         .flags(&[
             f::CONTROLLER_LISTEN,
-            f::SIZE,
-            f::CURRENT_SIZE,
+            f::SIZE.required(),
+            f::CURRENT_SIZE.required(),
             f::FRONTEND,
             f::ENABLE_BACKEND,
             f::CONTROLLER_REPLICA,
+            f::REPLICA_WAIT,
             f::UPGRADE,
             f::DISABLE_REV_COUNTER,
             f::SALVAGE_REQUESTED,
@@ -362,13 +401,14 @@ pub(crate) const COMMANDS: &[Command] = &[
     .aliases(&["add"])
     .takes("ADDR")
     .flags(&[
-        f::SIZE,
-        f::CURRENT_SIZE,
+        f::SIZE.required(),
+        f::CURRENT_SIZE.required(),
         f::RESTORE,
         f::FAST_SYNC,
         f::SYNC_LOCAL,
         f::FILE_SYNC_TIMEOUT,
         f::GRPC_TIMEOUT,
+        f::REPLICA_WAIT,
         f::REPLICA_INSTANCE_NAME,
     ]),
     Command::verb(

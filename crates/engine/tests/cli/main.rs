@@ -15,6 +15,7 @@ mod documents;
 mod failing;
 mod fakes;
 mod locks;
+mod manners;
 mod replicas;
 mod restore_to_file;
 mod scrub;

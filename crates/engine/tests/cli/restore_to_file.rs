@@ -148,7 +148,8 @@ fn what_fails_leaves_nothing_and_keeps_what_was_there() {
     assert!(place.left().iter().all(|name| !name.contains("holdfast")), "{:?}", place.left());
     // Asked to, it makes what can be made, and says what is missing.
     let outcome = place.restore("--output-format raw --continue-on-error");
-    assert_eq!(outcome.exit_code, 0, "{}", outcome.out);
+    assert_eq!(outcome.exit_code, 1, "{}", outcome.out);
+    assert!(fatal(&outcome.err).contains("is not whole"), "{}", outcome.err);
     assert!(outcome.err.contains("a block is left out") && outcome.err.contains(&broken));
     let (found, wanted) =
         (fs::read(place.path("out/image")).unwrap(), fs::read(place.path("volume")).unwrap());

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use engine::cli::{Console, Invocation};
+use engine::cli::{Console, Invocation, Manner};
 use rpc::profilerrpc::profiler_server::ProfilerServer;
 use rpc::ptypes::controller_service_server::ControllerServiceServer;
 use rpc::ptypes::replica_service_server::ReplicaServiceServer;
@@ -117,6 +117,12 @@ impl World {
         run(&self.fill(&format!("{url} {line}")))
     }
 
+    /// The same as somebody at a terminal runs it.
+    pub(crate) fn run_by_hand(&self, line: &str) -> Outcome {
+        let url = format!("--url http://127.0.0.1:{}/v1", self.controller_port);
+        run_by_hand(&self.fill(&format!("{url} {line}")))
+    }
+
     /// The text with the addresses in it.
     pub(crate) fn fill(&self, text: &str) -> String {
         let mut text = text.replace("{url}", &format!("127.0.0.1:{}", self.controller_port));
@@ -164,12 +170,21 @@ impl Node {
     }
 }
 
-/// Runs words split at blanks, on no particular world.
+/// Runs words split at blanks, on no particular world, by the peer's name.
 pub(crate) fn run(line: &str) -> Outcome {
+    run_as(line, Invocation::Longhorn, Manner::Log)
+}
+
+/// As somebody at a terminal runs it.
+pub(crate) fn run_by_hand(line: &str) -> Outcome {
+    run_as(line, Invocation::Holdfast, Manner::Sentences)
+}
+
+fn run_as(line: &str, invocation: Invocation, manner: Manner) -> Outcome {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
-    let mut console = Console { out: &mut out, err: &mut err, shows_progress: false };
-    let exit_code = engine::cli::run(words, Invocation::Longhorn, &mut console);
+    let mut console = Console { out: &mut out, err: &mut err, shows_progress: false, manner };
+    let exit_code = engine::cli::run(words, invocation, &mut console);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Outcome { exit_code, out: text(out), err: text(err) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::cli::{Console, Invocation};
+use engine::cli::{Console, Invocation, Manner};
 use engine::control::{Engine, serve};
 use engine::core::{Command, Done, Mode};
 use engine::{Backend, ControllerOptions, DataProtocol, NbdOptions};
@@ -125,7 +125,8 @@ impl Cli {
         let words = ["--url", &url, "--volume-name", VOLUME].into_iter().chain(line.split(' '));
         let words = words.map(OsString::from).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut console = Console { out: &mut out, err: &mut err, shows_progress: false };
+        let mut console =
+            Console { out: &mut out, err: &mut err, shows_progress: false, manner: Manner::Log };
         let exit_code = engine::cli::run(words, Invocation::Longhorn, &mut console);
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if exit_code == 0 { Ok(text(out)) } else { Err(text(err)) }

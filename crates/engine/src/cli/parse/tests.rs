@@ -7,15 +7,20 @@ fn words(text: &str) -> Vec<OsString> {
     text.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect()
 }
 
+/// As the peer's scripts are read.
+fn peers(words: Vec<OsString>) -> Result<Asked, ParseError> {
+    parse(words, Invocation::Longhorn)
+}
+
 fn line(text: &str) -> Line {
-    match parse(words(text)) {
+    match peers(words(text)) {
         Ok(Asked::Run(line)) => line,
         other => panic!("{text}: {other:?}"),
     }
 }
 
 fn refused(text: &str) -> String {
-    match parse(words(text)) {
+    match peers(words(text)) {
         Err(error) => error.to_string(),
         other => panic!("{text}: {other:?}"),
     }
@@ -27,7 +32,7 @@ fn every_command_is_reached_by_its_name_and_aliases() {
         for command in commands {
             for name in [command.name].iter().chain(command.aliases) {
                 let text = format!("{above} {name}");
-                match (parse(words(&text)).unwrap(), command.verb) {
+                match (peers(words(&text)).unwrap(), command.verb) {
                     (Asked::Run(line), Some(verb)) => assert_eq!(line.verb, verb, "{text}"),
                     (Asked::Help(path), None) => {
                         assert_eq!(path.last().unwrap().name, command.name);
@@ -35,7 +40,7 @@ fn every_command_is_reached_by_its_name_and_aliases() {
                     other => panic!("{text}: {other:?}"),
                 }
                 walk(&text, command.commands);
-                let help = parse(words(&format!("{text} --help"))).unwrap();
+                let help = peers(words(&format!("{text} --help"))).unwrap();
                 let Asked::Help(path) = help else { panic!("{text} --help: {help:?}") };
                 assert_eq!(path.last().unwrap().name, command.name);
             }
@@ -138,16 +143,16 @@ fn two_dashes_end_the_flags() {
 #[test]
 fn help_and_version_are_asked_for_in_every_way() {
     for text in ["", "--help", "-h", "help", "--debug -h"] {
-        assert!(matches!(parse(words(text)), Ok(Asked::Help(path)) if path.is_empty()), "{text}");
+        assert!(matches!(peers(words(text)), Ok(Asked::Help(path)) if path.is_empty()), "{text}");
     }
     for text in ["help snapshot create", "snapshot create -h", "snapshot create x --help"] {
-        let Ok(Asked::Help(path)) = parse(words(text)) else { panic!("{text}") };
+        let Ok(Asked::Help(path)) = peers(words(text)) else { panic!("{text}") };
         assert_eq!(path.last().unwrap().name, "create", "{text}");
     }
     for text in ["--version", "-v", "-version"] {
-        assert!(matches!(parse(words(text)), Ok(Asked::Version)), "{text}");
+        assert!(matches!(peers(words(text)), Ok(Asked::Version)), "{text}");
     }
-    assert!(matches!(parse(words("frontend")), Ok(Asked::Help(_))));
+    assert!(matches!(peers(words("frontend")), Ok(Asked::Help(_))));
 }
 
 #[test]
@@ -155,11 +160,11 @@ fn unknown_commands_are_named_with_the_nearest_one() {
     assert_eq!(refused("backup mend"), "unrecognized command: mend");
     assert_eq!(refused("snapshot destroy x"), "unrecognized command: destroy");
     assert_eq!(
-        parse(words("inof")).unwrap_err(),
+        peers(words("inof")).unwrap_err(),
         ParseError::UnknownCommand { word: "inof".into(), similar: Some("info") }
     );
     assert_eq!(
-        parse(words("info --url x")).unwrap_err(),
+        peers(words("info --url x")).unwrap_err(),
         ParseError::UnknownFlag {
             name: "url".into(),
             similar: Some("--url goes before the command".into())
@@ -170,6 +175,22 @@ fn unknown_commands_are_named_with_the_nearest_one() {
 proptest! {
     #[test]
     fn no_command_line_panics(text in "[a-z=-]{0,8}( [-]{0,3}[a-z=0-9]{0,9}){0,6}") {
-        let _ = parse(words(&text));
+        let _ = peers(words(&text));
     }
+}
+
+#[test]
+fn a_mistyped_flag_is_an_argument_for_the_peers_name_only() {
+    let text = "controller vol --sise 1g";
+    assert_eq!(line(text).arguments, ["vol", "--sise", "1g"]);
+    let error = parse(words(text), Invocation::Holdfast).unwrap_err();
+    let similar = Some("did you mean --size?".to_owned());
+    assert_eq!(error, ParseError::UnknownFlag { name: "sise".to_owned(), similar });
+}
+
+#[test]
+fn a_letter_stands_for_the_name_of_a_flag() {
+    use super::super::backup_table::flags as b;
+    assert_eq!(line("backup ls vfs:///a -o wide").flags.text(&b::OUTPUT), "wide");
+    assert_eq!(line("backup ls -o=name vfs:///a").flags.text(&b::OUTPUT), "name");
 }

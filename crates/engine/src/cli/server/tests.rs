@@ -1,11 +1,12 @@
 use std::ffi::OsString;
 
+use super::super::Invocation;
 use super::super::parse::{Asked, parse};
 use super::*;
 
 fn line(text: &str) -> Line {
     let words = text.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
-    match parse(words) {
+    match parse(words, Invocation::Longhorn) {
         Ok(Asked::Run(line)) => line,
         other => panic!("{text}: {other:?}"),
     }
@@ -124,5 +125,20 @@ fn an_agent_needs_its_replica_and_a_port_range() {
     assert!(agent_options(&line("sync-agent")).is_err());
     for range in ["", "1", "2-1", "0-4", "a-b", "1-65536"] {
         assert!(port_range(range).is_err(), "{range}");
+    }
+}
+
+#[test]
+fn replicas_are_waited_for_unless_the_peers_name_is_used() {
+    let wait = |text: &str, invocation| {
+        let line = Line { invocation, ..line(&format!("controller vol --size 4m {text}")) };
+        replica_wait(&line).map_err(|error| error.to_string())
+    };
+    assert_eq!(wait("", Invocation::Holdfast), Ok(Duration::from_secs(10)));
+    assert_eq!(wait("", Invocation::Longhorn), Ok(Duration::ZERO));
+    assert_eq!(wait("--replica-wait 3", Invocation::Longhorn), Ok(Duration::from_secs(3)));
+    assert_eq!(wait("--replica-wait 0", Invocation::Holdfast), Ok(Duration::ZERO));
+    for bad in ["-1", "x", "86401"] {
+        assert!(wait(&format!("--replica-wait {bad}"), Invocation::Holdfast).is_err(), "{bad}");
     }
 }
