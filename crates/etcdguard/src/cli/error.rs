@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::verify::Trouble;
 use crate::control::SnapshotError;
 use crate::etcd::EtcdError;
 use crate::restore::RestoreError;
@@ -12,6 +13,33 @@ use crate::server::controllers::KubeError;
 use crate::server::initialize::InitializeError;
 use crate::server::member::MemberError;
 use crate::store::StoreError;
+
+impl CommandError {
+    /// What to do about it, where that is known.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Usage(_) | Self::Config(_) => {
+                Some("--help behind the command shows what it takes")
+            }
+            Self::Etcd(_) => Some("is the etcd up? Name it with --endpoints"),
+            Self::Store(_) => {
+                Some("look at --storage-provider, --store-container and the credentials")
+            }
+            Self::NotWell { trouble, .. } => trouble.hint(),
+            Self::Start(_)
+            | Self::Interrupted
+            | Self::Serve(_)
+            | Self::Snapshot(_)
+            | Self::Copy { .. }
+            | Self::Initialize(_)
+            | Self::Member(_)
+            | Self::Kube(_)
+            | Self::Restore(_)
+            | Self::Drill
+            | Self::Output(_) => None,
+        }
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -41,8 +69,8 @@ pub(crate) enum CommandError {
     Kube(#[from] KubeError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    #[error("{} is damaged", path.display())]
-    Damaged { path: PathBuf },
+    #[error("{} {}", path.display(), trouble.words())]
+    NotWell { path: PathBuf, trouble: Trouble },
     #[error("the drill failed")]
     Drill,
     #[error("cannot print the result")]

@@ -25,7 +25,7 @@ mod version;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use tasks::Tasks;
@@ -73,9 +73,16 @@ pub fn main(args: Vec<OsString>, invocation: Invocation) -> ExitCode {
             version::tell();
             ExitCode::SUCCESS
         }
-        Ok(Asked::Run(line)) => run(&line, program),
+        Ok(Asked::Run(line)) => run(&line, invocation),
         Err(error) => {
-            print(&format!("Error: {error}\nSee {program} --help\n"));
+            let help = || format!("see {program} --help");
+            let hint = error.similar().map_or_else(help, |it| format!("did you mean {it}?"));
+            match invocation {
+                Invocation::Etcdbrctl => {
+                    print(&format!("Error: {error}\nSee {program} --help\n"));
+                }
+                Invocation::Holdfast => tell(&error.to_string(), Some(&hint)),
+            }
             ExitCode::FAILURE
         }
     }
@@ -101,9 +108,9 @@ fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CommandError> {
     print_text(&format!("{text}\n"))
 }
 
-fn run(line: &Line, program: &str) -> ExitCode {
+fn run(line: &Line, invocation: Invocation) -> ExitCode {
     if line.command.verb == Verb::Completion {
-        return completion::run(line, program);
+        return completion::run(line, invocation.program());
     }
     // What is written is nobody else's business: keys and values of a cluster.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -111,7 +118,7 @@ fn run(line: &Line, program: &str) -> ExitCode {
     log::install(if typed { line.given.integer("log-level") } else { log::INFORMATION });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&CommandError::Start(error)),
+        Err(error) => return fail(&CommandError::Start(error), invocation),
     };
     let context = Context { tasks: Tasks::new(), environment: Environment::of_process() };
     let done = runtime.block_on(async {
@@ -122,15 +129,30 @@ fn run(line: &Line, program: &str) -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+        Err(error) => fail(&error, invocation),
     }
 }
 
-fn fail(error: &CommandError) -> ExitCode {
-    let text = log::line("fatal", &telemetry::Chain(error).to_string(), &[]);
+fn fail(error: &CommandError, invocation: Invocation) -> ExitCode {
+    let text = telemetry::Chain(error).to_string();
+    // Somebody at a terminal reads sentences; programs, and a peer's scripts, read the log.
+    if invocation == Invocation::Holdfast && std::io::stderr().is_terminal() {
+        tell(&text, error.hint());
+        return ExitCode::FAILURE;
+    }
+    let text = log::line("fatal", &text, &[]);
     // There is nobody to tell that the log cannot be written.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
     ExitCode::FAILURE
+}
+
+fn tell(error: &str, hint: Option<&str>) {
+    let mut err = std::io::stderr().lock();
+    // There is nobody to tell that nobody can be told.
+    let _ = writeln!(err, "error: {error}");
+    if let Some(hint) = hint {
+        let _ = writeln!(err, "hint: {hint}");
+    }
 }
 
 async fn perform(line: &Line, context: &Context) -> Result<(), CommandError> {

@@ -32,8 +32,8 @@ pub(crate) struct Line {
 pub(crate) enum ParseError {
     #[error("unknown command {0:?}")]
     UnknownCommand(String),
-    #[error("unknown flag: {0}")]
-    UnknownFlag(String),
+    #[error("unknown flag: {name}")]
+    UnknownFlag { name: String, similar: Option<String> },
     #[error("flag needs an argument: {0}")]
     NoValue(String),
     #[error("invalid argument {value:?} for --{name}: {why}")]
@@ -46,6 +46,31 @@ pub(crate) enum ParseError {
     NotText(OsString),
 }
 
+impl ParseError {
+    /// What may have been meant.
+    pub(crate) fn similar(&self) -> Option<String> {
+        match self {
+            Self::UnknownCommand(word) => {
+                let known = commands().iter().map(|command| command.name);
+                telemetry::nearest(word, known).map(str::to_owned)
+            }
+            Self::UnknownFlag { similar, .. } => similar.clone(),
+            Self::NoValue(_)
+            | Self::BadValue { .. }
+            | Self::BadSyntax(_)
+            | Self::UnexpectedArgument(_)
+            | Self::NotText(_) => None,
+        }
+    }
+}
+
+fn unknown_flag(word: &str, flags: &[Named]) -> ParseError {
+    let bare = word.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let names: Vec<String> = flags.iter().map(Named::name).collect();
+    let similar = telemetry::nearest(bare, names.iter().map(String::as_str));
+    ParseError::UnknownFlag { name: word.to_owned(), similar: similar.map(|it| format!("--{it}")) }
+}
+
 pub(crate) fn parse(args: Vec<OsString>) -> Result<Asked, ParseError> {
     let words: Result<Vec<String>, _> = args.into_iter().map(OsString::into_string).collect();
     let words = words.map_err(ParseError::NotText)?;
@@ -53,7 +78,7 @@ pub(crate) fn parse(args: Vec<OsString>) -> Result<Asked, ParseError> {
     match first.as_str() {
         "-h" | "--help" => return Ok(Asked::Help(None)),
         "-v" | "--version" | "--version=true" => return Ok(Asked::Version),
-        flag if flag.starts_with('-') => return Err(ParseError::UnknownFlag(flag.to_owned())),
+        flag if flag.starts_with('-') => return Err(unknown_flag(flag, &[])),
         _ => {}
     }
     let unknown = || ParseError::UnknownCommand(first.clone());
@@ -86,7 +111,7 @@ fn command_line(command: &'static Command, words: &[String]) -> Result<Asked, Pa
                 (flag, value.map(str::to_owned))
             }
         };
-        let (Some(flag), value) = taken else { return Err(ParseError::UnknownFlag(word.clone())) };
+        let (Some(flag), value) = taken else { return Err(unknown_flag(word, &flags)) };
         let value = match value {
             Some(value) => value,
             None if flag.flag.kind == Kind::Switch => "true".to_owned(),
@@ -226,5 +251,16 @@ mod tests {
         }
         assert!(matches!(help(&[]), Asked::Nothing));
         assert!(matches!(help(&["-v"]), Asked::Version));
+    }
+
+    #[test]
+    fn what_may_have_been_meant_is_suggested() {
+        let similar = |words: &[&str]| {
+            let words = words.iter().map(OsString::from).collect();
+            parse(words).unwrap_err().similar()
+        };
+        assert_eq!(similar(&["retsore"]).as_deref(), Some("restore"));
+        assert_eq!(similar(&["restore", "--data-dri=x"]).as_deref(), Some("--data-dir"));
+        assert_eq!(similar(&["restore", "--no-such"]), None);
     }
 }

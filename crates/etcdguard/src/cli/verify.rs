@@ -1,4 +1,5 @@
-//! `verify`: checks a data directory, a database or a snapshot file, and changes nothing.
+//! `verify`: checks a data directory, a database or a snapshot file, and changes nothing. What is not
+//! there, or in use, is said to be that, and not to be damaged.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,7 @@ use super::Context;
 use super::error::CommandError;
 use super::parse::Line;
 use crate::bolt::Bolt;
-use crate::datadir::{self, Mode};
+use crate::datadir::{self, DamageKind, Mode};
 use crate::store::compress::unpack;
 use crate::store::delta::Events;
 use crate::store::full::Checked;
@@ -36,12 +37,53 @@ struct Report {
     events: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    /// What is wrong, in a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<Trouble>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
+/// What can be wrong with what is looked at. Only one of these is a reason to restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Trouble {
+    Damaged,
+    NotFound,
+    InUse,
+    /// The file system, or its rights, did not let us look.
+    Unreadable,
+}
+
+impl Trouble {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Damaged => "is damaged",
+            Self::NotFound => "is not found",
+            Self::InUse => "is in use by an etcd",
+            Self::Unreadable => "cannot be read",
+        }
+    }
+
+    pub(crate) fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Damaged => Some("restore it from the store: holdfast etcd restore"),
+            Self::InUse => Some("stop the etcd first, or verify a snapshot"),
+            Self::NotFound | Self::Unreadable => None,
+        }
+    }
+
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Self::Damaged,
+            _ => Self::Unreadable,
+        }
+    }
+}
+
 /// What a check gives, or why it does not.
-type Found = Result<Report, String>;
+type Found = Result<Report, (Trouble, String)>;
 
 pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandError> {
     let [path] = line.arguments.as_slice() else {
@@ -55,10 +97,11 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
         }
     };
     let path = PathBuf::from(path);
-    let found = look(&path, mode, context).await;
-    let report = found.unwrap_or_else(|(what, error)| Report {
+    let (what, found) = look(&path, mode, context).await;
+    let report = found.unwrap_or_else(|(trouble, error)| Report {
         path: path.clone(),
         what,
+        trouble: Some(trouble),
         error: Some(error),
         ..Report::default()
     });
@@ -66,7 +109,10 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
         "json" => super::print_json(&report)?,
         _ => super::print_text(&report.text())?,
     }
-    if report.valid { Ok(()) } else { Err(CommandError::Damaged { path }) }
+    match report.trouble {
+        None => Ok(()),
+        Some(trouble) => Err(CommandError::NotWell { path, trouble }),
+    }
 }
 
 impl Report {
@@ -75,8 +121,9 @@ impl Report {
     }
 
     fn text(&self) -> String {
+        let trouble = self.trouble.map(Trouble::words);
         let found = match (&self.error, self.revision) {
-            (Some(error), _) => format!("is damaged: {error}"),
+            (Some(error), _) => format!("{}: {error}", trouble.unwrap_or_default()),
             (None, Some(revision)) => format!("is valid, revision {revision}"),
             (None, None) => "is valid".to_owned(),
         };
@@ -87,18 +134,18 @@ impl Report {
     }
 }
 
-async fn look(
-    path: &Path,
-    mode: Mode,
-    context: &Context,
-) -> Result<Report, (&'static str, String)> {
-    let (what, found) = if path.is_dir() {
+async fn look(path: &Path, mode: Mode, context: &Context) -> (&'static str, Found) {
+    if let Err(error) = std::fs::metadata(path) {
+        return ("path", Err((Trouble::of(&error), error.to_string())));
+    }
+    if path.is_dir() {
         let dir = path.to_owned();
         ("data directory", blocking(context, move || directory(&dir, mode)).await)
     } else {
         match path.file_name().and_then(|it| it.to_str()).map(|it| name::parse(Layout::V2, it)) {
             Some(Ok(snapshot)) if snapshot.is_encrypted => {
-                ("snapshot", Err("it is encrypted; use a drill to look into it".to_owned()))
+                let text = "it is encrypted; use a drill to look into it".to_owned();
+                ("snapshot", Err((Trouble::Unreadable, text)))
             }
             Some(Ok(snapshot)) => match snapshot.kind {
                 Kind::Full => ("full snapshot", full(path, &snapshot, context).await),
@@ -109,27 +156,56 @@ async fn look(
                 ("database", blocking(context, move || database(&path, "database")).await)
             }
         }
-    };
-    found.map_err(|error| (what, error))
+    }
 }
 
 async fn blocking(context: &Context, work: impl FnOnce() -> Found + Send + 'static) -> Found {
     let done = context.tasks.blocking("verify", work).await;
-    done.unwrap_or_else(|error| Err(error.to_string()))
+    done.unwrap_or_else(|error| Err((Trouble::Unreadable, error.to_string())))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    telemetry::Chain(error).to_string()
+fn damaged(error: &dyn std::error::Error) -> (Trouble, String) {
+    (Trouble::Damaged, telemetry::Chain(error).to_string())
+}
+
+fn unread(error: &io::Error) -> (Trouble, String) {
+    (Trouble::of(error), error.to_string())
+}
+
+/// A database that an etcd has open is written to while we look: it would seem damaged.
+fn check_free(path: &Path) -> Result<(), (Trouble, String)> {
+    let is_held = File::open(path).and_then(|file| datadir::is_held(&file));
+    match is_held {
+        Ok(false) => Ok(()),
+        Ok(true) => Err((Trouble::InUse, "its lock is held".to_owned())),
+        Err(error) => Err(unread(&error)),
+    }
+}
+
+fn of_directory(damage: &datadir::Damage) -> (Trouble, String) {
+    // Another directory, or one that no etcd has written to yet.
+    if let datadir::Damage::Structure(missing) = damage
+        && missing.ends_with("member")
+    {
+        return (Trouble::NotFound, "it holds no data of an etcd (no member/)".to_owned());
+    }
+    let trouble = match damage.kind() {
+        DamageKind::Missing => Trouble::NotFound,
+        DamageKind::Locked => Trouble::InUse,
+        DamageKind::Unknown => Trouble::Unreadable,
+        DamageKind::Structure | DamageKind::Corrupt => Trouble::Damaged,
+    };
+    (trouble, telemetry::Chain(damage).to_string())
 }
 
 fn directory(path: &Path, mode: Mode) -> Found {
-    let checked = datadir::check(path, mode).map_err(|error| chain(&error))?;
+    let checked = datadir::check(path, mode).map_err(|error| of_directory(&error))?;
     let mut report = Report::good(path, "data directory");
     report.revision = Some(checked.revision);
     report.warnings = checked.warnings;
     if mode == Mode::Full {
-        let bolt = Bolt::open(&path.join(datadir::DATABASE)).map_err(|error| chain(&error))?;
-        let hash = datadir::hash_kv(&bolt, None).map_err(|error| chain(&error))?;
+        let bolt = Bolt::open(&path.join(datadir::DATABASE)).map_err(|error| damaged(&error))?;
+        let hash = datadir::hash_kv(&bolt, None).map_err(|error| damaged(&error))?;
         report.hash_kv = Some(hash.hash);
         one_history(&bolt)?;
     }
@@ -137,17 +213,18 @@ fn directory(path: &Path, mode: Mode) -> Found {
 }
 
 /// Two etcds that were mixed in a store, and restored from it, show in their rows.
-fn one_history(bolt: &Bolt) -> Result<(), String> {
-    match crate::restore::mixture(bolt).map_err(|error| chain(&error))? {
-        Some(what) => Err(format!("it holds two histories: {what}")),
+fn one_history(bolt: &Bolt) -> Result<(), (Trouble, String)> {
+    match crate::restore::mixture(bolt).map_err(|error| damaged(&error))? {
+        Some(what) => Err((Trouble::Damaged, format!("it holds two histories: {what}"))),
         None => Ok(()),
     }
 }
 
 fn database(path: &Path, what: &'static str) -> Found {
-    let bolt = Bolt::open(path).map_err(|error| chain(&error))?;
-    let checked = datadir::check_database(&bolt).map_err(|error| chain(&error))?;
-    let hash = datadir::hash_kv(&bolt, None).map_err(|error| chain(&error))?;
+    check_free(path)?;
+    let bolt = Bolt::open(path).map_err(|error| damaged(&error))?;
+    let checked = datadir::check_database(&bolt).map_err(|error| damaged(&error))?;
+    let hash = datadir::hash_kv(&bolt, None).map_err(|error| damaged(&error))?;
     one_history(&bolt)?;
     let mut report = Report::good(path, what);
     report.revision = Some(checked.current.revision);
@@ -163,7 +240,7 @@ fn plain(path: &Path, snapshot: &Snapshot) -> io::Result<Pin<Box<dyn AsyncRead +
 
 /// Unpacks it to look into it; what was unpacked goes again.
 async fn full(path: &Path, snapshot: &Snapshot, context: &Context) -> Found {
-    let text = |error: io::Error| error.to_string();
+    let text = |error: io::Error| unread(&error);
     let mut source = Checked::new(plain(path, snapshot).map_err(text)?);
     let place = super::scratch::Scratch::new("verify").map_err(text)?;
     let copy = place.path().join("db");
@@ -177,10 +254,10 @@ async fn full(path: &Path, snapshot: &Snapshot, context: &Context) -> Found {
 }
 
 async fn delta(path: &Path, snapshot: &Snapshot) -> Found {
-    let source = plain(path, snapshot).map_err(|error| error.to_string())?;
+    let source = plain(path, snapshot).map_err(|error| unread(&error))?;
     let mut events = Events::of(source);
     let (mut count, mut first, mut last) = (0, None, 0);
-    while let Some(event) = events.next().await.map_err(|error| chain(&error))? {
+    while let Some(event) = events.next().await.map_err(|error| damaged(&error))? {
         count += 1;
         first = first.or(Some(event.mod_revision));
         last = event.mod_revision;
@@ -189,13 +266,37 @@ async fn delta(path: &Path, snapshot: &Snapshot) -> Found {
     let held = (first.unwrap_or_default(), last);
     if held != named {
         let text = "it is named for revisions";
-        return Err(format!(
-            "{text} {} to {}, and holds {} to {}",
-            named.0, named.1, held.0, held.1
-        ));
+        let text = format!("{text} {} to {}, and holds {} to {}", named.0, named.1, held.0, held.1);
+        return Err((Trouble::Damaged, text));
     }
     let mut report = Report::good(path, "delta");
     report.revision = Some(last);
     report.events = Some(count);
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use tasks::Tasks;
+
+    use super::*;
+    use crate::store::Environment;
+
+    async fn trouble(path: &Path) -> Option<Trouble> {
+        let context = Context { tasks: Tasks::new(), environment: Environment::default() };
+        look(path, Mode::Sanity, &context).await.1.err().map(|(trouble, _)| trouble)
+    }
+
+    #[tokio::test]
+    async fn only_what_is_damaged_is_said_to_be() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(trouble(&place.path().join("gone")).await, Some(Trouble::NotFound));
+        assert_eq!(trouble(place.path()).await, Some(Trouble::NotFound));
+        let database = place.path().join("db");
+        durable::replace(&database, b"not a database").unwrap();
+        assert_eq!(trouble(&database).await, Some(Trouble::Damaged));
+        let etcd = File::open(&database).unwrap();
+        etcd.lock().unwrap();
+        assert_eq!(trouble(&database).await, Some(Trouble::InUse));
+    }
 }

@@ -22,7 +22,7 @@ pub use check::{Checked, Damage, DamageKind, Database, Mode, check, check_databa
 pub use current::{Current, KEY_BUCKET, META_BUCKET, current};
 pub use hash::{HashError, HashKv, Latest, hash_kv, latest_rows};
 pub use identity::{Identity, IdentityError, Member};
-pub use lock::is_locked;
+pub use lock::{is_held, is_locked};
 pub use origin::Origin;
 pub use row::{KeyValue, Revision, RowKey};
 pub use snap::{SnapError, SnapFile, read_snap};
