@@ -29,6 +29,23 @@ pub fn binary() -> &'static Path {
     })
 }
 
+/// The binary by the name of the peer whose scripts the suites stand for: a link beside it.
+pub fn longhorn() -> &'static Path {
+    static LINK: OnceLock<PathBuf> = OnceLock::new();
+    LINK.get_or_init(|| {
+        let binary = std::path::absolute(binary()).unwrap();
+        let folder = binary.parent().unwrap().join("by-name");
+        std::fs::create_dir_all(&folder).unwrap();
+        let link = folder.join("longhorn");
+        match std::os::unix::fs::symlink(&binary, &link) {
+            // Made by another suite.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.unwrap(),
+        }
+        link
+    })
+}
+
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo).args(["build", "--package", "holdfast"]).status().unwrap();

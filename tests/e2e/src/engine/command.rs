@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::PATIENCE;
-use crate::server::binary;
+use crate::server::longhorn;
 
 /// Calls one engine.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Cli {
     pub fn call(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=5").arg((2 * PATIENCE).as_secs().to_string());
-        command.arg(binary());
+        command.arg(longhorn());
         self.complete(&mut command, arguments);
         let output = command.output().unwrap();
         Ran {
@@ -55,13 +55,12 @@ impl Cli {
 
     /// A command to be started by the caller, who may end it at any moment.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(longhorn());
         self.complete(&mut command, arguments);
         command
     }
 
     fn complete(&self, command: &mut Command, arguments: &[&str]) {
-        command.arg("engine");
         command.args(["--url", &format!("http://127.0.0.1:{}", self.port)]);
         for (flag, value) in
             [("--volume-name", &self.volume), ("--engine-instance-name", &self.instance)]
