@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use crate::peers::server::KubeApiServer;
 use crate::{tools, workspace};
 
 #[derive(Debug, Args)]
@@ -17,6 +18,9 @@ pub(crate) struct Arguments {
 enum Subject {
     /// The embedded API server, beside the known figures of kube-apiserver and etcd.
     Apiserver {
+        /// Build a real kube-apiserver, start it with an etcd, and compare with that.
+        #[arg(long, conflicts_with = "peer")]
+        beside: bool,
         /// Measure this server too, and compare with it instead.
         #[arg(long, requires = "token", requires = "ca")]
         peer: Option<String>,
@@ -70,8 +74,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let target = workspace::metadata()?.target_directory;
     let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
     command.env("HOLDFAST_BIN", target.join("release/holdfast"));
+    if let Subject::Apiserver { beside: true, .. } = &arguments.subject {
+        let peer = KubeApiServer::start()?;
+        command.arg("apiserver").args(peer.arguments());
+        return workspace::succeed(&mut command);
+    }
     match &arguments.subject {
-        Subject::Apiserver { peer, token, ca, peer_pid } => {
+        Subject::Apiserver { beside: _, peer, token, ca, peer_pid } => {
             command.arg("apiserver");
             if let (Some(peer), Some(token), Some(ca)) = (peer, token, ca) {
                 command.args(["--peer", peer, "--token", token, "--ca"]).arg(ca);

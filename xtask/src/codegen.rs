@@ -1,99 +1,41 @@
 //! Writes what is generated and committed: the gRPC code of crate `rpc` (`grpc`), and the table of
 //! built-in Kubernetes types that crate `objects` reads: names, field numbers, types and list
-//! markers, taken from the sources of k8s-pb and k8s-openapi.
+//! markers, taken from the sources of k8s-pb and k8s-openapi; and what k8s-openapi says about each
+//! type, compressed, for `kubectl explain`.
 //!
-//! Never takes over those crates' prose. What neither crate knows (which zero values mean something) is
+//! What neither crate knows (which zero values mean something) is
 //! kept by hand in `codegen/explicit.txt`.
 
 mod files;
 mod grpc;
+mod kinds;
 mod names;
+mod prose;
 mod prost;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use kinds::KINDS;
 use names::Names;
+use prose::Prose;
 use prost::{Field, Message, Shape};
 
 /// Where the table goes, from the root of the workspace.
 const TABLE: &str = "crates/objects/src/builtin/types.txt";
+
+/// Where the compressed descriptions go.
+const DESCRIPTIONS: &str = "crates/apiserver/src/openapi/descriptions.gz";
 
 /// The Kubernetes version of k8s-openapi that is nearest to k8s-pb's.
 const OPENAPI_VERSION: &str = "v1_35";
 
 /// Fields whose zero value is a value when it is written out: one `message: member member …` a line.
 const EXPLICIT: &str = include_str!("codegen/explicit.txt");
-
-/// (apiVersion, module of the types, kinds)
-const KINDS: &[(&str, &str, &[&str])] = &[
-    (
-        "v1",
-        "core.v1",
-        &[
-            "Binding",
-            "ConfigMap",
-            "Endpoints",
-            "Event",
-            "LimitRange",
-            "Namespace",
-            "Node",
-            "PersistentVolume",
-            "PersistentVolumeClaim",
-            "Pod",
-            "PodTemplate",
-            "ReplicationController",
-            "ResourceQuota",
-            "Secret",
-            "Service",
-            "ServiceAccount",
-        ],
-    ),
-    ("v1", "meta.v1", &["DeleteOptions", "Status"]),
-    ("apiextensions.k8s.io/v1", "apiextensions.v1", &["CustomResourceDefinition"]),
-    (
-        "apps/v1",
-        "apps.v1",
-        &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
-    ),
-    (
-        "authentication.k8s.io/v1",
-        "authentication.v1",
-        &["SelfSubjectReview", "TokenRequest", "TokenReview"],
-    ),
-    (
-        "authorization.k8s.io/v1",
-        "authorization.v1",
-        &[
-            "LocalSubjectAccessReview",
-            "SelfSubjectAccessReview",
-            "SelfSubjectRulesReview",
-            "SubjectAccessReview",
-        ],
-    ),
-    ("autoscaling/v1", "autoscaling.v1", &["Scale"]),
-    ("batch/v1", "batch.v1", &["CronJob", "Job"]),
-    ("coordination.k8s.io/v1", "coordination.v1", &["Lease"]),
-    ("discovery.k8s.io/v1", "discovery.v1", &["EndpointSlice"]),
-    ("events.k8s.io/v1", "events.v1", &["Event"]),
-    ("networking.k8s.io/v1", "networking.v1", &["Ingress", "IngressClass", "NetworkPolicy"]),
-    ("policy/v1", "policy.v1", &["Eviction", "PodDisruptionBudget"]),
-    (
-        "rbac.authorization.k8s.io/v1",
-        "rbac.v1",
-        &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
-    ),
-    ("scheduling.k8s.io/v1", "scheduling.v1", &["PriorityClass"]),
-    (
-        "storage.k8s.io/v1",
-        "storage.v1",
-        &["CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment"],
-    ),
-];
 
 /// Messages whose JSON form is not an object of their fields.
 const FORMS: &[(&str, &str)] = &[
@@ -103,6 +45,7 @@ const FORMS: &[(&str, &str)] = &[
     ("apiextensions.v1.JsonSchemaPropsOrStringArray", "schema-or-strings"),
     ("authentication.v1.ExtraValue", "strings"),
     ("authorization.v1.ExtraValue", "strings"),
+    ("certificates.v1.ExtraValue", "strings"),
     ("intstr.IntOrString", "int-or-string"),
     ("meta.v1.FieldsV1", "json"),
     ("meta.v1.MicroTime", "micro-time"),
@@ -111,24 +54,53 @@ const FORMS: &[(&str, &str)] = &[
     ("runtime.RawExtension", "json"),
 ];
 
-/// Writes the table, or with `check` fails if it is out of date.
+/// Writes the tables, or with `check` fails if one is out of date.
 pub(crate) fn run(check: bool) -> Result<()> {
     let sources = Sources::locate()?;
     let messages = prost::read(&sources.package("k8s-pb")?.join("src"))?;
-    let names = Names::read(&sources.package("k8s-openapi")?.join("src").join(OPENAPI_VERSION))?;
-    let text = Table::new(&messages, &names)?.render()?;
+    let published = sources.package("k8s-openapi")?.join("src").join(OPENAPI_VERSION);
+    let (names, prose) = (Names::read(&published)?, Prose::read(&published)?);
+    let table = Table::new(&messages, &names, &prose)?;
+    let reached = table.reached()?;
+    let text = table.render(&reached)?;
     grpc::run(&sources.root, check)?;
-    let target = sources.root.join(TABLE);
+    settle(check, &sources.root, TABLE, text.as_bytes(), |bytes| Ok(bytes.to_vec()))?;
+    let words = table.describe(&reached)?;
+    // Compressed texts differ between versions of the compressor; what they say must not.
+    settle(check, &sources.root, DESCRIPTIONS, &compress(&words)?, decompress)
+}
+
+/// Writes a file, or with `check` compares what it says.
+fn settle(
+    check: bool,
+    root: &Path,
+    name: &str,
+    made: &[u8],
+    read: impl Fn(&[u8]) -> Result<Vec<u8>>,
+) -> Result<()> {
+    let target = root.join(name);
     if check {
-        let present = std::fs::read_to_string(&target)
-            .with_context(|| format!("cannot read {}", target.display()))?;
-        ensure!(present == text, "{TABLE} is out of date: run `cargo xtask codegen`");
+        let present =
+            std::fs::read(&target).with_context(|| format!("cannot read {}", target.display()))?;
+        ensure!(read(&present)? == read(made)?, "{name} is out of date: run `cargo xtask codegen`");
         return Ok(());
     }
     let mut file = std::fs::File::create(&target)
         .with_context(|| format!("cannot write {}", target.display()))?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(made)?;
     Ok(())
+}
+
+fn compress(text: &str) -> Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(text.as_bytes())?;
+    Ok(encoder.finish()?)
+}
+
+fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Where cargo keeps the sources of our dependencies.
@@ -172,52 +144,85 @@ impl Sources {
 struct Table<'a> {
     messages: &'a BTreeMap<String, Message>,
     names: &'a Names,
+    prose: &'a Prose,
     explicit: BTreeMap<&'static str, BTreeSet<&'static str>>,
 }
 
 impl<'a> Table<'a> {
-    fn new(messages: &'a BTreeMap<String, Message>, names: &'a Names) -> Result<Self> {
+    fn new(
+        messages: &'a BTreeMap<String, Message>,
+        names: &'a Names,
+        prose: &'a Prose,
+    ) -> Result<Self> {
         let mut explicit = BTreeMap::<_, BTreeSet<_>>::new();
         for line in EXPLICIT.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let (message, members) =
                 line.split_once(": ").with_context(|| format!("explicit.txt: {line}"))?;
             explicit.entry(message).or_default().extend(members.split(' '));
         }
-        Ok(Self { messages, names, explicit })
+        Ok(Self { messages, names, prose, explicit })
     }
 
     fn message(&self, id: &str) -> Result<&'a Message> {
         self.messages.get(id).with_context(|| format!("no message {id}"))
     }
 
-    fn render(&self) -> Result<String> {
-        let mut text = String::from(
-            "# Built-in Kubernetes types. Written by `cargo xtask codegen`; do not edit.\n\
-             # kind APIVERSION KIND MESSAGE\n\
-             # message NAME [atomic], then one line a field: NUMBER MEMBER TYPE [FLAG]...\n\
-             # TYPE: [] is a list, {} a map from string; a member `-` is inlined in JSON.\n",
-        );
-        let mut queue = Vec::new();
+    /// The message of each kind.
+    fn kinds(&self) -> Result<Vec<(&'static str, &'static str, &'a str)>> {
+        let mut found = Vec::new();
         for (api_version, module, kinds) in KINDS {
             for kind in *kinds {
                 let wanted = format!("{module}.{kind}").to_ascii_lowercase();
                 let id = self.messages.keys().find(|id| id.to_ascii_lowercase() == wanted);
                 let id = id.with_context(|| format!("no message for {api_version} {kind}"))?;
-                writeln!(text, "kind {api_version} {kind} {id}")?;
-                queue.push(id.as_str());
+                found.push((*api_version, *kind, id.as_str()));
             }
         }
+        Ok(found)
+    }
+
+    /// Every message that some kind is made of.
+    fn reached(&self) -> Result<BTreeSet<&'a str>> {
+        let mut queue: Vec<&str> = self.kinds()?.into_iter().map(|(_, _, id)| id).collect();
         let mut reached = BTreeSet::new();
         while let Some(id) = queue.pop() {
             if reached.insert(id) {
                 queue.extend(self.references(id)?);
             }
         }
-        for id in &reached {
+        Ok(reached)
+    }
+
+    fn render(&self, reached: &BTreeSet<&str>) -> Result<String> {
+        let mut text = String::from(
+            "# Built-in Kubernetes types. Written by `cargo xtask codegen`; do not edit.\n\
+             # kind APIVERSION KIND MESSAGE\n\
+             # message NAME [atomic], then one line a field: NUMBER MEMBER TYPE [FLAG]...\n\
+             # TYPE: [] is a list, {} a map from string; a member `-` is inlined in JSON.\n",
+        );
+        for (api_version, kind, id) in self.kinds()? {
+            writeln!(text, "kind {api_version} {kind} {id}")?;
+        }
+        for id in reached {
             self.render_message(id, &mut text)?;
             self.check_covered(id)?;
         }
-        self.check_explicit(&reached)?;
+        self.check_explicit(reached)?;
+        Ok(text)
+    }
+
+    /// What each message and each of its members is for: a line `message ID NAME "…"`, then a line
+    /// `MEMBER "…"` for each.
+    fn describe(&self, reached: &BTreeSet<&str>) -> Result<String> {
+        let mut text = String::new();
+        for id in reached {
+            let Some(described) = self.prose.of(id) else { continue };
+            let about = serde_json::to_string(&described.about)?;
+            writeln!(text, "message {id} {} {about}", described.name)?;
+            for (member, about) in &described.members {
+                writeln!(text, "{member} {}", serde_json::to_string(about)?)?;
+            }
+        }
         Ok(text)
     }
 
@@ -255,6 +260,10 @@ impl<'a> Table<'a> {
             let explicit = explicit.is_some_and(|members| members.contains(member.as_str()));
             if explicit {
                 text.push_str(" explicit");
+            }
+            let required = self.prose.of(id);
+            if required.is_some_and(|described| described.required.contains(&member)) {
+                text.push_str(" required");
             }
             // `ref(…)` names a Go constant; a zero that is not explicit shows in no object.
             if let Some(value) = field.marker("default")

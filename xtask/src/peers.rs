@@ -4,6 +4,8 @@
 //! and is not built again. Without Go, or without a way to its modules, a peer is skipped and says so;
 //! building is part of no other chore.
 
+pub(crate) mod server;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,7 +16,7 @@ use serde::Deserialize;
 
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
-use crate::{tools, workspace};
+use crate::{suites, tools, workspace};
 
 /// The version whose habits the embedded server has: what its `/version` says.
 const KUBERNETES: &str = "v1.33.13";
@@ -63,6 +65,10 @@ pub(crate) enum Arguments {
     },
     /// Run the stores of the etcd guard against emulators of the clouds.
     Clouds,
+    /// Run an upstream kube-controller-manager with all its controllers on `up`.
+    KubeControllerManager,
+    /// Run the suite of kubectl with each version of it.
+    Kubectl,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -80,6 +86,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 for peer in named(name)? {
                     report.step(&peer.file_name(), |_| with(peer, |_| Ok(Outcome::Passed)));
                 }
+            }
+        }
+        Arguments::KubeControllerManager => {
+            for peer in named("kube-controller-manager")? {
+                report.step(&peer.file_name(), |report| {
+                    with(peer, |program| suites::controller_manager(report, program))
+                });
+            }
+        }
+        Arguments::Kubectl => {
+            for peer in named("kubectl")? {
+                report.step(&peer.file_name(), |report| {
+                    with(peer, |program| suites::kubectl_of(report, program))
+                });
             }
         }
     }
@@ -172,7 +192,7 @@ impl Peer {
         write(&sources.join("go.mod"), &self.go_mod(upstream)?)?;
         let program = home.join(self.file_name());
         let unfinished = program.with_extension("building");
-        // Hours of somebody's machine: after everything else that runs on it.
+        // Minutes of somebody's machine: after everything else that runs on it.
         let mut command = Command::new("nice");
         command.current_dir(&sources).args(["-n", "5", "go", "build", "-mod=mod"]);
         command.args(["-ldflags", &self.stamp(), "-o"]).arg(&unfinished);

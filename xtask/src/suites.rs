@@ -155,6 +155,20 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
     Ok(report.finish())
 }
 
+/// The suite of an upstream kube-controller-manager.
+pub(crate) fn controller_manager(report: &mut Report, program: &Path) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "controller_manager", None);
+    command.env("HOLDFAST_KUBE_CONTROLLER_MANAGER", program);
+    cargo_test(report, &mut command)
+}
+
+/// The suite of kubectl, with a kubectl of a certain version.
+pub(crate) fn kubectl_of(report: &mut Report, program: &Path) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "kubectl", None);
+    command.env("HOLDFAST_KUBECTL", program);
+    cargo_test(report, &mut command)
+}
+
 /// Builds the binary, then runs the chosen suites.
 pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
     let mut built = None;

@@ -122,6 +122,7 @@ impl Listed {
 fn subresources(resource: &Resource) -> Vec<Listed> {
     const CHANGE: &[&str] = &["get", "patch", "update"];
     let all = [
+        Listed { name: "approval", kind: None, verbs: CHANGE },
         Listed { name: "finalize", kind: None, verbs: &["update"] },
         Listed { name: "scale", kind: Some(("autoscaling", "v1", "Scale")), verbs: CHANGE },
         Listed { name: "status", kind: None, verbs: CHANGE },

@@ -29,7 +29,7 @@ use crate::registry::{Resource, Subresource};
 use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
 use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
-use crate::rest::{Call, create, delete, read, reviews, scale, update, view, watch};
+use crate::rest::{Call, create, delete, read, reviews, scale, signing, update, view, watch};
 use crate::server::Server;
 use crate::{clock, discovery, finish, health, intake, openapi};
 
@@ -186,7 +186,7 @@ async fn route(
     let (user, caller) = identify(server, parts, trail)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let target = parse_path(parts.uri.path());
-    let path = match target {
+    let mut path = match target {
         Ok(Target::Resource(path)) => path,
         Ok(Target::Path(_) | Target::GroupVersion { .. }) | Err(_) => {
             // Whoever watches over us must not be turned away by a crowd.
@@ -196,6 +196,12 @@ async fn route(
             authorize_path(server, &user, &parts.method, parts.uri.path())?;
             return path_answer(server, parts, &query, target?);
         }
+    };
+    let query = if path.watch {
+        only_get(&parts.method)?;
+        query.watching(path.name.take().as_deref())
+    } else {
+        query
     };
     let named = path.name.is_some();
     let verb = Verb::of(&parts.method, named, &query).ok_or_else(|| {
@@ -208,7 +214,10 @@ async fn route(
     let resource = lookup(server, &path, verb)?;
     trail.resource.clone_from(&resource.plural);
     let answer = match verb {
-        Verb::Watch => negotiate::stream(&parts.headers)?,
+        Verb::Watch => negotiate::stream(&parts.headers, resource.built_in().is_some())?,
+        _ if resource.built_in().is_some() => {
+            negotiate::answer_of_built_in(&parts.headers, query.choice("pretty"))?
+        }
         _ => negotiate::answer(&parts.headers, query.choice("pretty"))?,
     };
     let body = if verb.is_write() {
@@ -315,8 +324,12 @@ fn authorize_resource(
         group: &path.group,
         resource: &path.resource,
         subresource: path.subresource.as_deref().unwrap_or_default(),
-        // Rights on one namespace object may come from a role inside that namespace.
-        namespace: if is_namespace { name } else { path.namespace.as_deref().unwrap_or_default() },
+        // Rights on one namespace object may come from a role inside that namespace; a list of
+        // one is still a list of all namespaces.
+        namespace: match &path.name {
+            Some(name) if is_namespace => name,
+            _ => path.namespace.as_deref().unwrap_or_default(),
+        },
         name,
         ..Attributes::of(user)
     })
@@ -381,9 +394,11 @@ async fn act_on_part(
     match (part, verb) {
         (Subresource::Status, Verb::Get) => read::get(server, call, name).await,
         (Subresource::Status, Verb::Update) => {
+            signing::may(server, call, name, signing::Right::Sign)?;
             update::put(server, call, name, Endpoint::Status).await
         }
         (Subresource::Status, Verb::Patch) => {
+            signing::may(server, call, name, signing::Right::Sign)?;
             update::patch(server, call, name, Endpoint::Status).await
         }
         (Subresource::Scale(paths), Verb::Get) => scale::get(server, call, name, &paths),
@@ -391,6 +406,15 @@ async fn act_on_part(
         (Subresource::Scale(paths), Verb::Patch) => scale::patch(server, call, name, &paths).await,
         (Subresource::Finalize, Verb::Update) => {
             update::put(server, call, name, Endpoint::Finalize).await
+        }
+        (Subresource::Approval, Verb::Get) => read::get(server, call, name).await,
+        (Subresource::Approval, Verb::Update) => {
+            signing::may(server, call, name, signing::Right::Approve)?;
+            update::put(server, call, name, Endpoint::Approval).await
+        }
+        (Subresource::Approval, Verb::Patch) => {
+            signing::may(server, call, name, signing::Right::Approve)?;
+            update::patch(server, call, name, Endpoint::Approval).await
         }
         (Subresource::Token, Verb::Create) => reviews::token(server, call, name),
         _ => Err(Failure::method_not_allowed(
@@ -447,6 +471,20 @@ fn path_answer(
         ["openapi", "v3"] => openapi::index(&registry),
         ["openapi", "v3", "api", version] => return document(&registry, "", version),
         ["openapi", "v3", "apis", group, version] => return document(&registry, group, version),
+        ["openapi", "v2"] if negotiate::wants_openapi_protobuf(&parts.headers) => {
+            let form = [(header::CONTENT_TYPE, openapi::VERSION_2_PROTOBUF)];
+            return Ok((form, openapi::version_2_protobuf(&registry)).into_response());
+        }
+        [".well-known", "openid-configuration"] => {
+            server.authenticator.signer().discovery(&server.address)
+        }
+        ["openid", "v1", "jwks"] => {
+            let keys = server.authenticator.signer().public_keys();
+            let mut response = view::json_response(StatusCode::OK, Bytes::from(keys.to_string()));
+            let form = HeaderValue::from_static("application/jwk-set+json");
+            response.headers_mut().insert(header::CONTENT_TYPE, form);
+            return Ok(response);
+        }
         ["openapi", "v2"] if negotiate::accepts_json(&parts.headers) => {
             return Ok(view::json_response(StatusCode::OK, openapi::version_2(&registry)));
         }

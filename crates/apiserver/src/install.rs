@@ -20,6 +20,8 @@ use crate::upkeep;
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 /// Default roles whose owner set this to `false` are left alone.
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// Where servers beside this one find out whose certificates of clients to believe.
+const AUTHENTICATION: &str = "extension-apiserver-authentication";
 /// Enough at once to share commits.
 const PARALLEL: usize = 64;
 const TRIES: usize = 8;
@@ -40,22 +42,29 @@ pub(crate) async fn at_start(
     server: &Arc<Server>,
     definitions: Vec<Value>,
     controllers: Vec<Controller>,
+    client_authority: String,
 ) -> Result<(), Failure> {
     let installed = server.store.get("/namespaces", "", "kube-system").is_some();
-    match install(server, &definitions, &controllers).await {
+    match install(server, &definitions, &controllers, &client_authority).await {
         Err(failure) if failure.is_storage_full() && installed => {
             tracing::warn!("the disk is full: what this build changes is installed later");
-            server.tasks.spawn("install", later(server.clone(), definitions, controllers));
+            let later = later(server.clone(), definitions, controllers, client_authority);
+            server.tasks.spawn("install", later);
             Ok(())
         }
         other => other,
     }
 }
 
-async fn later(server: Arc<Server>, definitions: Vec<Value>, controllers: Vec<Controller>) {
+async fn later(
+    server: Arc<Server>,
+    definitions: Vec<Value>,
+    controllers: Vec<Controller>,
+    client_authority: String,
+) {
     loop {
         tokio::time::sleep(TRY_AGAIN_AFTER).await;
-        match install(&server, &definitions, &controllers).await {
+        match install(&server, &definitions, &controllers, &client_authority).await {
             Ok(()) => return tracing::info!("what this build changes is installed"),
             Err(failure) if failure.is_storage_full() => {}
             Err(failure) => {
@@ -70,17 +79,28 @@ async fn install(
     server: &Server,
     definitions: &[Value],
     controllers: &[Controller],
+    client_authority: &str,
 ) -> Result<(), Failure> {
-    let wanted = wanted(server, definitions, controllers);
-    let results: Vec<Result<(), Failure>> = futures::stream::iter(wanted)
-        .map(|wanted| ensure(server, wanted))
-        .buffer_unordered(PARALLEL)
-        .collect()
-        .await;
-    results.into_iter().collect()
+    let wanted = wanted(definitions, controllers, client_authority);
+    // What is in a namespace comes after it.
+    let (namespaces, rest): (Vec<_>, Vec<_>) =
+        wanted.into_iter().partition(|one| one.plural == "namespaces");
+    for wanted in [namespaces, rest] {
+        let results: Vec<Result<(), Failure>> = futures::stream::iter(wanted)
+            .map(|wanted| ensure(server, wanted))
+            .buffer_unordered(PARALLEL)
+            .collect()
+            .await;
+        results.into_iter().collect::<Result<(), Failure>>()?;
+    }
+    Ok(())
 }
 
-fn wanted(server: &Server, definitions: &[Value], controllers: &[Controller]) -> Vec<Wanted> {
+fn wanted(
+    definitions: &[Value],
+    controllers: &[Controller],
+    client_authority: &str,
+) -> Vec<Wanted> {
     let namespaces = NAMESPACES.iter().map(|name| Wanted {
         group: "",
         plural: "namespaces",
@@ -111,11 +131,16 @@ fn wanted(server: &Server, definitions: &[Value], controllers: &[Controller]) ->
             "description": "For what the cluster itself cannot do without."}),
         ours: &[],
     });
-    // A build without the type knows the classes all the same.
-    let has_classes =
-        server.registry().resource("scheduling.k8s.io", "v1", "priorityclasses").is_some();
-    let classes = classes.filter(|_| has_classes);
-    namespaces.chain(roles).chain(definitions).chain(classes).collect()
+    let trust = Wanted {
+        group: "",
+        plural: "configmaps",
+        object: json!({
+            "metadata": {"name": AUTHENTICATION, "namespace": "kube-system"},
+            "data": {"client-ca-file": client_authority},
+        }),
+        ours: &["data"],
+    };
+    namespaces.chain(roles).chain(definitions).chain(classes).chain([trust]).collect()
 }
 
 async fn ensure(server: &Server, wanted: Wanted) -> Result<(), Failure> {
@@ -124,9 +149,11 @@ async fn ensure(server: &Server, wanted: Wanted) -> Result<(), Failure> {
         return Err(Failure::internal(format!("{} is not a served type", wanted.plural)));
     };
     let name = admit::metadata_text(&wanted.object, "name").to_owned();
+    let namespace = admit::metadata_text(&wanted.object, "namespace").to_owned();
+    let place = (!namespace.is_empty()).then_some(namespace.as_str());
     for _ in 0..TRIES {
-        let done = match server.store.get(&resource.id, "", &name) {
-            None => internal::insert(server, resource, None, wanted.object.clone()).await?,
+        let done = match server.store.get(&resource.id, &namespace, &name) {
+            None => internal::insert(server, resource, place, wanted.object.clone()).await?,
             Some(stored) if stored.meta.deleting => return Ok(()),
             Some(stored) => {
                 internal::update(server, None, resource, Endpoint::Main, &stored, |object| {

@@ -169,7 +169,8 @@ impl ApiServer {
             address.to_string(),
             options.services,
         ));
-        install::at_start(&server, options.definitions, options.controllers)
+        let authority = pki.ca_pem().to_owned();
+        install::at_start(&server, options.definitions, options.controllers, authority)
             .await
             .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));

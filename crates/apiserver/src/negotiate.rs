@@ -82,6 +82,7 @@ fn thousandths(text: &str) -> u16 {
     }
 }
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OFFERED: &str = "application/json, application/yaml";
 
 /// No Accept header, or one that says nothing: anything will do.
@@ -126,6 +127,30 @@ pub(crate) fn answer(headers: &HeaderMap, pretty: Option<bool>) -> Result<Answer
         .ok_or_else(|| Failure::not_acceptable(OFFERED))
 }
 
+/// [`answer`] for a built-in type, whose clients may ask for protobuf and nothing else: they are told
+/// in the Content-Type that it is JSON, which all of them read.
+pub(crate) fn answer_of_built_in(
+    headers: &HeaderMap,
+    pretty: Option<bool>,
+) -> Result<Answer, Failure> {
+    answer(headers, pretty).or_else(|failure| {
+        let wanted = clauses(headers, header::ACCEPT);
+        let plain =
+            |clause: &Clause<'_>| clause.media == PROTOBUF && clause.parameter("as").is_none();
+        if wanted.iter().any(plain) {
+            return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false });
+        }
+        Err(failure)
+    })
+}
+
+/// Does the client read the protobuf form of OpenAPI version 2 before any other?
+pub(crate) fn wants_openapi_protobuf(headers: &HeaderMap) -> bool {
+    let first = clauses(headers, header::ACCEPT).into_iter().next();
+    // Older clients write an `@` where a media type can have none.
+    first.is_some_and(|clause| clause.media.replace('@', ".") == crate::openapi::VERSION_2_PROTOBUF)
+}
+
 /// The form of an error: always a plain Status, in a syntax the client reads if there is one.
 pub(crate) fn failure(headers: &HeaderMap, pretty: Option<bool>) -> Answer {
     let pretty = pretty.unwrap_or_else(|| is_browser(headers));
@@ -139,8 +164,12 @@ pub(crate) fn failure(headers: &HeaderMap, pretty: Option<bool>) -> Answer {
 }
 
 /// Watches are lines of JSON; there is no such form of YAML.
-pub(crate) fn stream(headers: &HeaderMap) -> Result<Answer, Failure> {
-    let answer = answer(headers, Some(false))?;
+pub(crate) fn stream(headers: &HeaderMap, built_in: bool) -> Result<Answer, Failure> {
+    let answer = if built_in {
+        answer_of_built_in(headers, Some(false))?
+    } else {
+        answer(headers, Some(false))?
+    };
     if answer.syntax == Syntax::Json {
         return Ok(answer);
     }
@@ -215,7 +244,7 @@ pub(crate) fn body_form(headers: &HeaderMap, protobuf: bool) -> Result<BodyForm,
     match media(headers) {
         "" | "application/json" => Ok(BodyForm::Json),
         "application/yaml" => Ok(BodyForm::Yaml),
-        "application/vnd.kubernetes.protobuf" if protobuf => Ok(BodyForm::Protobuf),
+        PROTOBUF if protobuf => Ok(BodyForm::Protobuf),
         _ if protobuf => Err(Failure::unsupported_media_type(
             "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
@@ -262,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn protobuf_alone_is_answered_for_built_in_types_only() {
+        let only = accept("application/vnd.kubernetes.protobuf");
+        assert!(answer(&only, None).is_err());
+        assert_eq!(answer_of_built_in(&only, None).unwrap().syntax, Syntax::Json);
+        assert!(stream(&only, true).is_ok() && stream(&only, false).is_err());
+        let table = accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io");
+        assert!(answer_of_built_in(&table, None).is_err());
+    }
+
+    #[test]
     fn weights_decide_before_the_order_does() {
         let yaml = answer(&accept("application/json;q=0.5, application/yaml"), None).unwrap();
         assert_eq!(yaml.syntax, Syntax::Yaml);
@@ -281,8 +320,8 @@ mod tests {
 
     #[test]
     fn watches_are_never_yaml() {
-        assert!(stream(&accept("application/yaml")).is_err());
-        let both = stream(&accept("application/yaml,application/json")).unwrap();
+        assert!(stream(&accept("application/yaml"), true).is_err());
+        let both = stream(&accept("application/yaml,application/json"), false).unwrap();
         assert_eq!(both.syntax, Syntax::Json);
     }
 
@@ -306,7 +345,7 @@ mod tests {
                 let mut headers = HeaderMap::new();
                 headers.insert(header::ACCEPT, value.clone());
                 headers.insert(header::ACCEPT_ENCODING, value);
-                let _ = (answer(&headers, None), stream(&headers), accepts_gzip(&headers));
+                let _ = (answer(&headers, None), stream(&headers, true), accepts_gzip(&headers));
                 let _ = (failure(&headers, None), discovery(&headers));
             }
         }

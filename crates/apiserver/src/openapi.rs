@@ -1,11 +1,19 @@
 //! OpenAPI documents of the served types: version 3 for kubectl (one document a group-version,
 //! cached by its hash), version 2 as one JSON document for older tools.
 
+mod version_2;
+mod words;
+
+use std::sync::Arc;
+
 use bytes::Bytes;
+use objects::builtin::openapi::{Schemas, Version};
 use serde_json::{Map, Value, json};
 
 use crate::registry::{GroupVersion, Registry, Resource};
 use crate::set_member;
+pub(crate) use version_2::MEDIA as VERSION_2_PROTOBUF;
+use words::Published;
 
 /// `/openapi/v3`
 pub(crate) fn index(registry: &Registry) -> Value {
@@ -32,17 +40,11 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
 }
 
 fn make_document(one: &GroupVersion) -> Value {
-    let mut schemas = Map::new();
     let mut paths = Map::new();
-    for resource in &one.resources {
-        let name = schema_name(resource);
-        schemas.insert(name.clone(), schema(resource, "#/components/schemas/"));
-        add_paths(&mut paths, resource, &name);
+    let (schemas, names) = schemas(one.resources.iter(), Version::V3);
+    for (resource, name) in one.resources.iter().zip(&names) {
+        add_paths(&mut paths, resource, name);
     }
-    schemas.insert(
-        META_NAME.to_owned(),
-        objects::schema::to_openapi(&objects::builtin::object_meta()),
-    );
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Holdfast", "version": crate::KUBERNETES_VERSION},
@@ -51,26 +53,41 @@ fn make_document(one: &GroupVersion) -> Value {
     })
 }
 
-const META_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
-/// Reverse-domain name of a schema: unique, and its last part is what `kubectl explain` shows.
-fn schema_name(resource: &Resource) -> String {
-    if resource.built_in().is_some() {
-        let group = resource.group.split('.').next().unwrap_or_default();
-        let group = if group.is_empty() { "core" } else { group };
-        format!("io.k8s.api.{group}.{}.{}", resource.version, resource.kind)
-    } else {
-        let mut parts: Vec<&str> = resource.group.split('.').collect();
-        parts.reverse();
-        format!("{}.{}.{}", parts.join("."), resource.version, resource.kind)
+/// The schemas of types and of what they are made of, and the name of each type's own.
+fn schemas<'a>(
+    resources: impl Iterator<Item = &'a Arc<Resource>>,
+    version: Version,
+) -> (Map<String, Value>, Vec<String>) {
+    let words = Published::read();
+    let mut built_in = Schemas::new(version, &words);
+    let metadata = built_in.add_object_meta().unwrap_or_default();
+    let metadata = version.reference(&metadata);
+    let mut custom = Map::new();
+    let mut names = Vec::new();
+    for resource in resources {
+        let known = resource
+            .built_in()
+            .and_then(|kind| built_in.add_kind(kind.group, kind.version, kind.kind));
+        names.push(known.unwrap_or_else(|| {
+            let name = custom_name(resource);
+            custom.insert(name.clone(), custom_schema(resource, metadata.clone(), version));
+            name
+        }));
     }
+    let mut all = built_in.finish();
+    all.extend(custom);
+    (all, names)
 }
 
-fn schema(resource: &Resource, prefix: &str) -> Value {
+/// Reverse-domain name of a schema: unique, and its last part is what `kubectl explain` shows.
+fn custom_name(resource: &Resource) -> String {
+    let mut parts: Vec<&str> = resource.group.split('.').collect();
+    parts.reverse();
+    format!("{}.{}.{}", parts.join("."), resource.version, resource.kind)
+}
+
+fn custom_schema(resource: &Resource, metadata: Value, version: Version) -> Value {
     let mut schema = objects::schema::to_openapi(&resource.node);
-    if let Some(kind) = resource.built_in() {
-        set_member(&mut schema, "description", kind.description.into());
-    }
     set_member(&mut schema, "x-kubernetes-group-version-kind", json!([gvk(resource)]));
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let text = |description: &str| json!({"type": "string", "description": description});
@@ -78,14 +95,13 @@ fn schema(resource: &Resource, prefix: &str) -> Value {
             .insert("apiVersion".to_owned(), text("Group and version of this object's form."));
         properties.insert("kind".to_owned(), text("The type of this object."));
         if properties.contains_key("metadata") {
-            properties.insert(
-                "metadata".to_owned(),
-                json!({
-                    "description": "Name, labels, owners and life cycle of the object.",
-                    "allOf": [{"$ref": format!("{prefix}{META_NAME}")}],
-                    "default": {},
-                }),
-            );
+            let mut metadata = match version {
+                Version::V2 => metadata,
+                Version::V3 => json!({"allOf": [metadata], "default": {}}),
+            };
+            let about = "Name, labels, owners and life cycle of the object.";
+            set_member(&mut metadata, "description", about.into());
+            properties.insert("metadata".to_owned(), metadata);
         }
     }
     schema
@@ -146,26 +162,49 @@ fn parameter(name: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}})
 }
 
-/// `/openapi/v2` as JSON: definitions only, for tools that look types up there.
+/// `/openapi/v2` as JSON.
 pub(crate) fn version_2(registry: &Registry) -> Bytes {
-    let make = || {
-        let mut definitions = Map::new();
-        for one in registry.groups().iter().flat_map(|group| &group.versions) {
-            for resource in &one.resources {
-                definitions.insert(schema_name(resource), schema(resource, "#/definitions/"));
+    registry.openapi_v2.get_or_init(|| Bytes::from(make_version_2(registry).to_string())).clone()
+}
+
+/// `/openapi/v2` as protobuf, which kubectl before 1.34 asks for.
+pub(crate) fn version_2_protobuf(registry: &Registry) -> Bytes {
+    let make = || Bytes::from(version_2::encode(&make_version_2(registry)));
+    registry.openapi_v2_protobuf.get_or_init(make).clone()
+}
+
+/// Every type in one document.
+fn make_version_2(registry: &Registry) -> Value {
+    let resources = || {
+        let versions = registry.groups().iter().flat_map(|group| &group.versions);
+        versions.flat_map(|one| &one.resources)
+    };
+    let (definitions, names) = schemas(resources(), Version::V2);
+    let mut paths = Map::new();
+    for (resource, name) in resources().zip(&names) {
+        add_paths(&mut paths, resource, name);
+    }
+    paths.values_mut().for_each(older_operations);
+    json!({
+        "swagger": "2.0",
+        "info": {"title": "Holdfast", "version": crate::KUBERNETES_VERSION},
+        "paths": paths,
+        "definitions": definitions,
+    })
+}
+
+/// Operations as version 2 writes them: types of parameters beside their names, no contents.
+fn older_operations(path: &mut Value) {
+    for operation in path.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()) {
+        let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+        for parameter in parameters.into_iter().flatten() {
+            let schema = parameter.as_object_mut().and_then(|one| one.remove("schema"));
+            if let (Some(parameter), Some(Value::Object(schema))) =
+                (parameter.as_object_mut(), schema)
+            {
+                parameter.extend(schema);
             }
         }
-        definitions.insert(
-            META_NAME.to_owned(),
-            objects::schema::to_openapi(&objects::builtin::object_meta()),
-        );
-        let document = json!({
-            "swagger": "2.0",
-            "info": {"title": "Holdfast", "version": crate::KUBERNETES_VERSION},
-            "paths": {},
-            "definitions": definitions,
-        });
-        Bytes::from(document.to_string())
-    };
-    registry.openapi_v2.get_or_init(make).clone()
+        set_member(operation, "responses", json!({"200": {"description": "OK"}}));
+    }
 }

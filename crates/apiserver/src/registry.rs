@@ -63,6 +63,7 @@ pub enum Subresource {
     Scale(Scale),
     Finalize,
     Token,
+    Approval,
 }
 
 impl Resource {
@@ -101,6 +102,7 @@ impl Resource {
                 selector_path: None,
             })),
             (Origin::BuiltIn(_), "finalize") => Some(Subresource::Finalize),
+            (Origin::BuiltIn(_), "approval") => Some(Subresource::Approval),
             (Origin::BuiltIn(_), "token") => Some(Subresource::Token),
             _ => None,
         }
@@ -180,6 +182,7 @@ pub struct Registry {
     pub(crate) aggregated_core: OnceLock<Bytes>,
     pub(crate) aggregated_groups: OnceLock<Bytes>,
     pub(crate) openapi_v2: OnceLock<Bytes>,
+    pub(crate) openapi_v2_protobuf: OnceLock<Bytes>,
 }
 
 /// The types of a group-version, and a number that changes with them.
@@ -207,6 +210,7 @@ impl Registry {
             aggregated_core: OnceLock::new(),
             aggregated_groups: OnceLock::new(),
             openapi_v2: OnceLock::new(),
+            openapi_v2_protobuf: OnceLock::new(),
         };
         for ((group, version), (mut resources, fingerprint)) in all {
             resources.sort_by(|a, b| a.plural.cmp(&b.plural));

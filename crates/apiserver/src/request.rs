@@ -34,6 +34,8 @@ pub struct ResourcePath {
     pub resource: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
+    /// Asked for below `watch/`, the way before the query parameter.
+    pub watch: bool,
 }
 
 /// Splits a path. `Err` for segments that cannot be a name (path tricks, bad escapes).
@@ -59,6 +61,13 @@ fn resource_path(group: String, version: String, rest: &[&str]) -> Option<Target
     let mut path = ResourcePath { group, version, ..ResourcePath::default() };
     let rest = match rest {
         [] => return Some(Target::GroupVersion { group: path.group, version: path.version }),
+        ["watch", rest @ ..] if !rest.is_empty() => {
+            let Target::Resource(inner) = resource_path(path.group, path.version, rest)? else {
+                return None;
+            };
+            let watched = inner.subresource.is_none() && !inner.watch;
+            return watched.then_some(Target::Resource(ResourcePath { watch: true, ..inner }));
+        }
         // `namespaces/N`, its subresources, and the collection are about Namespace objects.
         ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => rest,
         ["namespaces", namespace, rest @ ..] => {
@@ -148,6 +157,17 @@ pub struct Query {
 }
 
 impl Query {
+    /// A watch as the query would ask for it, of one object if it has a name.
+    pub fn watching(mut self, name: Option<&str>) -> Self {
+        self.pairs.insert(0, ("watch".to_owned(), "true".to_owned()));
+        if let Some(name) = name {
+            let others = self.get("fieldSelector").map(|more| format!(",{more}"));
+            let selector = format!("metadata.name={name}{}", others.unwrap_or_default());
+            self.pairs.insert(0, ("fieldSelector".to_owned(), selector));
+        }
+        self
+    }
+
     pub fn parse(text: &str) -> Self {
         let decode = |part: &str| -> String {
             let spaced: Cow<'_, str> =

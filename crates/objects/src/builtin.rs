@@ -4,6 +4,7 @@
 //! Owns: what a built-in kind looks like. Never: what it is worth (defaults of the server,
 //! validation), and never edits the table by hand: `cargo xtask codegen` writes it.
 
+pub mod openapi;
 mod shape;
 pub(crate) mod table;
 #[cfg(test)]

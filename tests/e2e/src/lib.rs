@@ -10,7 +10,7 @@ pub mod guard;
 pub mod server;
 
 pub use connection::{Answer, Connection, Endpoint, Events};
-pub use server::{ADMIN_TOKEN, BOB_TOKEN, Server};
+pub use server::{ADMIN_TOKEN, BOB_TOKEN, MANAGER_TOKEN, Server};
 
 use std::io::Write as _;
 use std::path::Path;

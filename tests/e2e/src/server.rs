@@ -12,10 +12,13 @@ use crate::{Endpoint, write};
 
 /// Token of a user who may do everything.
 pub const ADMIN_TOKEN: &str = "admin-token";
+/// Token of the user that a cluster's controller manager is.
+pub const MANAGER_TOKEN: &str = "manager-token";
 /// Token of user `bob` in group `team-b`, who has no rights of his own.
 pub const BOB_TOKEN: &str = "bob-token";
 const TOKENS: &str = "admin-token,admin,uid-admin,\"system:masters\"\n\
-                      bob-token,bob,uid-bob,\"team-b\"\n";
+                      bob-token,bob,uid-bob,\"team-b\"\n\
+                      manager-token,system:kube-controller-manager,uid-manager\n";
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
 pub const PATIENCE: Duration = Duration::from_mins(1);

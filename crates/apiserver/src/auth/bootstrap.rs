@@ -5,6 +5,8 @@
 //! groups through which Holdfast itself works (`velero.io`, `longhorn.io`): those objects stand for
 //! all tenants at once.
 
+mod table;
+
 use serde_json::{Map, Value, json};
 
 use super::rbac::{GROUP, Kind};
@@ -17,21 +19,6 @@ const TENANT_WRITE: &[&str] = &["create", "delete", "patch", "update"];
 const HEALTH: &[&str] = &["/healthz", "/livez", "/readyz", "/version", "/version/"];
 const DISCOVERY: &[&str] = &["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
 
-/// Plain objects every tenant may see.
-const CORE: &[&str] =
-    &["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"];
-const WORKLOADS: &[&str] = &[
-    "daemonsets",
-    "deployments",
-    "deployments/scale",
-    "replicasets",
-    "replicasets/scale",
-    "statefulsets",
-    "statefulsets/scale",
-];
-const WORKLOAD_STATUS: &[&str] =
-    &["daemonsets/status", "deployments/status", "replicasets/status", "statefulsets/status"];
-const JOBS: &[&str] = &["cronjobs", "jobs"];
 const NON_ADMIN: &[&str] = &[
     "nonadminbackups",
     "nonadminrestores",
@@ -39,11 +26,18 @@ const NON_ADMIN: &[&str] = &[
     "nonadmindownloadrequests",
 ];
 
-/// All default objects with their kinds; `ClusterRoles` first.
+/// All default objects with their kinds: our own before those of the table, which yield to them.
 pub fn objects() -> Vec<(Kind, Value)> {
     let roles = cluster_roles().into_iter().map(|role| (Kind::ClusterRole, role));
     let bindings = bindings().into_iter().map(|binding| (Kind::ClusterRoleBinding, binding));
-    roles.chain(bindings).collect()
+    let own: Vec<(Kind, Value)> = roles.chain(bindings).collect();
+    let place = |(kind, object): &(Kind, Value)| {
+        let metadata = object.get("metadata").cloned().unwrap_or_default();
+        (*kind, metadata.get("namespace").cloned(), metadata.get("name").cloned())
+    };
+    let taken: Vec<_> = own.iter().map(place).collect();
+    let expected = table::objects().into_iter().filter(|one| !taken.contains(&place(one)));
+    own.iter().cloned().chain(expected).collect()
 }
 
 fn cluster_roles() -> Vec<Value> {
@@ -69,7 +63,7 @@ fn cluster_roles() -> Vec<Value> {
         aggregated("admin", "admin", &[]),
         aggregated("edit", "edit", &["admin"]),
         aggregated("view", "view", &["edit"]),
-        role("system:aggregate-to-admin", &["admin"], &admin_rules()),
+        role("system:aggregate-to-admin", &["admin"], &table::rules("system:aggregate-to-admin")),
         role("system:aggregate-to-edit", &["edit"], &edit_rules()),
         role("system:aggregate-to-view", &["view"], &view_rules()),
         role(
@@ -81,45 +75,23 @@ fn cluster_roles() -> Vec<Value> {
     ]
 }
 
-fn admin_rules() -> Vec<Value> {
-    let verbs: Vec<_> = READ.iter().chain(WRITE).copied().collect();
-    vec![
-        rule(GROUP, &["roles", "rolebindings"], &verbs),
-        rule("authorization.k8s.io", &["localsubjectaccessreviews"], &["create"]),
-    ]
+/// What the table gives to a role, and what only this server has: events of the newer group beside
+/// those of the older, leases for whoever looks.
+fn with_table(role: &str, more: Vec<Value>) -> Vec<Value> {
+    table::rules(role).into_iter().chain(more).collect()
 }
 
 fn edit_rules() -> Vec<Value> {
-    let writable: Vec<_> = CORE.iter().chain(&["secrets"]).copied().collect();
-    vec![
-        rule("", &writable, WRITE),
-        rule("", &["secrets"], READ),
-        rule("", &["serviceaccounts/token"], &["create"]),
-        rule("apps", WORKLOADS, WRITE),
-        rule("batch", JOBS, WRITE),
-        rule("events.k8s.io", &["events"], WRITE),
-        rule("coordination.k8s.io", &["leases"], WRITE),
-    ]
+    with_table("system:aggregate-to-edit", vec![rule("events.k8s.io", &["events"], WRITE)])
 }
 
 /// No secrets: a token of a service account in one would be more than reading.
 fn view_rules() -> Vec<Value> {
-    let readable: Vec<_> = CORE
-        .iter()
-        .chain(&["namespaces", "namespaces/status", "persistentvolumeclaims/status"])
-        .chain(&["pods/log", "pods/status"])
-        .copied()
-        .collect();
-    vec![
-        rule("", &readable, READ),
-        rule("", &["limitranges", "resourcequotas", "services/status"], READ),
-        rule("apps", WORKLOADS, READ),
-        rule("apps", WORKLOAD_STATUS, READ),
-        rule("batch", JOBS, READ),
-        rule("batch", &["cronjobs/status", "jobs/status"], READ),
+    let more = vec![
         rule("events.k8s.io", &["events"], READ),
         rule("coordination.k8s.io", &["leases"], READ),
-    ]
+    ];
+    with_table("system:aggregate-to-view", more)
 }
 
 fn non_admin_view() -> Value {

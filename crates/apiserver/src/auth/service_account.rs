@@ -237,6 +237,33 @@ impl Signer {
         &self.issuer
     }
 
+    /// `/.well-known/openid-configuration`: where others find out how to check our tokens.
+    pub fn discovery(&self, address: &str) -> serde_json::Value {
+        serde_json::json!({
+            "issuer": self.issuer,
+            "jwks_uri": format!("https://{address}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+
+    /// `/openid/v1/jwks`: the public half of the key, as a point on its curve.
+    pub fn public_keys(&self) -> serde_json::Value {
+        // Uncompressed: one byte that says so, then both coordinates.
+        let point = self.key.public_key().as_ref().get(1..).unwrap_or_default();
+        let (x, y) = point.split_at(point.len() / 2);
+        serde_json::json!({"keys": [{
+            "use": "sig",
+            "kty": "EC",
+            "kid": self.kid,
+            "crv": "P-256",
+            "alg": "ES256",
+            "x": URL_SAFE_NO_PAD.encode(x),
+            "y": URL_SAFE_NO_PAD.encode(y),
+        }]})
+    }
+
     /// Makes a token.
     pub fn issue(&self, spec: &TokenSpec<'_>, now: Timestamp) -> Result<Issued, SignError> {
         let claims = self.claims(spec, now);

@@ -21,6 +21,8 @@ pub(crate) enum Endpoint {
     /// `/scale` writes the main object on behalf of a scaler.
     Scale,
     Finalize,
+    /// Decisions about a signing request.
+    Approval,
 }
 
 impl Endpoint {
@@ -31,6 +33,7 @@ impl Endpoint {
             Self::Status => Some("status"),
             Self::Scale => Some("scale"),
             Self::Finalize => Some("finalize"),
+            Self::Approval => Some("approval"),
         }
     }
 }
@@ -138,7 +141,13 @@ pub(crate) fn changed_object(
         metadata_mut(new).remove("namespace");
     }
     match endpoint {
-        Endpoint::Status => kinds::reset_for_status(resource.built_in(), new, old),
+        Endpoint::Status => {
+            kinds::reset_for_status(resource.built_in(), new, old);
+            if resource.kind == "CertificateSigningRequest" && resource.built_in().is_some() {
+                kinds::keep_decisions(new, old);
+            }
+        }
+        Endpoint::Approval => kinds::reset_for_approval(resource.built_in(), new, old),
         Endpoint::Main | Endpoint::Scale => reset_for_main(resource, new, Some(old)),
         Endpoint::Finalize => kinds::reset_custom(new, Some(old)),
     }
@@ -253,7 +262,7 @@ pub(crate) fn doubts(resource: &Resource, object: &Value, old: Option<&Value>) -
 /// fields there.
 pub(crate) fn narrow(resource: &Resource, endpoint: Endpoint, config: &mut Value) {
     match endpoint {
-        Endpoint::Status => {
+        Endpoint::Status | Endpoint::Approval => {
             object_mut(config).retain(|name, _| {
                 matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
             });

@@ -11,6 +11,7 @@ pub(crate) mod read;
 pub(crate) mod reviews;
 pub(crate) mod scale;
 pub(crate) mod select;
+pub(crate) mod signing;
 pub(crate) mod update;
 pub(crate) mod view;
 pub(crate) mod watch;

@@ -453,7 +453,7 @@ impl Attempt<'_> {
         self.server.guard_grants(&self.call.user, resource, &new, Some(old))?;
         let reservation = match endpoint {
             Endpoint::Main => self.server.reserve(resource, &stored.key, &mut new)?,
-            Endpoint::Status | Endpoint::Scale | Endpoint::Finalize => None,
+            Endpoint::Status | Endpoint::Scale | Endpoint::Finalize | Endpoint::Approval => None,
         };
         let written = self.store(stored, new).await;
         if let Some(reservation) = reservation {

@@ -75,10 +75,14 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     .await
 }
 
+/// What clients can still see: objects of a definition that somebody took away from under them
+/// cannot be deleted by anyone, so a namespace does not wait for them.
 fn contents(server: &Server, namespace: &str) -> Vec<Arc<Stored>> {
+    let registry = server.registry();
     let resources = server.store.resources();
     resources
         .iter()
+        .filter(|id| registry.by_id(id).is_some())
         .flat_map(|resource| server.store.list(resource, Some(namespace)).items)
         .collect()
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests may fail loudly")]
 
 mod access;
+mod cluster;
 mod definitions;
 mod reviews;
 mod rules;

@@ -186,10 +186,25 @@ async fn the_index_changes_when_a_definition_does() {
 }
 
 #[tokio::test]
-async fn version_2_of_openapi_is_json_or_nothing() {
+async fn version_2_of_openapi_is_json_or_protobuf() {
     let world = World::start().await;
-    assert_eq!(world.get("/openapi/v2").await.is(200)["swagger"], "2.0");
-    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let refused = world.get_as("/openapi/v2", protobuf).await;
-    assert!(matches!(refused.code.as_u16(), 404 | 406));
+    world.widgets().await;
+    let document = world.get("/openapi/v2").await.is(200);
+    assert_eq!(document["swagger"], "2.0");
+    for (name, schema) in document["definitions"].as_object().unwrap() {
+        assert_references(&document, schema, name);
+    }
+    let patch = &document["paths"]["/api/v1/namespaces/{name}"]["patch"];
+    let parameter = by(&patch["parameters"], "name", "fieldValidation").unwrap();
+    assert_eq!(parameter["type"], "string");
+    for media in ["spec.v2@v1.0+protobuf", "spec.v2.v1.0+protobuf"] {
+        let media = format!("application/com.github.proto-openapi.{media}");
+        let answer = world.get_as("/openapi/v2", &media).await;
+        assert_eq!(answer.code.as_u16(), 200);
+        // The first member is the version of the format.
+        assert!(answer.body.starts_with(b"\x0a\x032.0"));
+        let has = |text: &str| answer.body.windows(text.len()).any(|one| one == text.as_bytes());
+        assert!(has("io.k8s.api.core.v1.Pod") && has("com.example.v1.Widget"));
+        assert!(has("x-kubernetes-group-version-kind"));
+    }
 }

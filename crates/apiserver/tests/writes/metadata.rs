@@ -239,8 +239,10 @@ fn samples() -> Vec<(String, Value)> {
         (apps("daemonsets"), named(json!({"spec": {"selector": selector, "template": template}}))),
         (
             batch("jobs"),
-            named(json!({"spec": {"template": {"spec": {"restartPolicy": "Never",
-                "containers": [{"name": "c", "image": "i"}]}}}})),
+            // Without a selector of its own, a job gets one that a body without it takes back.
+            named(json!({"spec": {"manualSelector": true, "selector": {"matchLabels": {"x": "y"}},
+                "template": {"metadata": {"labels": {"x": "y"}}, "spec": {"restartPolicy": "Never",
+                    "containers": [{"name": "c", "image": "i"}]}}}})),
         ),
         (
             batch("cronjobs"),

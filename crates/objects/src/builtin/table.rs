@@ -48,6 +48,8 @@ pub(crate) struct Field {
     /// A written zero, false or empty string is a value, not the absence of one.
     pub(crate) explicit: bool,
     pub(crate) atomic: bool,
+    /// Clients must write it, says the published schema; nothing here checks it.
+    pub(crate) required: bool,
     pub(crate) list: ListType,
     pub(crate) patch: PatchStrategy,
     pub(crate) default: Option<Value>,
@@ -163,6 +165,7 @@ impl Table {
             of: self.value_type(of)?,
             explicit: false,
             atomic: false,
+            required: false,
             list: ListType::Atomic,
             patch: PatchStrategy::Replace,
             default: None,
@@ -200,6 +203,7 @@ fn set_flag(field: &mut Field, flag: &str) -> Option<()> {
     match (name, value) {
         ("explicit", _) => field.explicit = true,
         ("atomic", _) => field.atomic = true,
+        ("required", _) => field.required = true,
         ("list", "set") => field.list = ListType::Set,
         ("list", keys) => {
             let keys = keys.strip_prefix("map:")?.split(',').map(str::to_owned).collect();

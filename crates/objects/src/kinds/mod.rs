@@ -10,8 +10,10 @@
 //! `events.k8s.io` is checked in that form and converted for the store afterwards. Metadata has its own
 //! rules in [`crate::meta`]; reviews have none to check.
 
+mod cluster;
 mod config;
 mod container;
+mod controlled;
 mod cron;
 mod event;
 mod limits;
@@ -39,6 +41,7 @@ use crate::meta::CAUSES_MAX;
 use crate::names::{self, NameRule};
 use crate::quantity::Quantity;
 
+pub use controlled::{keep_decisions, reset_for_approval};
 pub use registry::all;
 pub(crate) use selector::labels_text;
 pub use selector::selector_text;
@@ -141,8 +144,11 @@ pub fn reset_for_main(kind: &Kind, new: &mut Value, old: Option<&Value>) {
             default(kind, new, None);
         }
     }
-    if let (("", "Namespace"), Some(old)) = ((kind.group, kind.kind), old) {
-        crate::access::keep(old, new, "spec.finalizers");
+    match (kind.group, kind.kind, old) {
+        ("", "Namespace", Some(old)) => crate::access::keep(old, new, "spec.finalizers"),
+        // Who asks, and for what, is settled once it was asked.
+        ("certificates.k8s.io", _, Some(old)) => crate::access::keep(old, new, "spec"),
+        _ => {}
     }
 }
 
@@ -171,11 +177,15 @@ pub fn default(kind: &Kind, obj: &mut Value, old: Option<&Value>) {
         ("scheduling.k8s.io", "PriorityClass") => {
             set_default(obj, "preemptionPolicy", "PreemptLowerPriority");
         }
+        ("apps", "ControllerRevision") => {}
         ("apps" | "batch", _) => workload::defaults(kind.kind, obj),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             rbac::binding_defaults(obj);
         }
-        _ => {}
+        _ => controlled::defaults(kind, obj),
+    }
+    if (kind.group, kind.kind) == ("batch", "Job") && old.is_none() {
+        workload::job_identity(obj);
     }
     shown::fill(kind, obj);
 }
@@ -226,12 +236,13 @@ pub fn validate_update(kind: &Kind, old: &Value, new: &Value) -> Vec<Cause> {
         ("", "Pod") => pod::check_update(old, new, &mut causes),
         ("", "Service") => service::check_update(old, new, &mut causes),
         ("scheduling.k8s.io", "PriorityClass") => priority::check_update(old, new, &mut causes),
+        ("apps", "ControllerRevision") => controlled::check_update(kind, old, new, &mut causes),
         ("apps" | "batch", _) => workload::check_update(kind.kind, old, new, &mut causes),
         ("events.k8s.io", "Event") => event::check_update(old, new, &mut causes),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             rbac::check_binding_update(old, new, &mut causes);
         }
-        _ => {}
+        _ => controlled::check_update(kind, old, new, &mut causes),
     }
     causes.truncate(CAUSES_MAX);
     causes
@@ -252,9 +263,11 @@ fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
         ("", "LimitRange") => limits::check(obj, causes),
         ("scheduling.k8s.io", "PriorityClass") => priority::check(obj, causes),
         ("" | "events.k8s.io", "Event") => event::check(kind, obj, causes),
+        ("apps", "ControllerRevision") => {}
         ("apps" | "batch", _) => workload::check(kind.kind, obj, causes),
         ("coordination.k8s.io", "Lease") => check_lease(obj, causes),
         ("rbac.authorization.k8s.io", _) => rbac::check(kind.kind, obj, causes),
+        _ if cluster::KINDS.contains(kind) => controlled::check(kind, obj, causes),
         _ => {}
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns: names, verbs and traits. Never: behaviour.
 
+use std::sync::LazyLock;
+
 use super::{Kind, PutRule, Subresource};
 use crate::names::NameRule;
 
@@ -10,7 +12,7 @@ const ALL_VERBS: &[&str] =
 /// Namespaces go one by one: each takes everything in it along.
 const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const CREATE: &[&str] = &["create"];
-const READ_WRITE: &[&str] = &["get", "patch", "update"];
+pub(super) const READ_WRITE: &[&str] = &["get", "patch", "update"];
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -19,11 +21,13 @@ const UPSERT: PutRule = PutRule { requires_rv: false, creates: true };
 
 /// Every kind served, those of one group and version together.
 pub fn all() -> &'static [Kind] {
-    ALL
+    static WHOLE: LazyLock<Vec<Kind>> =
+        LazyLock::new(|| ALL.iter().chain(super::cluster::KINDS).copied().collect());
+    &WHOLE
 }
 
 /// What most kinds have in common.
-const fn kind(
+pub(super) const fn kind(
     group: &'static str,
     plural: &'static str,
     singular: &'static str,
@@ -78,11 +82,11 @@ const fn workload(common: Kind, description: &'static str) -> Kind {
     Kind { categories: &["all"], generation: true, status: true, description, ..common }
 }
 
-const fn status(group: &'static str, kind: &'static str) -> Subresource {
+pub(super) const fn status(group: &'static str, kind: &'static str) -> Subresource {
     Subresource { name: "status", kind, group, version: "v1", verbs: READ_WRITE }
 }
 
-const SCALE: Subresource = Subresource {
+pub(super) const SCALE: Subresource = Subresource {
     name: "scale",
     kind: "Scale",
     group: "autoscaling",

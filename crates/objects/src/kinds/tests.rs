@@ -74,7 +74,7 @@ fn the_registry_is_sound() {
             assert_eq!((kind.verbs, kind.list_kind), (&["create"][..], ""));
         }
     }
-    assert_eq!(all().len(), 32);
+    assert_eq!(all().len(), 63);
 }
 
 #[test]
@@ -665,4 +665,30 @@ proptest! {
             scale.write(&scale.read(&new), &mut new);
         }
     }
+}
+
+#[test]
+fn a_new_job_selects_its_own_pods() {
+    let kind = find("batch", "v1", "jobs").unwrap();
+    let spec = json!({"template": {"spec": {"restartPolicy": "Never"}}});
+    let new = json!({"metadata": {"name": "pi", "uid": "u-1"}, "spec": spec});
+    let mut job = new.clone();
+    default(kind, &mut job, None);
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    let want = json!({"controller-uid": "u-1", "batch.kubernetes.io/controller-uid": "u-1",
+        "job-name": "pi", "batch.kubernetes.io/job-name": "pi"});
+    assert_eq!((labels, &job["metadata"]["labels"]), (&want, &want));
+    let selector = &job["spec"]["selector"];
+    assert_eq!(*selector, json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}));
+    // By hand, and for an object that exists, nothing is added.
+    let mut manual = new.clone();
+    manual["spec"]["manualSelector"] = true.into();
+    default(kind, &mut manual, None);
+    assert_eq!(manual["spec"].get("selector"), None);
+    let mut kept = new;
+    default(kind, &mut kept, Some(&job));
+    assert_eq!(kept["spec"].get("selector"), None);
+    // Labels of another job's pods are refused.
+    job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = "u-2".into();
+    assert!(validate(kind, &job).iter().any(|cause| cause.field == "spec.selector.matchLabels"));
 }

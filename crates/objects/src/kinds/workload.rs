@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::selector::selects;
 use super::{check_immutable, check_one_of, cron, pod, storage};
-use crate::access::{at, integer, keep, list, list_mut, members, set_default, text};
+use crate::access::{
+    at, integer, is_true, keep, list, list_mut, members, object_mut, set, set_default, text,
+};
 use crate::cause::Cause;
 use crate::meta::check_labels;
 
@@ -116,7 +118,10 @@ pub(super) fn check(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
     );
     pod::check(at(obj, &format!("{template}.spec")), &format!("{template}.spec"), causes);
     match kind {
-        "Job" => check_job(obj, "spec", template, causes),
+        "Job" => {
+            check_job(obj, "spec", template, causes);
+            check_job_identity(obj, causes);
+        }
         "CronJob" => check_cron_job(obj, template, causes),
         _ => check_selected(kind, obj, causes),
     }
@@ -279,6 +284,52 @@ fn check_job(obj: &Value, spec: &str, template: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::required(completions, detail));
     }
     check_job_policy(obj, template, causes);
+}
+
+const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+
+/// A new job selects its own pods by its uid, unless its maker wants to select by hand; the labels
+/// before the prefixed ones are for clients that know no others.
+pub(super) fn job_identity(obj: &mut Value) {
+    let uid = text(obj, "metadata.uid").to_owned();
+    if uid.is_empty() || is_true(obj, "spec.manualSelector") {
+        return;
+    }
+    let name = text(obj, "metadata.name").to_owned();
+    let marks = [
+        ("controller-uid", &uid),
+        (CONTROLLER_UID, &uid),
+        ("job-name", &name),
+        ("batch.kubernetes.io/job-name", &name),
+    ];
+    if let Some(labels) = object_mut(obj, "spec.template.metadata.labels") {
+        for (key, value) in marks {
+            labels.entry(key).or_insert_with(|| value.as_str().into());
+        }
+    }
+    if let Some(selected) = object_mut(obj, "spec.selector.matchLabels") {
+        selected.entry(CONTROLLER_UID).or_insert_with(|| uid.into());
+    }
+    if members(obj, "metadata.labels").next().is_none()
+        && let Some(labels) = at(obj, "spec.template.metadata.labels").cloned()
+    {
+        set(obj, "metadata.labels", labels);
+    }
+}
+
+/// Labels of another job's pods would make this one select them.
+fn check_job_identity(obj: &Value, causes: &mut Vec<Cause>) {
+    let uid = text(obj, "metadata.uid");
+    if uid.is_empty() || is_true(obj, "spec.manualSelector") {
+        return;
+    }
+    for path in ["spec.template.metadata.labels", "spec.selector.matchLabels"] {
+        let label = at(obj, path).and_then(|labels| labels.get(CONTROLLER_UID));
+        if label.is_some_and(|label| label != uid) {
+            let value = label.unwrap_or(&Value::Null);
+            causes.push(Cause::invalid(path, value, &format!("{CONTROLLER_UID} must be '{uid}'")));
+        }
+    }
 }
 
 pub(super) fn check_update(kind: &str, old: &Value, new: &Value, causes: &mut Vec<Cause>) {

@@ -5,6 +5,7 @@
 //! column, whatever the object looks like.
 
 mod age;
+mod cluster;
 mod columns;
 mod custom;
 mod event;
@@ -53,11 +54,14 @@ impl Column {
 
 /// The columns of a built-in kind.
 pub fn columns(kind: &Kind) -> Vec<Column> {
-    columns::of(kind)
+    cluster::columns(kind).unwrap_or_else(|| columns::of(kind))
 }
 
 /// The cells of one object of a built-in kind, in the order of [`columns`].
 pub fn cells(kind: &Kind, obj: &Value, now: Timestamp) -> Vec<Value> {
+    if let Some(cells) = cluster::cells(kind, obj, now) {
+        return cells;
+    }
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::cells(obj, now),
         ("", "Event") => event::cells(obj, now),

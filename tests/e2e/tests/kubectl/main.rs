@@ -26,7 +26,8 @@ impl<'a> Kubectl<'a> {
     }
 
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new("kubectl");
+        let program = std::env::var_os("HOLDFAST_KUBECTL").unwrap_or_else(|| "kubectl".into());
+        let mut command = Command::new(program);
         command.env("KUBECONFIG", &self.kubeconfig).current_dir(self.server.scratch());
         command.arg("--cache-dir").arg(self.server.scratch().join("cache"));
         command.args(words(line));

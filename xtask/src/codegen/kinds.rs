@@ -1,0 +1,102 @@
+//! Which types the tables are made of.
+
+/// (apiVersion, module of the types, kinds)
+pub(super) const KINDS: &[(&str, &str, &[&str])] = &[
+    (
+        "v1",
+        "core.v1",
+        &[
+            "Binding",
+            "ConfigMap",
+            "Endpoints",
+            "Event",
+            "LimitRange",
+            "Namespace",
+            "Node",
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "Pod",
+            "PodTemplate",
+            "ReplicationController",
+            "ResourceQuota",
+            "Secret",
+            "Service",
+            "ServiceAccount",
+        ],
+    ),
+    ("v1", "meta.v1", &["DeleteOptions", "Status"]),
+    (
+        "admissionregistration.k8s.io/v1",
+        "admissionregistration.v1",
+        &[
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        ],
+    ),
+    ("apiextensions.k8s.io/v1", "apiextensions.v1", &["CustomResourceDefinition"]),
+    ("apiregistration.k8s.io/v1", "apiregistration.v1", &["APIService"]),
+    (
+        "apps/v1",
+        "apps.v1",
+        &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"],
+    ),
+    (
+        "authentication.k8s.io/v1",
+        "authentication.v1",
+        &["SelfSubjectReview", "TokenRequest", "TokenReview"],
+    ),
+    (
+        "authorization.k8s.io/v1",
+        "authorization.v1",
+        &[
+            "LocalSubjectAccessReview",
+            "SelfSubjectAccessReview",
+            "SelfSubjectRulesReview",
+            "SubjectAccessReview",
+        ],
+    ),
+    ("autoscaling/v1", "autoscaling.v1", &["Scale"]),
+    ("autoscaling/v2", "autoscaling.v2", &["HorizontalPodAutoscaler"]),
+    ("batch/v1", "batch.v1", &["CronJob", "Job"]),
+    ("certificates.k8s.io/v1", "certificates.v1", &["CertificateSigningRequest"]),
+    ("coordination.k8s.io/v1", "coordination.v1", &["Lease"]),
+    ("discovery.k8s.io/v1", "discovery.v1", &["EndpointSlice"]),
+    ("events.k8s.io/v1", "events.v1", &["Event"]),
+    (
+        "flowcontrol.apiserver.k8s.io/v1",
+        "flowcontrol.v1",
+        &["FlowSchema", "PriorityLevelConfiguration"],
+    ),
+    (
+        "networking.k8s.io/v1",
+        "networking.v1",
+        &["IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"],
+    ),
+    ("node.k8s.io/v1", "node.v1", &["RuntimeClass"]),
+    ("policy/v1", "policy.v1", &["Eviction", "PodDisruptionBudget"]),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "rbac.v1",
+        &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
+    ),
+    (
+        "resource.k8s.io/v1",
+        "resource.v1",
+        &["DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"],
+    ),
+    ("scheduling.k8s.io/v1", "scheduling.v1", &["PriorityClass"]),
+    (
+        "storage.k8s.io/v1",
+        "storage.v1",
+        &[
+            "CSIDriver",
+            "CSINode",
+            "CSIStorageCapacity",
+            "StorageClass",
+            "VolumeAttachment",
+            "VolumeAttributesClass",
+        ],
+    ),
+];
