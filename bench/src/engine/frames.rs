@@ -136,7 +136,7 @@ fn check(reply: &Reply) -> Result<()> {
             Outcome::Eof(_) => bail!("the end of the volume"),
             Outcome::Error(text) | Outcome::NoSpace(text) => bail!("{text}"),
         },
-        Reply::Close => bail!("the engine says goodbye"),
+        Reply::Close | Reply::CutOff { .. } => bail!("the engine says goodbye"),
     }
 }
 

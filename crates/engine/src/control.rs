@@ -26,6 +26,7 @@ mod service;
 mod settings;
 mod snapshot;
 mod start;
+mod tend;
 pub(crate) mod version;
 mod watch;
 

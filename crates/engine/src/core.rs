@@ -11,12 +11,15 @@ mod barrier;
 mod changes;
 mod drive;
 mod flush;
+mod full;
 mod gate;
 mod mask;
 mod members;
+mod newest;
 mod op;
 mod ranges;
 mod reads;
+mod record;
 mod slab;
 pub mod start;
 #[cfg(test)]
@@ -36,6 +39,7 @@ use self::gate::Gate;
 use self::mask::bit;
 use self::members::Members;
 use self::ranges::RangeLocks;
+use self::record::Records;
 use self::slab::{Slab, Slot};
 
 /// One replica of this volume; never used again for another in the life of a [`Core`].
@@ -95,6 +99,8 @@ pub enum Command {
         offset: u64,
         len: u32,
     },
+    /// Which replicas hold the volume is on the disks of all of them when this completes.
+    Record,
 }
 
 /// How a request ended well.
@@ -199,6 +205,7 @@ pub struct Core {
     locks: RangeLocks,
     gate: Gate,
     barrier: Barrier,
+    records: Records,
     flushes: Flushes,
     work: VecDeque<Work>,
     /// Requests that are not completed.
@@ -220,6 +227,7 @@ impl Core {
             locks: RangeLocks::default(),
             gate: Gate::default(),
             barrier: Barrier::default(),
+            records: Records::default(),
             flushes: Flushes::default(),
             work: VecDeque::new(),
             open: 0,

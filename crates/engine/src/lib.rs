@@ -12,4 +12,6 @@ pub mod frontend;
 mod options;
 pub mod volume;
 
-pub use options::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};
+pub use options::{
+    Backend, ControllerOptions, DataProtocol, NbdOptions, REBUILD_PATIENCE, TlsFiles,
+};

@@ -20,6 +20,9 @@ pub enum DataProtocol {
     Unix,
 }
 
+/// [`ControllerOptions::rebuild_patience`] where nobody says otherwise.
+pub const REBUILD_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The flags of `controller`.
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag of the dialect")]
 #[derive(Debug, Clone)]
@@ -46,6 +49,9 @@ pub struct ControllerOptions {
     pub snapshot_max_count: i32,
     pub snapshot_max_size: i64,
     pub rebuild_sync_concurrent_limit: i32,
+    /// How long a replica that has all files waits for whoever copied them to ask for it to be
+    /// verified, before the engine does that itself.
+    pub rebuild_patience: Duration,
     pub nbd: NbdOptions,
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rpc::{Address, Features};
 use tokio::sync::{mpsc, oneshot, watch};
+use wire::membership::Claim;
 
 use self::hub::{Seen, ended};
 use self::thread::{Desk, Message};
@@ -36,6 +37,15 @@ pub enum DataTarget {
     Unix(PathBuf),
     /// A raw file opened by this process, as large as the volume.
     File(PathBuf),
+}
+
+/// How an engine introduces itself to a replica, and what it calls it.
+#[derive(Debug, Clone, Default)]
+pub struct Card {
+    /// Sent to replicas that know claims.
+    pub claim: Option<Claim>,
+    /// The replica's id, or its address if it has none.
+    pub name: String,
 }
 
 /// Handle on the data thread of one volume. Clones are the same volume; the thread ends with the
@@ -95,11 +105,36 @@ impl Volume {
         features: Features,
         mode: Mode,
     ) -> io::Result<ReplicaId> {
+        self.attach_as(target, features, mode, Card::default()).await
+    }
+
+    /// [`Self::attach`] under the claim, and with the name, that `card` says.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or if another engine has claimed it.
+    pub async fn attach_as(
+        &self,
+        target: &DataTarget,
+        features: Features,
+        mode: Mode,
+        card: Card,
+    ) -> io::Result<ReplicaId> {
         let target = target.clone();
-        let attach =
-            async move |desk: Rc<Desk>| link::attach(&desk.hub, &target, features, mode).await;
+        let attach = async move |desk: Rc<Desk>| {
+            link::attach(&desk.hub, &target, features, mode, &card).await
+        };
         let stopped = || Err(io::Error::other("the volume is stopped"));
         self.ask(attach).await.unwrap_or_else(stopped)
+    }
+
+    /// From now on replicas are told who holds the volume, in records above `serial`.
+    pub async fn keep_records(&self, generation: u64, serial: u64) {
+        self.tell(move |desk| desk.hub.keep_records(generation, serial)).await;
+    }
+
+    /// The generation of the engine that has the volume in the place of this one, if one has.
+    pub fn cut_off_by(&self) -> Option<u64> {
+        *self.seen.cut_off.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a replica out of the set and closes its connections. Unknown: nothing happens.

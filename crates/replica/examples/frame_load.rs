@@ -276,7 +276,7 @@ fn receive(
                 }
                 Reply::Answer(Answer { sequence, .. }) if sequence < 1 << 31 => landed += 1,
                 Reply::Answer(_) => {}
-                Reply::Close => return Err("the replica went away".into()),
+                Reply::Close | Reply::CutOff { .. } => return Err("the replica went away".into()),
             }
         }
         if landed > 0 {

@@ -41,6 +41,8 @@ use rpc::fanout::fan_out_server::FanOutServer;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::sync_agent_service_server::SyncAgentServiceServer;
+use rpc::upkeep::FilledRequest;
+use rpc::upkeep::upkeep_client::UpkeepClient;
 use rpc::{Address, Deadline, Identity, Party, Peer};
 use tasks::{CancellationToken, Tasks};
 use tokio::net::TcpListener;
@@ -48,10 +50,11 @@ use tokio::sync::oneshot;
 use tonic::Request;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use wire::membership::Standing;
 
 use self::backup::Backups;
 pub use self::error::AgentError;
-use self::error::JobError;
+use self::error::{Asking, JobError};
 use self::fanout::{Current, FanOutService};
 use self::hash_lock::HashLock;
 use self::hashing::HashJobs;
@@ -171,6 +174,24 @@ impl Agent {
 
     fn own_peer(&self, deadline: Deadline) -> Result<Peer, JobError> {
         dial(&self.replica, self.identity.clone(), deadline)
+    }
+
+    /// For what the replica is being filled now, to be handed to [`Self::tell_filled`]; `None`: it is
+    /// of a kind that does not say.
+    async fn adoption(&self) -> Result<Option<u64>, JobError> {
+        let asked = self.own_replica(Deadline::Usual)?.replica_get(()).await;
+        let replica = asked.asking("ask", &self.replica)?.replica.ok_or(JobError::NoReplica)?;
+        let standing = serde_json::from_str::<Standing>(&replica.holdfast_standing).ok();
+        Ok(standing.map(|standing| standing.adoption))
+    }
+
+    /// Lets the replica know that it has all it was to be filled with: no engine lets it be read
+    /// from before.
+    async fn tell_filled(&self, adoption: Option<u64>) -> Result<(), JobError> {
+        let Some(adoption) = adoption else { return Ok(()) };
+        let mut client = UpkeepClient::new(self.own_peer(Deadline::Usual)?);
+        let told = client.filled(FilledRequest { adoption }).await;
+        told.asking("tell that it is filled", &self.replica).map(drop)
     }
 
     /// Runs a job that goes on when the caller who waits for it hangs up.

@@ -8,10 +8,12 @@ mod connection;
 mod core;
 mod execute;
 mod flushes;
+mod handover;
 mod listen;
 mod message;
 mod outbox;
 mod outgoing;
+mod owner;
 mod service;
 mod thread;
 mod upkeep;
@@ -20,6 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use durable::LockError;
 use rpc::ptypes::replica_service_server::ReplicaServiceServer;
 use rpc::upkeep::upkeep_server::UpkeepServer;
 use rpc::{Address, Features, Health, Identity, Party, Watching};
@@ -31,6 +34,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::agent::{self, AgentError, AgentOptions};
 use crate::disk::{CounterPolicy, Options};
+use crate::server::core::CoreError;
 pub use crate::server::listen::data_socket_file;
 use crate::server::service::Service;
 use crate::server::thread::{Handle, Listener};
@@ -78,6 +82,8 @@ pub enum ServerError {
     BackingDirectory { path: PathBuf, found: usize },
     #[error("cannot create the replica: {}", .0.text())]
     Create(crate::disk::Error),
+    #[error("cannot use the directory of the replica: {0}")]
+    Directory(String),
     #[error("cannot start the data thread")]
     Start(#[source] io::Error),
     #[error("the data thread ended: {0}")]
@@ -114,21 +120,24 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
     // Whichever way this returns, the data thread ends too.
     let _guard = stop.clone().drop_guard();
     let (data, listeners, mut ended) = start_data_thread(&options, backing_file, &stop)?;
-    if let Some(size) = options.size_bytes {
-        let now = service::now();
-        let created = data.call(move |core| core.replica.create(size, &now)).await;
-        created
-            .map_err(|gone| ServerError::Data(gone.to_string()))?
-            .map_err(ServerError::Create)?;
-    }
+    let held = use_directory(&options, &data).await?;
     let control_listener = bind(&control)?;
     let features = listen_for_data(&options, &control, &listeners).await?;
     let tasks = Tasks::new();
+    let handing = handover::Agent::default();
+    let handover = handover::serve(options.dir.clone(), data.clone(), handing.clone());
+    tasks.spawn("handover", handover);
     let server = control_server(&options, control_listener, data, features, &tasks, &stop)?;
-    let agent = sync_agent(&options, &control, &stop)?;
-    tracing::info!(
-        dir = %options.dir.display(), control = %control, volume = options.volume_name, "serving"
-    );
+    let agent = sync_agent(&options, &control, &stop, handing)?;
+    let (dir, volume) = (options.dir.display(), &options.volume_name);
+    match held {
+        Ok(()) => tracing::info!(%dir, %control, volume, "serving"),
+        // Not an end: this is how a live upgrade begins.
+        Err(why) => tracing::warn!(
+            %dir, %control, volume,
+            "not serving yet: {why}; until that process ends, only a live upgrade takes it over"
+        ),
+    }
     let outcome = tokio::select! {
         outcome = server => outcome.map_err(ServerError::from),
         outcome = agent => outcome,
@@ -144,6 +153,27 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
         tracing::warn!(%error, "background work did not end");
     }
     if stopped { Ok(()) } else { outcome }
+}
+
+/// Locks the directory and makes the volume in it, if there is none yet. The inner error: another
+/// process serves the directory.
+async fn use_directory(
+    options: &ReplicaOptions,
+    data: &Handle,
+) -> Result<Result<(), LockError>, ServerError> {
+    let size = options.size_bytes;
+    let used = data.call(move |core| match size {
+        Some(size) => core.create(size, &service::now()),
+        None => core.hold_directory(),
+    });
+    match used.await.map_err(|gone| ServerError::Data(gone.to_string()))? {
+        Ok(()) => Ok(Ok(())),
+        Err(CoreError::Lock(held @ LockError::Held { .. })) => Ok(Err(held)),
+        Err(CoreError::Disk(error)) => Err(ServerError::Create(error)),
+        Err(error @ (CoreError::Lock(_) | CoreError::Owner(_) | CoreError::Handover(_))) => {
+            Err(ServerError::Directory(error.to_string()))
+        }
+    }
 }
 
 /// A host that is left out means every address.
@@ -220,7 +250,9 @@ async fn listen_for_data(
         | Features::STATUS
         | Features::ORDERED
         | Features::UPKEEP
-        | Features::DISCARD;
+        | Features::DISCARD
+        | Features::MEMBERSHIP
+        | Features::PARTIAL;
     let mut found = Vec::new();
     if options.data_unix {
         let control_path = std::env::var(CONTROL_PATH_VARIABLE).ok();
@@ -254,6 +286,7 @@ fn sync_agent(
     options: &ReplicaOptions,
     control: &Address,
     stop: &CancellationToken,
+    handing: handover::Agent,
 ) -> Result<impl Future<Output = Result<(), ServerError>> + use<>, ServerError> {
     let address = control.sync_agent();
     let listener = if options.sync_agent { Some(bind(&address)?) } else { None };
@@ -269,10 +302,32 @@ fn sync_agent(
     };
     let stop = stop.clone();
     Ok(async move {
-        let Some(listener) = listener else { return std::future::pending().await };
+        // However this ends, nobody waits for the agent any more.
+        let _ended = handing.ended.clone().drop_guard();
+        let Some(listener) = listener else {
+            handing.ended.cancel();
+            return std::future::pending().await;
+        };
         let failed = |source| ServerError::Listen { address: agent.listen.clone(), source };
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        agent::serve(listener, agent, stop).await?;
+        let end = CancellationToken::new();
+        let serving = agent::serve(listener, agent, end.clone());
+        tokio::pin!(serving);
+        let served = tokio::select! {
+            served = &mut serving => Some(served),
+            () = stop.cancelled() => None,
+            () = handing.stop.cancelled() => None,
+        };
+        end.cancel();
+        match served {
+            Some(served) => served?,
+            None => serving.await?,
+        }
+        if handing.stop.is_cancelled() {
+            // The process stays, for whoever looks after it to end.
+            handing.ended.cancel();
+            return std::future::pending().await;
+        }
         Err(ServerError::AgentEnded)
     })
 }

@@ -7,7 +7,7 @@ use tonic::service::Interceptor;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use crate::{Address, Identity};
+use crate::{Address, Identity, SharedClaim};
 
 /// How long a call may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +34,12 @@ pub type Peer = InterceptedService<Channel, Caller>;
 
 /// Adds the expected names to each call.
 #[derive(Debug, Clone)]
-pub struct Caller(Identity);
+pub struct Caller(Identity, SharedClaim);
 
 impl Interceptor for Caller {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         self.0.attach(&mut request);
+        self.1.attach(request.metadata_mut());
         Ok(request)
     }
 }
@@ -57,7 +58,21 @@ pub fn connect(
     expected: Identity,
     deadline: Deadline,
 ) -> Result<Peer, tonic::transport::Error> {
-    Ok(InterceptedService::new(endpoint(address, deadline)?.connect_lazy(), Caller(expected)))
+    connect_claimed(address, expected, deadline, SharedClaim::default())
+}
+
+/// [`connect`] for an engine: its calls carry its claim.
+///
+/// # Errors
+/// If the address is no valid host and port.
+pub fn connect_claimed(
+    address: &Address,
+    expected: Identity,
+    deadline: Deadline,
+    claim: SharedClaim,
+) -> Result<Peer, tonic::transport::Error> {
+    let channel = endpoint(address, deadline)?.connect_lazy();
+    Ok(InterceptedService::new(channel, Caller(expected, claim)))
 }
 
 /// [`connect`] for answers of megabytes: they are not to wait for leave to be sent on.
@@ -73,7 +88,7 @@ pub fn connect_bulk(
         .initial_stream_window_size(BULK_STREAM_BYTES)
         .initial_connection_window_size(BULK_CONNECTION_BYTES)
         .connect_lazy();
-    Ok(InterceptedService::new(channel, Caller(expected)))
+    Ok(InterceptedService::new(channel, Caller(expected, SharedClaim::default())))
 }
 
 fn endpoint(address: &Address, deadline: Deadline) -> Result<Endpoint, tonic::transport::Error> {

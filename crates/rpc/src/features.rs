@@ -27,6 +27,11 @@ impl Features {
     /// Discard frames: unmaps whose answers tell replicas apart that may disagree about them.
     pub const DISCARD: Self = Self(1 << 6);
 
+    /// Claims and records: `wire::membership`, hello and record frames.
+    pub const MEMBERSHIP: Self = Self(1 << 7);
+    /// The offset in the answer to a write that failed says up to where it was done.
+    pub const PARTIAL: Self = Self(1 << 8);
+
     /// Whether every feature of `wanted` is here.
     pub fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0

@@ -5,6 +5,7 @@
 //! and the ports derived from them. Never: what a method does.
 
 mod address;
+mod claim;
 mod client;
 mod features;
 mod health;
@@ -13,7 +14,8 @@ mod profiler;
 mod server;
 
 pub use address::{Address, AddressError};
-pub use client::{Caller, Deadline, Peer, connect, connect_bulk};
+pub use claim::{SharedClaim, claim_of};
+pub use client::{Caller, Deadline, Peer, connect, connect_bulk, connect_claimed};
 pub use features::{Features, local_data_socket};
 pub use health::{Health, Watching};
 pub use identity::{Identity, Party};

@@ -37,6 +37,13 @@ const TYPE_FLUSH: u32 = 0x4846_0001;
 const TYPE_ZERO: u32 = 0x4846_0002;
 const TYPE_STATUS: u32 = 0x4846_0003;
 const TYPE_DISCARD: u32 = 0x4846_0004;
+const TYPE_HELLO: u32 = 0x4846_0005;
+const TYPE_RECORD: u32 = 0x4846_0006;
+/// The only reply of ours: sent to engines that said hello, and to those that should have.
+const TYPE_CUT_OFF: u32 = 0x4846_0007;
+
+/// Longest name of an engine in a hello, in bytes.
+pub const ENGINE_MAX: u32 = 64;
 
 /// The text of an [`Outcome::NoSpace`], and what callers search for in other error texts.
 pub const NO_SPACE_TEXT: &str = "no space left on device";
@@ -104,6 +111,19 @@ pub enum Request {
         offset: i64,
         size: u32,
     },
+    /// Says which claim on the volume this connection belongs to; see [`crate::membership`].
+    Hello {
+        sequence: u32,
+        generation: u64,
+        engine: Bytes,
+    },
+    /// The membership of the volume, to be on disk when this is answered. With `mark`, it counts as
+    /// a write of nothing does.
+    Record {
+        sequence: u32,
+        mark: bool,
+        data: Bytes,
+    },
     /// The peer is going away and will send nothing more.
     Close,
 }
@@ -112,6 +132,11 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Answer(Answer),
+    /// An engine with this generation has the replica now. Nothing more is answered, and nothing
+    /// that was not answered is known to be done.
+    CutOff {
+        generation: u64,
+    },
     /// The server is going away; what it has not answered it will not answer.
     Close,
 }
@@ -218,13 +243,18 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
             header.expect_payload(0)?;
         }
         // The reply counts bytes by `size`; were the two allowed to differ, so would the answers.
-        TYPE_WRITE => header.expect_payload(size)?,
-        TYPE_RESPONSE | TYPE_ERROR | TYPE_EOF | TYPE_NO_SPACE => {
+        TYPE_WRITE | TYPE_HELLO | TYPE_RECORD => header.expect_payload(size)?,
+        TYPE_RESPONSE | TYPE_ERROR | TYPE_EOF | TYPE_NO_SPACE | TYPE_CUT_OFF => {
             return Err(FrameError::Type(kind));
         }
         unknown => return Err(FrameError::Type(unknown)),
     }
-    let Some(data) = take_payload(buf, kind, len, limits.max_payload)? else {
+    let max = match kind {
+        TYPE_HELLO => ENGINE_MAX,
+        TYPE_RECORD => crate::membership::RECORD_MAX,
+        _ => limits.max_payload,
+    };
+    let Some(data) = take_payload(buf, kind, len, max)? else {
         return Ok(None);
     };
     Ok(Some(match kind {
@@ -236,6 +266,8 @@ pub fn decode_request(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reque
         TYPE_ZERO => Request::Zero { sequence, offset, size },
         TYPE_STATUS => Request::Status { sequence, offset, size },
         TYPE_DISCARD => Request::Discard { sequence, offset, size },
+        TYPE_HELLO => Request::Hello { sequence, generation: offset.cast_unsigned(), engine: data },
+        TYPE_RECORD => Request::Record { sequence, mark: offset != 0, data },
         _ => Request::Close,
     }))
 }
@@ -256,12 +288,12 @@ pub fn decode_reply(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reply>,
         }
         TYPE_EOF => limits.max_payload,
         TYPE_ERROR | TYPE_NO_SPACE => limits.max_text,
-        TYPE_CLOSE => {
+        TYPE_CLOSE | TYPE_CUT_OFF => {
             header.expect_payload(0)?;
             0
         }
         TYPE_READ | TYPE_WRITE | TYPE_PING | TYPE_UNMAP | TYPE_FLUSH | TYPE_ZERO | TYPE_STATUS
-        | TYPE_DISCARD => {
+        | TYPE_DISCARD | TYPE_HELLO | TYPE_RECORD => {
             return Err(FrameError::Type(kind));
         }
         unknown => return Err(FrameError::Type(unknown)),
@@ -275,6 +307,7 @@ pub fn decode_reply(buf: &mut BytesMut, limits: Limits) -> Result<Option<Reply>,
         TYPE_EOF => Outcome::Eof(payload),
         TYPE_ERROR => Outcome::Error(String::from_utf8_lossy(&payload).into_owned()),
         TYPE_NO_SPACE => Outcome::NoSpace(String::from_utf8_lossy(&payload).into_owned()),
+        TYPE_CUT_OFF => return Ok(Some(Reply::CutOff { generation: offset.cast_unsigned() })),
         _ => return Ok(Some(Reply::Close)),
     };
     Ok(Some(Reply::Answer(Answer { sequence, offset, outcome })))
@@ -305,6 +338,16 @@ pub fn encode_request(request: &Request, limits: Limits) -> Result<Frame, FrameE
             head(*sequence, TYPE_DISCARD, *offset, *size).alone()
         }
         Request::Close => head(0, TYPE_CLOSE, 0, 0).alone(),
+        Request::Hello { sequence, generation, engine } => {
+            let len = checked_len(engine, TYPE_HELLO, ENGINE_MAX)?;
+            let offset = generation.cast_signed();
+            Header { len, ..head(*sequence, TYPE_HELLO, offset, len) }.with(engine.clone())
+        }
+        Request::Record { sequence, mark, data } => {
+            let len = checked_len(data, TYPE_RECORD, crate::membership::RECORD_MAX)?;
+            let offset = i64::from(*mark);
+            Header { len, ..head(*sequence, TYPE_RECORD, offset, len) }.with(data.clone())
+        }
         Request::Write { sequence, offset, data } => {
             let len = checked_len(data, TYPE_WRITE, limits.max_payload)?;
             Header { len, ..head(*sequence, TYPE_WRITE, *offset, len) }.with(data.clone())
@@ -317,8 +360,11 @@ pub fn encode_request(request: &Request, limits: Limits) -> Result<Frame, FrameE
 /// # Errors
 /// [`FrameError::TooLong`] if the data is longer than the peer accepts under `limits`.
 pub fn encode_reply(reply: &Reply, limits: Limits) -> Result<Frame, FrameError> {
-    let Reply::Answer(Answer { sequence, offset, outcome }) = reply else {
-        return Ok(Header { sequence: 0, kind: TYPE_CLOSE, offset: 0, size: 0, len: 0 }.alone());
+    let bare = |kind, offset| Header { sequence: 0, kind, offset, size: 0, len: 0 }.alone();
+    let Answer { sequence, offset, outcome } = match reply {
+        Reply::Answer(answer) => answer,
+        Reply::Close => return Ok(bare(TYPE_CLOSE, 0)),
+        Reply::CutOff { generation } => return Ok(bare(TYPE_CUT_OFF, generation.cast_signed())),
     };
     let head = |kind, size, len| Header { sequence: *sequence, kind, offset: *offset, size, len };
     let data = |kind, data: &Bytes| {

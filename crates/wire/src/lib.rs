@@ -1,4 +1,5 @@
-//! The bytes of the data path: the frames between engine and replica, and the NBD protocol.
+//! The bytes of the data path: the frames between engine and replica, what a replica keeps of its
+//! engines and of the other copies, and the NBD protocol.
 //!
 //! Owns: encoders, decoders and the NBD negotiation, as functions and machines over byte buffers.
 //! Never: touches a socket, a clock, a file or a global; decides what a volume does with a request.
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod membership;
 pub mod nbd;
 
 /// The same bytes in pieces that end where `cuts` say, wherever that is.

@@ -8,12 +8,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rpc::ptypes;
+use rpc::{SharedClaim, ptypes};
 use tasks::{CancellationToken, Tasks};
 use tokio::sync::watch;
 
 use crate::ControllerOptions;
-use crate::core::{Hold, Member, Mode, ReplicaId, Settings};
+use crate::core::{Command, Fault, Hold, Member, Mode, ReplicaId, Settings};
 use crate::frontend::FrontendState;
 use crate::volume::{HoldGuard, Volume};
 
@@ -31,6 +31,10 @@ pub struct Engine {
     pub(super) order: tokio::sync::Mutex<()>,
     pub(super) mending: watch::Sender<Mending>,
     pub(super) mend_stop: tokio::sync::Mutex<CancellationToken>,
+    /// The right under which replicas are called; none before the first start.
+    pub(super) claim: SharedClaim,
+    /// Drawn for this process, to tell its claims from those of others.
+    pub(super) name: String,
     state: Mutex<State>,
 }
 
@@ -101,6 +105,8 @@ impl Engine {
             order: tokio::sync::Mutex::new(()),
             mending: watch::Sender::new(Mending::Equal),
             mend_stop: tokio::sync::Mutex::default(),
+            claim: SharedClaim::default(),
+            name: uuid::Uuid::new_v4().to_string(),
             state: Mutex::new(state),
         })
     }
@@ -157,6 +163,11 @@ impl Engine {
 
     pub(super) fn members(&self) -> Arc<[Member]> {
         self.volume.members().borrow().clone()
+    }
+
+    /// Tells all replicas who holds the volume, and returns when they have it on disk.
+    pub(super) async fn record(&self) -> Result<(), Fault> {
+        self.volume.submit(Command::Record).await.map(|_| ())
     }
 
     /// Takes a replica out of use; it stays in the list as ERR.

@@ -1,7 +1,10 @@
 //! Starts and stops the frontend on request.
 
+use rpc::ptypes::RestoreStatusResponse;
+
 use crate::frontend::{FrontendError, FrontendOptions, FrontendState};
 
+use super::each::each;
 use super::engine::Engine;
 
 /// The frontends there are.
@@ -12,8 +15,32 @@ const NAMES: [&str; 5] = ["socket", "nbd", "tgt-blockdev", "tgt-iscsi", "rest"];
 pub(super) enum FrontendRefusal {
     #[error("cannot start frontend during the engine expansion")]
     Expanding,
+    #[error("cannot start a frontend: {0}")]
+    Restoring(String),
     #[error(transparent)]
     Frontend(#[from] FrontendError),
+}
+
+/// Why what the replicas hold is not to be shown to anybody yet, if so.
+fn unrestored(seen: &[(String, RestoreStatusResponse)]) -> Option<String> {
+    for (address, status) in seen {
+        let half = status.last_restored.is_empty()
+            && !(status.holdfast_unfinished.is_empty() && status.state != "error");
+        if status.is_restoring || half {
+            let backup = [&status.current_restoring_backup, &status.holdfast_unfinished];
+            let backup = backup.into_iter().find(|name| !name.is_empty());
+            let backup = backup.map_or("a backup", String::as_str);
+            return Some(format!("replica {address} has not finished to restore {backup}"));
+        }
+    }
+    // One that was rebuilt from another says nothing.
+    let mut restored = seen.iter().filter(|(_, status)| !status.last_restored.is_empty());
+    let (first, wanted) = restored.next()?;
+    let (other, has) = restored.find(|(_, it)| it.last_restored != wanted.last_restored)?;
+    Some(format!(
+        "replica {first} holds backup {}, replica {other} backup {}",
+        wanted.last_restored, has.last_restored
+    ))
 }
 
 impl Engine {
@@ -32,12 +59,31 @@ impl Engine {
         if !NAMES.contains(&name) {
             return Err(FrontendError::Unknown(name.to_owned()).into());
         }
+        self.check_restored().await.map_err(FrontendRefusal::Restoring)?;
         // Without replicas there is nothing to serve yet: it comes up when the volume starts.
         if !self.state().entries.is_empty() {
             self.volume.start_frontend(name, &self.frontend_options()).await?;
         }
         name.clone_into(&mut self.state().frontend);
         Ok(())
+    }
+
+    /// Refuses while a replica holds part of a backup, or another one than the others. An agent
+    /// that cannot be asked has no restore to speak of.
+    pub(super) async fn check_restored(&self) -> Result<(), String> {
+        let limit = self.hold_limit();
+        let mut replicas = self.readable();
+        replicas.retain(|replica| replica.link.file().is_none());
+        let asked = each(&replicas, |link| async move { link.restore_status(limit).await }).await;
+        let told = replicas.iter().zip(asked).filter_map(|(replica, status)| match status {
+            Ok(status) => Some((replica.address.clone(), status)),
+            Err(error) => {
+                let address = &replica.address;
+                tracing::debug!(replica = address, %error, "replica {address} says nothing");
+                None
+            }
+        });
+        unrestored(&told.collect::<Vec<_>>()).map_or(Ok(()), Err)
     }
 
     pub(super) async fn frontend_shutdown(&self) -> Result<(), FrontendError> {
@@ -72,5 +118,36 @@ impl Engine {
             upgrade: self.state().takes_over,
             replica_timeout: self.options.replica_timeout,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(last_restored: &str, unfinished: &str, state: &str) -> RestoreStatusResponse {
+        RestoreStatusResponse {
+            last_restored: last_restored.into(),
+            holdfast_unfinished: unfinished.into(),
+            state: state.into(),
+            is_restoring: state == "in_progress",
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn only_whole_and_equal_restores_are_shown() {
+        let refused = |all: &[RestoreStatusResponse]| {
+            let seen: Vec<_> = all.iter().map(|it| ("r".to_owned(), it.clone())).collect();
+            unrestored(&seen).is_some()
+        };
+        let (none, done) = (status("", "", ""), status("a", "", "complete"));
+        assert!(!refused(&[none.clone(), none.clone()]));
+        assert!(!refused(&[done.clone(), done.clone(), none]));
+        assert!(refused(&[done.clone(), status("a", "b", "in_progress")]));
+        assert!(refused(&[status("", "b", "")]), "it was killed halfway");
+        assert!(refused(&[status("", "", "error")]));
+        assert!(!refused(&[status("a", "b", "error")]), "the one before is whole");
+        assert!(refused(&[done, status("b", "", "complete")]), "they differ");
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::upkeep::upkeep_client::UpkeepClient;
-use rpc::{Address, AddressError, Deadline, Identity, Peer, ptypes};
+use rpc::{Address, AddressError, Deadline, Identity, Peer, SharedClaim, ptypes};
 use tonic::{Code, Response, Status};
+use wire::membership::CUT_OFF_TEXT;
 
 use crate::volume::DataTarget;
 use crate::{Backend, DataProtocol};
@@ -60,6 +61,11 @@ impl CallError {
             | Self::RawFile { .. }
             | Self::Empty(_) => None,
         }
+    }
+
+    /// Another engine has claimed the replica.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.answer().is_some_and(|status| status.message().contains(CUT_OFF_TEXT))
     }
 
     /// The replica is of a kind that has never heard of the call.
@@ -132,6 +138,7 @@ impl Link {
         address: &str,
         volume: &str,
         backends: &[Backend],
+        claim: &SharedClaim,
     ) -> Result<Self, BadAddress> {
         let enabled = |backend: Backend, name| {
             let known = backends.contains(&backend);
@@ -146,7 +153,7 @@ impl Link {
             return Ok(Self { kind: Kind::File(path) });
         }
         enabled(Backend::Tcp, "tcp")?;
-        Ok(Self { kind: Kind::Process(Box::new(Process::new(address, volume)?)) })
+        Ok(Self { kind: Kind::Process(Box::new(Process::new(address, volume, claim)?)) })
     }
 
     /// The raw file this replica is, if it is one.
@@ -175,9 +182,9 @@ impl Link {
 
     replica_calls! {
         get = replica_get() ();
-        open = replica_open(is_upgrade: bool, size: i64)
-            ptypes::ReplicaOpenRequest { is_upgrade, expected_backend_size: size };
+        open = replica_open(request: ptypes::ReplicaOpenRequest) request;
         close = replica_close() ();
+        reload = replica_reload() ();
         revert = replica_revert(name: String, created: String)
             ptypes::ReplicaRevertRequest { name, created };
         snapshot = replica_snapshot(request: ptypes::ReplicaSnapshotRequest) request;
@@ -218,15 +225,34 @@ impl Link {
         within(limit, giver.file_send(send)).await
     }
 
-    /// Hands `take` every extent in which the head holds data of its own; `idle` is how long the
-    /// replica may be silent in between.
-    pub(super) async fn head_extents(
+    /// How far the agent of this replica is with the copying of files to it.
+    pub(super) async fn rebuild_status(
+        &self,
+        limit: Duration,
+    ) -> Result<ptypes::ReplicaRebuildStatusResponse, CallError> {
+        let mut agent = self.process("replica_rebuild_status")?.agent.clone();
+        within(limit, agent.replica_rebuild_status(())).await
+    }
+
+    /// How far the agent of this replica is with a restore.
+    pub(super) async fn restore_status(
+        &self,
+        limit: Duration,
+    ) -> Result<ptypes::RestoreStatusResponse, CallError> {
+        let mut agent = self.process("restore_status")?.agent.clone();
+        within(limit, agent.restore_status(())).await
+    }
+
+    /// Hands `take` every extent in which the layers above disk `above` hold data; `idle` is how
+    /// long the replica may be silent in between.
+    pub(super) async fn extents_above(
         &self,
         idle: Duration,
+        above: &str,
         mut take: impl FnMut(u64, u64),
     ) -> Result<(), CallError> {
         let mut client = self.process("head_extents")?.upkeep.clone();
-        let request = rpc::upkeep::HeadExtentsRequest {};
+        let request = rpc::upkeep::HeadExtentsRequest { above: above.to_owned() };
         let mut stream = within(idle, client.head_extents(request)).await?;
         loop {
             let next = tokio::time::timeout(idle, stream.message()).await;
@@ -240,14 +266,14 @@ impl Link {
 }
 
 impl Process {
-    fn new(text: &str, volume: &str) -> Result<Self, BadAddress> {
+    fn new(text: &str, volume: &str, claim: &SharedClaim) -> Result<Self, BadAddress> {
         let address: Address = text.parse()?;
         let expected = Identity { volume: volume.to_owned(), instance: String::new() };
         // The limit of each call is set where it is made; this one is for the longest of them.
         let peer = |address: &Address| {
-            rpc::connect(address, expected.clone(), Deadline::Long).map_err(|error| {
-                BadAddress::Uri { address: text.to_owned(), detail: error.to_string() }
-            })
+            rpc::connect_claimed(address, expected.clone(), Deadline::Long, claim.clone()).map_err(
+                |error| BadAddress::Uri { address: text.to_owned(), detail: error.to_string() },
+            )
         };
         let control = peer(&address)?;
         let agent = SyncAgentServiceClient::new(peer(&address.sync_agent())?);
@@ -274,11 +300,14 @@ mod tests {
     #[test]
     fn a_disabled_backend_and_a_relative_file_are_refused() {
         let both = [Backend::Tcp, Backend::File];
-        assert!(Link::new("file:///d/x", "v", &both).is_ok());
+        assert!(Link::new("file:///d/x", "v", &both, &SharedClaim::default()).is_ok());
         for (address, backends) in
             [("file:///d/x", &[Backend::Tcp][..]), ("file://x", &both[..]), ("tcp://h", &both[..])]
         {
-            assert!(Link::new(address, "v", backends).is_err(), "{address}");
+            assert!(
+                Link::new(address, "v", backends, &SharedClaim::default()).is_err(),
+                "{address}"
+            );
         }
     }
 
@@ -294,7 +323,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_raw_file_says_what_it_cannot_do() {
-        let link = Link::new("file:///d/x", "v", &[Backend::File]).expect("a file");
+        let claim = SharedClaim::default();
+        let link = Link::new("file:///d/x", "v", &[Backend::File], &claim).expect("a file");
         let error = link.expand(Duration::from_secs(1), 4096).await.expect_err("unsupported");
         assert_eq!(error.to_string(), "replica_expand is not supported by the raw file /d/x");
     }

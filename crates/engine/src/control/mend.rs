@@ -2,7 +2,7 @@
 //!
 //! A write that was in flight when an engine died is on some replicas and not on others; nobody was
 //! told that it is done, so either is right, but which one must not change from one read to the
-//! next. So all reads go to one replica until every place that may differ (what the heads hold) has
+//! next. So all reads go to one replica until every place that may differ (what was written since the last snapshot they share) has
 //! been copied from it to the others. Snapshots wait for that: one taken before would differ
 //! between replicas for ever.
 
@@ -22,6 +22,8 @@ const SECTOR: u64 = 4096;
 /// How long something that needs equal replicas waits for them before it is refused.
 const PATIENCE: Duration = Duration::from_mins(1);
 const PROGRESS_EVERY: u64 = 1 << 30;
+/// No disk has this name: what all layers hold is looked after.
+const EVERYTHING: &str = "*";
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// How far the replicas are from being equal.
@@ -43,30 +45,6 @@ pub(super) struct NotEqual {
     total: u64,
 }
 
-/// A replica the volume was started with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Joined {
-    pub(super) id: ReplicaId,
-    /// It was not closed by the engine that had it last.
-    pub(super) unclean: bool,
-    /// It can tell what its head holds.
-    pub(super) able: bool,
-    pub(super) head_modified_ns: i64,
-}
-
-/// Which replica is read from while the others are made equal to it: the one that was written last,
-/// for one that was left behind never is. `None` if there is nothing to mend or no way to.
-fn decide(joined: &[Joined]) -> Option<ReplicaId> {
-    let unclean = joined.iter().any(|one| one.unclean);
-    let all_able = joined.iter().all(|one| one.able);
-    if joined.len() < 2 || !unclean || !all_able {
-        return None;
-    }
-    // Of equals the first: `max_by_key` would give the last.
-    let newest = joined.iter().rev().max_by_key(|one| one.head_modified_ns);
-    newest.map(|one| one.id)
-}
-
 /// Why mending ended early.
 #[derive(Debug, thiserror::Error)]
 enum MendError {
@@ -80,15 +58,19 @@ enum MendError {
 }
 
 impl Engine {
-    /// Begins to make the members `joined` equal if one of them was not closed cleanly.
-    pub(super) async fn mend_if_unclean(self: &Arc<Self>, joined: &[Joined]) {
-        let Some(reader) = decide(joined) else { return };
+    /// Begins to make all members equal to `reader`, in what they hold above the snapshot `base`.
+    pub(super) async fn mend_from_now_on(
+        self: &Arc<Self>,
+        reader: ReplicaId,
+        base: Option<String>,
+    ) {
         // Before anything can be read.
         self.volume.set_reader(Some(reader)).await;
         self.mending.send_replace(Mending::Running { done: 0, total: 0 });
         let (engine, stop) = (Arc::clone(self), self.mend_stop.lock().await.clone());
+        let above = base.unwrap_or_else(|| EVERYTHING.to_owned());
         self.tasks.spawn("mend", async move {
-            stop.run_until_cancelled_owned(engine.mend(reader)).await;
+            stop.run_until_cancelled_owned(engine.mend(reader, &above)).await;
         });
     }
 
@@ -100,10 +82,10 @@ impl Engine {
         self.mending.send_replace(Mending::Equal) == Mending::Equal
     }
 
-    async fn mend(&self, first: ReplicaId) {
+    async fn mend(&self, first: ReplicaId, above: &str) {
         let mut reader = first;
         loop {
-            match self.mend_from(reader).await {
+            match self.mend_from(reader, above).await {
                 Ok(bytes) => {
                     tracing::info!(bytes, "replicas are equal again: looked after {bytes} bytes");
                     break;
@@ -123,13 +105,21 @@ impl Engine {
             }
         }
         self.volume.set_reader(None).await;
+        // On disk before it is said: else the next engine would mend from this reader again, over
+        // what was written since. That does no harm, but for the work.
+        if let Err(error) = self.volume.submit(Command::Flush).await {
+            tracing::warn!(%error, "what was made equal is not on all disks: {error}");
+        }
+        if let Err(error) = self.record().await {
+            tracing::warn!(%error, "replicas cannot be told that they are equal: {error}");
+        }
         self.mending.send_replace(Mending::Equal);
     }
 
     /// Makes the others equal to `reader`, and says how many bytes were looked after.
-    async fn mend_from(&self, reader: ReplicaId) -> Result<u64, MendError> {
+    async fn mend_from(&self, reader: ReplicaId, above: &str) -> Result<u64, MendError> {
         tracing::info!(reader = reader.0, "making replicas equal after an unclean end");
-        let told = self.head_extents(&self.readable()).await?;
+        let told = self.extents_above(above, &self.readable()).await?;
         let extents = told.within(self.state().size, SECTOR);
         let total = extents.total();
         let mut done = 0;
@@ -150,12 +140,12 @@ impl Engine {
         Ok(total)
     }
 
-    async fn head_extents(&self, replicas: &[Replica]) -> Result<Extents, MendError> {
+    async fn extents_above(&self, above: &str, replicas: &[Replica]) -> Result<Extents, MendError> {
         let mut extents = Extents::new();
         for replica in replicas {
             let asked = replica
                 .link
-                .head_extents(self.hold_limit(), |offset, len| extents.add(offset, len))
+                .extents_above(self.hold_limit(), above, |offset, len| extents.add(offset, len))
                 .await;
             let address = replica.address.clone();
             match asked {
@@ -185,26 +175,5 @@ impl Engine {
             Mending::Equal => Ok(()),
             Mending::Running { done, total } => Err(NotEqual { done, total }),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_set_with_an_unclean_member_is_mended_and_read_from_the_newest() {
-        let one = |id, unclean, head_modified_ns| Joined {
-            id: ReplicaId(id),
-            unclean,
-            able: true,
-            head_modified_ns,
-        };
-        assert_eq!(decide(&[one(1, false, 5), one(2, false, 5)]), None);
-        assert_eq!(decide(&[one(1, true, 5), one(2, true, 5)]), Some(ReplicaId(1)));
-        assert_eq!(decide(&[one(1, false, 5), one(2, true, 6)]), Some(ReplicaId(2)));
-        assert_eq!(decide(&[one(1, true, 5)]), None);
-        let unable = Joined { able: false, ..one(2, true, 6) };
-        assert_eq!(decide(&[one(1, true, 5), unable]), None);
     }
 }

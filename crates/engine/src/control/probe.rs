@@ -6,14 +6,16 @@
 use std::path::Path;
 
 use rpc::{Features, ptypes};
+use wire::membership::{Claim, Standing};
 
-use crate::core::start::{Found, Seen};
+use crate::core::start::{Found, Layer, Seen};
 
 use super::engine::CALL_LIMIT;
 use super::link::{CallError, Link};
 
 /// How a replica is to be opened.
-#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
+#[derive(Debug, Clone)]
 pub(super) struct OpenAs {
     pub(super) upgrade: bool,
     pub(super) size: i64,
@@ -22,14 +24,32 @@ pub(super) struct OpenAs {
     pub(super) alone: bool,
     /// What a raw file, which counts nothing, has in place of a revision counter.
     pub(super) revision_counter: bool,
+    /// For replicas that know claims.
+    pub(super) claim: Claim,
+    /// It joins to be filled.
+    pub(super) adopt: bool,
+    pub(super) salvage: bool,
+}
+
+/// A replica as it was before anybody touched it.
+#[derive(Debug, Clone)]
+pub(super) struct Looked {
+    replica: ptypes::Replica,
+    /// None: it is of a kind that keeps none.
+    pub(super) standing: Option<Standing>,
+}
+
+impl Looked {
+    /// An engine is at work on it, as far as it can tell.
+    pub(super) fn is_driven(&self) -> bool {
+        self.standing.is_some() && self.replica.holdfast_engines > 0
+    }
 }
 
 /// A replica that was opened.
 #[derive(Debug, Clone)]
 pub(super) struct Opened {
     pub(super) features: Features,
-    /// It was not closed by the engine that had it last, so it may hold what others do not.
-    pub(super) unclean: bool,
     pub(super) found: Found,
 }
 
@@ -41,19 +61,30 @@ pub(super) enum ProbeError {
     NotClosed(String),
     #[error("replica has size {0:?}, which is no number of bytes")]
     Size(String),
+    #[error("cannot read what the replica says of its engines: {0}")]
+    Standing(String),
     #[error("cannot open {}: {detail}", path.display())]
     File { path: std::path::PathBuf, detail: String },
 }
 
 impl ProbeError {
-    pub(super) fn seen(&self, address: &str) -> Seen {
-        let text = format!("{address}: {self}");
+    pub(super) fn seen(&self, address: &str, looked: Option<&Looked>) -> Seen {
+        let why = format!("{address}: {self}");
         match self {
-            Self::Call(CallError::Unreachable(_)) => Seen::Unreachable(text),
-            Self::Call(_) | Self::NotClosed(_) | Self::Size(_) | Self::File { .. } => {
-                Seen::Failed(text)
+            Self::Call(CallError::Unreachable(_)) => Seen::Unreachable(why),
+            Self::Call(_)
+            | Self::NotClosed(_)
+            | Self::Size(_)
+            | Self::Standing(_)
+            | Self::File { .. } => {
+                let standing = looked.and_then(|looked| looked.standing.clone());
+                Seen::Failed { why, standing: standing.map(Box::new) }
             }
         }
+    }
+
+    pub(super) fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Call(error) if error.is_cut_off())
     }
 }
 
@@ -61,46 +92,94 @@ impl ProbeError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
     Open,
-    /// Its engine is gone: close it first.
+    /// Its engine is gone: it is claimed as it is.
+    TakeOver,
+    /// Its engine is gone, and it knows no claims: close it first.
     CloseFirst,
     Refuse(String),
 }
 
-fn decide(seen: &ptypes::Replica) -> Way {
+fn decide(seen: &ptypes::Replica, upgrade: bool) -> Way {
     // Only a Holdfast replica counts its engines; of another nothing is known.
     let abandoned = seen.holdfast_features != 0 && seen.holdfast_engines == 0;
+    let claimable = Features(seen.holdfast_features).has(Features::MEMBERSHIP);
     match seen.state.as_str() {
         "closed" => Way::Open,
+        "open" | "dirty" | "rebuilding" if claimable && (abandoned || upgrade) => Way::TakeOver,
         "open" | "dirty" | "rebuilding" if abandoned => Way::CloseFirst,
         other => Way::Refuse(other.to_owned()),
     }
 }
 
-/// Opens the replica behind `link`.
-pub(super) async fn open(link: &Link, wanted: OpenAs) -> Result<Opened, ProbeError> {
-    if let Some(path) = link.file() {
-        return raw_file(path, wanted).await;
+/// Looks at the replica behind `link` and changes nothing; `None` for a raw file.
+pub(super) async fn look(link: &Link) -> Result<Option<Looked>, ProbeError> {
+    if link.file().is_some() {
+        return Ok(None);
     }
-    let before = link.get(CALL_LIMIT).await?;
-    let way = decide(&before);
+    let replica = link.get(CALL_LIMIT).await?;
+    let standing = standing(&replica)?;
+    Ok(Some(Looked { replica, standing }))
+}
+
+pub(super) fn standing(replica: &ptypes::Replica) -> Result<Option<Standing>, ProbeError> {
+    if !Features(replica.holdfast_features).has(Features::MEMBERSHIP) {
+        return Ok(None);
+    }
+    let read = serde_json::from_str(&replica.holdfast_standing);
+    read.map(Some).map_err(|error| ProbeError::Standing(error.to_string()))
+}
+
+/// Opens the replica behind `link`, which was looked at before.
+pub(super) async fn open(
+    link: &Link,
+    looked: Option<&Looked>,
+    wanted: &OpenAs,
+    address: &str,
+) -> Result<Opened, ProbeError> {
+    let before = match (link.file(), looked) {
+        (Some(path), _) => return raw_file(path, wanted, address).await,
+        (None, Some(looked)) => looked.replica.clone(),
+        (None, None) => link.get(CALL_LIMIT).await?,
+    };
+    let way = decide(&before, wanted.upgrade);
     match &way {
-        Way::Open => {}
+        Way::Open | Way::TakeOver => {}
         Way::CloseFirst => {
             link.close(CALL_LIMIT).await?;
         }
         Way::Refuse(state) => return Err(ProbeError::NotClosed(state.clone())),
     }
-    let mut after = link.open(CALL_LIMIT, wanted.upgrade, wanted.size).await?;
+    let mut after = link.open(CALL_LIMIT, request(&before, wanted)).await?;
     if wanted.alone && after.rebuilding {
         after = link.set_rebuilding(CALL_LIMIT, false).await?;
     }
     // In a live upgrade the old engine has the same files open and goes on with them: dirty is
     // what they are while everything is well.
-    let unclean = !wanted.upgrade && (before.dirty || way == Way::CloseFirst);
-    Ok(Opened { features: Features(after.holdfast_features), unclean, found: found(&after)? })
+    let unclean = !wanted.upgrade && (before.dirty || way != Way::Open);
+    let found = Found { unclean, ..found(&after, address)? };
+    Ok(Opened { features: Features(after.holdfast_features), found })
 }
 
-fn found(replica: &ptypes::Replica) -> Result<Found, ProbeError> {
+/// Only a replica that knows claims is told one.
+fn request(before: &ptypes::Replica, wanted: &OpenAs) -> ptypes::ReplicaOpenRequest {
+    let plain = ptypes::ReplicaOpenRequest {
+        is_upgrade: wanted.upgrade,
+        expected_backend_size: wanted.size,
+        ..Default::default()
+    };
+    if !Features(before.holdfast_features).has(Features::MEMBERSHIP) {
+        return plain;
+    }
+    ptypes::ReplicaOpenRequest {
+        holdfast_generation: wanted.claim.generation,
+        holdfast_engine: wanted.claim.engine.clone(),
+        holdfast_adopt: wanted.adopt,
+        holdfast_salvage: wanted.salvage,
+        ..plain
+    }
+}
+
+fn found(replica: &ptypes::Replica, address: &str) -> Result<Found, ProbeError> {
     let size = replica.size.parse().map_err(|_| ProbeError::Size(replica.size.clone()))?;
     Ok(Found {
         size_bytes: size,
@@ -110,13 +189,27 @@ fn found(replica: &ptypes::Replica) -> Result<Found, ProbeError> {
         counter: (!replica.revision_counter_disabled).then_some(replica.revision_counter),
         head_modified_ns: replica.last_modify_time,
         head_allocated_bytes: replica.head_file_size,
+        unclean: false,
+        address: address.to_owned(),
+        standing: standing(replica)?,
+        layers: layers(replica),
     })
+}
+
+/// What the head sits on, top first.
+fn layers(replica: &ptypes::Replica) -> Vec<Layer> {
+    let layer = |name: &String| {
+        let disk = replica.disks.get(name);
+        let kept = disk.is_some_and(|disk| disk.user_created && !disk.removed);
+        Layer { name: name.clone(), kept }
+    };
+    replica.chain.iter().filter(|name| **name != replica.head).map(layer).collect()
 }
 
 /// Sector size a replica reports; a raw file has none of its own.
 const SECTOR_SIZE: i64 = 512;
 
-async fn raw_file(path: &Path, wanted: OpenAs) -> Result<Opened, ProbeError> {
+async fn raw_file(path: &Path, wanted: &OpenAs, address: &str) -> Result<Opened, ProbeError> {
     let bad = |detail: String| ProbeError::File { path: path.to_owned(), detail };
     let meta = tokio::fs::metadata(path).await.map_err(|error| bad(error.to_string()))?;
     if !meta.is_file() {
@@ -130,8 +223,12 @@ async fn raw_file(path: &Path, wanted: OpenAs) -> Result<Opened, ProbeError> {
         counter: wanted.revision_counter.then_some(1),
         head_modified_ns: 0,
         head_allocated_bytes: 0,
+        unclean: false,
+        address: address.to_owned(),
+        standing: None,
+        layers: Vec::new(),
     };
-    Ok(Opened { features: Features::NONE, unclean: false, found })
+    Ok(Opened { features: Features::NONE, found })
 }
 
 #[cfg(test)]
@@ -149,12 +246,22 @@ mod tests {
 
     #[test]
     fn only_a_closed_replica_or_one_without_an_engine_is_taken() {
-        assert_eq!(decide(&replica("closed", 0, 0)), Way::Open);
-        assert_eq!(decide(&replica("dirty", 1, 0)), Way::CloseFirst);
-        assert_eq!(decide(&replica("rebuilding", 1, 0)), Way::CloseFirst);
-        assert_eq!(decide(&replica("dirty", 1, 2)), Way::Refuse("dirty".into()));
-        assert_eq!(decide(&replica("open", 0, 0)), Way::Refuse("open".into()));
-        assert_eq!(decide(&replica("initial", 1, 0)), Way::Refuse("initial".into()));
-        assert_eq!(decide(&replica("error", 1, 0)), Way::Refuse("error".into()));
+        let way = |state, features, engines| decide(&replica(state, features, engines), false);
+        assert_eq!(way("closed", 0, 0), Way::Open);
+        assert_eq!(way("dirty", 1, 0), Way::CloseFirst);
+        assert_eq!(way("rebuilding", 1, 0), Way::CloseFirst);
+        assert_eq!(way("dirty", 1, 2), Way::Refuse("dirty".into()));
+        assert_eq!(way("open", 0, 0), Way::Refuse("open".into()));
+        assert_eq!(way("initial", 1, 0), Way::Refuse("initial".into()));
+        assert_eq!(way("error", 1, 0), Way::Refuse("error".into()));
+    }
+
+    #[test]
+    fn one_that_knows_claims_is_not_closed_first_and_gives_way_to_an_upgrade() {
+        let knows = Features::MEMBERSHIP.0;
+        assert_eq!(decide(&replica("dirty", knows, 0), false), Way::TakeOver);
+        assert_eq!(decide(&replica("dirty", knows, 1), false), Way::Refuse("dirty".into()));
+        assert_eq!(decide(&replica("dirty", knows, 1), true), Way::TakeOver);
+        assert_eq!(decide(&replica("dirty", 1, 1), true), Way::Refuse("dirty".into()));
     }
 }

@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 
 use rpc::ptypes;
+use wire::membership::Filling;
 
 use crate::core::{Hold, Mode};
 
 use super::engine::{Busy, CALL_LIMIT, Engine, Replica};
 use super::link::CallError;
+use super::probe;
 use super::replicas::ReplicaError;
 
 /// Why a rebuild does not begin or end. Texts are those callers match.
@@ -22,6 +24,12 @@ pub(super) enum RebuildError {
     NoSource,
     #[error("replica {0} is still being rebuilt")]
     Rebuilding(String),
+    #[error(
+        "replica {0} was not filled since it was added: copy or restore the volume to it first"
+    )]
+    NotFilled(String),
+    #[error("replica {address}: {detail}")]
+    Standing { address: String, detail: String },
     #[error("replica {0}'s disk number is not equal to that of RW replica {1}")]
     DiskNumber(String, String),
     #[error("replica {0}'s chain not equal to RW replica {1}'s chain")]
@@ -94,6 +102,18 @@ fn compare(
         return Err(RebuildError::Chain(new, source));
     }
     Ok(())
+}
+
+/// Equal names say nothing of what is in the files: a replica that keeps a standing also knows
+/// whether all of them came here since it joined.
+fn check_filled(address: &str, seen: &ptypes::Replica) -> Result<(), RebuildError> {
+    let bad = |detail: String| RebuildError::Standing { address: address.to_owned(), detail };
+    match probe::standing(seen).map_err(|error| bad(error.to_string()))? {
+        Some(standing) if standing.filling == Filling::Wanted => {
+            Err(RebuildError::NotFilled(address.to_owned()))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 impl Engine {
@@ -184,7 +204,13 @@ impl Engine {
             Verify::Compare => self.verify_against_source(&new).await,
         };
         match verified {
-            Ok(()) => tracing::info!(replica = address, "replica {address} can be read from"),
+            Ok(()) => {
+                // A record that names it; until then it is not known to be complete.
+                if let Err(error) = self.record().await {
+                    tracing::warn!(%error, "replicas cannot be told of {address}: {error}");
+                }
+                tracing::info!(replica = address, "replica {address} can be read from");
+            }
             Err(error) if is_its_fault(&error) => {
                 self.fail(&new, &format!("verify: {error}")).await;
                 return Err(error);
@@ -201,6 +227,7 @@ impl Engine {
         if seen.rebuilding {
             return Err(RebuildError::Rebuilding(address.clone()));
         }
+        check_filled(address, &seen)?;
         self.make_readable(new).await;
         Ok(())
     }
@@ -212,6 +239,7 @@ impl Engine {
         let _hold = self.hold(Hold::Changes { flush: true }).await?;
         let (source, wanted) = self.source().await?;
         let seen = new.link.get(self.hold_limit()).await.map_err(call)?;
+        check_filled(address, &seen)?;
         compare((address, &seen), (&source.address, &wanted))?;
         if !seen.revision_counter_disabled {
             let counter = wanted.revision_counter;
@@ -237,6 +265,8 @@ fn is_its_fault(error: &RebuildError) -> bool {
         | RebuildError::NotWo { .. }
         | RebuildError::NoSource
         | RebuildError::Busy(_)
+        | RebuildError::Standing { .. }
+        | RebuildError::NotFilled(_)
         | RebuildError::Rebuilding(_) => false,
     }
 }

@@ -44,12 +44,15 @@ impl Engine {
             }
         };
         let replicas = self.replicas();
+        let cut_off = self.volume.cut_off_by().is_some();
         self.state().entries.clear();
         for member in replicas.iter().filter_map(|replica| replica.member) {
             self.volume.detach(member).await;
         }
         self.volume.set_reader(None).await;
-        if equal && hold.is_some() {
+        if cut_off {
+            tracing::warn!("replicas are left to the engine that has them now");
+        } else if equal && hold.is_some() {
             let close = replicas.iter().map(|one| self.close_quietly(&one.address, &one.link));
             join_all(close).await;
         } else {

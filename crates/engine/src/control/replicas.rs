@@ -8,7 +8,7 @@ use crate::core::{Hold, Mode};
 use super::engine::{Busy, CALL_LIMIT, Engine, Entry, Replica, created_now};
 use super::link::{BadAddress, Link};
 use super::mend::NotEqual;
-use super::probe::{OpenAs, Opened, ProbeError};
+use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
 use super::snapshot::SnapshotError;
 
 /// Why the replica set was not changed. Texts are those callers match.
@@ -42,6 +42,8 @@ pub(super) enum ReplicaError {
     NotFound { address: String, volume: String },
     #[error("cannot set to mode WO")]
     SetWo,
+    #[error("the replicas cannot be told who holds the volume: {0}")]
+    Record(String),
 }
 
 pub(super) fn show_mode(mode: Mode) -> ptypes::ReplicaMode {
@@ -107,7 +109,9 @@ impl Engine {
         let modes: Vec<Mode> = self.replicas().iter().map(|replica| replica.mode).collect();
         let mode = check_add(wanted, &modes)?;
         let link = self.link(address)?;
-        let opened = self.open_and_set(&link, self.open_as(modes.is_empty())).await?;
+        let looked = probe::look(&link).await?;
+        let wanted = self.open_as(modes.is_empty(), mode, looked.as_ref());
+        let opened = self.open_and_set(&link, looked.as_ref(), &wanted, address).await?;
         match self.join(address, &link, &opened, mode, snapshot_required).await {
             Ok(()) => tracing::info!(replica = address, "added replica {address}"),
             Err(error) => {
@@ -115,15 +119,27 @@ impl Engine {
                 return Err(error);
             }
         }
+        if mode == Mode::Rw {
+            let serial = opened.found.standing.and_then(|it| it.record).map_or(0, |it| it.serial);
+            self.volume.keep_records(wanted.claim.generation, serial).await;
+            self.record().await.map_err(|fault| ReplicaError::Record(fault.to_string()))?;
+        }
         self.find(address).ok_or_else(|| self.not_found(address))
     }
 
-    fn open_as(&self, alone: bool) -> OpenAs {
+    fn open_as(&self, alone: bool, mode: Mode, looked: Option<&Looked>) -> OpenAs {
+        let claim = match self.claim.get() {
+            Some(claim) if mode == Mode::Wo => claim,
+            Some(_) | None => self.claim_above(looked.into_iter()),
+        };
         OpenAs {
             upgrade: false,
             size: i64::try_from(self.state().size).unwrap_or(i64::MAX),
             alone,
             revision_counter: self.options.revision_counter,
+            claim,
+            adopt: mode == Mode::Wo,
+            salvage: false,
         }
     }
 
@@ -159,10 +175,24 @@ impl Engine {
         if snapshot_required {
             self.snapshot_with(address, link, name).await?;
         }
+        if mode == Mode::Wo && snapshot_required && opened.found.standing.is_some() {
+            self.disqualify(link, opened).await?;
+        }
         let attach = |detail| ReplicaError::Attach { address: address.to_owned(), detail };
-        let member = self.attach(link, opened.features, mode).await.map_err(attach)?;
+        let member = self.attach(link, opened, mode).await.map_err(attach)?;
         let entry = Entry { address: address.to_owned(), link: link.clone(), member: Some(member) };
         self.state().entries.push(entry);
+        Ok(())
+    }
+
+    /// Whatever engine finds it half filled knows that it is. Its own standing says so already, to
+    /// those that look at it.
+    async fn disqualify(&self, link: &Link, opened: &Opened) -> Result<(), ReplicaError> {
+        let limit = self.hold_limit();
+        if opened.found.counter.is_some() {
+            link.set_counter(limit, 0).await.map_err(ProbeError::from)?;
+        }
+        link.set_rebuilding(limit, true).await.map_err(ProbeError::from)?;
         Ok(())
     }
 
@@ -238,7 +268,11 @@ impl Engine {
         if let Some(member) = replica.member {
             self.volume.set_mode(member, mode, "set by a caller").await;
         }
-        self.find(address).ok_or_else(|| self.not_found(address))
+        let now = self.find(address).ok_or_else(|| self.not_found(address))?;
+        if now.mode == Mode::Rw {
+            self.record().await.map_err(|fault| ReplicaError::Record(fault.to_string()))?;
+        }
+        Ok(now)
     }
 
     pub(super) fn not_found(&self, address: &str) -> ReplicaError {

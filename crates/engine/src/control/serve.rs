@@ -90,6 +90,7 @@ impl Engine {
         let engine = Self::new(options, Tasks::new()).map_err(ControlError::DataThread)?;
         let engine = Arc::new(engine);
         engine.watch_members();
+        engine.tend_replicas();
         let options = &engine.options;
         let (size, current_size) = (options.size_bytes, options.current_size_bytes);
         if let Err(error) = engine.start(&options.replicas, size, current_size).await {

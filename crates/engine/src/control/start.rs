@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use rpc::Features;
+use wire::membership::{CUT_OFF_TEXT, Claim};
 
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
 use crate::core::{Command, Mode, ReplicaId};
 use crate::frontend::FrontendError;
+use crate::volume::Card;
 
 use super::engine::{Engine, Entry};
 use super::link::{BadAddress, Link};
-use super::mend::Joined;
-use super::probe::{self, OpenAs, Opened, ProbeError};
+use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
 
 /// Why a volume did not start. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,14 @@ pub enum StartError {
     NoBackend(#[from] NoBackend),
     #[error("a volume cannot have size {0}")]
     Size(i64),
+    #[error("another engine is at work on {0}: end it first")]
+    InUse(String),
+    #[error("{0}")]
+    CutOff(String),
+    #[error("cannot start a frontend: {0}")]
+    Restoring(String),
+    #[error("the replicas cannot be told who holds the volume: {0}")]
+    Record(String),
     #[error("{0}")]
     Frontend(#[from] FrontendError),
 }
@@ -37,6 +46,7 @@ pub enum StartError {
 struct Candidate {
     address: String,
     link: Link,
+    looked: Option<Looked>,
     opened: Result<Opened, ProbeError>,
 }
 
@@ -44,10 +54,13 @@ impl Candidate {
     fn seen(&self) -> Seen {
         match &self.opened {
             Ok(opened) => Seen::Opened(opened.found.clone()),
-            Err(error) => error.seen(&self.address),
+            Err(error) => error.seen(&self.address, self.looked.as_ref()),
         }
     }
 }
+
+/// What a look at a candidate gave.
+type Before = Result<Option<Looked>, ProbeError>;
 
 /// What became of a candidate: a member of the data path, or why not.
 type Verdict = Result<ReplicaId, String>;
@@ -64,6 +77,7 @@ impl Engine {
         if addresses.is_empty() || !self.state().entries.is_empty() {
             return Ok(());
         }
+        self.check_not_cut_off()?;
         if let Some(twice) = first_duplicate(addresses) {
             return Err(StartError::Duplicate(twice.to_owned()));
         }
@@ -76,16 +90,56 @@ impl Engine {
             Err(_) => candidates.iter().map(refusal).collect(),
         };
         self.let_go(&candidates, &verdicts).await;
-        let size = volume_bytes(plan?.size_bytes)?;
+        let plan = plan?;
+        let size = volume_bytes(plan.size_bytes)?;
         if !verdicts.iter().any(Result::is_ok) {
             return Err(NoBackend::ReplicaError(told(&candidates, &verdicts)).into());
         }
         self.adopt(size, &candidates, &verdicts);
-        self.mend_if_unclean(&joined(&candidates, &verdicts)).await;
+        self.begin_mending(&plan, &candidates, &verdicts).await;
+        // Before anything can be read or written: who holds it, and which copy is believed.
+        self.record().await.map_err(|fault| StartError::Record(fault.to_string()))?;
         self.settle().await;
+        if !self.state().frontend.is_empty() {
+            self.check_restored().await.map_err(StartError::Restoring)?;
+        }
         self.start_known_frontend().await?;
         self.state().takes_over = false;
         Ok(())
+    }
+
+    /// Reads stick to one copy while the others are made equal to it, if they may differ.
+    async fn begin_mending(
+        self: &Arc<Self>,
+        plan: &Plan,
+        candidates: &[Candidate],
+        verdicts: &[Verdict],
+    ) {
+        let joined = candidates.iter().zip(verdicts).filter(|(_, verdict)| verdict.is_ok());
+        let able = joined.clone().all(|(candidate, _)| {
+            let opened = candidate.opened.as_ref();
+            opened.is_ok_and(|opened| opened.features.has(Features::UPKEEP))
+        });
+        let chosen = plan.reader.and_then(|place| verdicts.get(place)?.as_ref().ok().copied());
+        // It may have gone between being chosen and being connected to.
+        let any = || verdicts.iter().find_map(|verdict| verdict.as_ref().ok().copied());
+        if plan.reader.is_some()
+            && able
+            && joined.count() > 1
+            && let Some(reader) = chosen.or_else(any)
+        {
+            self.mend_from_now_on(reader, plan.base.clone()).await;
+        }
+    }
+
+    pub(super) fn check_not_cut_off(&self) -> Result<(), StartError> {
+        match self.volume.cut_off_by() {
+            Some(generation) => Err(StartError::CutOff(format!(
+                "cut off: an engine with generation {generation} has this volume now; this process \
+                 is of no more use"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn start_rules(&self, size: i64, current_size: i64) -> StartRules {
@@ -103,35 +157,68 @@ impl Engine {
         addresses: &[String],
         size: i64,
     ) -> Result<Vec<Candidate>, StartError> {
-        let wanted = OpenAs {
-            upgrade: self.state().takes_over,
-            size,
-            alone: addresses.len() == 1,
-            revision_counter: self.options.revision_counter,
-        };
         let links: Vec<_> = addresses.iter().map(|address| self.link(address)).collect();
         let links: Vec<Link> = links
             .into_iter()
             .collect::<Result<_, _>>()
             .map_err(|error: BadAddress| StartError::Address(error.to_string()))?;
-        let open = |(address, link): (String, Link)| async move {
-            let opened = self.open_and_set(&link, wanted).await;
-            Candidate { address, link, opened }
+        let looked = join_all(links.iter().map(probe::look)).await;
+        let upgrade = self.state().takes_over;
+        if !upgrade {
+            refuse_driven(addresses, &looked)?;
+        }
+        let wanted = OpenAs {
+            upgrade,
+            size,
+            alone: addresses.len() == 1,
+            revision_counter: self.options.revision_counter,
+            claim: self.claim_above(looked.iter().flatten().flatten()),
+            adopt: false,
+            salvage: self.options.salvage,
         };
-        Ok(join_all(addresses.iter().cloned().zip(links).map(open)).await)
+        let wanted = &wanted;
+        let open = |((address, link), looked): ((String, Link), Before)| async move {
+            let (looked, opened) = match looked {
+                Ok(looked) => {
+                    let opened = self.open_and_set(&link, looked.as_ref(), wanted, &address).await;
+                    (looked, opened)
+                }
+                Err(error) => (None, Err(error)),
+            };
+            Candidate { address, link, looked, opened }
+        };
+        let opened = join_all(addresses.iter().cloned().zip(links).zip(looked).map(open)).await;
+        let cut_off = opened.iter().filter_map(|candidate| candidate.opened.as_ref().err());
+        match cut_off.into_iter().find(|error| error.is_cut_off()) {
+            Some(error) => Err(StartError::CutOff(error.to_string())),
+            None => Ok(opened),
+        }
+    }
+
+    /// Makes the claim of this engine: above all that was claimed before.
+    pub(super) fn claim_above<'l>(&self, looked: impl Iterator<Item = &'l Looked>) -> Claim {
+        let standings = looked.filter_map(|looked| looked.standing.as_ref());
+        let highest = standings.map(|standing| standing.claim.generation).max().unwrap_or(0);
+        let own = self.claim.get().map_or(0, |claim| claim.generation);
+        let generation = highest.max(own).saturating_add(1);
+        let claim = Claim { generation, engine: self.name.clone() };
+        self.claim.set(Some(claim.clone()));
+        claim
     }
 
     pub(super) fn link(&self, address: &str) -> Result<Link, BadAddress> {
-        Link::new(address, &self.options.volume, &self.options.backends)
+        Link::new(address, &self.options.volume, &self.options.backends, &self.claim)
     }
 
     /// Opens a replica and tells it what this volume's flags say.
     pub(super) async fn open_and_set(
         &self,
         link: &Link,
-        wanted: OpenAs,
+        looked: Option<&Looked>,
+        wanted: &OpenAs,
+        address: &str,
     ) -> Result<Opened, ProbeError> {
-        let opened = probe::open(link, wanted).await?;
+        let opened = probe::open(link, looked, wanted, address).await?;
         self.push_settings(link).await?;
         Ok(opened)
     }
@@ -143,22 +230,31 @@ impl Engine {
         plan: &Plan,
     ) -> Result<Vec<Verdict>, StartError> {
         self.volume.resize(volume_bytes(plan.size_bytes)?).await?;
+        let keeps = |candidate: &Candidate| {
+            candidate.opened.as_ref().is_ok_and(|opened| opened.found.standing.is_some())
+        };
+        if let Some(claim) = self.claim.get().filter(|_| candidates.iter().any(keeps)) {
+            self.volume.keep_records(claim.generation, plan.serial).await;
+        }
         let mut verdicts = Vec::new();
         for (candidate, verdict) in candidates.iter().zip(&plan.verdicts) {
             verdicts.push(match (verdict, &candidate.opened) {
-                (Ok(()), Ok(opened)) => {
-                    self.attach(&candidate.link, opened.features, Mode::Rw).await
-                }
+                (Ok(()), Ok(opened)) => self.attach(&candidate.link, opened, Mode::Rw).await,
                 (Ok(()), Err(error)) => Err(error.to_string()),
                 (Err(reason), _) => Err(reason.clone()),
             });
         }
-        Ok(verdicts)
+        let cut_off = verdicts.iter().filter_map(|verdict| verdict.as_ref().err());
+        match cut_off.into_iter().find(|why| why.contains(CUT_OFF_TEXT)) {
+            Some(why) => Err(StartError::CutOff(why.clone())),
+            None => Ok(verdicts),
+        }
     }
 
-    pub(super) async fn attach(&self, link: &Link, features: Features, mode: Mode) -> Verdict {
+    pub(super) async fn attach(&self, link: &Link, opened: &Opened, mode: Mode) -> Verdict {
         let target = link.target(&self.options.volume, self.options.data_protocol);
-        let attached = self.volume.attach(&target, features, mode).await;
+        let card = Card { claim: self.claim.get(), name: opened.found.name().to_owned() };
+        let attached = self.volume.attach_as(&target, opened.features, mode, card).await;
         attached.map_err(|error| format!("cannot connect for data: {error}"))
     }
 
@@ -190,7 +286,8 @@ impl Engine {
             let reason = verdict.clone().err();
             let (address, link) = (candidate.address.clone(), candidate.link.clone());
             let opened = candidate.opened.as_ref().ok();
-            let close = opened.is_some_and(|opened| !opened.unclean || opened.features.0 == 0);
+            let close =
+                opened.is_some_and(|opened| !opened.found.unclean || opened.features.0 == 0);
             async move {
                 let Some(reason) = reason else { return };
                 tracing::error!(
@@ -230,18 +327,18 @@ fn told(candidates: &[Candidate], verdicts: &[Verdict]) -> String {
     all.join("; ")
 }
 
-/// What is known of the members from before they joined.
-fn joined(candidates: &[Candidate], verdicts: &[Verdict]) -> Vec<Joined> {
-    let pair = |(candidate, verdict): (&Candidate, &Verdict)| match (verdict, &candidate.opened) {
-        (Ok(id), Ok(opened)) => Some(Joined {
-            id: *id,
-            unclean: opened.unclean,
-            able: opened.features.has(Features::UPKEEP),
-            head_modified_ns: opened.found.head_modified_ns,
-        }),
-        (Ok(_) | Err(_), _) => None,
-    };
-    candidates.iter().zip(verdicts).filter_map(pair).collect()
+/// Part of a volume is at work under another engine: what is left of it is not started beside.
+fn refuse_driven(addresses: &[String], looked: &[Before]) -> Result<(), StartError> {
+    let there =
+        || addresses.iter().zip(looked).filter_map(|(at, it)| Some((at, it.as_ref().ok()?)));
+    let is_driven = |looked: &Option<Looked>| looked.as_ref().is_some_and(Looked::is_driven);
+    let driven: Vec<&str> =
+        there().filter(|(_, it)| is_driven(it)).map(|(at, _)| at.as_str()).collect();
+    // All of them: each says so itself, in the words callers know.
+    if driven.is_empty() || driven.len() == there().count() {
+        return Ok(());
+    }
+    Err(StartError::InUse(driven.join(", ")))
 }
 
 fn first_duplicate(addresses: &[String]) -> Option<&String> {

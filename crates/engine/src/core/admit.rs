@@ -25,7 +25,7 @@ impl Core {
             return Err(Err(Fault::Refused(text)));
         }
         match op.kind {
-            Kind::Flush => Ok(op),
+            Kind::Flush | Kind::Record => Ok(op),
             _ if op.len > 0 => Ok(op),
             Kind::Read => Err(Ok(Done::Data(Bytes::new()))),
             Kind::Status => Err(Ok(Done::Runs(vec![]))),
@@ -55,6 +55,7 @@ impl Core {
             Command::Status { offset, len } => of(Kind::Status, offset, len),
             Command::Mend { offset, len } => of(Kind::Mend, offset, len),
             Command::Flush => of(Kind::Flush, 0, 0),
+            Command::Record => of(Kind::Record, 0, 0),
         })
     }
 }
@@ -74,7 +75,7 @@ fn check_range(op: &Op, size: u64) -> Result<(), Fault> {
         Kind::Read | Kind::Status => "Read",
         Kind::Write | Kind::Zero | Kind::Mend => "Write",
         Kind::Unmap => "unmap",
-        Kind::Flush | Kind::Mark | Kind::Round | Kind::Ping => return Ok(()),
+        Kind::Flush | Kind::Record | Kind::Mark | Kind::Round | Kind::Ping => return Ok(()),
     };
     let len = u64::from(op.len);
     match op.offset.checked_add(len) {

@@ -17,6 +17,17 @@ struct Epoch {
     unsettled: usize,
     /// Settled, and waiting for the epochs before and for their own to be over.
     parked: Vec<Slot>,
+    cause: Cause,
+}
+
+/// Why an epoch was closed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A replica failed: the count of those that remain must pass its own.
+    #[default]
+    Failure,
+    /// Who holds the volume is to be told; counts stay as they are.
+    Record,
 }
 
 #[derive(Debug)]
@@ -55,8 +66,10 @@ impl Barrier {
         is_idle
     }
 
-    /// A replica failed.
-    pub(super) fn close(&mut self) {
+    pub(super) fn close(&mut self, cause: Cause) {
+        if let Some(last) = self.epochs.back_mut() {
+            last.cause = cause;
+        }
         self.epochs.push_back(Epoch::default());
     }
 
@@ -65,13 +78,15 @@ impl Barrier {
         self.epochs.len() == 1
     }
 
-    /// Whether it is time for a mark; if so, it is taken to be under way.
-    pub(super) fn begin_mark(&mut self) -> bool {
-        let due = !self.is_idle()
-            && !self.marking
-            && self.epochs.front().is_some_and(|front| front.unsettled == 0);
-        self.marking |= due;
-        due
+    /// Whether it is time for a mark, and why; if so, it is taken to be under way.
+    pub(super) fn begin_mark(&mut self) -> Option<Cause> {
+        let front = self.epochs.front().filter(|front| front.unsettled == 0)?;
+        if self.is_idle() || self.marking {
+            return None;
+        }
+        let cause = front.cause;
+        self.marking = true;
+        Some(cause)
     }
 
     /// The mark is answered: these may complete now.
@@ -97,7 +112,7 @@ mod tests {
         let mut barrier = Barrier::default();
         let (a, b) = (barrier.join(), barrier.join());
         assert!(barrier.leave(b, 2));
-        assert!(!barrier.begin_mark());
+        assert_eq!(barrier.begin_mark(), None);
         assert!(barrier.leave(a, 1));
         assert!(barrier.is_idle());
     }
@@ -106,14 +121,14 @@ mod tests {
     fn after_a_failure_all_wait_for_those_under_way_and_the_mark() {
         let mut barrier = Barrier::default();
         let (a, b) = (barrier.join(), barrier.join());
-        barrier.close();
+        barrier.close(Cause::Failure);
         let c = barrier.join();
         assert!(!barrier.leave(c, 3));
         assert!(!barrier.leave(a, 1));
-        assert!(!barrier.begin_mark(), "2 is under way");
+        assert_eq!(barrier.begin_mark(), None, "2 is under way");
         assert!(!barrier.leave(b, 2));
-        assert!(barrier.begin_mark());
-        assert!(!barrier.begin_mark(), "one is enough");
+        assert_eq!(barrier.begin_mark(), Some(Cause::Failure));
+        assert_eq!(barrier.begin_mark(), None, "one is enough");
         assert_eq!(barrier.end_mark(), [1, 2, 3]);
         assert!(barrier.is_idle());
         let d = barrier.join();
@@ -124,17 +139,17 @@ mod tests {
     fn a_second_failure_has_its_own_mark() {
         let mut barrier = Barrier::default();
         let a = barrier.join();
-        barrier.close();
+        barrier.close(Cause::Failure);
         let b = barrier.join();
-        barrier.close();
+        barrier.close(Cause::Failure);
         let c = barrier.join();
         assert!(!barrier.leave(c, 3));
         assert!(!barrier.leave(a, 1));
-        assert!(barrier.begin_mark());
+        assert_eq!(barrier.begin_mark(), Some(Cause::Failure));
         assert_eq!(barrier.end_mark(), [1]);
-        assert!(!barrier.begin_mark());
+        assert_eq!(barrier.begin_mark(), None);
         assert!(!barrier.leave(b, 2));
-        assert!(barrier.begin_mark());
+        assert_eq!(barrier.begin_mark(), Some(Cause::Failure));
         assert_eq!(barrier.end_mark(), [2, 3]);
         assert!(barrier.is_idle());
     }

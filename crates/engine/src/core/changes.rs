@@ -42,11 +42,11 @@ struct Terms {
     all_know_zero: bool,
 }
 
-fn sector_start(offset: u64) -> u64 {
+pub(super) fn sector_start(offset: u64) -> u64 {
     offset & !(SECTOR - 1)
 }
 
-fn sector_end(offset: u64) -> u64 {
+pub(super) fn sector_end(offset: u64) -> u64 {
     offset.saturating_add(SECTOR - 1) & !(SECTOR - 1)
 }
 
@@ -77,9 +77,13 @@ fn plan(kind: Kind, at: u64, end: u64, terms: Terms) -> Next {
             Next::Apply { end: whole(end, volume_end, terms.whole_sectors) }
         }
         Kind::Unmap => Next::Apply { end },
-        Kind::Read | Kind::Status | Kind::Flush | Kind::Mark | Kind::Round | Kind::Ping => {
-            Next::Conclude
-        }
+        Kind::Read
+        | Kind::Status
+        | Kind::Flush
+        | Kind::Record
+        | Kind::Mark
+        | Kind::Round
+        | Kind::Ping => Next::Conclude,
     }
 }
 
@@ -156,6 +160,9 @@ impl Core {
 
     /// Goes on with a change after what was done of it.
     pub(super) fn next_piece(&mut self, now: Now, slot: Slot, out: &mut Vec<Effect>) {
+        if self.ops.get(slot).is_some_and(Op::is_evening) {
+            return self.next_even(now, slot, out);
+        }
         let (rw, wo, zero) = (self.members.rw(), self.members.wo(), self.members.with_zero());
         let size = self.size;
         let Some(op) = self.ops.get_mut(slot) else { return };
@@ -184,15 +191,24 @@ impl Core {
         }
     }
 
-    fn fetch(&mut self, now: Now, slot: Slot, (start, end): (u64, u64), out: &mut Vec<Effect>) {
+    pub(super) fn fetch(
+        &mut self,
+        now: Now,
+        slot: Slot,
+        (start, end): (u64, u64),
+        out: &mut Vec<Effect>,
+    ) {
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.step = Step::Fetching;
         op.piece_end = end.min(op.end());
         let size = u32::try_from(end.saturating_sub(start)).unwrap_or(0);
         op.frame_len = size;
         let (candidates, kind) = (op.targets & self.members.rw(), op.kind);
-        let from =
-            if kind == Kind::Mend { self.members.source() } else { self.members.pick(candidates) };
+        let from = match op.evening {
+            Some(evening) => Some(evening.source),
+            None if kind == Kind::Mend => self.members.source(),
+            None => self.members.pick(candidates),
+        };
         let from = from.map_or(candidates & candidates.wrapping_neg(), bit);
         let offset = wire_offset(start);
         self.dispatch(now, slot, from, |sequence, _| Request::Read { sequence, offset, size }, out);
@@ -201,7 +217,7 @@ impl Core {
     /// The rest of the sectors is known: writes them whole.
     pub(super) fn fetched(&mut self, now: Now, slot: Slot, old: Bytes, out: &mut Vec<Effect>) {
         let Some(op) = self.ops.get_mut(slot) else { return };
-        if op.is_abandoned() {
+        if op.is_abandoned() && !op.is_evening() {
             return self.next_piece(now, slot, out);
         }
         let start = sector_start(op.cursor);
@@ -249,7 +265,11 @@ impl Core {
     pub(super) fn settle_piece(&mut self, now: Now, slot: Slot, out: &mut Vec<Effect>) {
         let rw = self.members.rw();
         let Some(op) = self.ops.get_mut(slot) else { return };
+        if op.is_evening() {
+            return self.settle_even(now, slot, out);
+        }
         let outcome = weigh(op.done, op.full, rw);
+        let piece = (op.cursor, op.piece_end);
         op.targets = op.done;
         op.cursor = op.piece_end;
         if op.kind == Kind::Unmap && op.differs {
@@ -266,7 +286,7 @@ impl Core {
         }
         match outcome {
             Outcome::Done { .. } => self.next_piece(now, slot, out),
-            Outcome::NoSpace { .. } => self.conclude(now, slot, Err(Fault::NoSpace), out),
+            Outcome::NoSpace { .. } => self.even_out(now, slot, piece, out),
             Outcome::Nobody => {
                 let fault = self.members.nobody_left();
                 self.conclude(now, slot, Err(fault), out);
@@ -275,7 +295,7 @@ impl Core {
     }
 
     /// A change is over at all replicas: lets those that waited for its place go on.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         _now: Now,
         slot: Slot,

@@ -5,6 +5,7 @@ use rpc::Features;
 use wire::frame;
 
 use super::answer::{self, Verdict};
+use super::barrier::Cause;
 use super::gate::Advance;
 use super::mask::{Mask, bit, places};
 use super::op::{Kind, Op, Step};
@@ -49,6 +50,7 @@ impl Core {
                 self.others = self.others.saturating_add(1);
                 self.join_flush(slot);
             }
+            Kind::Record => self.enter_record(slot, out),
             // The core's own are begun where they are made.
             Kind::Mark | Kind::Round | Kind::Ping => {}
         }
@@ -68,6 +70,7 @@ impl Core {
         let sequence = self.ops.renew(slot);
         let Some(op) = self.ops.get_mut(slot) else { return };
         (op.awaiting, op.done, op.full, op.sent) = (to, 0, 0, now);
+        op.reached.clear();
         for place in places(to) {
             if let Some((replica, features)) = self.members.sent(place, now) {
                 out.push(Effect::Send { replica, request: frame(sequence, features) });
@@ -94,7 +97,7 @@ impl Core {
         };
         op.awaiting &= !bit(place);
         let (step, is_mark) = (op.step, op.kind == Kind::Mark);
-        // Only the answer to a discard says something by it.
+        // The answers to a discard and to a write that found no room say something by it.
         let layout = answer.offset;
         let verdict = answer::judge(op, answer.outcome);
         if op.kind == Kind::Ping {
@@ -115,11 +118,7 @@ impl Core {
                     op.unmapped(count, tells.then_some(layout));
                 }
             }
-            Verdict::Full => {
-                if let Some(op) = self.ops.get_mut(slot) {
-                    op.full |= bit(place);
-                }
-            }
+            Verdict::Full => self.ran_full(slot, place, layout),
             // A peer of another kind may not know what to do with a mark.
             Verdict::Bad(_) if is_mark && self.members.with_flush() & bit(place) == 0 => {}
             Verdict::Bad(reason) => self.fail(place, &reason, out),
@@ -145,7 +144,7 @@ impl Core {
             Kind::Ping => {
                 self.ops.remove(slot);
             }
-            Kind::Flush => {}
+            Kind::Flush | Kind::Record => {}
         }
     }
 
@@ -159,7 +158,7 @@ impl Core {
 
     /// Nothing more is expected of a replica.
     pub(super) fn forget(&mut self, place: usize) {
-        self.barrier.close();
+        self.barrier.close(Cause::Failure);
         self.flushes.spoil();
         for (slot, op) in self.ops.iter_mut() {
             if op.awaiting & bit(place) != 0 {
@@ -174,19 +173,36 @@ impl Core {
     /// Sends the mark that a failure calls for, once all that was under way then is over.
     pub(super) fn step_mark(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         // Under a hold counters are compared and copied; they must not move.
-        if self.gate.is_in_force() || !self.barrier.begin_mark() {
+        if self.gate.is_in_force() {
             return false;
         }
+        let Some(cause) = self.barrier.begin_mark() else { return false };
         let slot = self.ops.insert(Op { step: Step::Applying, ..Op::inner(Kind::Mark) });
         self.changes = self.changes.saturating_add(1);
-        // A write of nothing: it changes nothing anywhere, and replicas count it.
-        let frame = |sequence, _| frame::Request::Write { sequence, offset: 0, data: Bytes::new() };
-        self.dispatch(now, slot, self.members.rw(), frame, out);
+        // A write of nothing: it changes nothing anywhere, and replicas count it. Where all keep
+        // records their counts are those of the clients' writes alone.
+        let record = self.next_record();
+        let (rw, keeping) = (self.members.rw(), self.members.with_membership());
+        let keeping = if record.is_some() { keeping } else { 0 };
+        let counting = cause == Cause::Failure && rw & !keeping != 0;
+        let to = if counting { rw } else { rw & keeping };
+        let frame = |sequence, features: Features| match &record {
+            Some(data) if features.has(Features::MEMBERSHIP) => {
+                frame::Request::Record { sequence, mark: counting, data: data.clone() }
+            }
+            Some(_) | None => frame::Request::Write { sequence, offset: 0, data: Bytes::new() },
+        };
+        self.dispatch(now, slot, to, frame, out);
         true
     }
 
     pub(super) fn end_mark(&mut self, slot: Slot, out: &mut Vec<Effect>) {
-        self.ops.remove(slot);
+        // One that had no room for a record does not know who counts: nothing may be acknowledged
+        // by it, were it the last.
+        let full = self.ops.remove(slot).map_or(0, |op| op.full);
+        for place in places(full & self.members.with_membership()) {
+            self.fail(place, frame::NO_SPACE_TEXT, out);
+        }
         self.changes = self.changes.saturating_sub(1);
         for slot in self.barrier.end_mark() {
             self.finish_change(slot, out);

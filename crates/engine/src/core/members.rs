@@ -8,6 +8,7 @@ use super::{Fault, Member, Mode, Now, ReplicaId};
 #[derive(Debug)]
 struct Replica {
     member: Member,
+    name: String,
     /// Frames that are not answered, pings apart.
     in_flight: u32,
     /// When it last answered one, or got one after having none.
@@ -26,9 +27,13 @@ pub(super) struct Members {
     zero: Mask,
     status: Mask,
     discard: Mask,
+    membership: Mask,
+    partial: Mask,
     reader: Option<ReplicaId>,
     /// Who is read from next.
     turn: usize,
+    /// Nobody joins any more.
+    closed: bool,
 }
 
 impl Members {
@@ -38,19 +43,49 @@ impl Members {
         let place = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
         let (mode, reason) = match mode {
             Mode::Err => (Mode::Err, Some("added as ERR".to_owned())),
+            Mode::Rw | Mode::Wo if self.closed => {
+                (Mode::Err, Some("another engine has this volume".to_owned()))
+            }
             Mode::Rw | Mode::Wo if place >= PLACES => {
                 (Mode::Err, Some(format!("a volume has at most {PLACES} replicas")))
             }
             Mode::Rw | Mode::Wo => (mode, None),
         };
         let member = Member { id, mode, features, reason };
-        let replica = Replica { member, in_flight: 0, heard: now, pinged: now, ping_out: false };
+        let replica = Replica {
+            member,
+            name: String::new(),
+            in_flight: 0,
+            heard: now,
+            pinged: now,
+            ping_out: false,
+        };
         match self.places.get_mut(place) {
             Some(empty) => *empty = Some(replica),
             None => self.places.push(Some(replica)),
         }
         self.classify();
         id
+    }
+
+    pub(super) fn set_name(&mut self, id: ReplicaId, name: String) {
+        let place = self.place(id);
+        if let Some(Some(replica)) = place.and_then(|place| self.places.get_mut(place)) {
+            replica.name = name;
+        }
+    }
+
+    /// Those that can be read by their names, and the reader's.
+    pub(super) fn names(&self) -> (Vec<String>, Option<String>) {
+        let name = |place: usize| Some(self.places.get(place)?.as_ref()?.name.clone());
+        let all = places(self.rw).filter_map(name).collect();
+        (all, self.reader_place().and_then(name))
+    }
+
+    /// Nobody joins any more; those that are live, to be failed.
+    pub(super) fn cut_off(&mut self) -> Vec<usize> {
+        self.closed = true;
+        places(self.live()).collect()
     }
 
     /// Takes it out of the table; its place is free from now on.
@@ -96,7 +131,7 @@ impl Members {
 
     fn classify(&mut self) {
         (self.rw, self.wo, self.flush, self.zero, self.status) = (0, 0, 0, 0, 0);
-        self.discard = 0;
+        (self.discard, self.membership, self.partial) = (0, 0, 0);
         for (place, replica) in self.places.iter().enumerate() {
             let Some(replica) = replica else { continue };
             let (bit, features) = (bit(place), replica.member.features);
@@ -110,6 +145,8 @@ impl Members {
             self.zero |= with(Features::ZERO);
             self.status |= with(Features::STATUS);
             self.discard |= with(Features::DISCARD);
+            self.membership |= with(Features::MEMBERSHIP);
+            self.partial |= with(Features::PARTIAL);
         }
     }
 
@@ -135,6 +172,14 @@ impl Members {
 
     pub(super) fn with_discard(&self) -> Mask {
         self.discard
+    }
+
+    pub(super) fn with_partial(&self) -> Mask {
+        self.partial
+    }
+
+    pub(super) fn with_membership(&self) -> Mask {
+        self.membership
     }
 
     pub(super) fn with_status(&self) -> Mask {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::full::Evening;
 use super::mask::Mask;
 use super::slab::Slot;
 use super::{Done, Fault, Now, Token};
@@ -15,6 +16,8 @@ pub(super) enum Kind {
     Unmap,
     Mend,
     Flush,
+    /// Wants a mark.
+    Record,
     /// Moves the replicas' counters past that of one that failed; see `barrier`.
     Mark,
     /// A flush frame to every replica, for all who wait for one.
@@ -33,7 +36,9 @@ impl Kind {
     /// That of a client's request; the core's own go through no gate and count as changes.
     pub(super) fn class(self) -> Class {
         match self {
-            Self::Write | Self::Zero | Self::Unmap | Self::Mend | Self::Mark => Class::Change,
+            Self::Write | Self::Zero | Self::Unmap | Self::Mend | Self::Record | Self::Mark => {
+                Class::Change
+            }
             Self::Read | Self::Status | Self::Flush | Self::Round | Self::Ping => Class::Other,
         }
     }
@@ -80,6 +85,9 @@ pub(super) struct Op {
     pub(super) awaiting: Mask,
     pub(super) done: Mask,
     pub(super) full: Mask,
+    /// Up to where those got that ran full and say so.
+    pub(super) reached: Vec<(usize, u64)>,
+    pub(super) evening: Option<Evening>,
     pub(super) count: u32,
     /// Of an unmap: what the replicas said of their layers, and whether they disagreed.
     pub(super) layout: Option<i64>,
@@ -110,6 +118,8 @@ impl Op {
             awaiting: 0,
             done: 0,
             full: 0,
+            reached: Vec::new(),
+            evening: None,
             count: 0,
             layout: None,
             differs: false,
@@ -148,6 +158,7 @@ impl Op {
             | Kind::Zero
             | Kind::Unmap
             | Kind::Mend
+            | Kind::Record
             | Kind::Flush => self.token.is_none(),
         }
     }

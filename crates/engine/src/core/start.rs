@@ -4,8 +4,14 @@
 
 use std::fmt;
 
+use wire::membership::{Filling, Standing};
+
+use super::newest::{agree, missing, newest};
+
 /// Heads changed within this time of the newest are as good as it, by clocks that agree no better.
 const SALVAGE_WINDOW_NS: i64 = 5_000_000_000;
+
+const ANOTHER: &str = "another replica was chosen to salvage the volume";
 
 /// What an opened replica says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +25,42 @@ pub struct Found {
     pub counter: Option<i64>,
     pub head_modified_ns: i64,
     pub head_allocated_bytes: i64,
+    /// It was not closed by the engine that had it last, so it may hold what others do not.
+    pub unclean: bool,
+    /// Where it is reached.
+    pub address: String,
+    /// None: it is of a kind that keeps none.
+    pub standing: Option<Standing>,
+    /// What the head sits on, top first.
+    pub layers: Vec<Layer>,
+}
+
+/// A snapshot below the head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    pub name: String,
+    /// A user made it and it was not removed: what it shows never changes.
+    pub kept: bool,
+}
+
+impl Found {
+    /// What it is called in records.
+    pub fn name(&self) -> &str {
+        self.standing.as_ref().map_or(&self.address, |standing| &standing.id)
+    }
 }
 
 /// What came of opening a replica.
+#[allow(clippy::large_enum_variant, reason = "there are few, for a short time")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// Nobody answers there.
     Unreachable(String),
-    Failed(String),
+    /// It answers, and cannot be used.
+    Failed {
+        why: String,
+        standing: Option<Box<Standing>>,
+    },
     Opened(Found),
 }
 
@@ -45,6 +79,12 @@ pub struct Plan {
     pub size_bytes: i64,
     /// One for each replica, in order; `Err` with the reason.
     pub verdicts: Vec<Result<(), String>>,
+    /// The copies may differ: the place of the one that the others are to be made equal to.
+    pub reader: Option<usize>,
+    /// The snapshot up to which all of them are equal; none: they may differ everywhere.
+    pub base: Option<String>,
+    /// The highest serial of a record that was seen.
+    pub serial: u64,
 }
 
 /// No replica can be used. The beginning of the texts is what callers match.
@@ -70,11 +110,22 @@ impl fmt::Display for NoBackend {
 
 impl std::error::Error for NoBackend {}
 
-type Verdicts<'a> = Vec<Result<&'a Found, String>>;
+pub(super) type Verdicts<'a> = Vec<Result<&'a Found, String>>;
 
 /// Decides with which replicas the volume starts.
 pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
-    let mut verdicts: Verdicts<'_> = seen.iter().map(usable).collect();
+    let mut verdicts: Verdicts<'_> = seen.iter().map(|seen| usable(seen, rules)).collect();
+    let record = newest(seen).filter(|_| !rules.upgrade);
+    if let Some(record) = record {
+        if let Some(why) = missing(seen, record).filter(|_| !rules.salvage) {
+            return Err(NoBackend::Unavailable(why));
+        }
+        let serial = record.serial;
+        refuse(&mut verdicts, |found| {
+            (!record.names(found.name()))
+                .then(|| format!("was not among those that hold the volume as of record {serial}"))
+        });
+    }
     refuse_other_sectors(&mut verdicts);
     let size_bytes = volume_size(&verdicts, rules);
     refuse(&mut verdicts, |found| {
@@ -82,11 +133,23 @@ pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
         (size != size_bytes).then(|| format!("has {size} bytes, the volume {size_bytes}"))
     });
     if !rules.upgrade {
-        refuse_stale(&mut verdicts, rules);
+        // One without a standing is told from the others by its counter alone.
+        let all_recorded = verdicts.iter().flatten().all(|found| found.standing.is_some());
+        refuse_stale(&mut verdicts, rules, record.is_some() && all_recorded);
     }
+    let recorded = record.and_then(|record| record.reader.as_deref());
+    if rules.salvage && !rules.revision_counter && !rules.upgrade {
+        keep_one(&mut verdicts, recorded);
+    }
+    let agreed = agree(&mut verdicts, recorded);
     if verdicts.iter().any(Result::is_ok) {
+        let several = verdicts.iter().flatten().count() > 1;
+        let differ = recorded.is_some() || verdicts.iter().flatten().any(|found| found.unclean);
+        let reader = agreed.reader.filter(|_| several && differ && !rules.upgrade);
+        let serial = seen.iter().filter_map(|seen| seen.standing()?.record.as_ref());
+        let serial = serial.map(|record| record.serial).max().unwrap_or(0);
         let verdicts = verdicts.into_iter().map(|verdict| verdict.map(|_| ())).collect();
-        return Ok(Plan { size_bytes, verdicts });
+        return Ok(Plan { size_bytes, verdicts, reader, base: agreed.base, serial });
     }
     let reasons: Vec<String> = verdicts.into_iter().filter_map(Result::err).collect();
     let why = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
@@ -97,15 +160,31 @@ pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
     })
 }
 
-fn usable(seen: &Seen) -> Result<&Found, String> {
+impl Seen {
+    pub(super) fn standing(&self) -> Option<&Standing> {
+        match self {
+            Self::Unreachable(_) => None,
+            Self::Failed { standing, .. } => standing.as_deref(),
+            Self::Opened(found) => found.standing.as_ref(),
+        }
+    }
+}
+
+fn usable<'s>(seen: &'s Seen, rules: &StartRules) -> Result<&'s Found, String> {
+    let filling = |found: &Found| {
+        found.standing.as_ref().is_some_and(|standing| standing.filling != Filling::No)
+    };
     match seen {
-        Seen::Unreachable(why) | Seen::Failed(why) => Err(why.clone()),
+        Seen::Unreachable(why) | Seen::Failed { why, .. } => Err(why.clone()),
+        Seen::Opened(found) if filling(found) && !rules.salvage && !rules.upgrade => {
+            Err("joined the volume to be filled, and was not".to_owned())
+        }
         Seen::Opened(found) if found.usable => Ok(found),
         Seen::Opened(found) => Err(format!("is in state {}, not open or dirty", found.state)),
     }
 }
 
-fn refuse(verdicts: &mut Verdicts<'_>, mut why: impl FnMut(&Found) -> Option<String>) {
+pub(super) fn refuse(verdicts: &mut Verdicts<'_>, mut why: impl FnMut(&Found) -> Option<String>) {
     for verdict in verdicts {
         if let Ok(found) = verdict
             && let Some(why) = why(found)
@@ -134,7 +213,7 @@ fn volume_size(verdicts: &Verdicts<'_>, rules: &StartRules) -> i64 {
     }
 }
 
-fn refuse_stale(verdicts: &mut Verdicts<'_>, rules: &StartRules) {
+fn refuse_stale(verdicts: &mut Verdicts<'_>, rules: &StartRules, recorded: bool) {
     let expected = rules.revision_counter;
     refuse(verdicts, |found| {
         let enabled = found.counter.is_some();
@@ -144,7 +223,8 @@ fn refuse_stale(verdicts: &mut Verdicts<'_>, rules: &StartRules) {
             format!("has its revision counter {its}, the controller {ours}")
         })
     });
-    if expected {
+    // Those that a record names differ at most in what nobody was told of.
+    if expected && !recorded {
         let newest = verdicts.iter().flatten().filter_map(|found| found.counter).max();
         refuse(verdicts, |found| {
             let own = found.counter;
@@ -153,13 +233,16 @@ fn refuse_stale(verdicts: &mut Verdicts<'_>, rules: &StartRules) {
                 format!("has revision counter {own}, below the newest {newest}")
             })
         });
-    } else if rules.salvage {
-        keep_one(verdicts);
     }
 }
 
-/// Of those changed last, the one that holds most.
-fn keep_one(verdicts: &mut Verdicts<'_>) {
+/// The one that the others were being made equal to; else of those changed last, the one that
+/// holds most.
+fn keep_one(verdicts: &mut Verdicts<'_>, recorded: Option<&str>) {
+    let is_recorded = |found: &Found| recorded == Some(found.name());
+    if verdicts.iter().flatten().any(|found| is_recorded(found)) {
+        return refuse(verdicts, |found| (!is_recorded(found)).then(|| ANOTHER.to_owned()));
+    }
     let found = || verdicts.iter().flatten();
     let Some(newest) = found().map(|found| found.head_modified_ns).max() else { return };
     let rank = |found: &Found| {
@@ -171,7 +254,7 @@ fn keep_one(verdicts: &mut Verdicts<'_>) {
     refuse(verdicts, |found| {
         let keep = !kept && rank(found) == best;
         kept |= keep;
-        (!keep).then(|| "another replica was chosen to salvage the volume".to_owned())
+        (!keep).then(|| ANOTHER.to_owned())
     });
 }
 
@@ -191,6 +274,10 @@ mod tests {
             counter,
             head_modified_ns: 0,
             head_allocated_bytes: 0,
+            unclean: false,
+            address: String::new(),
+            standing: None,
+            layers: vec![],
         }
     }
 
@@ -202,6 +289,10 @@ mod tests {
             revision_counter: true,
             salvage: false,
         }
+    }
+
+    fn failed(why: &str) -> Seen {
+        Seen::Failed { why: why.to_owned(), standing: None }
     }
 
     fn sized(size_bytes: i64) -> Seen {
@@ -238,7 +329,7 @@ mod tests {
             Seen::Opened(Found { usable: false, state: "rebuilding".to_owned(), ..found(Some(9)) }),
             Seen::Opened(found(Some(1))),
             Seen::Opened(Found { sector_size: 4096, ..found(Some(1)) }),
-            Seen::Failed("replica must be closed".to_owned()),
+            failed("replica must be closed"),
             Seen::Unreachable("connection refused".to_owned()),
         ];
         assert_eq!(kept(&seen, &rules()), [false, true, false, false, false]);
@@ -285,7 +376,7 @@ mod tests {
 
     #[test]
     fn with_none_the_text_says_whether_to_try_again() {
-        let failed = Seen::Failed("cannot open".to_owned());
+        let failed = failed("cannot open");
         let away = Seen::Unreachable("connection refused".to_owned());
         let text = |seen: &[Seen]| choose(seen, &rules()).unwrap_err().to_string();
         let error = "no available backend due to replica error: cannot open";

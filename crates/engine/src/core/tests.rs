@@ -119,6 +119,10 @@ impl Rig {
                 Request::Flush { .. } => format!("{number} flush"),
                 Request::Zero { offset, size, .. } => format!("{number} zero {offset} {size}"),
                 Request::Status { offset, size, .. } => format!("{number} status {offset} {size}"),
+                Request::Hello { .. } => format!("{number} hello"),
+                Request::Record { data, .. } => {
+                    format!("{number} record {}", String::from_utf8_lossy(data))
+                }
                 Request::Close => format!("{number} close"),
             }
         };
@@ -211,6 +215,8 @@ fn sequence(request: &Request) -> u32 {
         | Request::Ping { sequence }
         | Request::Flush { sequence }
         | Request::Zero { sequence, .. }
+        | Request::Hello { sequence, .. }
+        | Request::Record { sequence, .. }
         | Request::Status { sequence, .. } => *sequence,
         Request::Close => 0,
     }
@@ -224,7 +230,11 @@ fn good(request: &Request) -> Outcome {
         Request::Unmap { size, .. }
         | Request::Discard { size, .. }
         | Request::Zero { size, .. } => Outcome::Count(*size),
-        Request::Ping { .. } | Request::Flush { .. } | Request::Close => Outcome::Count(0),
+        Request::Ping { .. }
+        | Request::Flush { .. }
+        | Request::Hello { .. }
+        | Request::Record { .. }
+        | Request::Close => Outcome::Count(0),
         Request::Status { size, .. } => {
             Outcome::Data(frame::encode_runs(&[frame::Run { len: *size, hole: false }]))
         }

@@ -75,6 +75,10 @@ fn judge(request: Request, size_bytes: u64) -> Judged {
         Request::Status { sequence, offset, size } => (*sequence, *offset, "Read", *size),
         Request::Flush { sequence } => return Judged::Submit(*sequence, Command::Flush),
         Request::Ping { sequence } => return at_once(*sequence, 0, Outcome::Count(0)),
+        Request::Hello { sequence, .. } | Request::Record { sequence, .. } => {
+            let text = "this is a volume, not one of its replicas".to_owned();
+            return at_once(*sequence, 0, Outcome::Error(text));
+        }
         Request::Close => return Judged::End,
     };
     let start = match u64::try_from(offset) {
@@ -110,7 +114,11 @@ fn command(request: Request, offset: u64, len: u32) -> Command {
         Request::Unmap { .. } | Request::Discard { .. } => Command::Unmap { offset, len },
         Request::Zero { .. } => Command::Zero { offset, len, durable: false },
         Request::Status { .. } => Command::Status { offset, len },
-        Request::Flush { .. } | Request::Ping { .. } | Request::Close => Command::Flush,
+        Request::Flush { .. }
+        | Request::Ping { .. }
+        | Request::Hello { .. }
+        | Request::Record { .. }
+        | Request::Close => Command::Flush,
     }
 }
 

@@ -61,7 +61,10 @@ impl RawFile {
             Request::Status { sequence, offset, size } => {
                 (sequence, offset, self.status(offset, size))
             }
-            Request::Ping { sequence } => (sequence, 0, Ok(Outcome::Count(0))),
+            // A file keeps no records, and is never asked to.
+            Request::Ping { sequence }
+            | Request::Hello { sequence, .. }
+            | Request::Record { sequence, .. } => (sequence, 0, Ok(Outcome::Count(0))),
             Request::Flush { sequence } => {
                 self.flush(sequence);
                 return None;

@@ -35,6 +35,8 @@ pub(crate) struct Seen {
     pub(crate) members: watch::Sender<Arc<[Member]>>,
     pub(crate) traffic: Mutex<Traffic>,
     pub(crate) frontend: Mutex<FrontendStatus>,
+    /// The generation that has the volume in the place of this engine.
+    pub(crate) cut_off: Mutex<Option<u64>>,
 }
 
 impl Seen {
@@ -43,6 +45,7 @@ impl Seen {
             members: watch::Sender::new(Arc::default()),
             traffic: Mutex::default(),
             frontend: Mutex::default(),
+            cut_off: Mutex::default(),
         }
     }
 
@@ -160,6 +163,21 @@ impl Hub {
         self.publish();
     }
 
+    /// A replica says that it has another engine: this one gives all of them up.
+    pub(crate) fn cut_off(&self, generation: u64) {
+        tracing::error!(
+            generation,
+            "cut off: an engine with generation {generation} has this volume now"
+        );
+        *self.seen.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
+        self.at_once(|core, now, out| core.cut_off(now, generation, out));
+        self.publish();
+    }
+
+    pub(crate) fn keep_records(&self, generation: u64, serial: u64) {
+        self.at_once(|core, _, _| core.keep_records(generation, serial));
+    }
+
     /// Applies effects until none is left, and lets the outbox send.
     pub(crate) fn settle(&self) {
         loop {
@@ -224,11 +242,16 @@ impl Hub {
         &self,
         features: Features,
         mode: Mode,
+        name: String,
         link: impl FnOnce(&Rc<Self>, ReplicaId) -> Link,
     ) -> Option<ReplicaId> {
         let hub = self.me.upgrade()?;
         self.begin();
-        let id = self.with(|core, now, _| core.add(now, features, mode));
+        let id = self.with(|core, now, _| {
+            let id = core.add(now, features, mode);
+            core.set_name(id, name);
+            id
+        });
         let link = link(&hub, id);
         self.links.borrow_mut().push((id, link));
         self.settle();

@@ -14,13 +14,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use wire::frame::{self, Answer, Limits, Reply, Request};
+use wire::membership::Claim;
 
-use super::DataTarget;
 use super::file::RawFile;
 use super::hub::Hub;
 use super::intake::Intake;
 use super::outlet::{Outbox, Outlet};
 use super::tune::widen;
+use super::{Card, DataTarget};
 use crate::core::{Mode, ReplicaId};
 
 /// Connections to a replica that may answer in any order, as every engine opens them.
@@ -75,25 +76,28 @@ pub(crate) async fn attach(
     target: &DataTarget,
     features: Features,
     mode: Mode,
+    card: &Card,
 ) -> io::Result<ReplicaId> {
     let gone = || io::Error::other("the volume is stopped");
     if let DataTarget::File(path) = target {
         let make = RawFile::open(path)?;
         let features = RawFile::FEATURES;
-        return hub.add(features, mode, |hub, id| Link::File(make(hub, id))).ok_or_else(gone);
+        let name = card.name.clone();
+        return hub.add(features, mode, name, |hub, id| Link::File(make(hub, id))).ok_or_else(gone);
     }
     let count = if features.has(Features::ORDERED) { 1 } else { CONNECTIONS };
     let patience = hub.settings.replica_timeout;
     let dialing = async {
         let mut lines = Vec::new();
         for _ in 0..count {
-            lines.push(dial(target, features).await?);
+            lines.push(dial(target, features, card).await?);
         }
         Ok::<_, io::Error>(lines)
     };
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the replica does not answer");
     let lines = tokio::time::timeout(patience, dialing).await.map_err(late)??;
-    hub.add(features, mode, |hub, id| Link::Remote(start(hub, id, lines))).ok_or_else(gone)
+    let name = card.name.clone();
+    hub.add(features, mode, name, |hub, id| Link::Remote(start(hub, id, lines))).ok_or_else(gone)
 }
 
 /// A connection, and what came on it already.
@@ -112,17 +116,34 @@ impl Line {
 
     /// A replica that understands flushes may keep writes in memory once it was sent one; until
     /// then it takes its engine for one that never does.
-    async fn announce_flushes(mut self) -> io::Result<Self> {
-        let request = Request::Flush { sequence: 0 };
-        let frame = frame::encode_request(&request, Limits::default()).map_err(io::Error::other)?;
+    async fn announce_flushes(self) -> io::Result<Self> {
+        self.agree(&Request::Flush { sequence: 0 }).await
+    }
+
+    /// Says which engine this is; only that of the highest claim is heard.
+    async fn greet(self, claim: &Claim) -> io::Result<Self> {
+        let engine = claim.engine.clone().into_bytes().into();
+        let hello = Request::Hello { sequence: 0, generation: claim.generation, engine };
+        self.agree(&hello).await
+    }
+
+    /// Sends a request that the replica must agree to before anything else is said.
+    async fn agree(mut self, request: &Request) -> io::Result<Self> {
+        let frame = frame::encode_request(request, Limits::default()).map_err(io::Error::other)?;
         self.writer.write_all(&frame.header).await?;
+        self.writer.write_all(&frame.payload).await?;
         loop {
             match frame::decode_reply(&mut self.intake.bytes, Limits::default()) {
                 Ok(Some(Reply::Answer(Answer { outcome: frame::Outcome::Count(_), .. }))) => {
                     return Ok(self);
                 }
+                Ok(Some(Reply::Answer(Answer {
+                    outcome: frame::Outcome::Error(text), ..
+                }))) => {
+                    return Err(io::Error::other(text));
+                }
                 Ok(Some(other)) => {
-                    return Err(io::Error::other(format!("the replica cannot flush: {other:?}")));
+                    return Err(io::Error::other(format!("the replica does not agree: {other:?}")));
                 }
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
                 Ok(None) => {}
@@ -134,8 +155,8 @@ impl Line {
     }
 }
 
-async fn dial(target: &DataTarget, features: Features) -> io::Result<Line> {
-    let line = match target {
+async fn dial(target: &DataTarget, features: Features, card: &Card) -> io::Result<Line> {
+    let mut line = match target {
         DataTarget::Tcp(address) => match dial_local(address, features).await {
             Some(line) => line,
             None => dial_tcp(address).await?,
@@ -146,6 +167,11 @@ async fn dial(target: &DataTarget, features: Features) -> io::Result<Line> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
     };
+    if features.has(Features::MEMBERSHIP)
+        && let Some(claim) = &card.claim
+    {
+        line = line.greet(claim).await?;
+    }
     if features.has(Features::FLUSH) { line.announce_flushes().await } else { Ok(line) }
 }
 
@@ -225,6 +251,10 @@ fn decode_all(hub: &Hub, id: ReplicaId, intake: &mut Intake) -> Option<String> {
     loop {
         match frame::decode_reply(&mut intake.bytes, Limits::default()) {
             Ok(Some(Reply::Answer(answer))) => hub.reply(id, answer),
+            Ok(Some(Reply::CutOff { generation })) => {
+                hub.cut_off(generation);
+                return Some("the replica has another engine".to_owned());
+            }
             Ok(Some(Reply::Close)) => return Some("the replica said goodbye".to_owned()),
             Ok(None) => return None,
             Err(error) => return Some(error.to_string()),

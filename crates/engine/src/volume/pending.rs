@@ -38,7 +38,7 @@ impl Asked {
             Command::Zero { offset, len, .. } => (Verb::Zero, *offset, *len),
             Command::Unmap { offset, len } => (Verb::Unmap, *offset, *len),
             Command::Mend { offset, len } => (Verb::Mend, *offset, *len),
-            Command::Flush => (Verb::Flush, 0, 0),
+            Command::Flush | Command::Record => (Verb::Flush, 0, 0),
             Command::Status { offset, len } => (Verb::Status, *offset, *len),
         };
         Self { tag, verb, offset, len }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use wire::frame::{self, Limits, Outcome, Reply, Request};
+use wire::membership::{Claim, Standing};
 
 use crate::rig::{SIZE, VOLUME};
 
@@ -94,6 +95,10 @@ impl Copy {
         ended.await.unwrap().unwrap();
     }
 
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.place.path().join("replica").join(name)
+    }
+
     fn options(&self) -> ReplicaOptions {
         ReplicaOptions {
             dir: self.place.path().join("replica"),
@@ -145,23 +150,46 @@ impl Copy {
     /// Writes to this copy alone, as an engine that dies before it reaches the others.
     pub(crate) async fn write(&self, offset: i64, bytes: &[u8]) {
         let data = Bytes::copy_from_slice(bytes);
-        let outcome = self.ask(Request::Write { sequence: 1, offset, data }).await;
-        assert!(matches!(outcome, Outcome::Count(_)), "{outcome:?}");
+        let Claim { generation, engine } = self.standing().await.claim;
+        let hello = Request::Hello { sequence: 0, generation, engine: engine.into() };
+        let write = Request::Write { sequence: 1, offset, data };
+        for outcome in self.ask_all(&[hello, write]).await {
+            assert!(matches!(outcome, Outcome::Count(_)), "{outcome:?}");
+        }
+    }
+
+    /// What it keeps of its engines and the other copies.
+    pub(crate) async fn standing(&self) -> Standing {
+        serde_json::from_str(&self.get().await.holdfast_standing).unwrap()
     }
 
     async fn ask(&self, request: Request) -> Outcome {
+        self.ask_all(&[request]).await.remove(0)
+    }
+
+    async fn ask_all(&self, requests: &[Request]) -> Vec<Outcome> {
         let data = self.control.data();
         let mut stream = TcpStream::connect((data.host(), data.port())).await.unwrap();
         let mut buf = BytesMut::new();
-        frame::encode_request(&request, Limits::default()).unwrap().put(&mut buf);
+        for request in requests {
+            frame::encode_request(request, Limits::default()).unwrap().put(&mut buf);
+        }
         stream.write_all(&buf).await.unwrap();
         buf.clear();
+        let mut outcomes = Vec::new();
+        while outcomes.len() < requests.len() {
+            outcomes.push(Self::next(&mut stream, &mut buf).await);
+        }
+        outcomes
+    }
+
+    async fn next(stream: &mut TcpStream, buf: &mut BytesMut) -> Outcome {
         loop {
-            if let Some(reply) = frame::decode_reply(&mut buf, Limits::default()).unwrap() {
+            if let Some(reply) = frame::decode_reply(buf, Limits::default()).unwrap() {
                 let Reply::Answer(answer) = reply else { panic!("it hung up") };
                 return answer.outcome;
             }
-            assert_ne!(stream.read_buf(&mut buf).await.unwrap(), 0, "it hung up");
+            assert_ne!(stream.read_buf(buf).await.unwrap(), 0, "it hung up");
         }
     }
 }

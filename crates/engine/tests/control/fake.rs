@@ -188,6 +188,8 @@ impl Shared {
             R::Unmap { sequence, .. }
             | R::Discard { sequence, .. }
             | R::Ping { sequence }
+            | R::Hello { sequence, .. }
+            | R::Record { sequence, .. }
             | R::Flush { sequence } => (sequence, Outcome::Count(0)),
             R::Zero { sequence, offset, size } => {
                 data[at(offset, size as usize)].fill(0);

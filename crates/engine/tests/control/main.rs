@@ -9,6 +9,7 @@
 mod copies;
 mod expand;
 mod fake;
+mod fence;
 mod rig;
 mod serving;
 mod set;

@@ -36,6 +36,7 @@ pub(crate) fn options() -> ControllerOptions {
         snapshot_max_count: 250,
         snapshot_max_size: 0,
         rebuild_sync_concurrent_limit: 1,
+        rebuild_patience: engine::REBUILD_PATIENCE,
         nbd: NbdOptions::default(),
     }
 }

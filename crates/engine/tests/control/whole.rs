@@ -8,21 +8,21 @@ use rpc::ptypes::ReplicaMode::{Err as Failed, Rw, Wo};
 use crate::copies::Copy;
 use crate::rig::{Rig, SIZE, place, until, with_replicas};
 
-fn options(copies: &[&Copy]) -> ControllerOptions {
+pub(crate) fn options(copies: &[&Copy]) -> ControllerOptions {
     let addresses: Vec<_> = copies.iter().map(|copy| copy.address()).collect();
     with_replicas(&addresses.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn without_counters(copies: &[&Copy]) -> ControllerOptions {
+pub(crate) fn without_counters(copies: &[&Copy]) -> ControllerOptions {
     ControllerOptions { revision_counter: false, ..options(copies) }
 }
 
-async fn start(copies: &[&Copy]) -> Rig {
+pub(crate) async fn start(copies: &[&Copy]) -> Rig {
     Rig::try_new(options(copies)).await.unwrap()
 }
 
 /// Waits until no engine is connected to `copy` any more.
-async fn abandoned(copy: &Copy) {
+pub(crate) async fn abandoned(copy: &Copy) {
     until("the engine to be gone", async || (copy.get().await.holdfast_engines == 0).then_some(()))
         .await;
 }

@@ -38,6 +38,7 @@ fn options(replicas: Vec<String>, size: u64, revision_counter: bool) -> Controll
         snapshot_max_count: 250,
         snapshot_max_size: 0,
         rebuild_sync_concurrent_limit: 2,
+        rebuild_patience: engine::REBUILD_PATIENCE,
         nbd: NbdOptions::default(),
     }
 }

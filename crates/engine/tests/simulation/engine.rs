@@ -9,6 +9,7 @@ use engine::core::{
     Command, Core, Done, Effect, Fault, Hold, HoldId, Mode, ReplicaId, Settings, Token,
 };
 use testkit::sim::{Context, Rng};
+use wire::membership::Claim;
 
 use crate::jobs::Job;
 use crate::message::{Call, Message, Return};
@@ -25,7 +26,11 @@ const MEND_SECTORS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) enum Phase {
-    Opening(Opening),
+    Opening(Box<Opening>),
+    /// Who holds the volume is brought to their disks.
+    Recording {
+        token: Token,
+    },
     /// What the replicas have is brought to their disks before anybody sees it.
     Flushing {
         hold: HoldId,
@@ -54,6 +59,9 @@ pub(crate) enum Mending {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) shared: Rc<Shared>,
+    /// Which of the engines this is.
+    pub(crate) own: usize,
+    pub(crate) claim: Option<Claim>,
     pub(crate) core: Core,
     pub(crate) peers: [Peer; 3],
     pub(crate) phase: Phase,
@@ -65,9 +73,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn start(shared: &Rc<Shared>, context: &mut Context<'_, Party>) -> Self {
+    pub(crate) fn start(shared: &Rc<Shared>, own: usize, context: &mut Context<'_, Party>) -> Self {
         let mut engine = Self {
             shared: Rc::clone(shared),
+            own,
+            claim: None,
             core: new_core(shared),
             peers: [Peer::default(); 3],
             phase: Phase::Dead,
@@ -85,7 +95,8 @@ impl Engine {
     }
 
     fn restart(&mut self, context: &mut Context<'_, Party>) {
-        self.shared.oracle.borrow_mut().engine_gone();
+        self.shared.oracle.borrow_mut().engine_gone(self.own);
+        self.claim = None;
         self.core = new_core(&self.shared);
         self.calls.clear();
         self.effects.clear();
@@ -112,6 +123,12 @@ impl Engine {
             Message::Reset { session } => {
                 if let Some(id) = current(session) {
                     self.drive(|core, out| core.lost(now, id, "connection reset", out));
+                }
+            }
+            Message::CutOff { session, generation } => {
+                if current(session).is_some() {
+                    self.shared.count(|tally| tally.cut_offs += 1);
+                    self.drive(|core, out| core.cut_off(now, generation, out));
                 }
             }
             Message::Return { call, result } => {
@@ -166,8 +183,8 @@ impl Engine {
         self.next_call += 1;
         let call = self.next_call;
         self.calls.insert(call, (peer, context.now() + CALL_TIMEOUT));
-        let session = self.peers[peer].session;
-        context.send(NAMES[peer], Message::Call { call, session, request });
+        let (session, claim) = (self.peers[peer].session, self.claim.clone());
+        context.send(NAMES[peer], Message::Call { call, session, claim, request });
     }
 
     fn returned(
@@ -178,6 +195,7 @@ impl Engine {
     ) {
         match &mut self.phase {
             Phase::Opening(opening) => opening.returned(peer, result),
+            Phase::Recording { .. } => {}
             Phase::Flushing { .. } | Phase::Dead => {}
             Phase::Serving => self.job_returned(peer, result, context),
         }
@@ -227,6 +245,7 @@ impl Engine {
         let Some(peer) = self.peer_of(replica) else { return };
         self.shared.count(|tally| tally.failures += 1);
         self.shared.oracle.borrow_mut().replica_gone();
+        // What a manager remembers is no part of a world with records.
         if self.readable().is_empty() {
             if matches!(self.job, Job::Idle) && self.core.in_flight() > 0 {
                 let what = "no replica and no hold is left, and requests wait".to_owned();
@@ -235,7 +254,8 @@ impl Engine {
             // The last one is what there is to go on with.
             if !matches!(self.phase, Phase::Dead) {
                 self.phase = Phase::Dead;
-                context.set_timer(Duration::from_millis(20), Timer::Restart);
+                let pause = 20 + context.rng().below(200) as u64;
+                context.set_timer(Duration::from_millis(pause), Timer::Restart);
             }
             return;
         }
@@ -252,7 +272,7 @@ impl Engine {
                 self.begin_mending(context);
             }
             Phase::Serving => self.job_held(hold, context),
-            Phase::Flushing { .. } | Phase::Opening(_) | Phase::Dead => {}
+            Phase::Flushing { .. } | Phase::Recording { .. } | Phase::Opening(_) | Phase::Dead => {}
         }
     }
 
@@ -270,13 +290,13 @@ impl Engine {
     }
 
     /// Submits; `note` learns the token before anything can complete.
-    fn submit(
+    pub(crate) fn submit(
         &mut self,
         command: Command,
         context: &Context<'_, Party>,
         note: impl FnOnce(&mut Self, Token),
     ) {
-        let token = self.shared.oracle.borrow_mut().submit(&command);
+        let token = self.shared.oracle.borrow_mut().submit(self.own, &command);
         note(self, token);
         let now = context.now();
         self.drive(|core, out| core.submit(now, token, command, out));
@@ -289,6 +309,9 @@ impl Engine {
         context: &mut Context<'_, Party>,
     ) {
         self.shared.oracle.borrow_mut().complete(token, result);
+        if matches!(self.phase, Phase::Recording { token: own } if own == token) && result.is_ok() {
+            return self.recorded(context);
+        }
         if !matches!(self.phase, Phase::Serving) {
             return;
         }
@@ -304,6 +327,9 @@ impl Engine {
             Mending::Flushing { token: own, begin } if own == token && result.is_ok() => {
                 self.mending = Mending::Done;
                 self.core.set_reader(None);
+                if self.claim.is_some() {
+                    self.submit(Command::Record, context, |_, _| {});
+                }
                 self.shared.oracle.borrow_mut().mended(begin);
                 self.shared.count(|tally| tally.mends += 1);
             }
@@ -326,7 +352,7 @@ impl Engine {
             return;
         }
         for _ in 0..=context.rng().below(3) {
-            if self.shared.oracle.borrow().open() < REQUESTS_MAX {
+            if self.shared.oracle.borrow().open(self.own) < REQUESTS_MAX {
                 let value = self.shared.oracle.borrow_mut().fresh_value();
                 let command = draw_command(value, context.rng());
                 self.submit(command, context, |_, _| {});

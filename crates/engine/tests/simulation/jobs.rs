@@ -4,7 +4,7 @@
 use std::cell::Ref;
 use std::collections::BTreeSet;
 
-use engine::core::{Hold, HoldId, Mode};
+use engine::core::{Command, Hold, HoldId, Mode};
 use testkit::sim::Context;
 
 use crate::engine::{Engine, Mending, Phase};
@@ -210,6 +210,9 @@ impl Engine {
         self.inspect(None);
         self.shared.count(|tally| tally.rebuilds += 1);
         self.release(hold, context);
+        if self.claim.is_some() {
+            self.submit(Command::Record, context, |_, _| {});
+        }
     }
 
     fn set_stage(&mut self, next: Stage) {
@@ -282,7 +285,11 @@ impl Engine {
             {
                 let (target, hold) = (*target, *hold);
                 let features = self.shared.style.features[target];
-                self.peers[target].id = Some(self.core.add(context.now(), features, Mode::Wo));
+                let id = self.core.add(context.now(), features, Mode::Wo);
+                let standing = self.shared.stores[target].borrow().standing.clone();
+                let name = standing.map_or(NAMES[target].to_owned(), |standing| standing.id);
+                self.core.set_name(id, name);
+                self.peers[target].id = Some(id);
                 self.release(hold, context);
                 self.fetch(0, 0, context);
             }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use testkit::sim::{Link, Rng, Violation, World, for_seeds};
 
-use crate::party::{NAMES, Party, Role, Shared, Style, Tally};
+use crate::party::{ENGINES, NAMES, Party, Role, Shared, Style, Tally};
 
 const FAULTS_UNTIL: Duration = Duration::from_secs(4);
 const CALM_WITHIN: Duration = Duration::from_secs(30);
@@ -39,7 +39,9 @@ fn play(seed: u64) -> Result<Tally, Violation> {
     for (name, store) in NAMES.iter().zip(&shared.stores) {
         world.add(name, Role::Replica(Rc::clone(store)));
     }
-    world.add("engine", Role::Engine(Rc::clone(&shared)));
+    world.add(ENGINES[0], Role::Engine(Rc::clone(&shared), 0));
+    world.add(ENGINES[1], Role::Engine(Rc::clone(&shared), 1));
+    world.kill(ENGINES[1]);
     let watched = Rc::clone(&shared);
     world.always(move |_| match &watched.oracle.borrow().violation {
         Some(what) => Err(what.clone()),
@@ -88,7 +90,7 @@ fn come_to_rest(world: &mut World<Party>, shared: &Shared) -> Result<(), Violati
 
 fn look_at_the_end(shared: &Shared) {
     let mut oracle = shared.oracle.borrow_mut();
-    if oracle.open() > 0 {
+    if oracle.open(0) > 0 {
         oracle.complain("requests were forgotten".to_owned());
     }
     let stores: Vec<_> = shared.stores.iter().map(|store| store.borrow()).collect();
@@ -117,6 +119,8 @@ fn what_was_promised_is_kept() {
         total.mends += tally.mends;
         total.snapshots += tally.snapshots;
         total.checks += tally.checks;
+        total.cut_offs += tally.cut_offs;
+        total.waits += tally.waits;
     });
     println!("{played} seeds: {total:?}");
     if played >= 100 {
@@ -125,6 +129,7 @@ fn what_was_promised_is_kept() {
         assert!(total.faults > 0 && total.starts > 2 * played, "{total:?}");
         assert!(total.rebuilds > played && total.mends > played, "{total:?}");
         assert!(total.snapshots > played && total.checks > played, "{total:?}");
+        assert!(total.cut_offs > 0 && total.waits > 0, "{total:?}");
     }
 }
 

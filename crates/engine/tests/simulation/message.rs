@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use wire::frame::{Answer, Request};
+use wire::membership::{Claim, Standing};
 
 #[derive(Clone)]
 pub(crate) enum Message {
@@ -20,9 +21,16 @@ pub(crate) enum Message {
     Reset {
         session: u64,
     },
+    /// Another engine has the replica.
+    CutOff {
+        session: u64,
+        generation: u64,
+    },
     Call {
         call: u64,
         session: u64,
+        /// What the engine claims; nothing where claims are not known.
+        claim: Option<Claim>,
         request: Call,
     },
     Return {
@@ -34,6 +42,8 @@ pub(crate) enum Message {
 /// Calls of the control side.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
+    /// What the replica keeps of its engines; changes nothing.
+    Look,
     /// Connects; frames of earlier connections are not taken any more.
     Open,
     Snapshot {
@@ -61,7 +71,8 @@ pub(crate) enum Call {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Return {
-    Opened { counter: i64, rebuilding: bool },
+    Looked(Option<Standing>),
+    Opened { counter: i64, rebuilding: bool, standing: Option<Standing> },
     Data(Bytes),
     Counter(i64),
     Done,
@@ -87,6 +98,7 @@ impl fmt::Debug for Message {
                 }
             }
             Self::Reset { session } => write!(out, "s{session} reset"),
+            Self::CutOff { session, generation } => write!(out, "s{session} cut off {generation}"),
             Self::Call { call, request: Call::Store { offset, .. }, .. } => {
                 write!(out, "call {call} store {offset}")
             }

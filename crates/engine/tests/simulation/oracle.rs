@@ -41,6 +41,7 @@ struct Cell {
 
 #[derive(Debug)]
 struct Open {
+    engine: usize,
     command: Command,
     begin: u64,
 }
@@ -55,6 +56,10 @@ pub(crate) struct Oracle {
     write_through: bool,
     power_lost: bool,
     started: u64,
+    /// A write that finds no space leaves all copies alike.
+    pub(crate) even: bool,
+    /// The engine that started last.
+    pub(crate) newest: usize,
     /// What each snapshot holds; `None` where copies may differ.
     snapshots: BTreeMap<String, Vec<Option<u64>>>,
     pub(crate) violation: Option<String>,
@@ -70,7 +75,7 @@ pub(crate) fn cells_of(command: &Command) -> Range<usize> {
         | Command::Unmap { offset, len }
         | Command::Status { offset, len }
         | Command::Mend { offset, len } => (*offset, u64::from(*len)),
-        Command::Flush => (0, 0),
+        Command::Flush | Command::Record => (0, 0),
     };
     let cell = |at: u64| usize::try_from(at).unwrap() / CELL;
     cell(offset)..cell(offset + len)
@@ -100,6 +105,8 @@ impl Oracle {
             write_through,
             power_lost: false,
             started: 0,
+            even: false,
+            newest: 0,
             snapshots: BTreeMap::new(),
             violation: None,
             completed: 0,
@@ -121,11 +128,11 @@ impl Oracle {
         self.next_value
     }
 
-    pub(crate) fn open(&self) -> usize {
-        self.open.len()
+    pub(crate) fn open(&self, engine: usize) -> usize {
+        self.open.values().filter(|open| open.engine == engine).count()
     }
 
-    pub(crate) fn submit(&mut self, command: &Command) -> Token {
+    pub(crate) fn submit(&mut self, engine: usize, command: &Command) -> Token {
         let (token, begin) = (self.next_token, self.tick());
         self.next_token += 1;
         let value = match command {
@@ -134,6 +141,7 @@ impl Oracle {
             Command::Read { .. }
             | Command::Status { .. }
             | Command::Flush
+            | Command::Record
             | Command::Mend { .. } => None,
         };
         if let Some(value) = value {
@@ -142,18 +150,20 @@ impl Oracle {
                 cell.writes.push(write.clone());
             }
         }
-        self.open.insert(token, Open { command: command.clone(), begin });
+        self.open.insert(token, Open { engine, command: command.clone(), begin });
         Token(token)
     }
 
     pub(crate) fn complete(&mut self, token: Token, result: &Result<Done, Fault>) {
         let now = self.tick();
-        let Some(Open { command, begin }) = self.open.remove(&token.0) else {
+        let Some(Open { engine, command, begin }) = self.open.remove(&token.0) else {
             return self.complain(format!("request {} completed again, or never made", token.0));
         };
         self.completed += 1;
         self.failed += u64::from(result.is_err());
         match (&command, result) {
+            // What one reads that does not know yet that it was replaced is old, perhaps.
+            (Command::Read { .. }, Ok(Done::Data(_))) if engine != self.newest => {}
             (Command::Read { .. }, Ok(Done::Data(data))) => {
                 self.check_read(&command, begin, data);
             }
@@ -163,6 +173,10 @@ impl Oracle {
                 self.end_writes(&command, token.0, now, kept);
             }
             (Command::Unmap { .. }, Ok(_)) => self.end_writes(&command, token.0, now, Kept::Maybe),
+            // Copies that say how far they got are made even again.
+            (Command::Write { .. }, Err(Fault::NoSpace)) if self.even => {
+                self.end_writes(&command, token.0, now, Kept::Maybe);
+            }
             (Command::Write { .. } | Command::Zero { .. } | Command::Unmap { .. }, Err(_)) => {
                 self.end_writes(&command, token.0, now, Kept::Maybe);
                 for cell in &mut self.cells[cells_of(&command)] {
@@ -171,7 +185,7 @@ impl Oracle {
             }
             (Command::Flush, Ok(_)) => self.flushed(begin),
             (Command::Status { .. }, Ok(Done::Runs(runs))) if !runs.is_empty() => {}
-            (Command::Mend { .. }, Ok(Done::Count(_))) => {}
+            (Command::Mend { .. } | Command::Record, Ok(Done::Count(_))) => {}
             (_, Err(_)) => {}
             (_, Ok(done)) => self.complain(format!("{command:?} completed with {done:?}")),
         }
@@ -208,13 +222,14 @@ impl Oracle {
     }
 
     /// The engine is gone, and with it the requests under way.
-    pub(crate) fn engine_gone(&mut self) {
+    pub(crate) fn engine_gone(&mut self, engine: usize) {
         let now = self.tick();
         self.replica_gone();
-        self.open.clear();
+        self.open.retain(|_, open| open.engine != engine);
+        let open = &self.open;
         for cell in &mut self.cells {
             for write in &mut cell.writes {
-                if write.end == u64::MAX {
+                if write.end == u64::MAX && !open.contains_key(&write.token) {
                     write.end = now;
                     cell.undefined = Some(now);
                 }
@@ -230,7 +245,8 @@ impl Oracle {
     }
 
     /// The engine is back. What was not flushed may be gone if the power was.
-    pub(crate) fn engine_back(&mut self) {
+    pub(crate) fn engine_back(&mut self, engine: usize) {
+        self.newest = engine;
         self.started = self.tick();
         if std::mem::take(&mut self.power_lost) {
             for write in self.cells.iter_mut().flat_map(|cell| &mut cell.writes) {

@@ -17,13 +17,19 @@ use crate::store::{SECTOR, Store};
 pub(crate) const SECTORS: usize = 16;
 pub(crate) const SIZE: usize = SECTORS * SECTOR;
 pub(crate) const NAMES: [&str; 3] = ["ann", "ben", "eve"];
+/// Two that do not know of each other may want the volume; the second only at times.
+pub(crate) const ENGINES: [&str; 2] = ["engine", "rival"];
 
 /// How this volume is run.
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn for itself")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
     /// The manager remembers which replicas failed, and starts the volume with any others it
     /// reaches. Otherwise counters alone tell, and all replicas must be reached.
     pub(crate) records: bool,
+    /// Replicas keep claims and records: who is newest is known from any of them, and there may
+    /// be two engines.
+    pub(crate) members: bool,
     pub(crate) counters: bool,
     pub(crate) write_through: bool,
     pub(crate) features: [Features; 3],
@@ -32,16 +38,32 @@ pub(crate) struct Style {
 
 impl Style {
     pub(crate) fn draw(rng: &mut Rng, clients_until: Duration) -> Self {
-        let records = rng.permille(500);
+        let members = rng.permille(500);
+        let records = !members && rng.permille(500);
         let all = Features::FLUSH | Features::ZERO | Features::STATUS;
+        let ours = Features::MEMBERSHIP | Features::PARTIAL;
         let mut features = || match rng.below(8) {
             0 => Features::NONE,
             1 => Features::FLUSH,
+            _ if members => all | ours,
             _ => all,
         };
-        let features = [features(), features(), features()];
-        let counters = !records || rng.permille(500);
-        Self { records, counters, write_through: rng.permille(100), features, clients_until }
+        let mut features = [features(), features(), features()];
+        if members && rng.permille(800) {
+            // Most sets are not mixed.
+            features = [all | ours; 3];
+        }
+        let mixed = features.iter().any(|it| !it.has(Features::MEMBERSHIP));
+        let counters =
+            if members { mixed || rng.permille(500) } else { !records || rng.permille(500) };
+        Self {
+            records,
+            members,
+            counters,
+            write_through: rng.permille(100),
+            features,
+            clients_until,
+        }
     }
 }
 
@@ -56,6 +78,8 @@ pub(crate) struct Tally {
     pub(crate) mends: u64,
     pub(crate) snapshots: u64,
     pub(crate) checks: u64,
+    pub(crate) cut_offs: u64,
+    pub(crate) waits: u64,
 }
 
 #[derive(Debug)]
@@ -71,12 +95,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(style: Style) -> Rc<Self> {
-        let stores = style.features.map(|features| {
-            Rc::new(RefCell::new(Store::new(SIZE, !features.has(Features::FLUSH))))
-        });
+        let stores =
+            style.features.map(|features| Rc::new(RefCell::new(Store::new(SIZE, features))));
+        let mut oracle = Oracle::new(SIZE / CELL, style.write_through);
+        oracle.even = style.features.iter().all(|it| it.has(Features::PARTIAL));
         Rc::new(Self {
             style,
-            oracle: RefCell::new(Oracle::new(SIZE / CELL, style.write_through)),
+            oracle: RefCell::new(oracle),
             stores,
             failed: RefCell::new([false; 3]),
             sessions: Cell::new(0),
@@ -89,6 +114,11 @@ impl Shared {
         self.sessions.get()
     }
 
+    /// Whether two engines may be at work: not where one replica knows no claims.
+    pub(crate) fn all_claim(&self) -> bool {
+        self.style.features.iter().all(|features| features.has(Features::MEMBERSHIP))
+    }
+
     pub(crate) fn count(&self, change: impl FnOnce(&mut Tally)) {
         let mut tally = self.tally.get();
         change(&mut tally);
@@ -98,7 +128,8 @@ impl Shared {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Role {
-    Engine(Rc<Shared>),
+    /// Which of the engines.
+    Engine(Rc<Shared>, usize),
     Replica(Rc<RefCell<Store>>),
 }
 
@@ -125,7 +156,9 @@ impl Node for Party {
 
     fn start(role: &Role, context: &mut Context<'_, Self>) -> Self {
         match role {
-            Role::Engine(shared) => Self::Engine(Box::new(Engine::start(shared, context))),
+            Role::Engine(shared, own) => {
+                Self::Engine(Box::new(Engine::start(shared, *own, context)))
+            }
             Role::Replica(store) => Self::Replica(Replica::start(store)),
         }
     }

@@ -6,10 +6,8 @@ use std::time::Duration;
 use testkit::sim::{Rng, World};
 
 use crate::message::Message;
-use crate::party::{NAMES, Party, Shared};
+use crate::party::{ENGINES, NAMES, Party, Shared};
 use crate::store::Ailment;
-
-const ENGINE: &str = "engine";
 
 pub(crate) fn unleash(
     world: &mut World<Party>,
@@ -32,7 +30,11 @@ pub(crate) fn unleash(
             reset(world, &shared, peer);
         }
         for name in world.names() {
-            world.start(&name);
+            if name == ENGINES[1] {
+                end_process(world, &shared, 1);
+            } else {
+                world.start(&name);
+            }
         }
     });
 }
@@ -46,16 +48,19 @@ fn strike(
 ) {
     let peer = rng.below(NAMES.len());
     let subset: Vec<usize> = (0..NAMES.len()).filter(|_| rng.permille(600)).collect();
+    if shared.all_claim() && rng.permille(200) {
+        return rival(world, shared, rng, (time, end));
+    }
     match rng.below(14) {
         0 | 1 => end_replicas(world, shared, rng, vec![peer], (time, end)),
         2 => end_replicas(world, shared, rng, subset, (time, end)),
-        3 | 4 => end_engine(world, time, end),
+        3 | 4 => end_engine(world, shared, time, end),
         5 => {
-            end_engine(world, time, end);
+            end_engine(world, shared, time, end);
             end_replicas(world, shared, rng, subset, (time, end));
         }
         6 => {
-            end_engine(world, time, end);
+            end_engine(world, shared, time, end);
             end_replicas(world, shared, rng, vec![0, 1, 2], (time, end));
         }
         7..10 => part(world, shared, rng, peer, (time, end)),
@@ -103,9 +108,46 @@ fn end_replicas(
     });
 }
 
-fn end_engine(world: &mut World<Party>, time: Duration, end: Duration) {
-    world.at(time, "the engine is killed", |world| world.kill(ENGINE));
-    world.at(end, "the engine comes back", |world| world.start(ENGINE));
+fn end_engine(world: &mut World<Party>, shared: &Rc<Shared>, time: Duration, end: Duration) {
+    let shared = Rc::clone(shared);
+    world.at(time, "the engine is killed", move |world| end_process(world, &shared, 0));
+    world.at(end, "the engine comes back", |world| world.start(ENGINES[0]));
+}
+
+fn end_process(world: &mut World<Party>, shared: &Shared, engine: usize) {
+    if world.node(ENGINES[engine]).is_some() {
+        world.kill(ENGINES[engine]);
+        shared.oracle.borrow_mut().engine_gone(engine);
+    }
+}
+
+/// A second engine is started beside the first, which knows nothing of it, and may be away from
+/// some replicas or all of them meanwhile.
+fn rival(
+    world: &mut World<Party>,
+    shared: &Rc<Shared>,
+    rng: &mut Rng,
+    (time, end): (Duration, Duration),
+) {
+    let away: Vec<usize> = match rng.below(3) {
+        0 => vec![0, 1, 2],
+        1 => vec![rng.below(NAMES.len())],
+        _ => vec![],
+    };
+    world.at(time, "a rival is started", move |world| {
+        world.start(ENGINES[1]);
+        for peer in away {
+            world.network().cut(ENGINES[0], NAMES[peer]);
+        }
+    });
+    let shared = Rc::clone(shared);
+    world.at(end, "the rival is killed", move |world| {
+        end_process(world, &shared, 1);
+        world.network().heal();
+        for peer in 0..NAMES.len() {
+            reset(world, &shared, peer);
+        }
+    });
 }
 
 /// Requests, answers or both are lost; then the connection is found to be broken.
@@ -119,9 +161,9 @@ fn part(
     let name = NAMES[peer];
     let kind = rng.below(3);
     world.at(time, "the network parts", move |world| match kind {
-        0 => world.network().cut_one_way(name, ENGINE),
-        1 => world.network().cut_one_way(ENGINE, name),
-        _ => world.network().cut(ENGINE, name),
+        0 => world.network().cut_one_way(name, ENGINES[0]),
+        1 => world.network().cut_one_way(ENGINES[0], name),
+        _ => world.network().cut(ENGINES[0], name),
     });
     let shared = Rc::clone(shared);
     world.at(end, "the network is whole", move |world| {
@@ -133,12 +175,14 @@ fn part(
     });
 }
 
-/// The engine learns that its connection to the replica is gone.
+/// The engines learn that their connections to the replica are gone.
 fn reset(world: &mut World<Party>, shared: &Shared, peer: usize) {
-    let Some(Party::Engine(engine)) = world.node(ENGINE) else { return };
-    let session = engine.peers[peer].session;
-    shared.stores[peer].borrow_mut().session.take_if(|open| *open == session);
-    world.send(NAMES[peer], ENGINE, &Message::Reset { session });
+    for engine in ENGINES {
+        let Some(Party::Engine(node)) = world.node(engine) else { continue };
+        let session = node.peers[peer].session;
+        shared.stores[peer].borrow_mut().session.take_if(|open| *open == session);
+        world.send(NAMES[peer], engine, &Message::Reset { session });
+    }
 }
 
 fn ail(

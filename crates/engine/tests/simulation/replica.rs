@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use testkit::sim::{Context, Rng};
 use wire::frame::{Answer, Outcome, Request};
+use wire::membership::Claim;
 
 use crate::message::{Call, Message, Return};
 use crate::oracle::CELL;
@@ -41,12 +42,33 @@ impl Replica {
     ) {
         match message {
             Message::Frame { session, request } => self.accept(from, session, request, context),
-            Message::Call { call, session, request } => {
-                let result = self.call(session, request);
+            Message::Call { call, session, claim, request } => {
+                let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
+                let result = self.call(from, session, claim.as_ref(), request);
+                if let (engine, Some(cut)) = before
+                    && self.store.borrow().session != Some(cut)
+                {
+                    self.cut_off(&engine, cut, context);
+                }
                 context.send(from, Message::Return { call, result });
             }
-            Message::Answer { .. } | Message::Reset { .. } | Message::Return { .. } => {}
+            Message::Answer { .. }
+            | Message::Reset { .. }
+            | Message::CutOff { .. }
+            | Message::Return { .. } => {}
         }
+    }
+
+    /// Tells an engine that its connection is another's now, if the replica can tell that.
+    fn cut_off(&self, engine: &str, session: u64, context: &mut Context<'_, Party>) {
+        let generation = self.store.borrow().standing.as_ref().map(|it| it.claim.generation);
+        context.send(
+            engine,
+            match generation {
+                Some(generation) => Message::CutOff { session, generation },
+                None => Message::Reset { session },
+            },
+        );
     }
 
     fn accept(
@@ -58,7 +80,13 @@ impl Replica {
     ) {
         let store = self.store.borrow();
         if store.session != Some(session) {
-            return context.send(from, Message::Reset { session });
+            let taken = store.session.is_some();
+            drop(store);
+            return if taken {
+                self.cut_off(from, session, context);
+            } else {
+                context.send(from, Message::Reset { session });
+            };
         }
         let delay = delay(context.rng(), store.ailment == Ailment::Slow);
         self.next += 1;
@@ -76,25 +104,50 @@ impl Replica {
         let lying = store.ailment == Ailment::Lying;
         let short = if lying { shortened(&request, context.rng()) } else { None };
         let outcome = store.apply(short.as_ref().unwrap_or(&request), &sync, context.rng());
-        let answer = Answer { sequence: sequence(&request), offset: 0, outcome };
+        let failed = matches!(outcome, Outcome::Error(_));
+        let offset = if failed { i64::try_from(store.reached).unwrap() } else { 0 };
+        let answer = Answer { sequence: sequence(&request), offset, outcome };
         let answer = if lying && short.is_none() { twisted(answer, context.rng()) } else { answer };
         context.send(&from, Message::Answer { session, answer });
     }
 
-    fn call(&mut self, session: u64, request: Call) -> Result<Return, String> {
+    fn call(
+        &mut self,
+        from: &str,
+        session: u64,
+        claim: Option<&Claim>,
+        request: Call,
+    ) -> Result<Return, String> {
         let mut store = self.store.borrow_mut();
-        if session < store.last_session {
-            return Err("somebody else has come since".to_owned());
+        if matches!(request, Call::Look) {
+            return Ok(Return::Looked(store.standing.clone()));
         }
-        if matches!(request, Call::Open | Call::Prepare { .. }) {
+        let connects = matches!(request, Call::Open | Call::Prepare { .. });
+        match (&store.standing, claim) {
+            (Some(standing), Some(claim)) if !connects => {
+                standing.permits(claim).map_err(|refused| refused.to_string())?;
+            }
+            (Some(_), Some(_)) => {}
+            // Calls of one engine that overtake each other; of a second nothing is known.
+            (_, _) if session < store.last_session => {
+                return Err("somebody else has come since".to_owned());
+            }
+            (_, _) => {}
+        }
+        if connects {
+            store.claim(claim, matches!(request, Call::Prepare { .. }), session)?;
             (store.session, store.last_session) = (Some(session), session);
+            from.clone_into(&mut store.engine);
         } else if store.session.is_none() {
             return Err("closed".to_owned());
         }
         match request {
-            Call::Open => {
-                Ok(Return::Opened { counter: store.counter, rebuilding: store.rebuilding })
-            }
+            Call::Look => Err("strange".to_owned()),
+            Call::Open => Ok(Return::Opened {
+                counter: store.counter,
+                rebuilding: store.rebuilding,
+                standing: store.standing.clone(),
+            }),
             Call::Prepare { name } => {
                 store.begin_rebuild(&name);
                 Ok(Return::Done)
@@ -168,6 +221,8 @@ pub(crate) fn sequence(request: &Request) -> u32 {
         | Request::Ping { sequence }
         | Request::Flush { sequence }
         | Request::Zero { sequence, .. }
+        | Request::Hello { sequence, .. }
+        | Request::Record { sequence, .. }
         | Request::Status { sequence, .. } => *sequence,
         Request::Close => 0,
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use engine::core::start::{Found, Seen, StartRules, choose};
-use engine::core::{Hold, Mode};
+use engine::core::{Command, Hold, Mode};
 use testkit::sim::Context;
+use wire::membership::{CUT_OFF_TEXT, Claim};
 
 use crate::engine::{Engine, Phase};
 use crate::message::{Call, Return};
@@ -13,10 +14,16 @@ use crate::party::{NAMES, Party, SIZE};
 /// How long a manager that knows who failed waits for the others.
 const PATIENCE: Duration = Duration::from_millis(400);
 
+type Answers = [Option<Result<Return, String>>; 3];
+
+const NO_ANSWERS: Answers = [const { None }; 3];
+
 #[derive(Debug)]
 pub(crate) struct Opening {
     since: Duration,
-    seen: [Option<Result<Return, String>>; 3],
+    /// What the replicas said before anybody claimed them.
+    looked: Option<Answers>,
+    seen: Answers,
 }
 
 impl Opening {
@@ -27,9 +34,15 @@ impl Opening {
 
 impl Engine {
     pub(crate) fn open_all(&mut self, context: &mut Context<'_, Party>) {
-        self.phase = Phase::Opening(Opening { since: context.now(), seen: [const { None }; 3] });
+        let since = context.now();
+        self.phase = Phase::Opening(Box::new(Opening { since, looked: None, seen: NO_ANSWERS }));
         for peer in 0..NAMES.len() {
-            self.open(peer, context);
+            if self.shared.style.members {
+                self.peers[peer].id = None;
+                self.call(peer, Call::Look, context);
+            } else {
+                self.open(peer, context);
+            }
         }
     }
 
@@ -42,8 +55,17 @@ impl Engine {
     pub(crate) fn tick_opening(&mut self, context: &mut Context<'_, Party>) {
         let Phase::Opening(opening) = &mut self.phase else { return };
         let waited = context.now().saturating_sub(opening.since) >= PATIENCE;
+        let answered = opening.seen.iter().all(Option::is_some);
+        if self.shared.style.members {
+            match (answered || waited, &opening.looked) {
+                (true, None) => self.claim_all(context),
+                (true, Some(_)) => self.choose(context),
+                (false, _) => {}
+            }
+            return;
+        }
         if self.shared.style.records {
-            if opening.seen.iter().all(Option::is_some) || waited {
+            if answered || waited {
                 self.choose(context);
             }
             return;
@@ -56,6 +78,29 @@ impl Engine {
         }
     }
 
+    /// Claims those that answered, above all that was claimed before.
+    fn claim_all(&mut self, context: &mut Context<'_, Party>) {
+        let Phase::Opening(opening) = &mut self.phase else { return };
+        let looked = std::mem::replace(&mut opening.seen, NO_ANSWERS);
+        opening.since = context.now();
+        let highest = looked.iter().filter_map(|it| match it {
+            Some(Ok(Return::Looked(Some(standing)))) => Some(standing.claim.generation),
+            _ => None,
+        });
+        let generation = highest.max().unwrap_or(0) + 1;
+        let there: Vec<bool> = looked.iter().map(|it| matches!(it, Some(Ok(_)))).collect();
+        opening.looked = Some(looked);
+        let engine = format!("{}-{}", self.own, self.shared.new_session());
+        self.claim = Some(Claim { generation, engine });
+        for (peer, there) in there.into_iter().enumerate() {
+            if there {
+                self.open(peer, context);
+            } else if let Phase::Opening(opening) = &mut self.phase {
+                opening.seen[peer] = Some(Err("no answer".to_owned()));
+            }
+        }
+    }
+
     fn choose(&mut self, context: &mut Context<'_, Party>) {
         let Phase::Opening(opening) = &self.phase else { return };
         let style = self.shared.style;
@@ -64,12 +109,15 @@ impl Engine {
             .seen
             .iter()
             .zip(failed)
-            .map(|(seen, failed)| match seen {
-                Some(Ok(_)) if style.records && failed => Seen::Failed("failed before".to_owned()),
-                Some(Ok(Return::Opened { counter, rebuilding })) => {
-                    Seen::Opened(found(*rebuilding, style.counters.then_some(*counter)))
-                }
-                Some(Ok(_)) => Seen::Failed("strange".to_owned()),
+            .zip(NAMES)
+            .map(|((seen, failed), name)| match seen {
+                Some(Ok(_)) if style.records && failed => unusable("failed before"),
+                Some(Ok(Return::Opened { counter, rebuilding, standing })) => Seen::Opened(Found {
+                    standing: standing.clone(),
+                    address: name.to_owned(),
+                    ..found(*rebuilding, style.counters.then_some(*counter))
+                }),
+                Some(Ok(_)) => unusable("strange"),
                 Some(Err(why)) => Seen::Unreachable(why.clone()),
                 None => Seen::Unreachable("no answer".to_owned()),
             })
@@ -82,7 +130,16 @@ impl Engine {
             revision_counter: style.counters,
             salvage: false,
         };
-        let Ok(plan) = choose(&seen, &rules) else { return self.open_all(context) };
+        // One that was claimed by another meanwhile is not left out: the start is over.
+        let lost = opening.seen.iter().flatten().filter_map(|it| it.as_ref().err());
+        let lost = lost.into_iter().any(|why| why.starts_with(CUT_OFF_TEXT));
+        let plan = match choose(&seen, &rules) {
+            Ok(plan) if !lost => plan,
+            Ok(_) | Err(_) => {
+                self.shared.count(|tally| tally.waits += 1);
+                return self.open_all(context);
+            }
+        };
         let now = context.now();
         for (peer, verdict) in plan.verdicts.iter().enumerate() {
             self.shared.failed.borrow_mut()[peer] = verdict.is_err();
@@ -91,13 +148,32 @@ impl Engine {
                 Err(_) => None,
             };
         }
-        let reader = self.peers.iter().find_map(|peer| peer.id);
-        self.core.set_reader(reader);
-        self.shared.oracle.borrow_mut().engine_back();
+        let first = self.peers.iter().find_map(|peer| peer.id);
+        let chosen = plan.reader.and_then(|place| self.peers[place].id);
+        self.core.set_reader(chosen.or(first));
+        self.shared.oracle.borrow_mut().engine_back(self.own);
         self.shared.count(|tally| tally.starts += 1);
+        let Some(claim) = &self.claim else { return self.recorded(context) };
+        self.core.keep_records(claim.generation, plan.serial);
+        for (peer, seen) in seen.iter().enumerate() {
+            if let (Some(id), Seen::Opened(found)) = (self.peers[peer].id, seen) {
+                self.core.set_name(id, found.name().to_owned());
+            }
+        }
+        self.submit(Command::Record, context, |engine, token| {
+            engine.phase = Phase::Recording { token };
+        });
+    }
+
+    /// Who holds the volume is known to all of them.
+    pub(crate) fn recorded(&mut self, context: &mut Context<'_, Party>) {
         let (hold, begin) = self.hold(Hold::Changes { flush: true }, context);
         self.phase = Phase::Flushing { hold, begin };
     }
+}
+
+fn unusable(why: &str) -> Seen {
+    Seen::Failed { why: why.to_owned(), standing: None }
 }
 
 fn found(rebuilding: bool, counter: Option<i64>) -> Found {
@@ -109,5 +185,9 @@ fn found(rebuilding: bool, counter: Option<i64>) -> Found {
         counter,
         head_modified_ns: 0,
         head_allocated_bytes: 0,
+        unclean: true,
+        address: String::new(),
+        standing: None,
+        layers: vec![],
     }
 }

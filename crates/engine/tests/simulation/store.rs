@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rpc::Features;
 use testkit::sim::Rng;
 use wire::frame::{Outcome, Request, Run, encode_runs};
+use wire::membership::{Claim, Standing};
 
 use crate::oracle::CELL;
 
@@ -41,6 +43,13 @@ pub(crate) struct Store {
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
     pub(crate) ailment: Ailment,
+    /// Up to where the last write was done that failed.
+    pub(crate) reached: usize,
+    /// What it keeps of its engines and the other copies; none if it is of a kind that does not.
+    /// Every change of it is on disk at once.
+    pub(crate) standing: Option<Standing>,
+    /// The engine it serves.
+    pub(crate) engine: String,
     /// The connection it serves.
     pub(crate) session: Option<u64>,
     pub(crate) last_session: u64,
@@ -54,7 +63,8 @@ pub(crate) struct Sync {
 }
 
 impl Store {
-    pub(crate) fn new(size: usize, writes_through: bool) -> Self {
+    pub(crate) fn new(size: usize, features: Features) -> Self {
+        let writes_through = !features.has(Features::FLUSH);
         Self {
             head: vec![0; size],
             disk: vec![0; size],
@@ -66,6 +76,9 @@ impl Store {
             rebuild: None,
             snapshots: BTreeMap::new(),
             ailment: Ailment::Nothing,
+            reached: 0,
+            standing: features.has(Features::MEMBERSHIP).then(Standing::default),
+            engine: String::new(),
             session: None,
             last_session: 0,
         }
@@ -123,6 +136,7 @@ impl Store {
             // A part may have been written.
             let cells = rng.below(data.len() / CELL + 1);
             self.put(offset, &data[..cells * CELL]);
+            self.reached = offset + cells * CELL;
             if self.writes_through {
                 self.sync(&self.begin_sync());
             }
@@ -172,8 +186,51 @@ impl Store {
             Request::Status { size, .. } => {
                 Outcome::Data(encode_runs(&[Run { len: *size, hole: false }]))
             }
-            Request::Ping { .. } | Request::Close => Outcome::Count(0),
+            Request::Record { mark, data, .. } => self.record(*mark, data, rng),
+            Request::Ping { .. } | Request::Hello { .. } | Request::Close => Outcome::Count(0),
         }
+    }
+
+    fn record(&mut self, mark: bool, data: &[u8], rng: &mut Rng) -> Outcome {
+        let text = match self.ailment {
+            Ailment::Full if rng.permille(500) => "no space left on device",
+            Ailment::Broken => "i/o error",
+            _ => "",
+        };
+        if !text.is_empty() {
+            return Outcome::Error(text.to_owned());
+        }
+        let Some(standing) = &self.standing else { return Outcome::Error("unknown".to_owned()) };
+        match standing.record(&standing.claim, serde_json::from_slice(data).unwrap()) {
+            Err(refused) => Outcome::Error(refused.to_string()),
+            Ok(next) => {
+                self.standing = Some(next);
+                if mark {
+                    self.counted();
+                }
+                Outcome::Count(0)
+            }
+        }
+    }
+
+    /// An engine claims it; `adopt` to fill it.
+    pub(crate) fn claim(
+        &mut self,
+        claim: Option<&Claim>,
+        adopt: bool,
+        session: u64,
+    ) -> Result<(), String> {
+        let (Some(standing), Some(claim)) = (&self.standing, claim) else { return Ok(()) };
+        let mut next = if adopt {
+            standing.adopt(claim)
+        } else {
+            standing.claim(claim).map_err(|refused| refused.to_string())?
+        };
+        if next.id.is_empty() {
+            next.id = format!("copy-{session}");
+        }
+        self.standing = Some(next);
+        Ok(())
     }
 
     /// Empties it, to be filled from another.
@@ -201,6 +258,7 @@ impl Store {
         self.dirty.clear();
         self.disk.copy_from_slice(&self.head);
         (self.counter, self.disk_counter, self.rebuilding) = (counter, counter, false);
+        self.standing = self.standing.as_ref().map(|standing| standing.filled(standing.adoption));
         true
     }
 }

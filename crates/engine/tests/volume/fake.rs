@@ -163,9 +163,10 @@ impl Fake {
                 let runs = runs(&at(&disk, offset, size as usize));
                 (sequence, offset, Outcome::Data(encode_runs(&runs)))
             }
-            Request::Flush { sequence } | Request::Ping { sequence } => {
-                (sequence, 0, Outcome::Count(0))
-            }
+            Request::Flush { sequence }
+            | Request::Ping { sequence }
+            | Request::Hello { sequence, .. }
+            | Request::Record { sequence, .. } => (sequence, 0, Outcome::Count(0)),
             Request::Close => return None,
         };
         Some(Answer { sequence, offset, outcome })

@@ -35,10 +35,13 @@ pub(crate) async fn files_sync(
     })?;
     let own = Arc::clone(&agent);
     let work = async move {
-        let outcome = match forget_restores(&own).await {
-            Ok(()) => sync(&own, &claim, files, sources, &request).await,
-            Err(error) => Err(error),
+        let outcome = async {
+            let adoption = own.adoption().await?;
+            forget_restores(&own).await?;
+            sync(&own, &claim, files, sources, &request).await?;
+            own.tell_filled(adoption).await
         };
+        let outcome = outcome.await;
         if let Err(error) = &outcome {
             tracing::warn!(error = error.text(), "the files were not synced");
         }

@@ -66,7 +66,13 @@ pub(crate) async fn start(
             Ok(prepared) => {
                 // Who hung up asks for the status.
                 let _ = answer.send(Ok(()));
-                let outcome = job.carry_out(prepared).await;
+                let outcome = async {
+                    let adoption = job.agent.adoption().await?;
+                    let left_out = job.carry_out(prepared).await?;
+                    job.agent.tell_filled(adoption).await?;
+                    Ok(left_out)
+                };
+                let outcome = outcome.await;
                 running.finish(&job, outcome).await;
             }
             Err(error) => {

@@ -270,6 +270,11 @@ impl Restores {
             holdfast_fetched_bytes: meter.fetched_bytes.load(Ordering::Relaxed),
             holdfast_taken_bytes: meter.taken_bytes.load(Ordering::Relaxed),
             holdfast_left_out: record.left_out.clone(),
+            holdfast_unfinished: record
+                .unfinished
+                .as_ref()
+                .map(|begun| begun.backup.clone())
+                .unwrap_or_default(),
             ..RestoreStatusResponse::default()
         };
         match phase {

@@ -77,7 +77,7 @@ impl Flushed {
 
 #[cfg(test)]
 mod tests {
-    use crate::disk::{OpenRequest, Options, Replica};
+    use crate::disk::{OpenRequest, Options, Replica, State};
 
     #[test]
     fn a_flush_that_overlaps_another_does_not_rely_on_it() {
@@ -129,7 +129,28 @@ mod tests {
         assert!(replica.write_at(&[1], 0).is_err() && replica.read_at(&mut [1], 0).is_err());
         assert!(replica.flush().is_err() && replica.snapshot("a", true, "now", None).is_err());
         assert!(replica.close().is_err());
+    }
+
+    #[test]
+    fn a_failed_flush_is_remembered_until_the_copy_is_replaced_or_salvaged() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("r");
+        let mut replica = Replica::new(&dir, Options::default());
+        replica.create(1 << 20, "now").unwrap();
         replica.open(&OpenRequest::default()).unwrap();
+        let mut failed = replica.start_flush().unwrap().run();
+        failed.result = Err(crate::disk::Error::NotOpen);
+        assert!(replica.end_flush(failed).is_err());
+        assert_eq!(replica.state(), State::Error);
+        assert!(replica.close().is_err());
+        // Nor by another process.
+        for replica in [&mut replica, &mut Replica::new(&dir, Options::default())] {
+            let why = replica.open(&OpenRequest::default()).unwrap_err().text();
+            assert!(why.contains("a flush failed"), "{why}");
+        }
+        replica.open(&OpenRequest { salvage: true, ..OpenRequest::default() }).unwrap();
         replica.write_at(&[1], 0).unwrap();
+        replica.close().unwrap();
+        replica.open(&OpenRequest::default()).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //! system says about it. Never: layers, policy, what a format other than raw means.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -139,10 +139,31 @@ impl Image {
     }
 
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        let mut at = offset;
-        for piece in bytes.chunks(WRITE_BYTES) {
-            self.file.write_all_at(piece, at).during("write", &self.name)?;
-            at = at.saturating_add(piece.len() as u64);
+        self.write_counting(bytes, offset, &mut 0)
+    }
+
+    /// Counts in `done` how many bytes were written, also where that was not all of them.
+    pub(crate) fn write_counting(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        done: &mut u64,
+    ) -> Result<(), Error> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let piece = rest.get(..WRITE_BYTES).unwrap_or(rest);
+            match self.file.write_at(piece, offset.saturating_add(*done)) {
+                Ok(0) => {
+                    let stuck = io::Error::from(ErrorKind::WriteZero);
+                    return Err(stuck).during("write", &self.name);
+                }
+                Ok(count) => {
+                    *done = done.saturating_add(count as u64);
+                    rest = rest.get(count..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).during("write", &self.name),
+            }
         }
         Ok(())
     }

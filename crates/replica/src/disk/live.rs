@@ -53,6 +53,8 @@ pub(crate) struct Live {
     /// Why nothing may be read or written any more.
     broken: Option<String>,
     bounce: Vec<u8>,
+    /// Up to here the last write was done, in bytes of the volume.
+    reached: u64,
 }
 
 impl Live {
@@ -67,6 +69,7 @@ impl Live {
             flushing: 0,
             broken: None,
             bounce: Vec::new(),
+            reached: 0,
         }
     }
 
@@ -102,6 +105,7 @@ impl Live {
     /// holds first: a layer owns a sector or it does not. One thread owns all of this, so there is
     /// no lock to queue at.
     pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        self.reached = offset;
         self.refuse_broken()?;
         let size = self.layers.size_bytes;
         check("write", offset, bytes.len() as u64, size)?;
@@ -123,6 +127,11 @@ impl Live {
         self.write_filled(front, offset, first..middle)?;
         self.write_sectors(whole, middle)?;
         if back.is_empty() { Ok(()) } else { self.write_filled(back, tail, tail..last) }
+    }
+
+    /// Up to where the last write got, if it failed.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached
     }
 
     /// Writes `bytes` inside the sectors `span`, whose other bytes stay as they are.
@@ -160,7 +169,9 @@ impl Live {
 
     fn write_sectors(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         self.is_unsynced = true;
-        let written = self.head()?.write(bytes, offset);
+        let mut done = 0;
+        let written = self.head()?.write_counting(bytes, offset, &mut done);
+        self.reached = offset + done;
         let sectors = sectors_of(&(offset..offset + bytes.len() as u64));
         match written {
             Ok(()) => self.layers.index.set(sectors, self.head_id()),

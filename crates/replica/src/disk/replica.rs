@@ -90,6 +90,8 @@ pub struct OpenRequest {
     pub expected_size_bytes: i64,
     /// RFC 3339, for disks that opening may make.
     pub now: String,
+    /// It is wanted although a flush of it failed.
+    pub salvage: bool,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,8 @@ pub struct Replica {
     pub unmap_mark_removed: bool,
     pub snapshot_max_count: i32,
     pub snapshot_max_size_bytes: i64,
+    /// Why this copy is not to be used again; also where the disk could not be told.
+    condemned: Option<String>,
 }
 
 #[derive(Debug)]
@@ -124,6 +128,7 @@ impl Replica {
             unmap_mark_removed: false,
             snapshot_max_count: i32::try_from(CHAIN_MAX).unwrap_or(i32::MAX),
             snapshot_max_size_bytes: 0,
+            condemned: None,
         }
     }
 
@@ -143,6 +148,16 @@ impl Replica {
                 Ok(Some(_)) | Err(_) => State::Error,
             },
         }
+    }
+
+    /// Makes the directory itself, if it is not there.
+    pub fn create_directory(&self) -> Result<(), Error> {
+        self.dir.create()
+    }
+
+    /// Lets go of an open volume and leaves it marked as one that was not closed well.
+    pub fn abandon(&mut self) {
+        self.opened = None;
     }
 
     /// Makes the directory of a new volume. Nothing happens unless the state is initial.
@@ -189,6 +204,13 @@ impl Replica {
             return Err(Error::AlreadyOpen);
         }
         let mut meta = self.find_meta()?.ok_or(Error::NotClosed(State::Initial))?;
+        if request.salvage {
+            meta.error.clear();
+            self.condemned = None;
+        }
+        if let Some(why) = &self.condemned {
+            meta.error.clone_from(why);
+        }
         if !meta.error.is_empty() {
             return Err(Error::Stored(meta.error));
         }
@@ -220,11 +242,17 @@ impl Replica {
     /// Everything is on disk when this returns `Ok`. On an error the replica is closed too, and
     /// stays marked as one that was not closed well.
     pub fn close(&mut self) -> Result<(), Error> {
-        let Some(mut opened) = self.opened.take() else { return Ok(()) };
-        opened.live.flush()?;
-        if let Some(counter) = &mut opened.counter {
-            counter.sync()?;
+        let Some(opened) = &mut self.opened else { return Ok(()) };
+        let mut flushed = opened.live.flush();
+        if let (Ok(()), Some(counter)) = (&flushed, &mut opened.counter) {
+            flushed = counter.sync();
         }
+        if let Err(error) = flushed {
+            self.condemn(&error);
+            self.opened = None;
+            return Err(error);
+        }
+        let Some(mut opened) = self.opened.take() else { return Ok(()) };
         opened.meta.dirty = false;
         self.dir.write_meta(VOLUME_META, &opened.meta)
     }
@@ -276,6 +304,11 @@ impl Replica {
         opened.is_dirty = true;
         opened.live.write(bytes, offset)?;
         self.count_write()
+    }
+
+    /// Up to which byte of the volume the last write was done, if it failed.
+    pub fn reached(&self) -> u64 {
+        self.opened.as_ref().map_or(0, |opened| opened.live.reached())
     }
 
     /// Makes the range read zeros, freeing space where nothing older would show; says how much.
@@ -340,7 +373,23 @@ impl Replica {
                 counter.synced(value);
             }
         }
+        if let Err(error) = &flushed.result {
+            self.condemn(error);
+        }
         flushed.result
+    }
+
+    /// A flush failed: what was to be on disk may never get there, and the next flush would say
+    /// that all is well. So that is remembered, over the end of the process too: this copy is
+    /// replaced, or wanted explicitly.
+    fn condemn(&mut self, why: &Error) {
+        let text = format!("a flush failed, so data may be missing: {}", why.text());
+        tracing::error!(dir = %self.dir.path().display(), "{text}");
+        if let Err(error) = self.change_meta(|meta| meta.error.clone_from(&text)) {
+            let error = error.text();
+            tracing::error!(error, "that cannot be stored either; this process remembers it");
+        }
+        self.condemned = Some(text);
     }
 
     /// Puts the revision counter where the death of this process cannot lose it. To be called
@@ -394,6 +443,29 @@ impl Replica {
         self.opened_ref()?.live.head()?.extents(range, false, each)
     }
 
+    /// Where the head and the layers between it and the disk `above` hold data inside the range;
+    /// layer by layer, so that a place may come more than once. An unknown disk: where any layer does.
+    pub fn extents_above(
+        &self,
+        above: &str,
+        range: std::ops::Range<u64>,
+        mut each: impl FnMut(Extent),
+    ) -> Result<(), Error> {
+        let layers = self.opened_ref()?.live.layers();
+        for (depth, image) in layers.images.iter().rev().enumerate() {
+            if depth > 0 && image.name() == above {
+                break;
+            }
+            image.extents(range.clone(), depth > 0, &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// Another process may be at work in the directory: this one was opened to take over from it.
+    pub fn is_shared(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.is_shared)
+    }
+
     /// The disks while open.
     pub fn chain(&self) -> Option<&Chain> {
         self.opened.as_ref().map(|opened| &opened.chain)
@@ -401,7 +473,10 @@ impl Replica {
 
     pub fn set_rebuilding(&mut self, wanted: bool) -> Result<(), Error> {
         match (wanted, self.state()) {
-            (true, State::Open | State::Dirty) | (false, State::Rebuilding) => {}
+            // Twice is once: the engine says so before it writes to a copy that is to be filled, and
+            // whoever fills it says so too.
+            (true, State::Open | State::Dirty | State::Rebuilding) | (false, State::Rebuilding) => {
+            }
             (_, state) => return Err(Error::Rebuilding { wanted, state }),
         }
         self.change_meta(|meta| meta.rebuilding = wanted)

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
 use wire::frame::{FrameError, Limits, decode_request};
 
 use crate::server::core::{Durability, Shared, start_due_flush};
@@ -16,6 +17,7 @@ use crate::server::execute::{Batch, execute};
 use crate::server::flushes::Waiter;
 use crate::server::outbox::{Ack, Outbox};
 use crate::server::outgoing::Outgoing;
+use crate::server::owner::Guest;
 
 /// Room for what one read of the socket may bring.
 const READ_BYTES: usize = 256 * 1024;
@@ -35,14 +37,22 @@ pub(crate) enum ConnectionError {
     Io(#[from] io::Error),
     #[error("the connection ended within a frame")]
     CutOff,
+    #[error("its engine was cut off by one with generation {0}")]
+    Superseded(u64),
 }
 
 pub(crate) async fn serve<S>(stream: S, shared: Shared) -> Result<(), ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let (guest, turns) = {
+        let owner = &mut shared.borrow_mut().owner;
+        (owner.enter(), owner.turns())
+    };
     let connection = Connection {
         stream,
+        guest,
+        turns,
         shared,
         input: BytesMut::with_capacity(READ_BYTES),
         out: Outgoing::default(),
@@ -54,6 +64,9 @@ where
 
 struct Connection<S> {
     stream: S,
+    guest: Guest,
+    /// Wakes when the replica has another engine.
+    turns: watch::Receiver<u64>,
     shared: Shared,
     input: BytesMut,
     out: Outgoing,
@@ -66,7 +79,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         while self.receive().await? {
             // Answers to what came before a bad frame still go out.
             let outcome = self.do_batch().await;
-            self.outbox.drain(&mut self.out);
+            if let Err(ConnectionError::Superseded(generation)) = outcome {
+                // Not even what was done before is answered: the next engine does not know of it.
+                self.out.cut_off(generation);
+            } else {
+                self.outbox.drain(&mut self.out);
+            }
             self.send().await?;
             outcome?;
             if self.batch.is_last {
@@ -78,24 +96,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Waits for bytes or for replies that may go out now; `false` at the end of the stream.
     async fn receive(&mut self) -> Result<bool, ConnectionError> {
-        let Self { stream, input, outbox, .. } = self;
+        let Self { stream, input, outbox, turns, .. } = self;
         if outbox.waiting() >= WAITING_MAX {
-            outbox.filled().await;
+            tokio::select! {
+                () = outbox.filled() => {}
+                _ = turns.changed() => {}
+            }
             return Ok(true);
         }
         if input.is_empty() && input.capacity() > KEEP_BYTES {
             *input = BytesMut::new();
         }
         input.reserve(READ_BYTES);
-        let received = if outbox.waiting() == 0 {
-            stream.read_buf(input).await?
-        } else {
-            tokio::select! {
-                biased;
-                () = outbox.filled() => return Ok(true),
-                received = stream.read_buf(input) => received?,
-            }
+        let received = tokio::select! {
+            biased;
+            () = outbox.filled(), if outbox.waiting() > 0 => return Ok(true),
+            received = stream.read_buf(input) => received?,
+            // Its sender lives as long as the replica.
+            _ = turns.changed() => return Ok(true),
         };
+        self.shared.borrow().owner.heard(&self.guest);
         match received {
             0 if input.is_empty() => Ok(false),
             0 => Err(ConnectionError::CutOff),
@@ -106,6 +126,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Does every whole frame that has come, then settles what they changed.
     async fn do_batch(&mut self) -> Result<(), ConnectionError> {
         let outcome = loop {
+            if let Some(generation) = self.shared.borrow().owner.cut_off(&self.guest) {
+                return Err(ConnectionError::Superseded(generation));
+            }
             if self.out.pending().len() >= SEND_BYTES {
                 self.send().await?;
             }
@@ -114,7 +137,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error.into()),
             };
-            execute(&mut self.shared.borrow_mut(), request, &mut self.out, &mut self.batch);
+            let mut core = self.shared.borrow_mut();
+            execute(&mut core, &mut self.guest, request, &mut self.out, &mut self.batch);
+            drop(core);
             if self.batch.is_last {
                 break Ok(());
             }

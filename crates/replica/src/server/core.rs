@@ -6,8 +6,13 @@ use std::rc::Rc;
 
 use tokio::task::{JoinError, spawn_blocking, spawn_local};
 
+use durable::{DirLock, LockError};
+use wire::membership::Claim;
+
 use crate::disk::{Error, Flush, Flushed, OpenRequest, Replica, State};
 use crate::server::flushes::{Flushes, Waiter};
+use crate::server::handover::{self, HandoverError};
+use crate::server::owner::{Owner, OwnerError};
 
 /// When a write may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,10 +23,34 @@ pub(crate) enum Durability {
     OnFlush,
 }
 
+/// How an engine opens a replica that it claims.
+#[derive(Debug, Clone)]
+pub(crate) struct Claiming {
+    pub(crate) claim: Claim,
+    /// The copy joins a volume to be filled.
+    pub(crate) adopt: bool,
+}
+
+/// Why a replica is not opened, or not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CoreError {
+    #[error("{}", .0.text())]
+    Disk(#[from] Error),
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) replica: Replica,
     pub(crate) durability: Durability,
+    pub(crate) owner: Owner,
+    /// Held from the first use of the directory to the end of the process.
+    lock: Option<DirLock>,
     flushes: Flushes,
 }
 
@@ -30,13 +59,87 @@ pub(crate) type Shared = Rc<RefCell<Core>>;
 
 impl Core {
     pub(crate) fn new(replica: Replica) -> Self {
-        Self { replica, durability: Durability::WriteThrough, flushes: Flushes::default() }
+        let owner = Owner::new(replica.dir());
+        Self {
+            replica,
+            durability: Durability::WriteThrough,
+            owner,
+            lock: None,
+            flushes: Flushes::default(),
+        }
     }
 
-    pub(crate) fn open(&mut self, request: &OpenRequest) -> Result<(), Error> {
-        self.replica.open(request)?;
+    /// Makes the directory ours, if there is one: two processes that serve it would each change
+    /// what the other has read.
+    pub(crate) fn hold_directory(&mut self) -> Result<(), CoreError> {
+        let is_ours = self.lock.is_some() || self.replica.is_shared();
+        if !is_ours && self.replica.dir().is_dir() {
+            self.lock = Some(DirLock::acquire(self.replica.dir())?);
+            self.owner.look_again();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn holds_directory(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Before the first I/O after an upgrade: the process before this one lets go of the directory,
+    /// and what it left is what counts.
+    pub(crate) fn take_over(&mut self) -> Result<(), CoreError> {
+        if !self.replica.is_shared() || self.lock.is_some() {
+            return Ok(());
+        }
+        self.lock = Some(handover::take(self.replica.dir())?);
+        Ok(self.owner.reassert()?)
+    }
+
+    /// Lets go of the directory for good.
+    pub(crate) fn hand_over(&mut self) -> Result<(), CoreError> {
+        self.owner.hand_over();
+        if self.replica.size_bytes().is_some() {
+            self.replica.flush()?;
+            self.replica.abandon();
+        }
+        self.lock = None;
+        Ok(())
+    }
+
+    pub(crate) fn create(&mut self, size_bytes: i64, now: &str) -> Result<(), CoreError> {
+        self.replica.create_directory()?;
+        self.hold_directory()?;
+        Ok(self.replica.create(size_bytes, now)?)
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        request: &OpenRequest,
+        claiming: Option<&Claiming>,
+    ) -> Result<(), CoreError> {
+        if !request.is_upgrade {
+            self.hold_directory()?;
+        }
+        if let Some(Claiming { claim, adopt }) = claiming {
+            self.owner.claim(claim, *adopt)?;
+            // Not closed: that would say that all is well with it.
+            self.replica.abandon();
+            self.replica.open(request)?;
+        } else {
+            self.owner.check_free()?;
+            self.replica.open(request)?;
+            self.owner.open_unclaimed()?;
+        }
         // Which engine will come is not known yet.
         self.durability = Durability::WriteThrough;
+        Ok(())
+    }
+
+    pub(crate) fn delete(&mut self) -> Result<(), CoreError> {
+        let was_open = self.replica.size_bytes().is_some();
+        self.replica.delete()?;
+        if was_open {
+            self.owner.forget();
+        }
         Ok(())
     }
 

@@ -3,11 +3,13 @@
 //! Never: sockets, waiting.
 
 use wire::frame::{Limits, Request, Run, encode_runs};
+use wire::membership::Claim;
 
 use crate::disk::{Error, Replica};
 use crate::server::core::{Core, Durability};
 use crate::server::outbox::Ack;
 use crate::server::outgoing::{Filled, Outgoing};
+use crate::server::owner::Guest;
 
 /// Runs in one answer about where data is.
 const RUNS_MAX: usize = 4096;
@@ -34,14 +36,38 @@ impl Batch {
     }
 }
 
-pub(crate) fn execute(core: &mut Core, request: Request, out: &mut Outgoing, batch: &mut Batch) {
+pub(crate) fn execute(
+    core: &mut Core,
+    guest: &mut Guest,
+    request: Request,
+    out: &mut Outgoing,
+    batch: &mut Batch,
+) {
+    if let Some((sequence, offset)) = changes(&request)
+        && let Some(text) = core.owner.refusal(guest)
+    {
+        tracing::warn!(offset, error = text, "request refused");
+        return out.error(sequence, offset, &text);
+    }
+    if let Some((sequence, offset)) = touches(&request)
+        && let Err(error) = core.take_over()
+    {
+        let text = error.to_string();
+        tracing::error!(error = text, "cannot take over");
+        return out.error(sequence, offset, &text);
+    }
     let replica = &mut core.replica;
     match request {
         Request::Read { sequence, offset, size } => read(replica, sequence, offset, size, out),
         Request::Write { sequence, offset, data } => {
             let result = place(offset).and_then(|at| replica.write_at(&data, at));
             let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            acknowledge(Ack { sequence, offset, count }, result, out, batch);
+            // Of a write that failed, the answer says how far it got: copies that got equally far
+            // are still equal.
+            let end = offset.saturating_add(i64::from(count));
+            let reached = i64::try_from(replica.reached()).unwrap_or(i64::MAX);
+            let told = if result.is_ok() { offset } else { reached.clamp(offset, end) };
+            acknowledge(Ack { sequence, offset: told, count }, result, out, batch);
         }
         Request::Zero { sequence, offset, size } => {
             let result = place(offset).and_then(|at| replica.write_zeroes_at(at, u64::from(size)));
@@ -75,7 +101,49 @@ pub(crate) fn execute(core: &mut Core, request: Request, out: &mut Outgoing, bat
             core.durability = Durability::OnFlush;
             batch.flushes.push(Ack { sequence, offset: 0, count: 0 });
         }
+        Request::Hello { sequence, generation, engine } => {
+            let engine = String::from_utf8_lossy(&engine).into_owned();
+            match core.owner.greet(guest, Claim { generation, engine }) {
+                Ok(()) => out.count(sequence, 0, 0),
+                Err(error) => out.error(sequence, 0, &error.to_string()),
+            }
+        }
+        Request::Record { sequence, mark, data } => {
+            if let Err(error) = core.owner.record(guest, &data) {
+                return out.error(sequence, 0, &error.to_string());
+            }
+            let counted = if mark { core.replica.write_at(&[], 0) } else { Ok(()) };
+            acknowledge(Ack { sequence, offset: 0, count: 0 }, counted, out, batch);
+        }
         Request::Close => batch.is_last = true,
+    }
+}
+
+/// Where a request reads or changes the volume.
+fn touches(request: &Request) -> Option<(u32, i64)> {
+    match request {
+        Request::Read { sequence, offset, .. } | Request::Status { sequence, offset, .. } => {
+            Some((*sequence, *offset))
+        }
+        // The first thing an engine sends; the one before it may still be at work.
+        Request::Flush { .. } | Request::Record { .. } => None,
+        other => changes(other),
+    }
+}
+
+/// Where a request that is for the volume's own engine alone would change something.
+fn changes(request: &Request) -> Option<(u32, i64)> {
+    match request {
+        Request::Write { sequence, offset, .. }
+        | Request::Zero { sequence, offset, .. }
+        | Request::Unmap { sequence, offset, .. }
+        | Request::Discard { sequence, offset, .. } => Some((*sequence, *offset)),
+        Request::Flush { sequence } | Request::Record { sequence, .. } => Some((*sequence, 0)),
+        Request::Read { .. }
+        | Request::Status { .. }
+        | Request::Ping { .. }
+        | Request::Hello { .. }
+        | Request::Close => None,
     }
 }
 

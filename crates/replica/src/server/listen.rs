@@ -3,11 +3,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rpc::Address;
+use rustix::net::sockopt;
 
 /// Where the host's file system is seen, in a container.
 const HOST_PREFIX: &str = "/host";
@@ -27,6 +30,26 @@ pub(crate) fn bind(address: &Address) -> io::Result<TcpListener> {
 pub(crate) fn is_local(listener: &TcpListener) -> bool {
     let ip = listener.local_addr().map(|address| address.ip());
     ip.is_ok_and(|ip: IpAddr| ip.is_loopback() || ip.is_unspecified())
+}
+
+/// How long the machine of a peer may be gone before its connections end: the first probe after
+/// the idle time, then so many, so far apart.
+const IDLE: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// Lets the kernel end connections from machines that are gone, which would otherwise last for
+/// ever. Where it cannot, they do no harm but for the memory they take.
+pub(crate) fn keep_alive(stream: &impl AsFd) {
+    let set = || {
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+        sockopt::set_tcp_keepcnt(stream, PROBES)
+    };
+    if let Err(error) = set() {
+        tracing::warn!(%error, "a data connection is not watched for the death of its peer");
+    }
 }
 
 /// The abstract socket beside a data port; it vanishes with the process.

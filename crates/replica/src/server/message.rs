@@ -9,11 +9,15 @@ use crate::server::core::Core;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {
     pub(crate) features: Features,
-    pub(crate) engines: u32,
     pub(crate) revision_counter: bool,
 }
 
-pub(crate) fn replica(core: &Core, context: Context) -> ptypes::Replica {
+pub(crate) fn replica(core: &mut Core, context: Context) -> ptypes::Replica {
+    let standing = match core.owner.standing() {
+        Ok(standing) => serde_json::to_string(standing).unwrap_or_default(),
+        // Whoever claims it is told.
+        Err(_) => String::new(),
+    };
     let report = core.replica.report();
     let mark = core.replica.unmap_mark_removed;
     let disks = disks(&report);
@@ -38,7 +42,8 @@ pub(crate) fn replica(core: &Core, context: Context) -> ptypes::Replica {
         snapshot_size_usage: signed(report.snapshot_size_usage_bytes),
         snapshot_count_total: small(report.snapshot_count_total),
         holdfast_features: context.features.0,
-        holdfast_engines: context.engines,
+        holdfast_engines: core.owner.engines(),
+        holdfast_standing: standing,
     }
 }
 

@@ -81,10 +81,19 @@ impl Outgoing {
         self.bytes.get_mut(start..end).unwrap_or_default()
     }
 
+    /// The last word on a connection whose engine was cut off: what is pending is not sent.
+    pub(crate) fn cut_off(&mut self, generation: u64) {
+        self.clear();
+        self.reply(&Reply::CutOff { generation });
+    }
+
     fn answer(&mut self, sequence: u32, offset: i64, outcome: Outcome) {
-        let reply = Reply::Answer(Answer { sequence, offset, outcome });
+        self.reply(&Reply::Answer(Answer { sequence, offset, outcome }));
+    }
+
+    fn reply(&mut self, reply: &Reply) {
         // Cannot be too long: data comes in by `read`, and texts are cut.
-        let Ok(frame) = frame::encode_reply(&reply, Limits::default()) else { return };
+        let Ok(frame) = frame::encode_reply(reply, Limits::default()) else { return };
         self.put(&frame.header);
         self.put(&frame.payload);
     }

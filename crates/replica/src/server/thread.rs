@@ -19,6 +19,7 @@ use crate::disk::{Options, Replica};
 use crate::server::connection;
 use crate::server::core::{Core, Shared, start_due_flush};
 use crate::server::flushes::Waiter;
+use crate::server::listen;
 
 /// Calls from the control side that may wait for the data thread.
 const CALLS_MAX: usize = 64;
@@ -35,7 +36,6 @@ type Job = Box<dyn FnOnce(&Shared) + Send>;
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     jobs: mpsc::Sender<Job>,
-    connections: Arc<AtomicU32>,
 }
 
 /// Where data connections come in.
@@ -76,11 +76,6 @@ impl Handle {
         self.jobs.send(job).await.map_err(|_| Gone)?;
         told.await.map_err(|_| Gone)
     }
-
-    /// Data connections that are alive.
-    pub(crate) fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
-    }
 }
 
 /// Starts the thread. It ends when `stop` is cancelled; the receiver hears of any end, and of none
@@ -95,7 +90,7 @@ pub(crate) fn start(
     let (listeners, listener_queue) = mpsc::channel(4);
     let (tell, told) = oneshot::channel();
     let connections = Arc::new(AtomicU32::new(0));
-    let handle = Handle { jobs, connections: Arc::clone(&connections) };
+    let handle = Handle { jobs };
     std::thread::Builder::new().name("data".to_owned()).spawn(move || {
         let mut replica = Replica::new(dir, options);
         configure(&mut replica);
@@ -120,12 +115,23 @@ fn serve(
         .build()?;
     let tasks = LocalSet::new();
     tasks.spawn_local(run_jobs(Rc::clone(&shared), jobs));
+    tasks.spawn_local(count_seconds(Rc::clone(&shared)));
     tasks.spawn_local(take_listeners(shared, listeners, Arc::clone(connections)));
     tasks.block_on(&runtime, stop.cancelled());
     drop(tasks);
     // Nothing waits for a disk that hangs.
     runtime.shutdown_background();
     Ok(())
+}
+
+/// Seconds this thread was able to work in.
+async fn count_seconds(shared: Shared) {
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        seconds.tick().await;
+        shared.borrow_mut().owner.tick();
+    }
 }
 
 async fn run_jobs(shared: Shared, mut jobs: mpsc::Receiver<Job>) {
@@ -158,6 +164,7 @@ async fn accept(listener: Listener, shared: Shared, connections: Arc<AtomicU32>)
                     Ok((stream, peer)) => {
                         // Without it small replies would wait for acknowledgements.
                         let _ = stream.set_nodelay(true);
+                        listen::keep_alive(&stream);
                         spawn_connection(stream, peer.to_string(), &shared, &connections);
                     }
                     Err(error) => pause(&error).await,

@@ -6,7 +6,8 @@ use std::pin::Pin;
 
 use rpc::upkeep::upkeep_server::Upkeep;
 use rpc::upkeep::{
-    Extent, HeadExtents, HeadExtentsRequest, MergeHeadParentProgress, MergeHeadParentRequest,
+    Extent, FilledRequest, FilledResponse, HeadExtents, HeadExtentsRequest,
+    MergeHeadParentProgress, MergeHeadParentRequest,
 };
 use tasks::Tasks;
 use tokio::sync::mpsc;
@@ -40,16 +41,26 @@ struct CallerGone;
 
 #[tonic::async_trait]
 impl Upkeep for UpkeepService {
+    async fn filled(
+        &self,
+        request: Request<FilledRequest>,
+    ) -> Result<Response<FilledResponse>, Status> {
+        let adoption = request.into_inner().adoption;
+        let filled = self.data.call(move |core| core.owner.filled(adoption)).await.map_err(gone)?;
+        filled.map_err(|error| rpc::text(error.to_string()))?;
+        Ok(Response::new(FilledResponse {}))
+    }
+
     type HeadExtentsStream = Messages<HeadExtents>;
 
     async fn head_extents(
         &self,
-        _: Request<HeadExtentsRequest>,
+        request: Request<HeadExtentsRequest>,
     ) -> Result<Response<Self::HeadExtentsStream>, Status> {
         let (tell, told) = mpsc::channel(AHEAD);
-        let data = self.data.clone();
+        let (data, above) = (self.data.clone(), request.into_inner().above);
         self.tasks.spawn("head extents", async move {
-            if let Err(status) = send_extents(&data, &tell).await {
+            if let Err(status) = send_extents(&data, &above, &tell).await {
                 let _ = tell.send(Err(status)).await;
             }
         });
@@ -73,10 +84,14 @@ impl Upkeep for UpkeepService {
     }
 }
 
-async fn send_extents(data: &Handle, tell: &Sender<HeadExtents>) -> Result<(), Status> {
+async fn send_extents(
+    data: &Handle,
+    above: &str,
+    tell: &Sender<HeadExtents>,
+) -> Result<(), Status> {
     let mut at = 0;
     loop {
-        let (extents, next) = extents_from(data, at).await?;
+        let (extents, next) = extents_from(data, above, at).await?;
         for batch in extents.chunks(EXTENTS_MAX) {
             if say(tell, HeadExtents { extents: batch.to_vec() }).await.is_err() {
                 return Ok(());
@@ -90,18 +105,29 @@ async fn send_extents(data: &Handle, tell: &Sender<HeadExtents>) -> Result<(), S
 }
 
 /// The extents of one window, and where the next begins.
-async fn extents_from(data: &Handle, at: u64) -> Result<(Vec<Extent>, Option<u64>), Status> {
+async fn extents_from(
+    data: &Handle,
+    above: &str,
+    at: u64,
+) -> Result<(Vec<Extent>, Option<u64>), Status> {
+    let above = above.to_owned();
     let look = move |core: &mut crate::server::core::Core| {
         let size = core.replica.size_bytes().unwrap_or(0);
         let end = at.saturating_add(WINDOW_BYTES);
         let mut found: Vec<Extent> = Vec::new();
-        core.replica.head_extents(at..end.min(size), |extent| {
+        let range = at..end.min(size);
+        let mut each = |extent: crate::disk::Extent| {
             let (offset, len) = (extent.start, extent.end.saturating_sub(extent.start));
             match found.last_mut() {
                 Some(last) if last.offset + last.len == offset => last.len += len,
                 _ => found.push(Extent { offset, len }),
             }
-        })?;
+        };
+        if above.is_empty() {
+            core.replica.head_extents(range, &mut each)?;
+        } else {
+            core.replica.extents_above(&above, range, &mut each)?;
+        }
         Ok((found, (end < size).then_some(end)))
     };
     data.call(look).await.map_err(gone)?.map_err(refused)

@@ -49,10 +49,7 @@ fn a_replica_goes_through_its_states() {
     replica.reload().unwrap();
     assert_eq!(replica.state(), State::Dirty, "kept over a reload");
     replica.set_rebuilding(true).unwrap();
-    assert_eq!(
-        text(replica.set_rebuilding(true)),
-        "cannot set rebuilding=true from state rebuilding"
-    );
+    replica.set_rebuilding(true).unwrap();
     replica.close().unwrap();
     assert_eq!(replica.state(), State::Closed);
     assert!(replica.report().is_rebuilding);

@@ -175,7 +175,7 @@ async fn a_chain_that_is_broken_or_too_long_does_not_open() {
     let lost = text_before.replace(r#""Parent":"""#, r#""Parent":"volume-snap-lost.img""#);
     durable::replace(&head, lost.as_bytes()).unwrap();
     let open = ptypes::ReplicaOpenRequest::default();
-    let found = text(client.replica_open(open).await);
+    let found = text(client.replica_open(open.clone()).await);
     assert_eq!(found, "failed to find metadata for volume-snap-lost.img");
     let mut parent = String::new();
     for index in 0..250 {

@@ -15,6 +15,7 @@ mod frames;
 mod full;
 mod golden;
 mod hostile;
+mod owner;
 mod process;
 mod running;
 mod upkeep;

@@ -100,6 +100,18 @@ impl Running {
         Self::start(self.place, self.options).await
     }
 
+    /// Another process, as it were, for the directory of `first`.
+    pub(crate) async fn beside(first: &Self) -> Self {
+        Self::start(tempfile::tempdir().unwrap(), first.options.clone()).await
+    }
+
+    /// Ends it; its directory lasts as long as what is returned.
+    pub(crate) async fn stop(self) -> TempDir {
+        drop(self.stop);
+        self.ended.await.unwrap().unwrap();
+        self.place
+    }
+
     pub(crate) fn client(&self) -> Client {
         self.client_as(Identity::default())
     }
@@ -164,13 +176,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Data<S> {
         self.sequence
     }
 
-    /// The next reply; `None` at the end of the stream.
+    /// The next answer; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Answer> {
+        match self.next_reply().await? {
+            Reply::Answer(answer) => Some(answer),
+            Reply::Close | Reply::CutOff { .. } => None,
+        }
+    }
+
+    pub(crate) async fn next_reply(&mut self) -> Option<Reply> {
         loop {
-            match decode_reply(&mut self.input, Limits::default()).unwrap() {
-                Some(Reply::Answer(answer)) => return Some(answer),
-                Some(Reply::Close) => return None,
-                None => {}
+            if let Some(reply) = decode_reply(&mut self.input, Limits::default()).unwrap() {
+                return Some(reply);
             }
             if self.stream.read_buf(&mut self.input).await.unwrap_or(0) == 0 {
                 return None;

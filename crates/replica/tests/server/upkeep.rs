@@ -9,7 +9,7 @@ use crate::running::{Running, data};
 
 async fn extents(running: &Running) -> Vec<(u64, u64)> {
     let mut stream =
-        running.upkeep().head_extents(HeadExtentsRequest {}).await.unwrap().into_inner();
+        running.upkeep().head_extents(HeadExtentsRequest::default()).await.unwrap().into_inner();
     let mut found: Vec<(u64, u64)> = Vec::new();
     while let Some(batch) = stream.message().await.unwrap() {
         found.extend(batch.extents.iter().map(|extent| (extent.offset, extent.len)));
@@ -23,7 +23,7 @@ async fn the_extents_of_the_head_are_its_own_data_only() {
     assert!(
         running
             .upkeep()
-            .head_extents(HeadExtentsRequest {})
+            .head_extents(HeadExtentsRequest::default())
             .await
             .unwrap()
             .into_inner()

@@ -9,8 +9,21 @@ pub struct MergeHeadParentProgress {
     #[prost(uint64, tag = "2")]
     pub total: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeadExtentsRequest {
+    /// Also what the layers between the head and this disk hold; `*`: what all layers hold.
+    #[prost(string, tag = "1")]
+    pub above: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct HeadExtentsRequest {}
+pub struct FilledRequest {
+    /// What the replica's standing said when the copying began: what was copied for an earlier
+    /// adoption is not what is wanted now.
+    #[prost(uint64, tag = "1")]
+    pub adoption: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FilledResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HeadExtents {
     #[prost(message, repeated, tag = "1")]
@@ -114,6 +127,29 @@ pub mod upkeep_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
+        /// All files of the volume were copied or restored here: an engine may look whether it can be
+        /// read from.
+        pub async fn filled(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FilledRequest>,
+        ) -> std::result::Result<tonic::Response<super::FilledResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/holdfast.replica.v1.Upkeep/Filled",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("holdfast.replica.v1.Upkeep", "Filled"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Where the head holds data of its own: what two copies that were not closed cleanly may
         /// disagree about.
         pub async fn head_extents(
@@ -183,6 +219,12 @@ pub mod upkeep_server {
     /// Generated trait containing gRPC methods that should be implemented for use with UpkeepServer.
     #[async_trait]
     pub trait Upkeep: std::marker::Send + std::marker::Sync + 'static {
+        /// All files of the volume were copied or restored here: an engine may look whether it can be
+        /// read from.
+        async fn filled(
+            &self,
+            request: tonic::Request<super::FilledRequest>,
+        ) -> std::result::Result<tonic::Response<super::FilledResponse>, tonic::Status>;
         /// Server streaming response type for the HeadExtents method.
         type HeadExtentsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::HeadExtents, tonic::Status>,
@@ -290,6 +332,49 @@ pub mod upkeep_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
+                "/holdfast.replica.v1.Upkeep/Filled" => {
+                    #[allow(non_camel_case_types)]
+                    struct FilledSvc<T: Upkeep>(pub Arc<T>);
+                    impl<T: Upkeep> tonic::server::UnaryService<super::FilledRequest>
+                    for FilledSvc<T> {
+                        type Response = super::FilledResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FilledRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Upkeep>::filled(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FilledSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/holdfast.replica.v1.Upkeep/HeadExtents" => {
                     #[allow(non_camel_case_types)]
                     struct HeadExtentsSvc<T: Upkeep>(pub Arc<T>);

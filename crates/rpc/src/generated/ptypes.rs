@@ -117,6 +117,9 @@ pub struct Replica {
     /// Data connections that are alive: 0 in state open or dirty means that the engine is gone.
     #[prost(uint32, tag = "1001")]
     pub holdfast_engines: u32,
+    /// JSON of what the replica keeps of its engines and of the other copies: `wire::membership`.
+    #[prost(string, tag = "1002")]
+    pub holdfast_standing: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeStartRequest {
@@ -300,12 +303,23 @@ pub struct ReplicaGetResponse {
     #[prost(message, optional, tag = "1")]
     pub replica: ::core::option::Option<Replica>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplicaOpenRequest {
     #[prost(bool, tag = "1")]
     pub is_upgrade: bool,
     #[prost(int64, tag = "2")]
     pub expected_backend_size: i64,
+    /// The claim under which the engine opens it; 0: an engine that makes none.
+    #[prost(uint64, tag = "1000")]
+    pub holdfast_generation: u64,
+    #[prost(string, tag = "1001")]
+    pub holdfast_engine: ::prost::alloc::string::String,
+    /// It joins the volume to be filled: what it held counts no more.
+    #[prost(bool, tag = "1002")]
+    pub holdfast_adopt: bool,
+    /// It is wanted although it was found not to be reliable.
+    #[prost(bool, tag = "1003")]
+    pub holdfast_salvage: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReplicaOpenResponse {
@@ -697,6 +711,9 @@ pub struct RestoreStatusResponse {
     /// Blocks that could not be had, where the restore was told to go on without them.
     #[prost(string, tag = "1002")]
     pub holdfast_left_out: ::prost::alloc::string::String,
+    /// The backup whose restore was begun and has not ended well: the replica may hold half of it.
+    #[prost(string, tag = "1003")]
+    pub holdfast_unfinished: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {

@@ -201,6 +201,12 @@ fn requests() -> impl Strategy<Value = Request> {
             offset,
             size
         }),
+        (any::<u32>(), any::<u64>(), bytes(0)).prop_map(|(sequence, generation, name)| {
+            let engine = name.slice(..name.len().min(ENGINE_MAX as usize));
+            Request::Hello { sequence, generation, engine }
+        }),
+        (any::<u32>(), any::<bool>(), bytes(0))
+            .prop_map(|(sequence, mark, data)| Request::Record { sequence, mark, data }),
         Just(Request::Close),
     ]
 }
@@ -217,6 +223,7 @@ fn replies() -> impl Strategy<Value = Reply> {
         8 => (any::<u32>(), any::<i64>(), outcome)
             .prop_map(|(sequence, offset, outcome)| Reply::Answer(Answer { sequence, offset, outcome })),
         1 => Just(Reply::Close),
+        1 => any::<u64>().prop_map(|generation| Reply::CutOff { generation }),
     ]
 }
 

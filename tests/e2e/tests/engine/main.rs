@@ -3,6 +3,7 @@
 
 mod clients;
 mod faults;
+mod fence;
 mod golden;
 mod identity;
 mod liar;
