@@ -4,6 +4,7 @@ mod failures;
 mod flushes;
 mod holds;
 mod rebuild;
+mod records;
 mod requests;
 mod time;
 

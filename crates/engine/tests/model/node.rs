@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use wire::frame::{self, Limits, Outcome, Reply, Request};
+use wire::membership::{Claim, Standing};
 
 use crate::engines::VOLUME;
 
@@ -159,23 +160,37 @@ impl Node {
     /// Writes to this one alone, as an engine that dies before it reaches the others.
     pub(crate) async fn write(&self, offset: usize, data: Bytes) {
         let offset = i64::try_from(offset).unwrap();
-        let outcome = self.ask(Request::Write { sequence: 1, offset, data }).await;
-        assert!(matches!(outcome, Outcome::Count(_)), "{outcome:?}");
+        let standing: Standing = serde_json::from_str(&self.get().await.holdfast_standing).unwrap();
+        let Claim { generation, engine } = standing.claim;
+        let mut line = self.dial().await;
+        let hello = Request::Hello { sequence: 0, generation, engine: engine.into() };
+        for request in [hello, Request::Write { sequence: 1, offset, data }] {
+            let outcome = ask(&mut line, request).await;
+            assert!(matches!(outcome, Outcome::Count(_)), "{outcome:?}");
+        }
     }
 
     async fn ask(&self, request: Request) -> Outcome {
+        ask(&mut self.dial().await, request).await
+    }
+
+    async fn dial(&self) -> TcpStream {
         let data = self.control.data();
-        let mut stream = TcpStream::connect((data.host(), data.port())).await.unwrap();
-        let mut buf = BytesMut::new();
-        frame::encode_request(&request, Limits::default()).unwrap().put(&mut buf);
-        stream.write_all(&buf).await.unwrap();
-        buf.clear();
-        loop {
-            if let Some(reply) = frame::decode_reply(&mut buf, Limits::default()).unwrap() {
-                let Reply::Answer(answer) = reply else { panic!("it hung up") };
-                return answer.outcome;
-            }
-            assert_ne!(stream.read_buf(&mut buf).await.unwrap(), 0, "it hung up");
+        TcpStream::connect((data.host(), data.port())).await.unwrap()
+    }
+}
+
+/// One request at a time.
+async fn ask(stream: &mut TcpStream, request: Request) -> Outcome {
+    let mut buf = BytesMut::new();
+    frame::encode_request(&request, Limits::default()).unwrap().put(&mut buf);
+    stream.write_all(&buf).await.unwrap();
+    buf.clear();
+    loop {
+        if let Some(reply) = frame::decode_reply(&mut buf, Limits::default()).unwrap() {
+            let Reply::Answer(answer) = reply else { panic!("it hung up") };
+            return answer.outcome;
         }
+        assert_ne!(stream.read_buf(&mut buf).await.unwrap(), 0, "it hung up");
     }
 }
