@@ -16,6 +16,7 @@ use durable::{DirLock, LockError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
+use crate::server::core::Core;
 use crate::server::thread::Handle;
 
 const ASK: &[u8; 8] = b"handover";
@@ -59,7 +60,7 @@ pub(crate) fn take(dir: &Path) -> Result<DirLock, HandoverError> {
         ask(dir)?;
         match DirLock::acquire(dir) {
             // It has the directory, and does not listen yet.
-            Err(LockError::Held { .. }) if left > 0 => std::thread::sleep(PAUSE),
+            Err(LockError::Held { .. }) if left > 0 => std::thread::park_timeout(PAUSE),
             other => return Ok(other?),
         }
         left -= 1;
@@ -109,7 +110,7 @@ pub(crate) async fn serve(dir: PathBuf, data: Handle, agent: Agent) {
         tracing::info!(dir = %dir.display(), "handing the directory over to another process");
         agent.stop.cancel();
         agent.ended.cancelled().await;
-        match data.call(|core| core.hand_over()).await {
+        match data.call(Core::hand_over).await {
             Ok(Ok(())) => drop(stream.write_all(DONE).await),
             Ok(Err(error)) => tracing::error!(%error, "the directory is not handed over"),
             Err(_) => {}
