@@ -59,6 +59,10 @@ pub enum Error {
         "the backup was taken for abandoned and removed while it was made: {path} is gone or another's"
     )]
     Fenced { path: String },
+    #[error(
+        "{path} was removed while the backup was made, by a deletion that had lost its lock: try again"
+    )]
+    BlockVanished { path: String },
     #[error("the store cannot be used")]
     Store(#[from] blobs::Error),
     #[error("the snapshot cannot be read")]
@@ -109,6 +113,7 @@ impl Error {
             Self::Locked(_)
             | Self::LockLost { .. }
             | Self::Contended { .. }
+            | Self::BlockVanished { .. }
             | Self::Fenced { .. } => Retry::Later,
             _ => Retry::Never,
         }

@@ -5,15 +5,18 @@
 //! ([`target`]). Never: command lines, network services, replica directories; those call this.
 //!
 //! What holds whatever happens: a backup whose record is final has all its blocks; a block is removed
-//! only under the delete lock, and only when no record names it; what is read is checked.
+//! only under the delete lock, and only when no record names it; what is read is checked. What is
+//! assumed of a store for that stands in `docs/formats/locking.md`, and is tried in simulated time.
 
 mod backing_images;
+mod catalog;
+mod clock;
 mod control;
 pub mod create;
 pub mod delete;
 mod error;
 pub mod format;
-mod inspect;
+mod gc;
 mod lock;
 mod pace;
 pub mod restore;
@@ -27,13 +30,14 @@ pub mod verify;
 
 pub use backing_images::{BackingImageInfo, BackingImageRequest, ImageRestoreOptions, StoredImage};
 pub use blobs::Retry;
+pub use catalog::{BackupInfo, Head, Shown, VolumeInfo};
+pub use clock::{BootClock, Clock};
 pub use control::{CancellationToken, Control};
 pub use error::{BlockDamage, DamagedBlock, DamagedBlocks, Error, Locked};
 pub use format::{BlockSize, Compression, Name};
-pub use inspect::{BackupInfo, Head, Shown, VolumeInfo};
-pub use lock::{LockPace, PATIENCE};
+pub use lock::{LOCK_TIMEOUT, LockSchedule};
 pub use source::{Extents, FileSource, Source};
-pub use store::BackupStore;
+pub use store::{Abilities, BackupStore};
 pub use subject::Subject;
 pub use system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
-pub use target::{BackupUrl, Environment, TargetUrl};
+pub use target::{AbilityValues, BackupUrl, Environment, TargetInfo, TargetUrl};

@@ -2,14 +2,17 @@
 //! images of a target. Owns where their records and blocks lie, and what of a record matters for that;
 //! never what is done with it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use blobs::Key;
+use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::format::layout::{self, BlockFolder, VolumeFolder};
-use crate::format::{BackingImageCfg, BackupCfg, BlockRef, BlockSize, Compression, Name};
+use crate::format::{
+    BackingImageCfg, BackupCfg, BlockRef, BlockSize, CFG_MAX_BYTES, Compression, Name, WRITER,
+};
 use crate::store::{BackupStore, Found};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +63,17 @@ impl fmt::Display for Subject {
     }
 }
 
+/// What a list shows of a record, where it does: when it was written, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outside(Option<(Timestamp, u64)>);
+
+impl Outside {
+    /// At most, as a list has it; nothing is known of some.
+    pub(crate) fn len_bytes(self) -> Option<u64> {
+        self.0.map(|(_, len_bytes)| len_bytes)
+    }
+}
+
 /// What matters of a record.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -69,6 +83,8 @@ pub(crate) struct Record {
     pub(crate) blocks: Vec<BlockRef>,
     /// As it is written down.
     pub(crate) started: String,
+    /// Whether its writer can be kept from finishing it: it replaces only the very record it began.
+    pub(crate) is_fenceable: bool,
     /// Where it ends, if it says so: no block lies there or behind.
     pub(crate) end: Option<u64>,
 }
@@ -77,6 +93,7 @@ impl Record {
     fn of_backup(cfg: BackupCfg) -> Result<Self, String> {
         Ok(Self {
             is_in_progress: cfg.is_in_progress(),
+            is_fenceable: cfg.others.contains_key(WRITER),
             block_size: cfg.block_size()?,
             compression: cfg.compression_method,
             blocks: cfg.blocks,
@@ -89,6 +106,7 @@ impl Record {
     fn of_image(cfg: BackingImageCfg) -> Self {
         Self {
             is_in_progress: cfg.is_in_progress(),
+            is_fenceable: cfg.others.contains_key(WRITER),
             block_size: BackingImageCfg::BLOCK_SIZE,
             compression: cfg.compression_method,
             blocks: cfg.blocks,
@@ -117,12 +135,21 @@ impl BackupStore {
         Ok(all)
     }
 
-    /// Names of all records, read or not. One whose name no backup and no image can have is left out,
-    /// and nothing it may name is protected by it: nobody can restore it either.
-    pub(crate) async fn record_names(&self, of: &Subject) -> Result<BTreeSet<Name>, Error> {
+    /// All records, read or not. One whose name no backup and no image can have is left out, and
+    /// nothing it may name is protected by it: nobody can restore it either.
+    pub(crate) async fn records(&self, of: &Subject) -> Result<BTreeMap<Name, Outside>, Error> {
         match of {
-            Subject::Volume(volume) => self.backup_names(volume).await,
-            Subject::BackingImages => Ok(self.list_backing_images().await?.into_iter().collect()),
+            Subject::Volume(volume) => {
+                let backups = self.backups(volume).await?.into_iter();
+                let outside = |(name, meta): (Name, blobs::Meta)| {
+                    (name, Outside(Some((meta.modified, meta.len_bytes))))
+                };
+                Ok(backups.map(outside).collect())
+            }
+            Subject::BackingImages => {
+                let images = self.list_backing_images().await?.into_iter();
+                Ok(images.map(|name| (name, Outside(None))).collect())
+            }
         }
     }
 
@@ -131,26 +158,41 @@ impl BackupStore {
         of: &Subject,
         name: &Name,
     ) -> Result<Found<Record>, Error> {
+        self.read_record_within(of, name, CFG_MAX_BYTES).await
+    }
+
+    /// One that may have at most `max_bytes`; with more it is an error, and not unreadable, where a
+    /// record may have more.
+    pub(crate) async fn read_record_within(
+        &self,
+        of: &Subject,
+        name: &Name,
+        max_bytes: u64,
+    ) -> Result<Found<Record>, Error> {
         Ok(match of {
-            Subject::Volume(volume) => match self.read_backup(volume, name).await? {
+            Subject::Volume(volume) => match self.read_backup(volume, name, max_bytes).await? {
                 Found::Missing => Found::Missing,
                 Found::Unreadable { why } => Found::Unreadable { why },
-                Found::Readable(cfg, version) => match Record::of_backup(cfg) {
-                    Ok(record) => Found::Readable(record, version),
+                Found::Readable(cfg, stored) => match Record::of_backup(cfg) {
+                    Ok(record) => Found::Readable(record, stored),
                     Err(why) => Found::Unreadable { why },
                 },
             },
-            Subject::BackingImages => match self.read_image(name).await? {
+            Subject::BackingImages => match self.read_image(name, max_bytes).await? {
                 Found::Missing => Found::Missing,
                 Found::Unreadable { why } => Found::Unreadable { why },
-                Found::Readable(cfg, version) => Found::Readable(Record::of_image(cfg), version),
+                Found::Readable(cfg, stored) => Found::Readable(Record::of_image(cfg), stored),
             },
         })
     }
 
-    pub(crate) async fn read_image(&self, image: &Name) -> Result<Found<BackingImageCfg>, Error> {
+    pub(crate) async fn read_image(
+        &self,
+        image: &Name,
+        max_bytes: u64,
+    ) -> Result<Found<BackingImageCfg>, Error> {
         let key = layout::backing_image(image)?;
-        self.read(&key, |bytes| {
+        self.read(&key, max_bytes, |bytes| {
             let cfg = BackingImageCfg::parse(bytes)?;
             // One of another name would be restored, or counted, as what it is not.
             if cfg.name == image.as_str() {

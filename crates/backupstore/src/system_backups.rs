@@ -7,7 +7,7 @@ use blobs::{Key, get_limited};
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::format::{Name, SystemBackupCfg, hex, layout};
+use crate::format::{CFG_MAX_BYTES, Name, SystemBackupCfg, hex, layout};
 use crate::store::BackupStore;
 
 const RECORD: &str = "system-backup.cfg";
@@ -70,7 +70,7 @@ impl BackupStore {
 
     pub async fn system_backup(&self, backup: &SystemBackup) -> Result<SystemBackupCfg, Error> {
         let key = layout::below(&backup.folder()?, RECORD)?;
-        Ok(self.read(&key, SystemBackupCfg::parse).await?.required(&key)?.0)
+        Ok(self.read(&key, CFG_MAX_BYTES, SystemBackupCfg::parse).await?.required(&key)?.0)
     }
 
     /// Where each lies, by name.

@@ -1,17 +1,17 @@
 //! Whether the backups of a volume, or all backing images, can be restored. It takes no lock, and changes nothing: what is
 //! found missing counts only if a record still names it when all was looked at.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, in_flight};
-use crate::delete::{References, Unreadable};
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockSize, Checksum, Compression, Name};
+use crate::gc::{NamedBlocks, Packing, References, Unreadable};
 use crate::restore::{Fetch, FetchError, FetchOptions, Plan, StoreFetch};
 use crate::store::{BackupStore, Found};
 use crate::subject::Subject;
@@ -118,7 +118,7 @@ impl VerifyReport {
             volume,
             healthy: Vec::new(),
             damaged: Vec::new(),
-            in_progress: references.in_progress.iter().map(|(name, _)| name.to_string()).collect(),
+            in_progress: references.in_progress_shown(),
             unreadable: references.unreadable_shown(),
             blocks: 0,
             checked_blocks: 0,
@@ -156,9 +156,9 @@ impl BackupStore {
             }
             Subject::BackingImages => {}
         }
-        let references = self.references(of).await?;
+        let mut references = self.references(of).await?;
         let mut report = VerifyReport::new(of, &references);
-        let mut damaged = self.look(of, &references.blocks, &mut report, control).await?;
+        let mut damaged = self.look(of, &mut references.blocks, &mut report, control).await?;
         match options.depth {
             Depth::Quick => {}
             Depth::Deep => {
@@ -185,45 +185,42 @@ impl BackupStore {
     async fn look(
         &self,
         of: &Subject,
-        wanted: &HashMap<Checksum, (BlockSize, Compression)>,
+        wanted: &mut NamedBlocks,
         report: &mut VerifyReport,
         control: &Control,
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
-        let mut present = HashSet::new();
         let mut damaged = HashMap::new();
         let mut pages = self.blocks_in(&of.blocks());
         while let Some(page) = pages.next().await? {
             control.check()?;
             for block in page {
-                let Some((size, compression)) = wanted.get(&block.checksum) else {
+                let Some((size, compression)) = wanted.is_present(&block.checksum) else {
                     report.orphan_blocks += 1;
                     report.orphan_bytes += block.len_bytes;
                     continue;
                 };
-                present.insert(block.checksum);
-                if !is_plausible(block.len_bytes, *size, *compression) {
+                if !is_plausible(block.len_bytes, size, compression) {
                     let len_bytes = block.len_bytes;
                     damaged.insert(block.checksum, BlockDamage::Length { len_bytes });
                 }
             }
         }
-        report.blocks = u64::try_from(present.len()).unwrap_or(u64::MAX);
-        let missing = wanted.keys().filter(|sum| !present.contains(*sum));
-        damaged.extend(missing.map(|sum| (*sum, BlockDamage::Missing)));
+        report.blocks = wanted.present();
+        damaged.extend(wanted.missing().map(|sum| (*sum, BlockDamage::Missing)));
         Ok(damaged)
     }
 
     async fn check_blocks<'b>(
         &self,
         of: &Subject,
-        blocks: impl Iterator<Item = (&'b Checksum, &'b (BlockSize, Compression))>,
+        blocks: impl Iterator<Item = (&'b Checksum, Packing)>,
         options: &VerifyOptions,
         report: &mut VerifyReport,
         control: &Control,
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
-        let mut by_packing: HashMap<(BlockSize, Compression), Vec<Checksum>> = HashMap::new();
+        let mut by_packing: HashMap<Packing, Vec<Checksum>> = HashMap::new();
         for (sum, packing) in blocks {
-            by_packing.entry(*packing).or_default().push(*sum);
+            by_packing.entry(packing).or_default().push(*sum);
         }
         let all: usize = by_packing.values().map(Vec::len).sum();
         let all = u64::try_from(all).unwrap_or(u64::MAX);

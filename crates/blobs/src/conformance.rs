@@ -11,7 +11,7 @@ use futures::{TryStreamExt, stream};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Store, delete_all, get_limited, list_all};
+use crate::store::{Permit, Store, delete_all, get_limited, list_all};
 use crate::stream::{Body, Parts};
 
 /// More than a page of the listing would be slow on a real service; this is enough to see order.
@@ -36,6 +36,7 @@ pub async fn run(store: &dyn Store, folder: &Prefix) {
     suite.takes_long_objects_whole_or_not_at_all().await;
     suite.lists_one_level().await;
     suite.deletes_one_object().await;
+    suite.deletes_many_while_it_may().await;
     suite.deletes_a_folder_and_no_sibling().await;
     suite.keeps_names_as_they_are().await;
     suite.lets_one_of_many_create().await;
@@ -229,6 +230,24 @@ impl Suite<'_> {
         self.store.delete(&key).await.expect("it is removed already");
         assert_eq!(self.names_under("delete").await, ["delete/a.b", "delete/ab"]);
         self.put("delete/a").await;
+    }
+
+    async fn deletes_many_while_it_may(&self) {
+        let mut keys = Vec::new();
+        for index in 0..LISTED {
+            keys.push(self.put(&format!("many/{index:02}")).await);
+        }
+        let kept = keys.split_off(LISTED - 1);
+        keys.push(self.key("many/nothing"));
+        let never = Permit::new(|| false);
+        let ended = self.store.delete_many(&keys, &never).await;
+        assert!(matches!(ended, Err(Error::PermitEnded)), "{ended:?}");
+        assert_eq!(self.names_under("many").await.len(), LISTED, "none is removed without leave");
+        let always = Permit::new(|| true);
+        self.store.delete_many(&keys, &always).await.expect("what is not there is removed already");
+        assert_eq!(self.names_under("many").await.len(), kept.len());
+        self.store.delete_many(&kept, &always).await.expect("the last is removed");
+        assert!(self.names_under("many").await.is_empty());
     }
 
     async fn deletes_a_folder_and_no_sibling(&self) {

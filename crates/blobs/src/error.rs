@@ -35,6 +35,9 @@ pub enum Error {
     /// It may or may not have been done.
     #[error("the store did not answer for {what}")]
     Unavailable { what: String, source: Cause },
+    /// It was not done.
+    #[error("the call was not made: leave to make it had ended")]
+    PermitEnded,
     #[error("the directory of the store cannot be used")]
     Disk(#[from] durable::Error),
 }
@@ -53,6 +56,7 @@ impl Error {
             | Self::Unsupported { .. }
             | Self::ForeignName { .. }
             | Self::Body { .. }
+            | Self::PermitEnded
             | Self::Unusable { .. } => Retry::Never,
         }
     }

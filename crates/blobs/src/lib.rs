@@ -1,6 +1,6 @@
 //! Object stores: the one door to them.
 //!
-//! Owns: the port [`Store`] (eleven methods), keys and errors; the stores behind it (a directory,
+//! Owns: the port [`Store`] (twelve methods), keys and errors; the stores behind it (a directory,
 //! memory, S3, Google Cloud Storage, Azure, Swift), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
@@ -36,8 +36,8 @@ pub use open::{Credentials, Network, OpenError, open, open_held, open_over};
 pub use refusal::Refusal;
 pub use remote::memory;
 pub use store::{
-    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version, delete_all,
-    get_limited, list_all,
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
+    delete_all, get_limited, list_all,
 };
 pub use stream::{Body, Parts, Pieces, read_stream};
 pub use swift::SwiftIdentity;

@@ -22,7 +22,9 @@ use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
+use crate::store::{
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
+};
 use crate::stream::{Body, Parts, ranges};
 
 /// Taken while a version is compared and swapped.
@@ -50,7 +52,7 @@ struct Inner {
     disk: Box<dyn Disk>,
     root: PathBuf,
     /// Asked for once.
-    listing: OnceLock<Listing>,
+    reach: OnceLock<Reach>,
 }
 
 impl LocalStore {
@@ -71,7 +73,7 @@ impl LocalStore {
     }
 
     fn on_disk(disk: Box<dyn Disk>, root: PathBuf) -> Self {
-        Self { inner: Arc::new(Inner { disk, root, listing: OnceLock::new() }) }
+        Self { inner: Arc::new(Inner { disk, root, reach: OnceLock::new() }) }
     }
 
     /// On a thread that may block.
@@ -152,9 +154,18 @@ impl Store for LocalStore {
         self.run(move |inner| inner.delete(&key)).await
     }
 
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        let (keys, permit) = (keys.to_vec(), permit.clone());
+        self.run(move |inner| inner.delete_many(&keys, &permit)).await
+    }
+
     fn capabilities(&self) -> Capabilities {
-        let listing = *self.inner.listing.get_or_init(|| self.inner.listing());
-        Capabilities { conditional_put: true, durable: true, listing }
+        let (listing, times) = match *self.inner.reach.get_or_init(|| self.inner.reach()) {
+            Reach::ThisMachine => (Listing::AtOnce, Times::OfStore),
+            Reach::Server => (Listing::Later, Times::OfStore),
+            Reach::Unknown => (Listing::Later, Times::OfWriter),
+        };
+        Capabilities { conditional_put: true, durable: true, listing, times }
     }
 }
 
@@ -202,13 +213,36 @@ impl Drop for Writing {
 }
 
 impl Inner {
-    fn listing(&self) -> Listing {
+    fn reach(&self) -> Reach {
         // The root may be made later.
         let found = self.root.ancestors().find_map(|path| self.disk.reach(path).ok());
-        match found {
-            Some(Reach::ThisMachine) => Listing::AtOnce,
-            Some(Reach::Unknown) | None => Listing::Later,
+        found.unwrap_or(Reach::Unknown)
+    }
+
+    /// Without the lock of the root, which is for those who compare and swap: one that is stopped in the
+    /// middle of many removals keeps nobody from anything.
+    fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        let mut failed = None;
+        for key in keys {
+            permit.check()?;
+            match self.remove(key) {
+                Ok(()) => {}
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
         }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn remove(&self, key: &Key) -> Result<(), Error> {
+        let path = self.path(key)?;
+        match on::remove(self.disk.as_ref(), &path) {
+            Err(error) if error.is_not_found() => return Ok(()),
+            done => done?,
+        }
+        self.remove_empty_folders(&path);
+        Ok(())
     }
 
     fn begin(&self, key: &Key) -> Result<on::Replacing, Error> {
@@ -325,7 +359,6 @@ impl Inner {
     }
 
     fn delete(&self, key: &Key) -> Result<(), Error> {
-        let path = self.path(key)?;
         // Without the lock first: what is not there is removed already, and neither may the lock be.
         if self.is_missing(key)? {
             return Ok(());
@@ -334,9 +367,7 @@ impl Inner {
         if self.is_missing(key)? {
             return Ok(());
         }
-        on::remove(self.disk.as_ref(), &path)?;
-        self.remove_empty_folders(&path);
-        Ok(())
+        self.remove(key)
     }
 
     fn is_missing(&self, key: &Key) -> Result<bool, Error> {

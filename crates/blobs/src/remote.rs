@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use futures::stream::iter as stream_of;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use md5::{Digest as _, Md5};
@@ -27,13 +28,19 @@ use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
 use crate::patience::{ContentMd5, Silent, Unreachable};
 use crate::refusal::Refusal;
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
+use crate::store::{
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
+};
 use crate::stream::{self, Body, First, Parts, Upload};
+
+/// Objects that one request removes, as services have it.
+const DELETES_MAX: usize = 1000;
 
 /// An empty store that ends with the process.
 pub fn memory() -> Arc<dyn Store> {
     let listing = Listing::AtOnce;
-    let capabilities = Capabilities { conditional_put: true, durable: false, listing };
+    let capabilities =
+        Capabilities { conditional_put: true, durable: false, listing, times: Times::OfStore };
     let store = Arc::new(InMemory::new());
     Arc::new(RemoteStore {
         inner: Arc::clone(&store) as _,
@@ -116,6 +123,16 @@ impl RemoteStore {
             }
             None => path(key),
         }
+    }
+
+    /// Where one request for all was refused: services that know only single deletes say so in too
+    /// many ways to tell, and single ones say what is wrong with which.
+    async fn delete_each(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        for key in keys {
+            permit.check()?;
+            self.delete(key).await?;
+        }
+        Ok(())
     }
 
     async fn write(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
@@ -270,6 +287,23 @@ impl Store for RemoteStore {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(translate(key, error)),
         }
+    }
+
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        for keys in keys.chunks(DELETES_MAX) {
+            permit.check()?;
+            let paths = keys.iter().map(path).collect::<Result<Vec<_>, _>>()?;
+            let paths = stream_of(paths.into_iter().map(Ok)).boxed();
+            let mut removed = self.inner.delete_stream(paths);
+            let mut has_failed = false;
+            while let Some(done) = removed.next().await {
+                has_failed |= !matches!(done, Ok(_) | Err(object_store::Error::NotFound { .. }));
+            }
+            if has_failed {
+                self.delete_each(keys, permit).await?;
+            }
+        }
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities {

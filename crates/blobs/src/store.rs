@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +21,20 @@ pub const LIST_PAGE_MAX: usize = 999;
 pub struct Version {
     pub(crate) e_tag: Option<String>,
     pub(crate) number: Option<String>,
+}
+
+impl Version {
+    /// Of a store outside this crate.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn tagged(e_tag: impl Into<String>) -> Self {
+        Self { e_tag: Some(e_tag.into()), number: None }
+    }
+
+    /// The tag that [`Version::tagged`] was given.
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn tag(&self) -> &str {
+        self.e_tag.as_deref().unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +76,16 @@ pub struct Capabilities {
     /// What was acknowledged is there after a restart.
     pub durable: bool,
     pub listing: Listing,
+    pub times: Times,
+}
+
+/// Whose clock [`Meta::modified`] is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// One for all objects.
+    OfStore,
+    /// That of the machine which wrote the object, as far as is known.
+    OfWriter,
 }
 
 /// When a listing has an object that was written.
@@ -71,6 +96,27 @@ pub enum Listing {
     /// Some time later for others than the writer, as on file systems of a network, which remember
     /// what a folder held.
     Later,
+}
+
+/// Leave to make a call, which may end before the call is made: whoever makes it asks as late as can be.
+#[derive(Clone)]
+pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Permit {
+    /// Holds as long as `is_held` says so. It is asked often, on any thread.
+    pub fn new(is_held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_held))
+    }
+
+    pub fn check(&self) -> Result<(), Error> {
+        if (self.0)() { Ok(()) } else { Err(Error::PermitEnded) }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Permit").field(&(self.0)()).finish()
+    }
 }
 
 /// An object store. After an [`Error::Unavailable`] a write may have happened: whoever writes
@@ -119,6 +165,20 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Removes this one object; one that is not there is removed already.
     async fn delete(&self, key: &Key) -> Result<(), Error>;
+
+    /// Removes these objects in as few requests as the store can, and none after `permit` has ended.
+    /// All that can be removed is; the first error is told then. For objects that nobody replaces by
+    /// their version: in a directory, one could come back.
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        let mut failed = None;
+        for key in keys {
+            permit.check()?;
+            if let Err(error) = self.delete(key).await {
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
 
     fn capabilities(&self) -> Capabilities;
 }

@@ -78,6 +78,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
 pub enum Reach {
     /// Its folders are what this kernel says at any moment.
     ThisMachine,
+    /// From others as well, through a server whose clock its files are stamped with.
+    Server,
     /// Perhaps from others as well: a network, or a program, is behind it.
     Unknown,
 }
@@ -102,7 +104,8 @@ pub trait File: Send + Sync + fmt::Debug {
     fn len_bytes(&self) -> io::Result<u64>;
     fn truncate(&self, len_bytes: u64) -> io::Result<()>;
     /// Sets the modification time to this nanosecond: file systems stamp in steps of some
-    /// milliseconds, and two files that follow each other closely would look the same.
+    /// milliseconds, and two files that follow each other closely would look the same. Where a server
+    /// stamps files, to what it takes for now: the clocks of its clients differ.
     fn stamp(&self) -> io::Result<()>;
     /// Takes the exclusive lock of this file until it is dropped; `false` if another holds it.
     fn try_lock(&self) -> io::Result<bool>;

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use blobs::Version;
-use futures::FutureExt;
+use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::pseudo_volume;
 use crate::control::Control;
-use crate::create::{Upload, Uploaded};
+use crate::create::{Upload, Uploaded, new_writer};
 use crate::error::Error;
 use crate::format::layout::{self, BlockFolder};
 use crate::format::{
-    BackingImageCfg, BlockRef, Compression, LockKind, Name, hex, seconds, to_bytes,
+    BackingImageCfg, BlockRef, CFG_MAX_BYTES, Compression, LockKind, Name, hex, seconds, to_bytes,
 };
-use crate::lock::{Lease, PATIENCE};
+use crate::lock::{LOCK_TIMEOUT, Lease};
 use crate::source::Source;
 use crate::store::BackupStore;
 
@@ -37,7 +37,7 @@ pub struct BackingImageRequest {
     pub secret: String,
     pub secret_namespace: String,
     /// How long to wait for a deletion that holds the lock.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
 }
 
 impl BackingImageRequest {
@@ -50,7 +50,7 @@ impl BackingImageRequest {
             checksum: String::new(),
             secret: String::new(),
             secret_namespace: String::new(),
-            patience: PATIENCE,
+            lock_timeout: LOCK_TIMEOUT,
         }
     }
 }
@@ -81,15 +81,11 @@ impl BackupStore {
         source: Arc<dyn Source>,
         control: &Control,
     ) -> Result<StoredImage, Error> {
-        let lease = self.lock(&pseudo_volume()?, LockKind::Use, request.patience, control).await?;
-        let below = control.below();
-        let work = self.store_image(request, source, &lease, &below);
-        let done = lease.keep(&below, work.boxed()).await;
-        lease.release().await;
-        if done.is_ok() {
-            control.finished();
-        }
-        done
+        let (lock, timeout) = (pseudo_volume()?, request.lock_timeout);
+        self.with_lock(&lock, LockKind::Use, timeout, control, async |lease, control| {
+            self.store_image(request, source, &lease, &control).await
+        })
+        .await
     }
 
     async fn store_image(
@@ -99,6 +95,7 @@ impl BackupStore {
         lease: &Lease,
         control: &Control,
     ) -> Result<StoredImage, Error> {
+        lease.settled().await;
         let (image, size) = (&request.image, source.size_bytes());
         let begun = begun(request, size);
         let stored = |checksum, uploaded: &Uploaded| StoredImage {
@@ -123,6 +120,7 @@ impl BackupStore {
             block_size: BackingImageCfg::BLOCK_SIZE,
             compression: request.compression,
             concurrent_limit: request.concurrent_limit,
+            base: &[],
             writes_anew: false,
             bytes_per_second: None,
         };
@@ -133,42 +131,34 @@ impl BackupStore {
             return Err(Error::ImageChecksum { image, found: checksum, expected });
         }
         control.check()?;
+        let done = finished(begun, &uploaded, &checksum);
+        if lease.doubts_blocks() {
+            let blocks = BlockFolder::of_backing_images();
+            self.require_blocks(&blocks, &done.blocks, control).await?;
+        }
         // Without the lock, a deletion may have removed blocks that were found there.
         lease.confirm().await?;
-        let done = finished(begun, &uploaded, &checksum);
-        self.publish_image(image, &done, &version).await?;
+        let bytes = to_bytes(&done).map_err(Error::Record)?;
+        lease.publish(&layout::backing_image(image)?, bytes.into(), &version, control).await?;
         Ok(stored(checksum, &uploaded))
     }
 
     async fn begin_image(&self, image: &Name, begun: &BackingImageCfg) -> Result<State, Error> {
         let key = layout::backing_image(image)?;
-        let bytes = to_bytes(begun).map_err(Error::Record)?;
-        match self.create(&key, bytes.into()).await {
+        let mut begun = begun.clone();
+        begun.others.extend([new_writer()]);
+        let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
+        match self.create(&key, bytes.clone()).await {
             Ok(version) => return Ok(State::InProgress(version)),
             Err(blobs::Error::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let (cfg, version) = self.read_image(image).await?.required(&key)?;
-        Ok(if cfg.is_in_progress() {
-            State::InProgress(version)
-        } else {
-            State::Final(Box::new(cfg))
-        })
-    }
-
-    async fn publish_image(
-        &self,
-        image: &Name,
-        cfg: &BackingImageCfg,
-        begun: &Version,
-    ) -> Result<(), Error> {
-        let key = layout::backing_image(image)?;
-        let bytes = to_bytes(cfg).map_err(Error::Record)?;
-        match self.swap(&key, bytes.into(), begun).await {
-            Ok(_) => Ok(()),
-            Err(blobs::Error::Changed { key }) => Err(Error::Fenced { path: key.to_string() }),
-            Err(error) => Err(error.into()),
+        let (cfg, found) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
+        if !cfg.is_in_progress() {
+            return Ok(State::Final(Box::new(cfg)));
         }
+        // From now on it is ours alone: an earlier try that only slept cannot finish it.
+        Ok(State::InProgress(self.replace_begun(&key, bytes, &found.version).await?))
     }
 }
 

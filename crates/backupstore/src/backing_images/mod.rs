@@ -9,7 +9,6 @@ mod restore;
 
 use std::collections::BTreeMap;
 
-use futures::FutureExt;
 use serde::Serialize;
 
 pub use self::create::{BackingImageRequest, StoredImage};
@@ -18,7 +17,7 @@ use crate::control::Control;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
 use crate::format::layout;
-use crate::format::{Compression, LockKind, Name};
+use crate::format::{CFG_MAX_BYTES, Compression, LockKind, Name};
 use crate::store::BackupStore;
 use crate::subject::Subject;
 
@@ -49,7 +48,7 @@ impl BackupStore {
 
     pub async fn inspect_backing_image(&self, image: &Name) -> Result<BackingImageInfo, Error> {
         let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read_image(image).await?.required(&key)?;
+        let (cfg, _) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
         if cfg.is_in_progress() {
             return Err(Error::InProgress { backup: image.to_string() });
         }
@@ -68,8 +67,8 @@ impl BackupStore {
     }
 
     /// Removes a backing image, and the blocks that no other needs. While the record of another cannot
-    /// be read, blocks stay: they are shared, and so is the loss. One in progress under our lock belongs
-    /// to a writer that died, and goes with it.
+    /// be read, or is in progress by one who may finish it, blocks stay: they are shared, and so is the
+    /// loss.
     pub async fn delete_backing_image(
         &self,
         image: &Name,
@@ -77,17 +76,16 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let of = Subject::BackingImages;
-        let lease =
-            self.lock(&of.lock_name()?, LockKind::Delete, options.patience, control).await?;
-        let below = control.below();
-        let work = async {
+        let (lock, timeout) = (of.lock_name()?, options.lock_timeout);
+        self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
+            let may_finish = self.may_finish(&of, image, &lease).await?;
             self.store.delete(&layout::backing_image(image)?).await?;
-            self.collect(&of, options, Some(&lease), &below).await?;
+            // Its writer may publish it all the same: what it would name is not removed now.
+            let lease = Some(lease.as_ref()).filter(|_| !may_finish);
+            self.collect(&of, options, lease, &control).await?;
             Ok(())
-        };
-        let done = lease.keep(&below, work.boxed()).await;
-        lease.release().await;
-        done
+        })
+        .await
     }
 }
 

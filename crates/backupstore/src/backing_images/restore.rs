@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use futures::FutureExt;
 
 use super::pseudo_volume;
 use crate::control::Control;
 use crate::error::Error;
 use crate::format::layout::{self, BlockFolder};
-use crate::format::{BackingImageCfg, Checksum, LockKind, Name, hex};
-use crate::lock::PATIENCE;
+use crate::format::{BackingImageCfg, CFG_MAX_BYTES, Checksum, LockKind, Name, hex};
+use crate::lock::LOCK_TIMEOUT;
 use crate::restore::{FetchOptions, FileSink, Job, OnDamage, Plan, StoreFetch, restore};
 use crate::store::BackupStore;
 
@@ -29,12 +28,12 @@ pub struct ImageRestoreOptions {
     pub concurrent_limit: usize,
     pub fetch: FetchOptions,
     /// How long to wait for a deletion that holds the lock.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
 }
 
 impl Default for ImageRestoreOptions {
     fn default() -> Self {
-        Self { concurrent_limit: 1, fetch: FetchOptions::default(), patience: PATIENCE }
+        Self { concurrent_limit: 1, fetch: FetchOptions::default(), lock_timeout: LOCK_TIMEOUT }
     }
 }
 
@@ -48,15 +47,11 @@ impl BackupStore {
         options: &ImageRestoreOptions,
         control: &Control,
     ) -> Result<(), Error> {
-        let lease = self.lock(&pseudo_volume()?, LockKind::Use, options.patience, control).await?;
-        let below = control.below();
-        let work = self.write_image(image, to.to_owned(), options, &below);
-        let done = lease.keep(&below, work.boxed()).await;
-        lease.release().await;
-        if done.is_ok() {
-            control.finished();
-        }
-        done
+        let (lock, timeout) = (pseudo_volume()?, options.lock_timeout);
+        self.with_lock(&lock, LockKind::Use, timeout, control, async |_, control| {
+            self.write_image(image, to.to_owned(), options, &control).await
+        })
+        .await
     }
 
     async fn write_image(
@@ -67,7 +62,7 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read_image(image).await?.required(&key)?;
+        let (cfg, _) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
         if cfg.is_in_progress() {
             return Err(Error::InProgress { backup: image.to_string() });
         }

@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blobs::Version;
-use futures::FutureExt;
+use blobs::{Key, Version};
+use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use self::decide::Base;
 pub use self::decide::Mode;
@@ -22,10 +23,10 @@ use crate::control::Control;
 use crate::error::Error;
 use crate::format::layout::VolumeFolder;
 use crate::format::{
-    BackupCfg, BlockRef, BlockSize, Compression, LockKind, Name, PARAMETER_MODE, VolumeCfg,
-    parameters, seconds, to_bytes,
+    BackupCfg, BlockRef, BlockSize, CFG_MAX_BYTES, Compression, LockKind, Name, PARAMETER_MODE,
+    VolumeCfg, WRITER, parameters, seconds, to_bytes,
 };
-use crate::lock::{Lease, PATIENCE};
+use crate::lock::{LOCK_TIMEOUT, Lease};
 use crate::source::Source;
 use crate::store::{BackupStore, Found};
 
@@ -52,7 +53,7 @@ pub struct CreateRequest {
     pub backing_image_checksum: String,
     pub storage_class_name: String,
     /// How long to wait for a deletion that holds the lock.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
 }
 
 impl CreateRequest {
@@ -71,7 +72,7 @@ impl CreateRequest {
             backing_image_name: String::new(),
             backing_image_checksum: String::new(),
             storage_class_name: String::new(),
-            patience: PATIENCE,
+            lock_timeout: LOCK_TIMEOUT,
         }
     }
 
@@ -101,10 +102,15 @@ pub struct Created {
 /// A backup that has its lock and its kind, and waits to be run.
 #[derive(Debug)]
 pub struct Begun {
+    lease: Lease,
+    making: Making,
+}
+
+#[derive(Debug)]
+struct Making {
     store: BackupStore,
     request: CreateRequest,
     backup: Name,
-    lease: Lease,
     compression: Compression,
     base: Base,
     started: Timestamp,
@@ -131,11 +137,14 @@ impl BackupStore {
         check_size(source.size_bytes(), request.block_size)?;
         let started = Timestamp::now();
         let backup = request.backup.clone().unwrap_or_else(Name::new_backup);
-        let lease = self.lock(&request.volume, LockKind::Use, request.patience, control).await?;
+        let timeout = request.lock_timeout;
+        let lease = self.lock(&request.volume, LockKind::Use, timeout, control).await?;
+        lease.settled().await;
         match self.prepare(&request, &backup, source).await {
             Ok((compression, base, state)) => {
                 let store = self.clone();
-                Ok(Begun { store, request, backup, lease, compression, base, started, state })
+                let making = Making { store, request, backup, compression, base, started, state };
+                Ok(Begun { lease, making })
             }
             Err(error) => {
                 lease.release().await;
@@ -180,17 +189,35 @@ impl BackupStore {
         request: &CreateRequest,
     ) -> Result<State, Error> {
         let key = VolumeFolder::of(volume).backup(backup)?;
-        let begun = BackupCfg::begun(backup, volume, compression);
-        let bytes = begun.to_bytes().map_err(Error::Record)?;
-        match self.create(&key, bytes.into()).await {
+        let mut begun = BackupCfg::begun(backup, volume, compression);
+        begun.others.extend([new_writer()]);
+        let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
+        match self.create(&key, bytes.clone()).await {
             Ok(version) => return Ok(State::InProgress(version)),
             Err(blobs::Error::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        match self.read_backup(volume, backup).await?.required(&key)? {
-            (cfg, version) if cfg.is_in_progress() => Ok(State::InProgress(version)),
+        match self.read_backup(volume, backup, CFG_MAX_BYTES).await?.required(&key)? {
+            (cfg, found) if cfg.is_in_progress() => {
+                // From now on it is ours alone: an earlier try that only slept cannot finish it.
+                Ok(State::InProgress(self.replace_begun(&key, bytes, &found.version).await?))
+            }
             (cfg, _) if cfg.snapshot_name == request.snapshot => Ok(State::Final(Box::new(cfg))),
             _ => Err(Error::Exists { what: format!("backup {backup}") }),
+        }
+    }
+
+    /// Replaces the very record that was read, or begun; [`Error::Fenced`] where it is another's.
+    pub(crate) async fn replace_begun(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        begun: &Version,
+    ) -> Result<Version, Error> {
+        match self.swap(key, bytes, begun).await {
+            Ok(version) => Ok(version),
+            Err(blobs::Error::Changed { key }) => Err(Error::Fenced { path: key.to_string() }),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -201,7 +228,7 @@ impl BackupStore {
         source: Arc<dyn Source>,
     ) -> Result<Base, Error> {
         let last = match Name::parse(&volume.last_backup_name) {
-            Ok(last) => match self.read_backup(&request.volume, &last).await? {
+            Ok(last) => match self.read_backup(&request.volume, &last, CFG_MAX_BYTES).await? {
                 Found::Readable(cfg, _) => Some(cfg),
                 Found::Unreadable { .. } | Found::Missing => None,
             },
@@ -216,6 +243,12 @@ impl BackupStore {
     }
 }
 
+/// What tells the record of this try from that of any other, also where stores take equal texts for
+/// equal versions.
+pub(crate) fn new_writer() -> (String, Value) {
+    (WRITER.to_owned(), Value::String(format!("{:032x}", rand::random::<u128>())))
+}
+
 fn check_size(size_bytes: u64, block_size: BlockSize) -> Result<(), Error> {
     let block_bytes = block_size.bytes();
     if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes) {
@@ -226,10 +259,24 @@ fn check_size(size_bytes: u64, block_size: BlockSize) -> Result<(), Error> {
 
 impl Begun {
     pub fn backup(&self) -> &Name {
-        &self.backup
+        &self.making.backup
     }
 
     pub fn is_incremental(&self) -> bool {
+        self.making.is_incremental()
+    }
+
+    /// Uploads, and makes the backup known. On an error, what was uploaded stays for the next try.
+    pub async fn run(self, source: Arc<dyn Source>, control: &Control) -> Result<Created, Error> {
+        let Self { lease, making } = self;
+        lease
+            .work(control, async |lease, control| making.work(source, &lease, &control).await)
+            .await
+    }
+}
+
+impl Making {
+    fn is_incremental(&self) -> bool {
         match (&self.state, &self.base) {
             (State::Final(cfg), _) => cfg.is_incremental,
             (State::InProgress(_), Base::Against(_)) => true,
@@ -237,28 +284,26 @@ impl Begun {
         }
     }
 
-    /// Uploads, and makes the backup known. On an error, what was uploaded stays for the next try.
-    pub async fn run(self, source: Arc<dyn Source>, control: &Control) -> Result<Created, Error> {
-        let below = control.below();
-        let done = self.lease.keep(&below, self.work(source, &below).boxed()).await;
-        self.lease.release().await;
-        if done.is_ok() {
-            control.finished();
-        }
-        done
-    }
-
-    async fn work(&self, source: Arc<dyn Source>, control: &Control) -> Result<Created, Error> {
+    async fn work(
+        &self,
+        source: Arc<dyn Source>,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<Created, Error> {
         let size_bytes = source.size_bytes();
         let (cfg, new_blocks) = match &self.state {
             State::Final(cfg) => (cfg.as_ref().clone(), 0),
             State::InProgress(version) => {
                 let uploaded = self.upload(source, control).await?;
                 control.check()?;
-                // Without the lock, a deletion may have removed blocks that were found there.
-                self.lease.confirm().await?;
                 let cfg = self.final_record(&uploaded);
-                self.publish(&cfg, version).await?;
+                let blocks = VolumeFolder::of(&self.request.volume).blocks();
+                if lease.doubts_blocks() {
+                    self.store.require_blocks(&blocks, &cfg.blocks, control).await?;
+                }
+                // Without the lock, a deletion may have removed blocks that were found there.
+                lease.confirm().await?;
+                self.publish(&cfg, version, lease, control).await?;
                 (cfg, uploaded.new_blocks)
             }
         };
@@ -282,6 +327,10 @@ impl Begun {
             compression: self.compression,
             concurrent_limit: self.request.concurrent_limit,
             bytes_per_second: self.request.bytes_per_second,
+            base: match &self.base {
+                Base::Against(cfg) => &cfg.blocks,
+                Base::None => &[],
+            },
             writes_anew: self.request.mode() == Mode::Full,
         };
         let base = match &self.base {
@@ -316,14 +365,16 @@ impl Begun {
     }
 
     /// Replaces the very record that was begun: who took us for dead has removed it.
-    async fn publish(&self, cfg: &BackupCfg, begun: &Version) -> Result<(), Error> {
+    async fn publish(
+        &self,
+        cfg: &BackupCfg,
+        begun: &Version,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
         let key = VolumeFolder::of(&self.request.volume).backup(&self.backup)?;
         let bytes = cfg.to_bytes().map_err(Error::Record)?;
-        match self.store.swap(&key, bytes.into(), begun).await {
-            Ok(_) => Ok(()),
-            Err(blobs::Error::Changed { key }) => Err(Error::Fenced { path: key.to_string() }),
-            Err(error) => Err(error.into()),
-        }
+        lease.publish(&key, bytes.into(), begun, control).await
     }
 
     async fn tell_volume(&self, cfg: &BackupCfg, size_bytes: u64, new: u64) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! hashing and packing run on threads, one for each core; the store is asked by at most
 //! `concurrent_limit` at a time. The first error ends it, after what was under way has ended.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use super::decide::Touched;
 use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
 use crate::format::layout::BlockFolder;
-use crate::format::{BlockSize, Checksum, Compression, Room, Rooms, is_zero, pack_in};
+use crate::format::{BlockRef, BlockSize, Checksum, Compression, Room, Rooms, is_zero, pack_in};
 use crate::pace::Pace;
 use crate::source::Source;
 use crate::store::BackupStore;
@@ -33,6 +33,8 @@ pub(crate) struct Upload<'s> {
     pub(crate) block_size: BlockSize,
     pub(crate) compression: Compression,
     pub(crate) concurrent_limit: usize,
+    /// The blocks of the backup that this one is made against.
+    pub(crate) base: &'s [BlockRef],
     /// Whether blocks that are in the store are written anew.
     pub(crate) writes_anew: bool,
     /// At most so many go to the store.
@@ -53,8 +55,8 @@ pub(crate) struct Uploaded {
 enum Present {
     /// All of them, and only these.
     Exactly(HashSet<Checksum>),
-    /// Too many to be listed first.
-    Unknown,
+    /// Those of the base; there are others, too many to be listed for what may be a few changes.
+    AtLeast(HashSet<Checksum>),
 }
 
 /// What became of one block.
@@ -105,8 +107,13 @@ impl Upload<'_> {
         let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
         let group = self.group();
         let groups = window(workers.count() * group, self.block_size.bytes()).div_ceil(group);
+        let present = self.present().await?;
+        let damaged = self.damaged_in_base(&present);
+        if !damaged.is_empty() {
+            tracing::warn!("{} blocks of the last backup are gone: stored again", damaged.len());
+        }
         let shared = Arc::new(Shared {
-            present: self.present().await?,
+            present,
             taken: Mutex::default(),
             workers,
             rooms: Rooms::default(),
@@ -118,7 +125,7 @@ impl Upload<'_> {
             stop: control.below(),
         });
         let (tell, mut found) = mpsc::channel(FOUND_AHEAD);
-        let search = search(&source, base, self.block_size, &shared, tell);
+        let search = search(&source, base, damaged, self.block_size, &shared, tell);
         let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
             .ready_chunks(group)
@@ -134,16 +141,36 @@ impl Upload<'_> {
         Ok(uploaded)
     }
 
-    /// Where all blocks fit on one page of a listing, no block need be looked for on its own: the
-    /// first backup of a volume asks for none.
+    /// No block need be looked for on its own where all fit on one page of a listing, or where there is
+    /// no base: then most of the volume is looked at, and pages are fewer than blocks. Else those of the
+    /// base are known.
     async fn present(&self) -> Result<Present, Error> {
-        let page = self.store.store.list(&self.blocks.prefix()?, None).await?;
-        if !page.is_last {
-            return Ok(Present::Unknown);
+        let (mut sums, mut after) = (HashSet::new(), None);
+        loop {
+            let page = self.store.store.list(&self.blocks.prefix()?, after.as_ref()).await?;
+            let is_last = page.is_last || page.objects.is_empty();
+            let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
+            sums.extend(plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key)));
+            if is_last {
+                return Ok(Present::Exactly(sums));
+            }
+            if !self.base.is_empty() {
+                return Ok(Present::AtLeast(self.base.iter().map(|it| it.checksum).collect()));
+            }
+            after = page.objects.into_iter().next_back().map(|meta| meta.key);
         }
-        let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
-        let sums = plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key));
-        Ok(Present::Exactly(sums.collect()))
+    }
+
+    /// Places of the base whose blocks are not there, or cannot be what they are named: they are read
+    /// and stored again, so that damage is mended and not inherited.
+    fn damaged_in_base(&self, present: &Present) -> BTreeSet<u64> {
+        match present {
+            Present::Exactly(sums) => {
+                let damaged = self.base.iter().filter(|block| !sums.contains(&block.checksum));
+                damaged.map(|block| block.offset).collect()
+            }
+            Present::AtLeast(_) => BTreeSet::new(),
+        }
     }
 
     /// What an object must be to be taken for the block it is named after: a writer that died may
@@ -220,9 +247,11 @@ impl Upload<'_> {
 
     async fn look_for(&self, sum: &Checksum, shared: &Shared) -> Result<InStore, Error> {
         match &shared.present {
-            Present::Exactly(sums) if sums.contains(sum) => return Ok(InStore::Plausible),
+            Present::Exactly(sums) | Present::AtLeast(sums) if sums.contains(sum) => {
+                return Ok(InStore::Plausible);
+            }
             Present::Exactly(_) => return Ok(InStore::Absent),
-            Present::Unknown => {}
+            Present::AtLeast(_) => {}
         }
         let _turn = shared.turn().await?;
         match self.store.store.head(&self.blocks.block(sum)?).await {
@@ -265,6 +294,30 @@ impl Upload<'_> {
     }
 }
 
+impl BackupStore {
+    /// Fails where a block of `named` is not there. One that deleted may have gone on for longer than its
+    /// lock, or be seen late: the next try finds what is gone, and stores it.
+    pub(crate) async fn require_blocks(
+        &self,
+        folder: &BlockFolder,
+        named: &[BlockRef],
+        control: &Control,
+    ) -> Result<(), Error> {
+        let mut missing: HashSet<Checksum> = named.iter().map(|block| block.checksum).collect();
+        let mut pages = self.blocks_in(folder);
+        while let Some(page) = pages.next().await? {
+            control.check()?;
+            for block in page {
+                missing.remove(&block.checksum);
+            }
+        }
+        match missing.into_iter().next() {
+            None => Ok(()),
+            Some(sum) => Err(Error::BlockVanished { path: folder.block(&sum)?.to_string() }),
+        }
+    }
+}
+
 impl Shared {
     async fn turn(&self) -> Result<SemaphorePermit<'_>, Error> {
         // The semaphore is never closed.
@@ -284,6 +337,7 @@ impl Shared {
 async fn search(
     source: &Arc<dyn Source>,
     base: Option<String>,
+    mut damaged: BTreeSet<u64>,
     block_size: BlockSize,
     shared: &Arc<Shared>,
     tell: mpsc::Sender<Result<u64, Error>>,
@@ -297,10 +351,17 @@ async fn search(
         };
         for offset in Touched::new(extents, size_bytes, block_size) {
             if let Ok(offset) = &offset {
+                damaged.remove(offset);
                 shared.found.fetch_add(1, Ordering::Relaxed);
                 shared.searched_to.store(*offset, Ordering::Relaxed);
             }
             if shared.stop.check().is_err() || tell.blocking_send(offset).is_err() {
+                return;
+            }
+        }
+        for offset in damaged.into_iter().filter(|offset| *offset < size_bytes) {
+            shared.found.fetch_add(1, Ordering::Relaxed);
+            if shared.stop.check().is_err() || tell.blocking_send(Ok(offset)).is_err() {
                 return;
             }
         }

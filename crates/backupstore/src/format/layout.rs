@@ -23,6 +23,20 @@ pub(crate) fn volumes() -> Result<Prefix, Error> {
     Ok(key(&format!("{ROOT}/volumes"))?.into())
 }
 
+/// What is known of the target as a store; no other engine looks there.
+pub(crate) fn target_record() -> Result<Key, Error> {
+    key(&format!("{ROOT}/holdfast/target.json"))
+}
+
+/// Where objects lie with which a store is tried.
+pub(crate) fn probes() -> Result<Prefix, Error> {
+    Ok(key(&format!("{ROOT}/holdfast/probes"))?.into())
+}
+
+pub(crate) fn probe(number: u64) -> Result<Key, Error> {
+    key(&format!("{ROOT}/holdfast/probes/{number:016x}"))
+}
+
 /// The folder of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeFolder {

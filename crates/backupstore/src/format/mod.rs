@@ -31,6 +31,10 @@ pub use system_backup::SystemBackupCfg;
 pub use volume_cfg::VolumeCfg;
 pub(crate) use volume_cfg::seconds;
 
+/// The key of a record in progress that tells one try from all others: its writer replaces only the
+/// very record that it began. Writers without it are of another kind.
+pub(crate) const WRITER: &str = "Writer";
+
 /// Reads the record of a backup.
 pub fn parse_backup(bytes: &[u8]) -> Result<BackupCfg, String> {
     BackupCfg::parse(bytes)

@@ -26,7 +26,7 @@ use crate::control::{Control, Workers, in_flight};
 use crate::error::{DamagedBlock, DamagedBlocks, Error};
 use crate::format::layout::VolumeFolder;
 use crate::format::{BlockRef, LockKind, Name};
-use crate::lock::{Lease, PATIENCE};
+use crate::lock::{LOCK_TIMEOUT, Lease};
 use crate::store::{BackupStore, Found};
 
 /// The unit in which zeros inside a block become holes: that of a volume.
@@ -43,7 +43,7 @@ pub struct RestoreRequest {
     pub on_damage: OnDamage,
     pub fetch: FetchOptions,
     /// How long to wait for a deletion that holds the lock.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
 }
 
 impl RestoreRequest {
@@ -55,7 +55,7 @@ impl RestoreRequest {
             concurrent_limit: 1,
             on_damage: OnDamage::Fail,
             fetch: FetchOptions::default(),
-            patience: PATIENCE,
+            lock_timeout: LOCK_TIMEOUT,
         }
     }
 }
@@ -96,7 +96,8 @@ impl BackupStore {
         request: RestoreRequest,
         control: &Control,
     ) -> Result<RestoreBegun, Error> {
-        let lease = self.lock(&request.volume, LockKind::Use, request.patience, control).await?;
+        let lease =
+            self.lock(&request.volume, LockKind::Use, request.lock_timeout, control).await?;
         match self.plan_restore(&request.volume, &request.backup, request.previous.as_ref()).await {
             Ok(plan) => {
                 let blocks = VolumeFolder::of(&request.volume).blocks();
@@ -170,14 +171,11 @@ impl RestoreBegun {
         control: &Control,
     ) -> Result<Restored, Error> {
         let (plan, limit) = (Arc::clone(&self.plan), self.request.concurrent_limit);
-        let below = control.below();
-        let work = restore(plan, fetch, sink, limit, self.request.on_damage, &below);
-        let done = self.lease.keep(&below, work.boxed()).await;
-        self.lease.release().await;
-        if done.is_ok() {
-            control.finished();
-        }
-        done
+        let on_damage = self.request.on_damage;
+        let work = async |_, control: Control| {
+            restore(plan, fetch, sink, limit, on_damage, &control).await
+        };
+        self.lease.work(control, work).await
     }
 }
 

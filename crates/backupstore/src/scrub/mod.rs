@@ -11,10 +11,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::catalog::Shown;
 use crate::control::Control;
 use crate::error::Error;
 use crate::format::Name;
-use crate::inspect::Shown;
 use crate::store::BackupStore;
 use crate::subject::Subject;
 use crate::verify::{DamagedPlace, Depth, Slice, VerifyOptions, VerifyReport};

@@ -1,10 +1,14 @@
 //! Where a store lies: its URL, and opening it.
 
+mod known;
 mod mount;
 mod open;
+mod probe;
 mod secret;
 mod url;
 
+pub(crate) use self::known::Trust;
+pub use self::known::{AbilityValues, TargetInfo};
 pub use self::mount::{MOUNTS, unmount_all};
 pub use self::open::Environment;
 pub use self::url::{BackupUrl, TargetUrl};

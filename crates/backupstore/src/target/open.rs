@@ -12,6 +12,7 @@ use blobs::{Credentials, LocalStore, Network, Store};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::known::Trust;
 use super::mount;
 use super::url::TargetUrl;
 use crate::error::Error;
@@ -108,18 +109,19 @@ impl fmt::Debug for Environment {
 
 impl BackupStore {
     /// Opens a target. Object stores are not asked anything yet; shares are mounted.
+    /// What it can do is tried before the first lock is taken.
     pub async fn open(url: &TargetUrl, environment: &Environment) -> Result<Self, Error> {
-        let store: Arc<dyn Store> = match url.scheme() {
-            "vfs" => local(directory_of(url)?),
-            "nfs" => local(mount::nfs(url).await?),
-            "cifs" => local(mount::cifs(url, environment).await?),
-            "s3" => open_remote(url, &s3(url, environment)?)?,
-            "azblob" => open_remote(url, &azure(url, environment)?)?,
-            "gs" => open_remote(url, &google(url, environment)?)?,
+        let (store, trust): (Arc<dyn Store>, Trust) = match url.scheme() {
+            "vfs" => (local(directory_of(url)?), Trust::Settable),
+            "nfs" => (local(mount::nfs(url).await?), Trust::Settable),
+            "cifs" => (local(mount::cifs(url, environment).await?), Trust::Settable),
+            "s3" => open_remote(&s3(url, environment)?)?,
+            "azblob" => open_remote(&azure(url, environment)?)?,
+            "gs" => open_remote(&google(url, environment)?)?,
             other => return Err(Error::Scheme { scheme: other.to_owned() }),
         };
         let store = Retrying::around(Limited::around(store, CALLS_MAX), Policy::default());
-        Ok(Self::new(store, url.clone()))
+        Ok(Self::new(store, url.clone()).trusted(trust))
     }
 }
 
@@ -162,8 +164,9 @@ struct Remote {
     network: Network,
 }
 
-fn open_remote(_: &TargetUrl, remote: &Remote) -> Result<Arc<dyn Store>, Error> {
-    blobs::open_over(&remote.url, &remote.credentials, &remote.network).map_err(Error::Open)
+fn open_remote(remote: &Remote) -> Result<(Arc<dyn Store>, Trust), Error> {
+    let store = blobs::open_over(&remote.url, &remote.credentials, &remote.network);
+    Ok((store.map_err(Error::Open)?, Trust::probed(&remote.url)))
 }
 
 /// `container@where`, or the container alone.

@@ -50,7 +50,7 @@ impl Place {
 
     async fn restored(&self, image: &str) -> Result<Vec<u8>, Error> {
         let to = self.dir.path().join("restored");
-        let options = ImageRestoreOptions { patience: Duration::ZERO, ..Default::default() };
+        let options = ImageRestoreOptions { lock_timeout: Duration::ZERO, ..Default::default() };
         let control = Control::default();
         self.store.restore_backing_image(&name(image), &to, &options, &control).await?;
         Ok(fs::read(&to).unwrap())
@@ -63,7 +63,7 @@ impl Place {
 }
 
 fn request(image: &str) -> BackingImageRequest {
-    BackingImageRequest { patience: Duration::ZERO, ..BackingImageRequest::new(name(image)) }
+    BackingImageRequest { lock_timeout: Duration::ZERO, ..BackingImageRequest::new(name(image)) }
 }
 
 async fn put(
@@ -333,11 +333,16 @@ async fn only_what_no_image_can_need_is_garbage() {
     // In progress and nobody holds a lock: its writer died.
     let begun = String::from_utf8(record.to_vec()).unwrap();
     let begun = begun_of(&begun);
-    place.clean.put(&records[0], begun.into()).await.unwrap();
+    place.clean.put(&records[0], begun.clone().into()).await.unwrap();
     // A folder without a record keeps nothing.
     let stray = records[0].as_str().replace("image-2", "image-9").replace(".cfg", ".txt");
     place.clean.put(&Key::parse(&stray).unwrap(), "x".into()).await.unwrap();
     assert_eq!(place.garbage().await.in_progress, ["image-2"]);
+    // One of another kind may publish whatever lies there, and keeps all for a day.
+    let found = place.collected().await.unwrap();
+    assert_eq!((found.outcome, found.removed_blocks), (Outcome::KeptForInProgress, 0));
+    let begun = begun.replacen('{', r#"{"Writer":"one of ours","#, 1);
+    place.clean.put(&records[0], begun.into()).await.unwrap();
     let found = place.collected().await.unwrap();
     assert_eq!((found.outcome, found.removed_blocks), (Outcome::Removed, 1));
     assert_eq!(keys(&place.clean, "/image-2/").await, []);

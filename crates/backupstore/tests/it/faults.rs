@@ -11,7 +11,7 @@ use blobs::Store;
 use blobs::wrap::{Fault, Faults, Faulty, Policy, Retrying};
 
 use crate::world::{
-    MemorySink, NEVER_SETTLES, PACE, Volume, back_up, check_all, contents, copy_of, delete,
+    MemorySink, NEVER_SETTLES, SCHEDULE, Volume, back_up, check_all, contents, copy_of, delete,
     drop_locks, keys, over, restore_request, run_restore, volume,
 };
 
@@ -38,12 +38,14 @@ async fn at_every_call<T>(
 ) {
     let mut points = 0;
     let mut failures = 0;
-    let paces = [Fault::Before, Fault::After].map(|fault| [(fault, PACE), (fault, NEVER_SETTLES)]);
-    for (fault, pace) in paces.into_iter().flatten() {
+    let schedules =
+        [Fault::Before, Fault::After].map(|fault| [(fault, SCHEDULE), (fault, NEVER_SETTLES)]);
+    for (fault, schedule) in schedules.into_iter().flatten() {
         for nth in 1.. {
             let clean = copy_of(start).await;
             let faults = Faults::default();
-            let store = over(Faulty::around(Arc::clone(&clean), faults.clone())).with_pace(pace);
+            let store =
+                over(Faulty::around(Arc::clone(&clean), faults.clone())).with_schedule(schedule);
             faults.plan(nth, fault);
             let done = operation(&store).await;
             if faults.waiting() > 0 {

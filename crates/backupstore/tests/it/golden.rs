@@ -12,7 +12,9 @@ use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{BackupStore, BlockSize, Control, Environment, Shown, TargetUrl};
 use serde_json::{Value, json};
 
-use crate::world::{PACE, PAGE, Snapshot, Volume, create_request, keys, name, over, run_create};
+use crate::world::{
+    PAGE, SCHEDULE, Snapshot, Volume, create_request, keys, name, over, run_create,
+};
 
 struct Golden {
     dir: tempfile::TempDir,
@@ -28,7 +30,8 @@ async fn golden() -> Golden {
     assert!(unpacked.unwrap().success());
     let url = format!("vfs://{}/store", dir.path().display());
     let url = TargetUrl::parse(&url).unwrap();
-    let store = BackupStore::open(&url, &Environment::default()).await.unwrap().with_pace(PACE);
+    let store =
+        BackupStore::open(&url, &Environment::default()).await.unwrap().with_schedule(SCHEDULE);
     let expected = std::fs::read(format!("{files}/expected.json")).unwrap();
     Golden { dir, store, expected: serde_json::from_slice(&expected).unwrap() }
 }

@@ -1,12 +1,13 @@
 //! Writers, deleters and locks that nobody holds any more.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use backupstore::create::CreateRequest;
 use backupstore::delete::DeleteOptions;
 use backupstore::format::LockKind;
-use backupstore::{BackupStore, Control, Error, LockPace, TargetUrl};
+use backupstore::{BackupStore, Control, Error, LockSchedule, TargetUrl};
 use blobs::{Key, LocalStore, Store};
 
 use crate::world::{
@@ -78,7 +79,7 @@ async fn unreadable_locks_and_those_of_the_same_kind_are_no_hindrance() {
 async fn an_undisputed_lock_is_held_at_once() {
     let of = two_states();
     let clean = blobs::memory();
-    let store = over(Arc::clone(&clean)).with_pace(crate::world::NEVER_SETTLES);
+    let store = over(Arc::clone(&clean)).with_schedule(crate::world::NEVER_SETTLES);
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     // Those of one kind do not exclude each other.
     put_lock(&clean, "lock-bbbb", 1, true).await;
@@ -94,14 +95,14 @@ async fn an_undisputed_lock_is_held_at_once() {
 async fn a_disputed_lock_settles() {
     let of = two_states();
     let clean = blobs::memory();
-    let pace = LockPace { settle: Duration::from_mins(1), ..crate::world::PACE };
-    let store = over(Arc::clone(&clean)).with_pace(pace);
+    let schedule = LockSchedule { settle: Duration::from_mins(1), ..crate::world::SCHEDULE };
+    let store = over(Arc::clone(&clean)).with_schedule(schedule);
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     put_lock(&clean, "lock-bbbb", 1, false).await;
     let begun = tokio::time::Instant::now();
     let refused = delete(&store, "backup-1").await.unwrap_err();
     assert!(matches!(refused, Error::Locked(_)), "{refused:?}");
-    assert!(begun.elapsed() >= pace.settle);
+    assert!(begun.elapsed() >= schedule.settle);
 }
 
 #[tokio::test]
@@ -111,8 +112,10 @@ async fn who_has_patience_waits() {
     let store = over(Arc::clone(&clean));
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     let key = put_lock(&clean, "lock-aaaa", 2, true).await;
-    let request =
-        CreateRequest { patience: Duration::from_secs(20), ..create_request("snap-1", "backup-2") };
+    let request = CreateRequest {
+        lock_timeout: Duration::from_secs(20),
+        ..create_request("snap-1", "backup-2")
+    };
     let control = Control::default();
     let waits = store.begin_backup(request, of.source(1), &control);
     let frees = async {
@@ -133,8 +136,8 @@ async fn a_lock_from_the_future_that_nobody_renews_is_nobodys() {
     let of = two_states();
     let dir = tempfile::tempdir().unwrap();
     let clean: Arc<dyn Store> = Arc::new(LocalStore::at(dir.path()));
-    let pace = LockPace { unchanged: Duration::from_millis(300), ..crate::world::PACE };
-    let store = over(Arc::clone(&clean)).with_pace(pace);
+    let schedule = LockSchedule { unchanged: Duration::from_millis(300), ..crate::world::SCHEDULE };
+    let store = over(Arc::clone(&clean)).with_schedule(schedule);
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     let key = put_lock(&clean, "lock-aaaa", 1, true).await;
     let file = dir.path().join(key.as_str());
@@ -148,7 +151,7 @@ async fn a_lock_from_the_future_that_nobody_renews_is_nobodys() {
     let ahead = locked.until.duration_since(jiff::Timestamp::now());
     assert!(ahead.as_secs() <= 150, "the end is counted from now: {ahead}");
     // While somebody renews it, it holds, however long we wait.
-    let options = |patience| DeleteOptions { patience, ..DeleteOptions::default() };
+    let options = |patience| DeleteOptions { lock_timeout: patience, ..DeleteOptions::default() };
     let (volume, backup, control) = (volume(), name("backup-1"), Control::default());
     let patient = options(Duration::from_secs(1));
     let waits = store.delete_backup(&volume, &backup, &patient, &control);
@@ -174,7 +177,8 @@ async fn who_watches_learns_whom_an_operation_waits_for() {
     let key = put_lock(&clean, "lock-aaaa", 1, true).await;
     let (volume, backup, control) = (volume(), name("backup-1"), Control::default());
     let mut waits_for = control.waits_for();
-    let options = DeleteOptions { patience: Duration::from_mins(1), ..DeleteOptions::default() };
+    let options =
+        DeleteOptions { lock_timeout: Duration::from_mins(1), ..DeleteOptions::default() };
     let work = store.delete_backup(&volume, &backup, &options, &control);
     let watches = async {
         waits_for.changed().await.unwrap();
@@ -196,7 +200,8 @@ async fn waiting_can_be_cancelled() {
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     let key = put_lock(&clean, "lock-aaaa", 1, true).await;
     let control = Control::default();
-    let options = DeleteOptions { patience: Duration::from_mins(1), ..DeleteOptions::default() };
+    let options =
+        DeleteOptions { lock_timeout: Duration::from_mins(1), ..DeleteOptions::default() };
     let (volume, backup) = (volume(), name("backup-1"));
     let waits = store.delete_backup(&volume, &backup, &options, &control);
     let cancels = async {
@@ -228,7 +233,9 @@ async fn a_lock_that_was_not_renewed_is_nobodys_by_the_clock_of_the_store() {
     assert!(matches!(delete(&store, "backup-1").await, Err(Error::Locked(_))));
     age(160);
     delete(&store, "backup-1").await.unwrap();
-    // Long after its end it is swept with the volume.
+    assert_eq!(keys(&clean, "/locks/").await, [], "whoever passes it takes it away");
+    // One that would not stand in the way is swept long after its end.
+    put_lock(&clean, "lock-aaaa", 2, true).await;
     age(1000);
     let options = DeleteOptions::default();
     store.delete_volume(&volume(), &options, &Control::default()).await.unwrap();
@@ -239,9 +246,9 @@ async fn a_lock_that_was_not_renewed_is_nobodys_by_the_clock_of_the_store() {
 async fn work_ends_when_its_lock_is_taken_away() {
     let of = two_states();
     let clean = blobs::memory();
-    let pace = LockPace { renew_every: Duration::from_millis(5), ..crate::world::PACE };
+    let schedule = LockSchedule { renew_every: Duration::from_millis(5), ..crate::world::SCHEDULE };
     let url = TargetUrl::parse("vfs:///store").unwrap();
-    let store = BackupStore::new(Arc::clone(&clean), url).with_pace(pace);
+    let store = BackupStore::new(Arc::clone(&clean), url).with_schedule(schedule);
     back_up(&store, &of, 0, "backup-1").await.unwrap();
     let control = Control::default();
     let mut request = restore_request("backup-1");
@@ -274,9 +281,9 @@ async fn a_writer_and_a_deleter_never_meet() {
     for round in 0..20 {
         let clean = blobs::memory();
         // A settle time, as the protocol has it: without, both may look before the other writes.
-        let pace = LockPace { settle: Duration::from_millis(20), ..crate::world::PACE };
+        let schedule = LockSchedule { settle: Duration::from_millis(20), ..crate::world::SCHEDULE };
         let url = TargetUrl::parse("vfs:///store").unwrap();
-        let store = BackupStore::new(Arc::clone(&clean), url).with_pace(pace);
+        let store = BackupStore::new(Arc::clone(&clean), url).with_schedule(schedule);
         back_up(&store, &of, 0, "backup-1").await.unwrap();
         let (made, deleted) =
             futures::join!(back_up(&store, &of, 1, "backup-2"), delete(&store, "backup-1"));
@@ -288,4 +295,46 @@ async fn a_writer_and_a_deleter_never_meet() {
         assert_eq!(check_all(&store, &of).await, left);
         assert_eq!(keys(&clean, "/locks/").await, []);
     }
+}
+
+/// Its holder only slept, and renews it between the look and the end: it is not passed.
+#[tokio::test]
+async fn a_lock_that_is_passed_cannot_be_renewed_any_more() {
+    let of = two_states();
+    let dir = tempfile::tempdir().unwrap();
+    let clean: Arc<dyn Store> = Arc::new(LocalStore::at(dir.path()));
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-aaaa", 2, true).await;
+    let held = clean.head(&key).await.unwrap().version;
+    let renew = clean.put_if_match(&key, lock_text("lock-aaaa", 2, true).into(), &held).await;
+    let file = std::fs::File::options().write(true).open(dir.path().join(key.as_str())).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(160)).unwrap();
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+    let renewed =
+        clean.put_if_match(&key, lock_text("lock-aaaa", 2, true).into(), &renew.unwrap()).await;
+    assert!(matches!(renewed, Err(blobs::Error::Changed { .. })), "{renewed:?}");
+}
+
+/// As many as a fleet whose processes die leaves in months.
+#[tokio::test]
+async fn locks_of_the_dead_do_not_block_a_volume() {
+    let of = two_states();
+    let dir = tempfile::tempdir().unwrap();
+    let clean: Arc<dyn Store> = Arc::new(LocalStore::at(dir.path()));
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let key = put_lock(&clean, "lock-dead", 1, true).await;
+    let folder = dir.path().join(key.as_str());
+    let folder = folder.parent().unwrap();
+    for number in 0..10_050 {
+        let name = format!("lock-{number:05}");
+        let mut file = std::fs::File::create(folder.join(format!("{name}.lck"))).unwrap();
+        let kind = 1 + u8::from(number % 2 == 0);
+        file.write_all(lock_text(&name, kind, true).as_bytes()).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(3)).unwrap();
+    }
+    clean.delete(&key).await.unwrap();
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+    assert_eq!(keys(&clean, "/locks/").await, []);
 }

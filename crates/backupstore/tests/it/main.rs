@@ -15,5 +15,6 @@ mod golden;
 mod hostile;
 mod locks;
 mod s3;
+mod sim;
 mod upload;
 mod world;

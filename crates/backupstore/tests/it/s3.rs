@@ -8,7 +8,7 @@ use std::time::Duration;
 use backupstore::delete::{DeleteOptions, Outcome};
 use backupstore::{BackupStore, Control, Environment, Shown, TargetUrl};
 
-use crate::world::{PACE, Volume, back_up, check_all, delete, volume};
+use crate::world::{SCHEDULE, Volume, back_up, check_all, delete, volume};
 
 const BUCKET: &str = "holdfast-backups";
 
@@ -36,7 +36,7 @@ async fn backups_in_a_bucket() {
         ("AWS_ENDPOINTS", format!("http://{at}")),
     ]);
     let url = TargetUrl::parse(&format!("s3://{BUCKET}@us-east-1/some/path/")).unwrap();
-    let store = BackupStore::open(&url, &environment).await.unwrap().with_pace(PACE);
+    let store = BackupStore::open(&url, &environment).await.unwrap().with_schedule(SCHEDULE);
     let (options, control) = (DeleteOptions::default(), Control::default());
     store.check().await.unwrap();
     store.delete_volume(&volume(), &options, &control).await.unwrap();

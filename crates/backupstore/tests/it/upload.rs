@@ -474,6 +474,25 @@ async fn an_unreadable_record_keeps_every_block_until_it_is_given_up() {
     assert_eq!(check_all(&store, &of).await, 1);
 }
 
+/// Its blocks may be removed by a sleeper, or by hand.
+#[tokio::test]
+async fn damage_in_the_base_is_mended_and_not_inherited() {
+    let mut of = written(&[(0, 1), (2, 2), (4, 3)]);
+    of.snapshot();
+    of.write(2, 4);
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    let blocks = keys(&clean, "/blocks/").await;
+    for key in &blocks {
+        clean.delete(key).await.unwrap();
+    }
+    let created = back_up(&store, &of, 1, "backup-2").await.unwrap();
+    assert!(created.is_incremental);
+    assert_eq!(created.new_blocks, 3, "what changed, and what the base had lost");
+    assert_eq!(contents(&store, "backup-2").await.unwrap(), of.data_of("snap-1"));
+}
+
 #[tokio::test]
 async fn a_record_in_progress_does_not_block_and_its_writer_cannot_finish() {
     let mut of = written(&[(0, 1), (2, 2)]);

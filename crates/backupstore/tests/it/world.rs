@@ -10,7 +10,7 @@ use backupstore::create::{CreateRequest, Created};
 use backupstore::delete::{DeleteOptions, Deleted};
 use backupstore::restore::{FetchOptions, RestoreRequest, Restored, Sink};
 use backupstore::{
-    BackupStore, BlockSize, Control, Error, Extents, LockPace, Name, Shown, Source, TargetUrl,
+    BackupStore, BlockSize, Control, Error, Extents, LockSchedule, Name, Shown, Source, TargetUrl,
 };
 use blobs::wrap::{Faults, Faulty};
 use blobs::{Key, Prefix, Store, delete_all, list_all};
@@ -26,7 +26,7 @@ pub(crate) fn volume() -> Name {
     name("vol-1")
 }
 
-pub(crate) const PACE: LockPace = LockPace {
+pub(crate) const SCHEDULE: LockSchedule = LockSchedule {
     settle: Duration::ZERO,
     renew_every: Duration::from_mins(1),
     look_every: Duration::from_millis(1),
@@ -34,10 +34,11 @@ pub(crate) const PACE: LockPace = LockPace {
 };
 
 /// So long that a test would not end if anybody let a lock settle.
-pub(crate) const NEVER_SETTLES: LockPace = LockPace { settle: Duration::from_hours(1), ..PACE };
+pub(crate) const NEVER_SETTLES: LockSchedule =
+    LockSchedule { settle: Duration::from_hours(1), ..SCHEDULE };
 
 pub(crate) fn over(store: Arc<dyn Store>) -> BackupStore {
-    BackupStore::new(store, TargetUrl::parse("vfs:///store").unwrap()).with_pace(PACE)
+    BackupStore::new(store, TargetUrl::parse("vfs:///store").unwrap()).with_schedule(SCHEDULE)
 }
 
 /// A store in memory, the plan of its faults, and the same store without faults.
@@ -206,7 +207,7 @@ pub(crate) fn create_request(snapshot: &str, backup: &str) -> CreateRequest {
         block_size: BlockSize::from_bytes(BLOCK).unwrap(),
         concurrent_limit: 3,
         storage_class_name: "0".to_owned(),
-        patience: Duration::ZERO,
+        lock_timeout: Duration::ZERO,
         ..CreateRequest::new(volume(), snapshot)
     }
 }
@@ -235,7 +236,7 @@ pub(crate) fn restore_request(backup: &str) -> RestoreRequest {
     RestoreRequest {
         concurrent_limit: 3,
         fetch: FetchOptions { pauses: vec![], bytes_per_second: None },
-        patience: Duration::ZERO,
+        lock_timeout: Duration::ZERO,
         ..RestoreRequest::new(volume(), name(backup))
     }
 }

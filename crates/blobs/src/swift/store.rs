@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::patience::Waiting;
 use crate::refusal::{Asked, Reason, Refusal};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Times, Version};
 use crate::stream::{Body, Parts};
 use crate::wire::{self, Fault, header, refused};
 
@@ -358,7 +358,12 @@ impl Store for SwiftStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { conditional_put: false, durable: true, listing: Listing::Later }
+        Capabilities {
+            conditional_put: false,
+            durable: true,
+            listing: Listing::Later,
+            times: Times::OfStore,
+        }
     }
 }
 

@@ -83,6 +83,7 @@ fn outcome_of(error: &Error) -> &'static str {
         | Error::Unsupported { .. }
         | Error::ForeignName { .. }
         | Error::Body { .. }
+        | Error::PermitEnded
         | Error::Unusable { .. } => "refused",
     }
 }

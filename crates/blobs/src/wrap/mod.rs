@@ -22,7 +22,7 @@ pub use retry::{Policy, Retrying, RetryingHolds};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
 use crate::stream::{Body, Parts};
 
 /// Which of the methods is called.
@@ -38,6 +38,7 @@ pub enum Method {
     List,
     ListLevel,
     Delete,
+    DeleteMany,
 }
 
 impl fmt::Display for Method {
@@ -53,6 +54,7 @@ impl fmt::Display for Method {
             Self::List => "list",
             Self::ListLevel => "list_level",
             Self::Delete => "delete",
+            Self::DeleteMany => "delete_many",
         })
     }
 }
@@ -119,6 +121,10 @@ impl<A: Around> Store for Wrapped<A> {
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {
         self.around.around(Method::Delete, self.inner.delete(key)).await
+    }
+
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        self.around.around(Method::DeleteMany, self.inner.delete_many(keys, permit)).await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::error::{Cause, Error};
 use crate::holds::{Held, Holds};
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
+use crate::store::{Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
 use crate::stream::{Body, Parts};
 
 #[derive(Debug, Clone)]
@@ -234,6 +234,17 @@ impl Store for Retrying {
         let mut tries = self.tries();
         loop {
             match self.inner.delete(key).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        let mut tries = self.tries();
+        loop {
+            permit.check()?;
+            match self.inner.delete_many(keys, permit).await {
                 Err(error) => tries.pause(error).await?,
                 done => return done,
             }

@@ -57,7 +57,7 @@ pub(super) async fn create(line: &Line, console: &mut Console<'_>) -> Result<(),
         compression: Compression::parse(&method).map_err(Error::Refused)?,
         concurrent_limit: concurrent_limit(line),
         checksum: line.flags.text(&b::CHECKSUM).to_ascii_lowercase(),
-        patience: lock_timeout(line)?,
+        lock_timeout: lock_timeout(line)?,
         ..BackingImageRequest::new(image.clone())
     };
     let source = FileSource::open(Path::new(file))
@@ -73,7 +73,7 @@ pub(super) async fn restore(line: &Line, console: &mut Console<'_>) -> Result<()
     let image = url.require_backing_image().map_err(told)?;
     let mut options = ImageRestoreOptions {
         concurrent_limit: concurrent_limit(line),
-        patience: lock_timeout(line)?,
+        lock_timeout: lock_timeout(line)?,
         ..ImageRestoreOptions::default()
     };
     options.fetch.bytes_per_second = rate(line);

@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use backupstore::delete::DeleteOptions;
 use backupstore::verify::{Depth, VerifyOptions};
-use backupstore::{BackupStore, BackupUrl, Control, Environment, Name, Shown, Subject, TargetUrl};
+use backupstore::{
+    AbilityValues, BackupStore, BackupUrl, Control, Environment, Name, Shown, Subject, TargetUrl,
+};
 use futures::TryFutureExt as _;
 
 use super::backup::bytes_per_second;
 use super::backup_table::{StoreVerb, flags as b};
 use super::console::{Console, Manner};
 use super::error::Error;
+use super::flag::Flag;
 use super::operation::watched;
 use super::parse::Line;
 use super::{backing_image, backup_list, restore_to_file, scrub, system_backup};
@@ -67,6 +70,19 @@ async fn perform(verb: StoreVerb, line: &Line, console: &mut Console<'_>) -> Res
         StoreVerb::Verify => verify(line, console).await,
         StoreVerb::Scrub => scrub::run(line, console).await,
         StoreVerb::Gc => gc(line, console).await,
+        StoreVerb::TargetInspect => {
+            let (store, _) = open(line).await?;
+            console.json(&store.inspect_target().await.map_err(told)?)
+        }
+        StoreVerb::TargetSet => {
+            let set = AbilityValues {
+                conditional_writes: found_or(line, &b::CONDITIONAL_WRITES)?,
+                listings_at_once: found_or(line, &b::LISTINGS_AT_ONCE)?,
+                one_clock: found_or(line, &b::ONE_CLOCK)?,
+            };
+            let (store, _) = open(line).await?;
+            console.json(&store.set_target(set).await.map_err(told)?)
+        }
         StoreVerb::SystemUpload => system_backup::upload(line).await,
         StoreVerb::SystemDownload => system_backup::download(line).await,
         StoreVerb::SystemList => system_backup::list(line, console).await,
@@ -84,6 +100,16 @@ pub(super) async fn open(line: &Line) -> Result<(BackupStore, BackupUrl), Error>
 pub(super) async fn open_at(line: &Line, at: usize) -> Result<(BackupStore, BackupUrl), Error> {
     let url = BackupUrl::parse(&plain_url(argument(line, at, "URL")?)).map_err(told)?;
     Ok((open_target(&url.target, &environment(line)?).await?, url))
+}
+
+/// What was set by hand, if it was.
+fn found_or(line: &Line, flag: &Flag) -> Result<Option<bool>, Error> {
+    match line.flags.text(flag).as_str() {
+        "found" => Ok(None),
+        "yes" => Ok(Some(true)),
+        "no" => Ok(Some(false)),
+        other => Err(Error::refused(format!("--{}: {other} is not yes, no or found", flag.name))),
+    }
 }
 
 /// Blocks at a time, where five are usual.
@@ -201,7 +227,7 @@ fn subject(line: &Line, url: &BackupUrl) -> Result<Subject, Error> {
 }
 
 pub(super) fn delete_options(line: &Line) -> Result<DeleteOptions, Error> {
-    Ok(DeleteOptions { patience: lock_timeout(line)?, ..DeleteOptions::default() })
+    Ok(DeleteOptions { lock_timeout: lock_timeout(line)?, ..DeleteOptions::default() })
 }
 
 /// How long to wait for a lock.

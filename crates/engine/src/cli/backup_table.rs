@@ -21,6 +21,8 @@ pub(crate) enum StoreVerb {
     Verify,
     Scrub,
     Gc,
+    TargetInspect,
+    TargetSet,
     SystemUpload,
     SystemDownload,
     SystemList,
@@ -78,6 +80,24 @@ pub(crate) mod flags {
         Flag::text("output-file", "", "PATH", "where the image goes; volume.FORMAT without it");
     pub(crate) const OUTPUT_FORMAT: Flag =
         Flag::text("output-format", "qcow2", "FORMAT", "of the image: qcow2 or raw");
+    pub(crate) const CONDITIONAL_WRITES: Flag = Flag::text(
+        "conditional-writes",
+        "found",
+        "WORD",
+        "whether writes can be conditional: yes, no, or as found",
+    );
+    pub(crate) const LISTINGS_AT_ONCE: Flag = Flag::text(
+        "listings-at-once",
+        "found",
+        "WORD",
+        "whether listings show at once what was written: yes, no, or as found",
+    );
+    pub(crate) const ONE_CLOCK: Flag = Flag::text(
+        "one-clock",
+        "found",
+        "WORD",
+        "whether one clock stamps all objects: yes, no, or as found",
+    );
     pub(crate) const LOCK_TIMEOUT: Flag = Flag::integer(
         "lock-timeout",
         30,
@@ -263,6 +283,23 @@ const COMMANDS: &[Command] = &[
     store("gc", StoreVerb::Gc, "remove the blocks that no backup, or no backing image, needs")
         .takes("URL")
         .flags(&[b::VOLUME, b::BACKING_IMAGES, b::DRY_RUN, b::LOCK_TIMEOUT, b::CREDENTIAL_FILE]),
+    Command::group(
+        "target",
+        "what a target can do as a store, which locks and deletions go by",
+        &[
+            store("inspect", StoreVerb::TargetInspect, "try what a target can do, and show it")
+                .takes("URL")
+                .flags(&[b::CREDENTIAL_FILE]),
+            store("set", StoreVerb::TargetSet, "say what a target can do, for all who use it")
+                .takes("URL")
+                .flags(&[
+                    b::CONDITIONAL_WRITES,
+                    b::LISTINGS_AT_ONCE,
+                    b::ONE_CLOCK,
+                    b::CREDENTIAL_FILE,
+                ]),
+        ],
+    ),
 ];
 
 pub(crate) const SYSTEM_BACKUPS: Command =

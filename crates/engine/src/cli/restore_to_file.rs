@@ -32,7 +32,7 @@ struct Wanted {
     concurrent_limit: usize,
     on_damage: OnDamage,
     bytes_per_second: Option<u64>,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 impl Wanted {
@@ -54,7 +54,7 @@ impl Wanted {
             concurrent_limit: concurrent_limit(line),
             on_damage: if goes_on { OnDamage::GoOn } else { OnDamage::Fail },
             bytes_per_second: rate(line),
-            patience: lock_timeout(line)?,
+            lock_timeout: lock_timeout(line)?,
         })
     }
 
@@ -66,7 +66,7 @@ impl Wanted {
         let mut request = RestoreRequest {
             concurrent_limit: self.concurrent_limit,
             on_damage: self.on_damage,
-            patience: self.patience,
+            lock_timeout: self.lock_timeout,
             ..RestoreRequest::new(volume.clone(), backup.clone())
         };
         request.fetch.bytes_per_second = self.bytes_per_second;

@@ -6,6 +6,7 @@
 
 mod damage;
 mod faults;
+mod frozen;
 mod golden;
 mod life;
 mod packing;

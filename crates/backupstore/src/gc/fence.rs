@@ -1,0 +1,117 @@
+//! Records in progress under our delete lock: whose writers are gone for sure, and which may still finish.
+
+use blobs::{Key, Version, get_limited};
+use bytes::{BufMut, BytesMut};
+use jiff::{SignedDuration, Timestamp};
+
+use super::references::InProgress;
+use crate::error::Error;
+use crate::format::{CFG_MAX_BYTES, Name};
+use crate::lock::Lease;
+use crate::store::{Abilities, BackupStore, Found};
+use crate::subject::Subject;
+
+/// A writer that nobody can keep from finishing is gone when its record is older.
+pub(crate) const GONE_AFTER: SignedDuration = SignedDuration::from_hours(24);
+/// Where what others do is seen late, a block that no record names may be of one that is not seen yet.
+const GRACE: SignedDuration = SignedDuration::from_hours(1);
+
+/// A record in progress names no blocks, and is not longer.
+const BEGUN_MAX_BYTES: u64 = 64 << 10;
+
+/// What a record in progress means for the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// It cannot publish once its record was replaced.
+    CanBeFenced,
+    /// It publishes whatever lies there, and may be at work: nothing it could need is removed.
+    MayFinish,
+}
+
+/// Seen at `now`, by the store's clock.
+pub(crate) fn writer_of(record: &InProgress, now: Timestamp, abilities: Abilities) -> Writer {
+    let is_fenced = record.is_fenceable && abilities.conditional_put;
+    if is_fenced || now.duration_since(record.begun) > GONE_AFTER {
+        Writer::CanBeFenced
+    } else {
+        Writer::MayFinish
+    }
+}
+
+/// How old a block that no record names must be to be removed.
+pub(crate) fn grace(abilities: Abilities) -> SignedDuration {
+    if abilities.is_strong() { SignedDuration::ZERO } else { GRACE }
+}
+
+impl BackupStore {
+    /// Whether this is a record in progress whose writer may still finish it.
+    pub(crate) async fn may_finish(
+        &self,
+        of: &Subject,
+        name: &Name,
+        lease: &Lease,
+    ) -> Result<bool, Error> {
+        match self.read_record_within(of, name, BEGUN_MAX_BYTES).await {
+            Ok(Found::Readable(record, stored)) if record.is_in_progress => {
+                let record = InProgress::new(name.clone(), &record, stored);
+                Ok(writer_of(&record, lease.store_time(), self.abilities()) == Writer::MayFinish)
+            }
+            Ok(_) | Err(Error::Store(blobs::Error::TooLong { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes sure that the writer of a record in progress cannot finish it, and removes it. False if
+    /// it did in the meantime.
+    pub(super) async fn fence(&self, key: &Key, version: &Version) -> Result<bool, Error> {
+        let found = match get_limited(self.store.as_ref(), key, CFG_MAX_BYTES).await {
+            Ok(found) if found.meta.version == *version => found,
+            Ok(_) => return Ok(false),
+            Err(error) if error.is_not_found() => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        // Another text, since some stores take equal texts for equal versions.
+        let mut bytes = BytesMut::from(found.bytes.as_ref());
+        bytes.put_u8(b'\n');
+        match self.swap(key, bytes.freeze(), version).await {
+            Ok(_) => {}
+            Err(blobs::Error::Changed { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.store.delete(key).await?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blobs::{Listing, Times};
+
+    use super::*;
+
+    #[test]
+    fn only_writers_that_can_be_fenced_or_are_long_gone_are_taken_for_dead() {
+        let strong =
+            Abilities { conditional_put: true, listing: Listing::AtOnce, times: Times::OfStore };
+        let weak = Abilities { conditional_put: false, ..strong };
+        let day = 24 * 60 * 60;
+        for (is_fenceable, abilities, age, expected) in [
+            (true, strong, 0, Writer::CanBeFenced),
+            (false, strong, 0, Writer::MayFinish),
+            (true, weak, 0, Writer::MayFinish),
+            (false, strong, day, Writer::MayFinish),
+            (false, strong, day + 1, Writer::CanBeFenced),
+            (true, weak, day + 1, Writer::CanBeFenced),
+        ] {
+            let record = InProgress {
+                name: Name::parse("backup-1").unwrap(),
+                version: Version::tagged("x"),
+                begun: Timestamp::from_second(1_000_000).unwrap(),
+                is_fenceable,
+            };
+            let now = Timestamp::from_second(1_000_000 + age).unwrap();
+            assert_eq!(writer_of(&record, now, abilities), expected, "{is_fenceable} {age}");
+        }
+        assert!(grace(strong).is_zero() && !grace(weak).is_zero());
+    }
+}

@@ -1,0 +1,238 @@
+//! Blocks that no record names, and their removal.
+//!
+//! Owns the order that loses nothing: under the delete lock, all records are read; with one that cannot be
+//! read, or whose writer may still finish it, no block goes; those of writers that are gone are fenced
+//! off and removed; then, page by page, after the lock was confirmed and records were looked at again,
+//! blocks that no record names. Each step can be repeated; what was cut short is finished by the next.
+
+mod fence;
+mod references;
+mod sweep;
+
+use serde::Serialize;
+
+use self::fence::{Writer, writer_of};
+pub use self::references::Unreadable;
+pub(crate) use self::references::{NamedBlocks, Packing, References};
+pub(crate) use self::sweep::Removed;
+use crate::control::Control;
+use crate::delete::DeleteOptions;
+use crate::error::Error;
+use crate::format::layout::VolumeFolder;
+use crate::format::{LockKind, Name};
+use crate::lock::Lease;
+use crate::store::{BackupStore, Found};
+use crate::subject::Subject;
+
+/// What became of the blocks of a volume, or of all backing images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Collected {
+    pub outcome: Outcome,
+    /// In the store and named by a record.
+    pub referenced_blocks: u64,
+    /// Named by a record, and not in the store.
+    pub missing_blocks: u64,
+    /// In the store and named by none, when they were looked at.
+    pub orphan_blocks: u64,
+    pub orphan_bytes: u64,
+    /// Of these, too young to be removed where what others do is seen late.
+    pub young_blocks: u64,
+    pub removed_blocks: u64,
+    pub removed_bytes: u64,
+    /// Records that were in progress: removed with the blocks, else only seen.
+    pub in_progress: Vec<String>,
+    pub unreadable: Vec<Unreadable>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// Every orphan was removed.
+    Removed,
+    /// Nothing was to be removed: it was only asked for.
+    Reported,
+    /// Records that cannot be read may name any block. Delete what they record, or abandon it.
+    KeptForUnreadable,
+    /// Backups are being made, or were begun within a day, by writers that cannot be kept from finishing
+    /// them. Try again when they are complete, or delete them.
+    KeptForInProgress,
+    /// One came or went under our lock, by one who does not keep to locks. Try again.
+    KeptForChange,
+}
+
+impl BackupStore {
+    /// Removes the blocks of a volume that no backup names.
+    pub async fn collect_garbage(
+        &self,
+        volume: &Name,
+        options: &DeleteOptions,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.collect_garbage_of(&Subject::Volume(volume.clone()), options, control).await
+    }
+
+    /// Removes the blocks that no record names.
+    pub async fn collect_garbage_of(
+        &self,
+        of: &Subject,
+        options: &DeleteOptions,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.require(of).await?;
+        let (lock, timeout) = (of.lock_name()?, options.lock_timeout);
+        self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
+            self.collect(of, options, Some(&lease), &control).await
+        })
+        .await
+    }
+
+    /// What [`BackupStore::collect_garbage`] would find; it changes nothing and takes no lock. Blocks
+    /// of a backup that is being made count as orphans.
+    pub async fn report_garbage(
+        &self,
+        volume: &Name,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.report_garbage_of(&Subject::Volume(volume.clone()), control).await
+    }
+
+    /// What [`BackupStore::collect_garbage_of`] would find, in the same way.
+    pub async fn report_garbage_of(
+        &self,
+        of: &Subject,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        self.require(of).await?;
+        self.collect(of, &DeleteOptions::default(), None, control).await
+    }
+
+    /// Removes what nobody names where it holds the lease; else it only looks.
+    pub(crate) async fn collect(
+        &self,
+        of: &Subject,
+        options: &DeleteOptions,
+        lease: Option<&Lease>,
+        control: &Control,
+    ) -> Result<Collected, Error> {
+        if let Some(lease) = lease {
+            lease.settled().await;
+        }
+        let mut references = self.references(of).await?;
+        let outcome = match lease {
+            None => Outcome::Reported,
+            Some(lease) => {
+                self.abandon(of, options, &mut references).await?;
+                self.clear_the_way(of, &references, lease).await?
+            }
+        };
+        let mut collected = Collected::of(&references, outcome);
+        self.sweep(of, &mut references, &mut collected, lease, control).await?;
+        match of {
+            Subject::Volume(volume) if collected.outcome == Outcome::Removed => {
+                let count = collected.referenced_blocks;
+                self.change_volume(volume, |cfg| cfg.block_count = count).await?;
+            }
+            Subject::Volume(_) | Subject::BackingImages => {}
+        }
+        Ok(collected)
+    }
+
+    async fn abandon(
+        &self,
+        of: &Subject,
+        options: &DeleteOptions,
+        references: &mut References,
+    ) -> Result<(), Error> {
+        let unreadable = std::mem::take(&mut references.unreadable);
+        let (given_up, kept): (Vec<_>, Vec<_>) =
+            unreadable.into_iter().partition(|(name, _)| options.abandon.contains(name));
+        references.unreadable = kept;
+        for (name, _) in given_up {
+            self.store.delete(&of.record(&name)?).await?;
+        }
+        Ok(())
+    }
+
+    /// Everything that must have happened before the first block goes.
+    async fn clear_the_way(
+        &self,
+        of: &Subject,
+        references: &References,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        match of {
+            Subject::Volume(volume) => self.mend_last_backup(volume, references).await?,
+            Subject::BackingImages => {}
+        }
+        if !references.unreadable.is_empty() {
+            tracing::warn!(
+                of = %of,
+                unreadable = ?references.unreadable,
+                "no block is removed: what cannot be read may need it; delete or abandon it"
+            );
+            return Ok(Outcome::KeptForUnreadable);
+        }
+        let now = lease.store_time();
+        let may_finish = |record: &&references::InProgress| {
+            writer_of(record, now, self.abilities()) == Writer::MayFinish
+        };
+        if let Some(record) = references.in_progress.iter().find(may_finish) {
+            tracing::warn!(
+                of = %of,
+                record = %record.name,
+                begun = %record.begun,
+                "no block is removed: another writes a backup, or died less than a day ago; delete it, or wait"
+            );
+            return Ok(Outcome::KeptForInProgress);
+        }
+        for record in &references.in_progress {
+            if !self.fence(&of.record(&record.name)?, &record.version).await? {
+                return Ok(Outcome::KeptForChange);
+            }
+        }
+        Ok(Outcome::Removed)
+    }
+
+    /// The volume's last backup is one that is there, or none.
+    async fn mend_last_backup(&self, volume: &Name, references: &References) -> Result<(), Error> {
+        let key = VolumeFolder::of(volume).cfg()?;
+        if let Found::Unreadable { why } = self.read_volume(volume).await? {
+            return Err(Error::Unreadable { path: key.to_string(), why });
+        }
+        let newest = references.newest();
+        self.change_volume(volume, |cfg| {
+            let last = Name::parse(&cfg.last_backup_name);
+            if last.is_ok_and(|last| references.complete.contains_key(&last)) {
+                return;
+            }
+            let (name, at) =
+                newest.map_or_else(Default::default, |(name, at)| (name.to_string(), at.clone()));
+            cfg.last_backup_name = name;
+            cfg.last_backup_at = at;
+        })
+        .await
+    }
+}
+
+impl Collected {
+    fn of(references: &References, outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            referenced_blocks: 0,
+            missing_blocks: 0,
+            orphan_blocks: 0,
+            orphan_bytes: 0,
+            young_blocks: 0,
+            removed_blocks: 0,
+            removed_bytes: 0,
+            in_progress: references.in_progress_shown(),
+            unreadable: references.unreadable_shown(),
+        }
+    }
+
+    /// Whether no orphan is left.
+    pub fn is_clean(&self) -> bool {
+        self.removed_blocks == self.orphan_blocks
+    }
+}

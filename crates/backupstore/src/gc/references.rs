@@ -1,0 +1,286 @@
+//! Which blocks the records of a volume, or of all backing images, name: read before anything is
+//! removed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use blobs::{Key, Meta, Version};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::error::Error;
+use crate::format::layout::{self, VolumeFolder};
+use crate::format::{BlockSize, CFG_MAX_BYTES, Checksum, Compression, Name};
+use crate::store::{BackupStore, Found, Stored};
+use crate::subject::{Outside, Record, Subject};
+
+const READS_AT_ONCE: usize = 8;
+/// Of records that are read at a time, all together, but for one that is longer.
+const READS_BYTES: u64 = 64 << 20;
+/// No record is taken for shorter.
+const READ_MIN_BYTES: u64 = 64 << 10;
+
+/// A record that cannot be read, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unreadable {
+    pub name: String,
+    pub why: String,
+}
+
+/// How a block is packed.
+pub(crate) type Packing = (BlockSize, Compression);
+
+/// The blocks that records name, in little memory: a volume may have millions.
+#[derive(Debug, Default)]
+pub(crate) struct NamedBlocks {
+    blocks: HashMap<Checksum, Named>,
+    packings: Vec<Packing>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    /// Its place among the packings: there are few.
+    packing: u8,
+    is_present: bool,
+}
+
+impl NamedBlocks {
+    fn add(&mut self, sum: Checksum, packing: Packing) {
+        let known = self.blocks.get(&sum).map(|named| self.packing(*named));
+        let packing = self.place(known.map_or(packing, |known| wider(known, packing)));
+        self.blocks.entry(sum).or_insert(Named { packing, is_present: false }).packing = packing;
+    }
+
+    fn place(&mut self, packing: Packing) -> u8 {
+        let known = self.packings.iter().position(|it| *it == packing);
+        let place = known.unwrap_or_else(|| {
+            self.packings.push(packing);
+            self.packings.len() - 1
+        });
+        // More than 256 ways to pack are not in one volume; of those, the last is as wide as any.
+        u8::try_from(place).unwrap_or(u8::MAX)
+    }
+
+    fn packing(&self, named: Named) -> Packing {
+        let usual = (BlockSize::DEFAULT, Compression::Lz4);
+        self.packings.get(usize::from(named.packing)).copied().unwrap_or(usual)
+    }
+
+    /// Notes that it lies in the store, and says how it is packed; nothing where none names it.
+    pub(crate) fn is_present(&mut self, sum: &Checksum) -> Option<Packing> {
+        let named = self.blocks.get_mut(sum)?;
+        named.is_present = true;
+        let named = *named;
+        Some(self.packing(named))
+    }
+
+    pub(crate) fn present(&self) -> u64 {
+        let count = self.blocks.values().filter(|named| named.is_present).count();
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
+    /// Those that were not found.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = &Checksum> {
+        self.blocks.iter().filter(|(_, named)| !named.is_present).map(|(sum, _)| sum)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Checksum, Packing)> {
+        self.blocks.iter().map(|(sum, named)| (sum, self.packing(*named)))
+    }
+}
+
+/// A record whose backup, or image, is not complete.
+#[derive(Debug, Clone)]
+pub(crate) struct InProgress {
+    pub(crate) name: Name,
+    pub(crate) version: Version,
+    /// When it was begun, by the store's clock.
+    pub(crate) begun: Timestamp,
+    pub(crate) is_fenceable: bool,
+}
+
+impl InProgress {
+    pub(crate) fn new(name: Name, record: &Record, stored: Stored) -> Self {
+        let Stored { version, modified: begun } = stored;
+        Self { name, version, begun, is_fenceable: record.is_fenceable }
+    }
+}
+
+/// What all records say together.
+#[derive(Debug, Default)]
+pub(crate) struct References {
+    pub(crate) blocks: NamedBlocks,
+    /// What is complete, and when it was started.
+    pub(crate) complete: BTreeMap<Name, String>,
+    /// What is complete and cannot be restored whatever blocks there are.
+    pub(crate) flawed: BTreeSet<Name>,
+    pub(crate) in_progress: Vec<InProgress>,
+    pub(crate) unreadable: Vec<(Name, String)>,
+    /// All records as they were listed before the first was read.
+    pub(crate) listed: BTreeMap<Name, Outside>,
+}
+
+impl References {
+    /// The backup that was started last.
+    pub(crate) fn newest(&self) -> Option<(&Name, &String)> {
+        self.complete.iter().max_by(|one, other| one.1.cmp(other.1))
+    }
+
+    pub(crate) fn unreadable_shown(&self) -> Vec<Unreadable> {
+        let shown =
+            |(name, why): &(Name, String)| Unreadable { name: name.to_string(), why: why.clone() };
+        self.unreadable.iter().map(shown).collect()
+    }
+
+    pub(crate) fn in_progress_shown(&self) -> Vec<String> {
+        self.in_progress.iter().map(|record| record.name.to_string()).collect()
+    }
+
+    fn add(&mut self, name: Name, found: Found<Record>) {
+        match found {
+            // Removed since it was listed.
+            Found::Missing => {}
+            Found::Unreadable { why } => self.unreadable.push((name, why)),
+            Found::Readable(record, stored) if record.is_in_progress => {
+                self.in_progress.push(InProgress::new(name, &record, stored));
+            }
+            Found::Readable(record, _) => {
+                if record.flaw().is_some() {
+                    self.flawed.insert(name.clone());
+                }
+                let packing = (record.block_size, record.compression);
+                for block in &record.blocks {
+                    self.blocks.add(block.checksum, packing);
+                }
+                self.complete.insert(name, record.started);
+            }
+        }
+    }
+}
+
+/// Of two ways to pack a block the one that lets its object have more lengths: images that are packed
+/// differently share blocks, and any of them may have written it.
+fn wider(known: Packing, new: Packing) -> Packing {
+    match known.1 {
+        Compression::None if known.0 == new.0 => new,
+        Compression::None | Compression::Gzip | Compression::Lz4 => known,
+    }
+}
+
+/// Memory for records that are read, whoever wrote them and however many there are.
+struct ReadBudget(Semaphore);
+
+impl ReadBudget {
+    const UNIT_BYTES: u64 = 1024;
+
+    fn new() -> Self {
+        Self(Semaphore::new(usize::try_from(READS_BYTES / Self::UNIT_BYTES).unwrap_or(1)))
+    }
+
+    /// For one record of that length; one that is longer than all has it all.
+    async fn take(&self, len_bytes: u64) -> Result<SemaphorePermit<'_>, Error> {
+        let units = len_bytes.min(READS_BYTES).div_ceil(Self::UNIT_BYTES);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.0.acquire_many(units).await.map_err(|_| Error::Cancelled)
+    }
+}
+
+impl BackupStore {
+    /// The records of a volume, read or not, as they are listed. One whose file name no backup can have
+    /// is left out, and nothing it may name is protected by it: nobody can restore it either.
+    pub(crate) async fn backups(&self, volume: &Name) -> Result<BTreeMap<Name, Meta>, Error> {
+        let level = self.store.list_level(&VolumeFolder::of(volume).backups()?).await?;
+        let mut names = BTreeMap::new();
+        for meta in level.objects {
+            if let Some(name) = layout::backup_of(&meta.key) {
+                names.insert(name, meta);
+            } else {
+                tracing::warn!("{} is not the record of a backup", meta.key);
+            }
+        }
+        Ok(names)
+    }
+
+    pub(crate) async fn references(&self, of: &Subject) -> Result<References, Error> {
+        let listed = self.records(of).await?;
+        let budget = &ReadBudget::new();
+        let mut records = stream::iter(listed.clone())
+            .map(|(name, outside)| {
+                async move {
+                    let (found, permit) = self.read_within(of, &name, outside, budget).await?;
+                    Ok::<_, Error>((name, found, permit))
+                }
+                .boxed()
+            })
+            .buffer_unordered(READS_AT_ONCE);
+        let mut all = References { listed, ..References::default() };
+        while let Some((name, found, permit)) = records.try_next().await? {
+            all.add(name, found);
+            drop(permit);
+        }
+        Ok(all)
+    }
+
+    /// Reads a record when there is memory for it, by the length that it was listed with; one that is
+    /// longer than that waits for the memory that the longest needs.
+    async fn read_within<'b>(
+        &self,
+        of: &Subject,
+        name: &Name,
+        outside: Outside,
+        budget: &'b ReadBudget,
+    ) -> Result<(Found<Record>, SemaphorePermit<'b>), Error> {
+        let len_bytes = outside.len_bytes().unwrap_or(READ_MIN_BYTES).max(READ_MIN_BYTES);
+        let permit = budget.take(len_bytes).await?;
+        match self.read_record_within(of, name, len_bytes.min(CFG_MAX_BYTES)).await {
+            Err(Error::Store(blobs::Error::TooLong { .. })) => {}
+            done => return Ok((done?, permit)),
+        }
+        drop(permit);
+        let permit = budget.take(CFG_MAX_BYTES).await?;
+        Ok((self.read_record(of, name).await?, permit))
+    }
+
+    /// The blocks that lie in a folder.
+    pub(crate) fn blocks_in(&self, folder: &layout::BlockFolder) -> BlockPages<'_> {
+        BlockPages { store: self, folder: folder.clone(), after: None, is_over: false }
+    }
+}
+
+/// Blocks of a folder, page by page.
+pub(crate) struct BlockPages<'s> {
+    store: &'s BackupStore,
+    folder: layout::BlockFolder,
+    after: Option<Key>,
+    is_over: bool,
+}
+
+impl BlockPages<'_> {
+    /// The next page; it may be empty, and nothing is the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<StoredBlock>>, Error> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let page = self.store.store.list(&self.folder.prefix()?, self.after.as_ref()).await?;
+        self.is_over = page.is_last || page.objects.is_empty();
+        self.after = page.objects.last().map(|meta| meta.key.clone());
+        let found = page.objects.into_iter().filter_map(|meta| {
+            let checksum = self.folder.checksum_of(&meta.key)?;
+            let (key, len_bytes, written) = (meta.key, meta.len_bytes, meta.modified);
+            Some(StoredBlock { key, checksum, len_bytes, written })
+        });
+        Ok(Some(found.collect()))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct StoredBlock {
+    pub(crate) key: Key,
+    pub(crate) checksum: Checksum,
+    pub(crate) len_bytes: u64,
+    /// By the clock of the store.
+    pub(crate) written: Timestamp,
+}

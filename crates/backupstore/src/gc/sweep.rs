@@ -1,0 +1,152 @@
+//! Removing objects, page by page, each page only while the lock is ours and nothing has come that needs it.
+
+use blobs::{Key, Prefix};
+
+use super::fence::grace;
+use super::references::{References, StoredBlock};
+use super::{Collected, Outcome};
+use crate::control::Control;
+use crate::error::Error;
+use crate::lock::Lease;
+use crate::store::{BackupStore, Found};
+use crate::subject::Subject;
+
+/// How objects are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// One by one: their writers replace them by their versions.
+    Records,
+    Blocks,
+}
+
+impl BackupStore {
+    /// Counts the blocks of all pages, and removes those that no record names as long as the outcome
+    /// says so: it may change on the way.
+    pub(super) async fn sweep(
+        &self,
+        of: &Subject,
+        references: &mut References,
+        collected: &mut Collected,
+        lease: Option<&Lease>,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let blocks = of.blocks();
+        let mut pages = self.blocks_in(&blocks);
+        while let Some(page) = pages.next().await? {
+            control.check()?;
+            let mut orphans = Vec::new();
+            for block in page {
+                if references.blocks.is_present(&block.checksum).is_none() {
+                    collected.orphan_blocks += 1;
+                    collected.orphan_bytes += block.len_bytes;
+                    orphans.push(block);
+                }
+            }
+            if let Some(lease) = lease
+                && collected.outcome == Outcome::Removed
+                && !orphans.is_empty()
+            {
+                self.remove_orphans(of, orphans, references, collected, lease, control).await?;
+            }
+        }
+        collected.referenced_blocks = references.blocks.present();
+        let missing = references.blocks.missing().count();
+        collected.missing_blocks = u64::try_from(missing).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    async fn remove_orphans(
+        &self,
+        of: &Subject,
+        orphans: Vec<StoredBlock>,
+        references: &References,
+        collected: &mut Collected,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
+        lease.confirm().await?;
+        if self.has_changed(of, references).await? {
+            collected.outcome = Outcome::KeptForChange;
+            return Ok(());
+        }
+        let (now, grace) = (lease.store_time(), grace(self.abilities()));
+        let is_old =
+            |block: &StoredBlock| grace.is_zero() || now.duration_since(block.written) > grace;
+        let (old, young): (Vec<_>, Vec<_>) = orphans.into_iter().partition(is_old);
+        collected.young_blocks += u64::try_from(young.len()).unwrap_or(u64::MAX);
+        let count = u64::try_from(old.len()).unwrap_or(u64::MAX);
+        let bytes: u64 = old.iter().map(|block| block.len_bytes).sum();
+        let keys: Vec<Key> = old.into_iter().map(|block| block.key).collect();
+        self.remove_keys(&keys, lease, control).await?;
+        collected.removed_blocks += count;
+        collected.removed_bytes += bytes;
+        Ok(())
+    }
+
+    /// Whether there is a record that was not read, by one who does not keep to locks.
+    async fn has_changed(&self, of: &Subject, references: &References) -> Result<bool, Error> {
+        for (name, outside) in self.records(of).await? {
+            let is_known = references.complete.contains_key(&name)
+                && references.listed.get(&name) == Some(&outside);
+            // The folder of an image is listed for whatever lies in it, and a late listing shows what
+            // was removed.
+            if !is_known && !matches!(self.read_record(of, &name).await?, Found::Missing) {
+                tracing::warn!(
+                    "{name} came or was changed while blocks were removed: they are kept"
+                );
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// For blocks, and what else is never replaced by its version.
+    async fn remove_keys(
+        &self,
+        keys: &[Key],
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let permit = lease.permit(control);
+        lease.while_held(control, self.store.delete_many(keys, &permit)).await
+    }
+
+    /// Removes everything under `prefix`, whole parts only, but for what lies under `spared`.
+    pub(crate) async fn remove_all(
+        &self,
+        prefix: &Prefix,
+        spared: &[&Prefix],
+        what: Removed,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let mut after: Option<Key> = None;
+        loop {
+            let page = self.store.list(prefix, after.as_ref()).await?;
+            let is_last = page.is_last || page.objects.is_empty();
+            let is_spared = |key: &Key| {
+                spared.iter().any(|spared| spared.holds(key) || spared.folder() == Some(key))
+            };
+            after = page.objects.last().map(|meta| meta.key.clone());
+            let keys = page.objects.into_iter().map(|meta| meta.key);
+            let keys: Vec<Key> = keys.filter(|key| prefix.holds(key) && !is_spared(key)).collect();
+            if !keys.is_empty() {
+                lease.confirm().await?;
+            }
+            match what {
+                Removed::Records => {
+                    for key in &keys {
+                        lease.while_held(control, self.store.delete(key)).await?;
+                    }
+                }
+                Removed::Blocks => self.remove_keys(&keys, lease, control).await?,
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The rules of locks and leases, without a store and without a clock. Pure.
+
+use std::time::Duration;
+
+use blobs::{Listing, Times};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::format::{EXPIRY, SeenLock};
+use crate::store::Abilities;
+
+/// Work ends this long before its lock does: a call that was sent by then is done by the end of the
+/// lock, or never.
+pub(crate) const MARGIN: Duration = Duration::from_secs(20);
+/// No clock of two that share a store is further behind.
+const SKEW_MAX: SignedDuration = SignedDuration::from_hours(24);
+/// A lock that ended this long ago is taken away by whoever comes by.
+const SWEPT_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+/// What another's lock is to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is held, or wanted, by one that does not exclude us.
+    Beside,
+    /// Both cannot be held, and it goes first.
+    First,
+    /// Both cannot be held, and ours goes first.
+    Second,
+    /// Its holder is gone. It is made nobody's before ours is held: one who sleeps must notice.
+    Ended,
+    /// It ended long ago, and would not exclude us either.
+    Litter,
+}
+
+/// Another's lock as it stands at `now`, by the store's clock, after it lay unchanged before our eyes
+/// for `unchanged`.
+pub(crate) fn standing(
+    other: &SeenLock,
+    ours: &SeenLock,
+    now: Timestamp,
+    unchanged: Duration,
+    unchanged_max: Duration,
+    times: Times,
+) -> Standing {
+    let is_ended = unchanged > unchanged_max || is_ended(other, now, times);
+    match (other.record.kind == ours.record.kind, is_ended) {
+        (true, true) if now.duration_since(other.written) > EXPIRY + SWEPT_AFTER => {
+            Standing::Litter
+        }
+        (true, _) => Standing::Beside,
+        (false, true) => Standing::Ended,
+        (false, false) if other.goes_before(ours) => Standing::First,
+        (false, false) => Standing::Second,
+    }
+}
+
+/// By times alone. Those of another machine's clock say little.
+pub(crate) fn is_ended(other: &SeenLock, now: Timestamp, times: Times) -> bool {
+    let age = now.duration_since(other.written);
+    match times {
+        Times::OfStore => age > EXPIRY,
+        Times::OfWriter => age > SKEW_MAX,
+    }
+}
+
+/// Whether it would have ended if all clocks were one: it may be worth to be watched.
+pub(crate) fn seems_ended(other: &SeenLock, now: Timestamp) -> bool {
+    now.duration_since(other.written) > EXPIRY
+}
+
+/// A lock that is held: when it was last written, by our clock and by the store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// Taken before the store was asked.
+    pub(crate) asked: Duration,
+    pub(crate) stamped: Timestamp,
+}
+
+impl Term {
+    /// How long work under it may go on.
+    pub(crate) fn left(&self, now: Duration) -> Duration {
+        let alive = Duration::try_from(EXPIRY).unwrap_or_default().saturating_sub(MARGIN);
+        (self.asked + alive).saturating_sub(now)
+    }
+
+    /// The store's clock at `now` of ours.
+    pub(crate) fn store_time(&self, now: Duration) -> Timestamp {
+        let since = SignedDuration::try_from(now.saturating_sub(self.asked));
+        let since = since.unwrap_or(SignedDuration::MAX);
+        self.stamped.saturating_add(since).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The term that follows. None if the store's clock says that the lock had ended before it was
+    /// renewed: whatever ours says, others went by that one.
+    pub(crate) fn renewed(&self, next: Self, times: Times) -> Option<Self> {
+        let between = next.stamped.duration_since(self.stamped);
+        match times {
+            Times::OfStore if between > EXPIRY => None,
+            Times::OfStore | Times::OfWriter => Some(next),
+        }
+    }
+}
+
+/// How long what others did last may stay unseen.
+pub(crate) fn unseen_for(abilities: Abilities, settle: Duration) -> Duration {
+    match abilities.listing {
+        Listing::AtOnce => Duration::ZERO,
+        Listing::Later => settle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{LockKind, LockRecord};
+
+    fn lock(kind: LockKind, acquired: bool, second: i64) -> SeenLock {
+        let record = LockRecord { name: "lock-x".to_owned(), kind, acquired };
+        SeenLock { record, written: Timestamp::from_second(second).unwrap() }
+    }
+
+    fn stands(other: &SeenLock, now: i64, unchanged: u64, times: Times) -> Standing {
+        let ours = lock(LockKind::Delete, false, 100_000);
+        let (now, unchanged) =
+            (Timestamp::from_second(now).unwrap(), Duration::from_secs(unchanged));
+        standing(other, &ours, now, unchanged, Duration::from_secs(150), times)
+    }
+
+    #[test]
+    fn a_lock_ends_by_the_clock_that_wrote_it_or_before_our_eyes() {
+        let held = lock(LockKind::Use, true, 100_000);
+        for (now, unchanged, times, expected) in [
+            (100_150, 0, Times::OfStore, Standing::First),
+            (100_151, 0, Times::OfStore, Standing::Ended),
+            (100_151, 0, Times::OfWriter, Standing::First),
+            (100_151, 151, Times::OfWriter, Standing::Ended),
+            (90_000, 151, Times::OfStore, Standing::Ended),
+            (200_000, 0, Times::OfWriter, Standing::Ended),
+        ] {
+            assert_eq!(
+                stands(&held, now, unchanged, times),
+                expected,
+                "{now} {unchanged} {times:?}"
+            );
+        }
+        let wanted = lock(LockKind::Use, false, 100_001);
+        assert_eq!(stands(&wanted, 100_002, 0, Times::OfStore), Standing::Second);
+        let same = lock(LockKind::Delete, true, 100_000);
+        assert_eq!(stands(&same, 100_151, 0, Times::OfStore), Standing::Beside);
+        assert_eq!(stands(&same, 101_000, 0, Times::OfStore), Standing::Litter);
+    }
+
+    #[test]
+    fn a_term_ends_before_the_lock_and_when_the_stores_clock_says_so() {
+        let at = |asked, second| Term {
+            asked: Duration::from_secs(asked),
+            stamped: Timestamp::from_second(second).unwrap(),
+        };
+        let term = at(1000, 5000);
+        assert_eq!(term.left(Duration::from_secs(1100)).as_secs(), 30);
+        assert_eq!(term.left(Duration::from_secs(1130)), Duration::ZERO);
+        assert_eq!(term.store_time(Duration::from_secs(1010)).as_second(), 5010);
+        assert!(term.renewed(at(1060, 5150), Times::OfStore).is_some());
+        assert!(term.renewed(at(1060, 5151), Times::OfStore).is_none());
+        assert!(term.renewed(at(1060, 9000), Times::OfWriter).is_some());
+        assert!(term.renewed(at(1060, 100), Times::OfStore).is_some(), "its clock may be set back");
+    }
+}

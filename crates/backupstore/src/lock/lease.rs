@@ -1,0 +1,259 @@
+//! A lock that is held.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use blobs::{Key, Listing, Permit, Version};
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::decide::{Term, is_ended, unseen_for};
+use super::wanted::Wanted;
+use crate::control::Control;
+use crate::error::Error;
+use crate::format::LockRecord;
+use crate::format::layout::VolumeFolder;
+use crate::store::BackupStore;
+
+/// Dropped without [`Lease::release`], it lies in the store until it ends.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    store: BackupStore,
+    folder: VolumeFolder,
+    key: Key,
+    record: LockRecord,
+    held: Arc<Mutex<Held>>,
+    /// Renewals come one after the other.
+    turn: tokio::sync::Mutex<()>,
+    taken: Duration,
+    passed_deleter: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Held {
+    version: Version,
+    term: Term,
+    is_lost: bool,
+}
+
+impl Lease {
+    pub(super) fn new(store: BackupStore, wanted: Wanted, term: Term) -> Self {
+        let Wanted { folder, key, record, version, passed_deleter, .. } = wanted;
+        let held = Arc::new(Mutex::new(Held { version, term, is_lost: false }));
+        let taken = store.clock.now();
+        Self {
+            store,
+            folder,
+            key,
+            record,
+            held,
+            turn: tokio::sync::Mutex::default(),
+            taken,
+            passed_deleter,
+        }
+    }
+
+    /// Does `work`, renews the lock meanwhile, and gives it back. Where it is lost the work is told to
+    /// stop, and waited for, so that nothing goes on without a lock.
+    pub(crate) async fn work<T, W>(
+        self,
+        control: &Control,
+        work: impl FnOnce(Arc<Self>, Control) -> W,
+    ) -> Result<T, Error>
+    where
+        W: Future<Output = Result<T, Error>> + Send,
+    {
+        let (lease, below) = (Arc::new(self), control.below());
+        let done = {
+            let mut work = pin!(work(Arc::clone(&lease), below.clone()));
+            tokio::select! {
+                biased;
+                done = &mut work => done,
+                lost = lease.renew_until_lost() => {
+                    below.cancel();
+                    // Whatever it says: without the lock it does not count.
+                    let _ = work.await;
+                    Err(lost)
+                }
+            }
+        };
+        lease.release().await;
+        if done.is_ok() {
+            control.finished();
+        }
+        done
+    }
+
+    async fn renew_until_lost(&self) -> Error {
+        loop {
+            self.store.clock.sleep(self.store.schedule.renew_every).await;
+            let left = self.left();
+            tokio::select! {
+                renewed = self.renew_somehow() => match renewed {
+                    Ok(()) => {}
+                    Err(lost) => return lost,
+                },
+                () = self.store.clock.sleep(left) => return self.lost(),
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long work may go on unless the lock is renewed.
+    fn left(&self) -> Duration {
+        let held = self.held();
+        if held.is_lost { Duration::ZERO } else { held.term.left(self.store.clock.now()) }
+    }
+
+    /// The store's clock, now.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        self.held().term.store_time(self.store.clock.now())
+    }
+
+    /// Tries until it is renewed, or somebody took it.
+    async fn renew_somehow(&self) -> Result<(), Error> {
+        loop {
+            match self.renew().await {
+                Err(error @ Error::LockLost { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::warn!("{} could not be renewed: {error}", self.key);
+                    self.store.clock.sleep(self.store.schedule.look_every).await;
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Renews it now. An error says nothing about whether it is still held, but for
+    /// [`Error::LockLost`].
+    async fn renew(&self) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        if self.left().is_zero() {
+            return Err(self.lost());
+        }
+        let bytes = self.record.to_bytes().map_err(Error::Record)?;
+        let (asked, version) = (self.store.clock.now(), self.held().version.clone());
+        match self.store.swap(&self.key, bytes.into(), &version).await {
+            Ok(version) => self.held().version = version,
+            Err(blobs::Error::Changed { .. }) => return Err(self.lost()),
+            Err(error) => return Err(error.into()),
+        }
+        let stamped = match self.store.store.head(&self.key).await {
+            Ok(found) => found.modified,
+            Err(error) if error.is_not_found() => return Err(self.lost()),
+            Err(error) => return Err(error.into()),
+        };
+        let term = self.held().term.renewed(Term { asked, stamped }, self.store.abilities().times);
+        match term {
+            Some(term) => {
+                self.held().term = term;
+                Ok(())
+            }
+            None => Err(self.lost()),
+        }
+    }
+
+    /// Whether it is still ours, and nobody took it for ended, asked of the store; to be called before
+    /// what must not happen without it.
+    pub(crate) async fn confirm(&self) -> Result<(), Error> {
+        self.renew().await?;
+        let (now, times) = (self.store_time(), self.store.abilities().times);
+        let mut is_there = false;
+        for other in self.store.found_locks(&self.folder).await? {
+            let seen = &other.seen;
+            is_there |= seen.record.name == self.record.name;
+            let excludes = seen.record.kind != self.record.kind && seen.record.acquired;
+            if excludes && !is_ended(seen, now, times) {
+                tracing::warn!("{} is held beside {}", other.key, self.key);
+                return Err(self.lost());
+            }
+        }
+        match self.store.abilities().listing {
+            Listing::AtOnce if !is_there => Err(self.lost()),
+            Listing::AtOnce | Listing::Later => Ok(()),
+        }
+    }
+
+    /// Waits until what was done before the lock was taken is seen by all.
+    pub(crate) async fn settled(&self) {
+        let since = self.store.clock.now().saturating_sub(self.taken);
+        let unseen = unseen_for(self.store.abilities(), self.store.schedule.settle);
+        let left = unseen.saturating_sub(since);
+        if !left.is_zero() {
+            self.store.clock.sleep(left).await;
+        }
+    }
+
+    /// Whether blocks may have gone since the lock was taken, by one who had lost it.
+    pub(crate) fn doubts_blocks(&self) -> bool {
+        self.passed_deleter || !self.store.abilities().is_strong()
+    }
+
+    /// Leave to do what must not be done without the lock. It ends with the lock, and with `control`.
+    pub(crate) fn permit(&self, control: &Control) -> Permit {
+        let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.store.clock));
+        let control = control.clone();
+        Permit::new(move || {
+            let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            !held.is_lost && !held.term.left(clock.now()).is_zero() && control.check().is_ok()
+        })
+    }
+
+    /// Makes a call go on only while the lock is held: one that was not sent when a stopped process
+    /// wakes up is not sent any more.
+    pub(crate) async fn while_held<T>(
+        &self,
+        control: &Control,
+        call: impl Future<Output = Result<T, blobs::Error>>,
+    ) -> Result<T, Error> {
+        let mut call = pin!(call);
+        let guarded = poll_fn(|context| {
+            if self.left().is_zero() {
+                return Poll::Ready(Err(self.lost()));
+            }
+            call.as_mut().poll(context).map_err(|error| match error {
+                blobs::Error::PermitEnded => self.lost(),
+                error => Error::from(error),
+            })
+        });
+        tokio::select! {
+            biased;
+            () = control.cancelled() => Err(Error::Cancelled),
+            done = guarded => done,
+        }
+    }
+
+    /// Makes a record final in the place of the very one that was begun, while the lock is held.
+    pub(crate) async fn publish(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        begun: &Version,
+        control: &Control,
+    ) -> Result<(), Error> {
+        match self.while_held(control, self.store.swap(key, bytes, begun)).await {
+            Ok(_) => Ok(()),
+            Err(Error::Store(blobs::Error::Changed { key })) => {
+                Err(Error::Fenced { path: key.to_string() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Remembers that it is lost, and says so.
+    fn lost(&self) -> Error {
+        self.held().is_lost = true;
+        Error::LockLost { path: self.key.to_string() }
+    }
+
+    /// Gives it back. A failure is not one of the work that was done: it ends by itself.
+    pub(crate) async fn release(&self) {
+        self.store.forget(&self.key).await;
+    }
+}

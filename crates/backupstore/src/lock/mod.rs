@@ -1,0 +1,194 @@
+//! Locks of a volume in the store: who may use its blocks, who may delete them.
+//!
+//! Owns: taking a lock, renewing it while work runs, ending that work when it is lost, and giving it
+//! back; [`mod@decide`] has the rules, `docs/formats/locking.md` what they assume. Ages are differences of
+//! the store's own times where it has a clock, and else of what lay before our eyes: the clocks of two
+//! machines are never compared.
+
+mod decide;
+mod lease;
+mod wanted;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blobs::{Key, Version, get_limited};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+
+pub(crate) use self::lease::Lease;
+use self::wanted::Wanted;
+use crate::control::Control;
+use crate::error::Error;
+use crate::format::layout::{self, VolumeFolder};
+use crate::format::{LOCK_MAX_BYTES, LockKind, LockRecord, Name, SeenLock};
+use crate::store::BackupStore;
+
+/// More are not looked at: those of dead processes are taken away long before.
+const LOCKS_MAX: usize = 10_000;
+const LOOKS_AT_ONCE: usize = 8;
+/// What stands in the place of a lock that was ended, until it is removed: no lock, to any reader.
+const ENDED: &[u8] = b"ended\n";
+
+/// The times of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockSchedule {
+    /// How long a new lock lies in the store before its writer looks for others.
+    pub settle: Duration,
+    /// How often a lock that is held is renewed.
+    pub renew_every: Duration,
+    /// How often a lock that is wanted is tried.
+    pub look_every: Duration,
+    /// After how long a lock that lay unchanged before our eyes is nobody's, whatever its time.
+    pub unchanged: Duration,
+}
+
+/// How long most operations wait for a lock: long enough for a short operation of somebody else, and
+/// well within the three minutes that callers of servers wait.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Default for LockSchedule {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_secs(2),
+            renew_every: Duration::from_mins(1),
+            look_every: Duration::from_secs(2),
+            unchanged: Duration::from_secs(150),
+        }
+    }
+}
+
+/// A lock as it was found.
+#[derive(Debug, Clone)]
+struct FoundLock {
+    key: Key,
+    version: Version,
+    seen: SeenLock,
+}
+
+impl BackupStore {
+    /// Does `work` under a lock, which is renewed meanwhile and given back. Where it is lost the work is
+    /// told to stop. The control that work is given is its own.
+    pub(crate) async fn with_lock<T, W>(
+        &self,
+        volume: &Name,
+        kind: LockKind,
+        timeout: Duration,
+        control: &Control,
+        work: impl FnOnce(Arc<Lease>, Control) -> W,
+    ) -> Result<T, Error>
+    where
+        W: Future<Output = Result<T, Error>> + Send,
+    {
+        let lease = self.lock(volume, kind, timeout, control).await?;
+        lease.work(control, work).await
+    }
+
+    /// Takes a lock; waits for others as long as `timeout`.
+    pub(crate) async fn lock(
+        &self,
+        volume: &Name,
+        kind: LockKind,
+        timeout: Duration,
+        control: &Control,
+    ) -> Result<Lease, Error> {
+        self.learn().await?;
+        let folder = VolumeFolder::of(volume);
+        let name = Name::new_lock();
+        let key = folder.lock(&name)?;
+        let record = LockRecord { name: name.to_string(), kind, acquired: false };
+        let mut wanted = match Wanted::put(self, folder, key.clone(), record).await {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                self.forget(&key).await;
+                return Err(error);
+            }
+        };
+        let taken = tokio::select! {
+            taken = wanted.take(timeout, control) => taken,
+            () = control.cancelled() => Err(Error::Cancelled),
+        };
+        control.wait_for(None);
+        match taken {
+            Ok(term) => Ok(Lease::new(self.clone(), wanted, term)),
+            Err(error) => {
+                self.forget(&key).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a lock of ours. Where that fails, it ends by itself.
+    async fn forget(&self, key: &Key) {
+        if let Err(error) = self.store.delete(key).await {
+            tracing::warn!("{key} is left to its end: {error}");
+        }
+    }
+
+    /// The locks that lie in the store, with those that cannot be read left out.
+    async fn found_locks(&self, folder: &VolumeFolder) -> Result<Vec<FoundLock>, Error> {
+        let level = self.store.list_level(&folder.locks()?).await?;
+        let mut locks: Vec<_> = level.objects;
+        locks.retain(|meta| layout::lock_of(&meta.key).is_some());
+        // Of too many, the oldest: they are the dead, and go when they were looked at.
+        locks.sort_by_key(|meta| meta.modified);
+        let newest = locks.split_off(locks.len().min(LOCKS_MAX));
+        if !newest.is_empty() {
+            tracing::warn!("{} locks: {LOCKS_MAX} are looked at", locks.len() + newest.len());
+        }
+        let mut found: Vec<FoundLock> = stream::iter(locks)
+            .map(|meta| self.read_lock(meta.key).boxed())
+            .buffer_unordered(LOOKS_AT_ONCE)
+            .try_filter_map(|seen| async move { Ok(seen) })
+            .try_collect()
+            .await?;
+        for meta in newest {
+            found.extend(self.read_lock(meta.key).await?);
+        }
+        Ok(found)
+    }
+
+    async fn read_lock(&self, key: Key) -> Result<Option<FoundLock>, Error> {
+        match get_limited(self.store.as_ref(), &key, LOCK_MAX_BYTES).await {
+            Ok(blob) => Ok(LockRecord::parse(&blob.bytes).map(|record| FoundLock {
+                seen: SeenLock { record, written: blob.meta.modified },
+                version: blob.meta.version,
+                key,
+            })),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(blobs::Error::TooLong { .. }) => Ok(None),
+            Err(error) => Err(Error::Store(error)),
+        }
+    }
+
+    /// Makes a lock nobody's: first in a way that its holder, who may only sleep, must notice when it
+    /// renews it. False if it was renewed just then.
+    async fn end_lock(&self, lock: &FoundLock) -> Result<bool, Error> {
+        match self.swap(&lock.key, Bytes::from_static(ENDED), &lock.version).await {
+            Ok(_) => {}
+            Err(blobs::Error::Changed { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.store.delete(&lock.key).await?;
+        tracing::info!("{} was not renewed since {}: removed", lock.key, lock.seen.written);
+        Ok(true)
+    }
+}
+
+/// Locks and since when each lies as it does, by our own clock.
+#[derive(Debug, Default)]
+struct Watched(HashMap<String, (Timestamp, Duration)>);
+
+impl Watched {
+    /// How long it has lain unchanged before our eyes.
+    fn unchanged(&mut self, lock: &SeenLock, now: Duration) -> Duration {
+        let first = self.0.entry(lock.record.name.clone()).or_insert((lock.written, now));
+        if first.0 != lock.written {
+            *first = (lock.written, now);
+        }
+        now.saturating_sub(first.1)
+    }
+}

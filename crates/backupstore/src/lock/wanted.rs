@@ -1,0 +1,207 @@
+//! A lock that lies in the store and is not held yet.
+
+use std::time::Duration;
+
+use blobs::{Key, Listing, Version};
+
+use super::decide::{Standing, Term, seems_ended, standing};
+use super::{FoundLock, Watched};
+use crate::control::Control;
+use crate::error::{Error, Locked};
+use crate::format::layout::VolumeFolder;
+use crate::format::{LockKind, LockRecord, SeenLock};
+use crate::store::BackupStore;
+
+/// Locks of the dead that are made nobody's before a look is worth nothing any more.
+const LOOKS_MAX: usize = 16;
+
+pub(super) struct Wanted {
+    store: BackupStore,
+    pub(super) folder: VolumeFolder,
+    pub(super) key: Key,
+    pub(super) record: LockRecord,
+    pub(super) version: Version,
+    /// When it was last written.
+    term: Term,
+    watched: Watched,
+    /// Whether one that deleted was passed: it may have gone on longer than its lock.
+    pub(super) passed_deleter: bool,
+}
+
+/// Who is there beside us.
+#[derive(Debug, Default)]
+struct Look {
+    /// The one that goes first, and whether it is watched until its end is sure.
+    first: Option<(SeenLock, bool)>,
+    /// Whether somebody else wants, or holds, what excludes ours.
+    is_disputed: bool,
+}
+
+impl Wanted {
+    pub(super) async fn put(
+        store: &BackupStore,
+        folder: VolumeFolder,
+        key: Key,
+        record: LockRecord,
+    ) -> Result<Self, Error> {
+        let bytes = record.to_bytes().map_err(Error::Record)?;
+        let asked = store.clock.now();
+        let version = store.create(&key, bytes.into()).await?;
+        let found = store.store.head(&key).await.map_err(|error| Error::found(&key, error))?;
+        let term = Term { asked, stamped: found.modified };
+        let (store, watched) = (store.clone(), Watched::default());
+        Ok(Self { store, folder, key, record, version, term, watched, passed_deleter: false })
+    }
+
+    fn seen(&self) -> SeenLock {
+        SeenLock { record: self.record.clone(), written: self.term.stamped }
+    }
+
+    async fn write(&mut self) -> Result<(), Error> {
+        let bytes = self.record.to_bytes().map_err(Error::Record)?;
+        let asked = self.store.clock.now();
+        match self.store.swap(&self.key, bytes.into(), &self.version).await {
+            Ok(version) => self.version = version,
+            Err(blobs::Error::Changed { key }) => {
+                return Err(Error::LockLost { path: key.to_string() });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let found = self.store.store.head(&self.key).await;
+        let stamped = found.map_err(|error| Error::found(&self.key, error))?.modified;
+        self.term = Term { asked, stamped };
+        Ok(())
+    }
+
+    pub(super) async fn take(
+        &mut self,
+        timeout: Duration,
+        control: &Control,
+    ) -> Result<Term, Error> {
+        let schedule = self.store.schedule;
+        let is_seen_at_once = match self.store.abilities().listing {
+            Listing::AtOnce => true,
+            Listing::Later => false,
+        };
+        if is_seen_at_once && !schedule.settle.is_zero() && self.take_at_once().await? {
+            return Ok(self.term);
+        }
+        self.store.clock.sleep(schedule.settle).await;
+        let begun = self.store.clock.now();
+        loop {
+            let mut first = self.look().await?.first;
+            if first.is_none() {
+                self.mark(true).await?;
+                // On a slow store, another may have come to the same conclusion at the same time. Only
+                // one that is held goes before one that is.
+                first = self.look().await?.first;
+            }
+            let Some((holder, is_watched)) = first else { return Ok(self.term) };
+            let waited = self.store.clock.now().saturating_sub(begun);
+            let locked = self.locked(&holder, waited);
+            // What seems dead is watched to the end: nobody would else ever get past it.
+            let longest = if is_watched { timeout.max(schedule.unchanged * 2) } else { timeout };
+            let left = longest.saturating_sub(waited);
+            if left.is_zero() {
+                return Err(Error::Locked(Box::new(locked)));
+            }
+            control.wait_for(Some(locked));
+            self.mark(false).await?;
+            self.store.clock.sleep(schedule.look_every.min(left)).await;
+            // A lock that is wanted ends like any other. Writing it anew loses our place among
+            // those who wait, so not earlier than it must be.
+            if self.store.clock.now().saturating_sub(self.term.asked) > schedule.renew_every {
+                self.write().await?;
+            }
+        }
+    }
+
+    /// Takes the lock without letting it settle, where nobody wants another. Who puts theirs after
+    /// we looked the second time finds ours held; who put it before that is seen by us. The time to
+    /// settle is for those who look late: one who looked before ours was held, and lets it settle,
+    /// has not taken it yet if we were quicker than that.
+    async fn take_at_once(&mut self) -> Result<bool, Error> {
+        let begun = self.store.clock.now();
+        if self.look().await?.is_disputed {
+            return Ok(false);
+        }
+        self.mark(true).await?;
+        let is_held = self.look().await?.first.is_some();
+        let took = self.store.clock.now().saturating_sub(begun);
+        if is_held || took >= self.store.schedule.settle / 2 {
+            self.mark(false).await?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Says in the store whether the lock is held, or only wanted.
+    async fn mark(&mut self, acquired: bool) -> Result<(), Error> {
+        if std::mem::replace(&mut self.record.acquired, acquired) != acquired {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at all other locks, and ends those of the dead.
+    async fn look(&mut self) -> Result<Look, Error> {
+        'again: for _ in 0..LOOKS_MAX {
+            let mut look = Look::default();
+            for other in self.store.found_locks(&self.folder).await? {
+                if other.seen.record.name == self.record.name {
+                    continue;
+                }
+                match self.standing(&other) {
+                    Standing::Beside => {}
+                    Standing::First => {
+                        look.is_disputed = true;
+                        look.add(&other.seen, self.is_watched(&other.seen));
+                    }
+                    Standing::Second => look.is_disputed = true,
+                    Standing::Ended | Standing::Litter => {
+                        if !self.store.end_lock(&other).await? {
+                            continue 'again;
+                        }
+                        self.passed_deleter |= other.seen.record.kind == LockKind::Delete;
+                    }
+                }
+            }
+            return Ok(look);
+        }
+        Err(Error::Contended { path: self.folder.locks()?.to_string() })
+    }
+
+    fn standing(&mut self, other: &FoundLock) -> Standing {
+        let now = self.store.clock.now();
+        let unchanged = self.watched.unchanged(&other.seen, now);
+        let (ours, at) = (self.seen(), self.term.store_time(now));
+        let (schedule, times) = (self.store.schedule, self.store.abilities().times);
+        standing(&other.seen, &ours, at, unchanged, schedule.unchanged, times)
+    }
+
+    /// Whether only our own eyes can tell that it has ended.
+    fn is_watched(&self, other: &SeenLock) -> bool {
+        seems_ended(other, self.term.store_time(self.store.clock.now()))
+    }
+
+    fn locked(&self, holder: &SeenLock, waited: Duration) -> Locked {
+        Locked {
+            path: self.key.to_string(),
+            kind: self.record.kind,
+            holder: holder.record.name.clone(),
+            holder_kind: holder.record.kind,
+            renewed: holder.written,
+            until: holder.expires_from(self.term.store_time(self.store.clock.now())),
+            waited,
+        }
+    }
+}
+
+impl Look {
+    /// Of several, the one that stands in the way longest is told.
+    fn add(&mut self, lock: &SeenLock, is_watched: bool) {
+        if self.first.as_ref().is_none_or(|(first, _)| first.written < lock.written) {
+            self.first = Some((lock.clone(), is_watched));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! One machine that uses the store: its clock, its link, and what befalls it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use backupstore::{CancellationToken, Clock};
+use blobs::{
+    Blob, Body, Capabilities, Error, Key, Level, Meta, Page, Parts, Prefix, Store, Times, Version,
+};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::Instant;
+
+use super::world::{Condition, Conditions, Stamps, World};
+
+/// How long a caller waits for an answer that does not come.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which call something befalls.
+#[derive(Debug, Clone)]
+pub(super) enum When {
+    /// The n-th of all, from 1.
+    Call(u64),
+    /// The n-th whose method and key begin so, as in `delete` and `/blocks/`.
+    Named(&'static str, &'static str, u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    /// Before it is sent, by a signal; clocks go on.
+    Stop(Duration),
+    /// Before it is sent, with the whole machine: a monotonic clock stands still.
+    Suspend(Duration),
+    /// After it was done, before the answer is seen.
+    StopAfter(Duration),
+    Lost,
+    AnswerLost,
+    /// It is done so much later, and the answer is lost.
+    Late(Duration),
+    /// Nothing gets through; what is being sent waits.
+    Down(Duration),
+    Die,
+}
+
+#[derive(Debug)]
+struct Plan {
+    when: When,
+    what: What,
+    met: u64,
+}
+
+#[derive(Debug)]
+struct Fate {
+    random: StdRng,
+    calls: u64,
+    plans: Vec<Plan>,
+    stopped_until: Option<Instant>,
+    down_until: Option<Instant>,
+    /// Since when and for how long its monotonic clock stood still.
+    suspended: Vec<(Instant, Duration)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub(super) name: String,
+    pub(super) world: Arc<World>,
+    skew: SignedDuration,
+    counts_suspended: bool,
+    fate: Mutex<Fate>,
+    pub(super) killed: CancellationToken,
+}
+
+impl Actor {
+    pub(super) fn build(world: &Arc<World>, name: &str, seed: u64) -> ActorBuilder {
+        ActorBuilder {
+            name: name.to_owned(),
+            world: Arc::clone(world),
+            seed,
+            skew: SignedDuration::ZERO,
+            counts_suspended: true,
+            plans: Vec::new(),
+        }
+    }
+
+    fn begin(&self, method: &str, key: &str) -> Option<What> {
+        let mut fate = self.fate.lock().unwrap();
+        fate.calls += 1;
+        let call = fate.calls;
+        let mut found = None;
+        for plan in &mut fate.plans {
+            let is_met = match &plan.when {
+                When::Call(nth) => *nth == call,
+                When::Named(name, part, nth) => {
+                    let is_one = method.starts_with(name) && key.contains(part);
+                    plan.met += u64::from(is_one);
+                    is_one && plan.met == *nth
+                }
+            };
+            if is_met {
+                found = Some(plan.what);
+            }
+        }
+        let now = Instant::now();
+        match found {
+            Some(What::Stop(time)) => fate.stopped_until = Some(now + time),
+            Some(What::Suspend(time)) => {
+                fate.stopped_until = Some(now + time);
+                fate.suspended.push((now, time));
+            }
+            Some(What::Down(time)) => fate.down_until = Some(now + time),
+            _ => {}
+        }
+        if let Some(what) = found {
+            self.world.log(format_args!("{}: {what:?} at {method} {key}", self.name));
+        }
+        found
+    }
+
+    fn latency(&self) -> Duration {
+        Duration::from_millis(self.fate.lock().unwrap().random.random_range(1..40))
+    }
+
+    /// While it does not run, nothing of it does.
+    async fn runs(&self) {
+        while let Some(until) = self.waits(|fate| fate.stopped_until) {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    async fn is_linked(&self) {
+        while let Some(until) = self.waits(|fate| fate.down_until) {
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    fn waits(&self, which: impl Fn(&Fate) -> Option<Instant>) -> Option<Instant> {
+        which(&self.fate.lock().unwrap()).filter(|until| *until > Instant::now())
+    }
+
+    fn lag(&self) -> Duration {
+        let lag = self.world.kind.lag;
+        lag.mul_f64(self.fate.lock().unwrap().random.random::<f64>())
+    }
+
+    async fn call<T: Send + std::fmt::Debug + 'static>(
+        self: &Arc<Self>,
+        method: &'static str,
+        key: String,
+        apply: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let fate = self.begin(method, &key);
+        self.runs().await;
+        let lost = || Error::Unavailable { what: key.clone(), source: "no answer".into() };
+        match fate {
+            Some(What::Die) => {
+                self.killed.cancel();
+                futures::future::pending::<()>().await;
+            }
+            Some(What::Lost) => {
+                tokio::time::sleep(CALL_TIMEOUT).await;
+                return Err(lost());
+            }
+            Some(What::Late(time)) => {
+                let own = Arc::clone(self);
+                let line = format!("{}: late {method} {key}", self.name);
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a call that was sent is nobody's task"
+                )]
+                tokio::spawn(async move {
+                    tokio::time::sleep(time).await;
+                    own.world.log(line);
+                    let _ = apply(&own);
+                });
+                tokio::time::sleep(CALL_TIMEOUT).await;
+                self.runs().await;
+                return Err(lost());
+            }
+            _ => {}
+        }
+        self.is_linked().await;
+        self.runs().await;
+        tokio::time::sleep(self.latency()).await;
+        let done = apply(self);
+        let said = match &done {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.world.log(format_args!("{}: {method} {key}: {said}", self.name));
+        tokio::time::sleep(self.latency()).await;
+        match fate {
+            Some(What::AnswerLost) => {
+                tokio::time::sleep(CALL_TIMEOUT).await;
+                return Err(lost());
+            }
+            Some(What::StopAfter(time)) => {
+                self.fate.lock().unwrap().stopped_until = Some(Instant::now() + time);
+            }
+            _ => {}
+        }
+        self.runs().await;
+        done
+    }
+}
+
+pub(super) struct ActorBuilder {
+    name: String,
+    world: Arc<World>,
+    seed: u64,
+    skew: SignedDuration,
+    counts_suspended: bool,
+    plans: Vec<Plan>,
+}
+
+impl ActorBuilder {
+    pub(super) fn skewed(mut self, seconds: i64) -> Self {
+        self.skew = SignedDuration::from_secs(seconds);
+        self
+    }
+
+    pub(super) fn befalls(mut self, when: When, what: What) -> Self {
+        self.plans.push(Plan { when, what, met: 0 });
+        self
+    }
+
+    pub(super) fn start(self) -> Arc<Actor> {
+        let fate = Fate {
+            random: StdRng::seed_from_u64(self.seed),
+            calls: 0,
+            plans: self.plans,
+            stopped_until: None,
+            down_until: None,
+            suspended: Vec::new(),
+        };
+        Arc::new(Actor {
+            name: self.name,
+            world: self.world,
+            skew: self.skew,
+            counts_suspended: self.counts_suspended,
+            fate: Mutex::new(fate),
+            killed: CancellationToken::new(),
+        })
+    }
+}
+
+/// The clock of a machine.
+#[derive(Debug)]
+pub(super) struct ActorClock(pub(super) Arc<Actor>);
+
+impl Clock for ActorClock {
+    fn now(&self) -> Duration {
+        let stood = |(since, time): &(Instant, Duration)| since.elapsed().min(*time);
+        let stood: Duration = self.0.fate.lock().unwrap().suspended.iter().map(stood).sum();
+        let all = self.0.world.elapsed();
+        if self.0.counts_suspended { all } else { all.saturating_sub(stood) }
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        let own = Arc::clone(&self.0);
+        async move {
+            tokio::time::sleep(time).await;
+            own.runs().await;
+        }
+        .boxed()
+    }
+}
+
+/// The store as that machine reaches it.
+#[derive(Debug)]
+pub(super) struct View(pub(super) Arc<Actor>);
+
+impl View {
+    async fn put_with(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let name = match condition {
+            Condition::None => "put",
+            Condition::Absent => "put_new",
+            Condition::Version(_) => "put_if_match",
+        };
+        let (key, text) = (key.clone(), key.to_string());
+        let put = move |own: &Actor| own.world.put(&key, &bytes, &condition, own.skew);
+        self.0.call(name, text, put).await
+    }
+}
+
+#[async_trait]
+impl Store for View {
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.put_with(key, bytes, Condition::Absent).await
+    }
+
+    async fn put_if_match(
+        &self,
+        key: &Key,
+        bytes: Bytes,
+        version: &Version,
+    ) -> Result<Version, Error> {
+        self.put_with(key, bytes, Condition::Version(version.clone())).await
+    }
+
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.put_with(key, bytes, Condition::None).await
+    }
+
+    async fn put_stream(&self, _: &Key, _: Body, _: &Parts) -> Result<Version, Error> {
+        panic!("blocks and records are put whole")
+    }
+
+    async fn get_range(&self, key: &Key, _: std::ops::Range<u64>) -> Result<Blob, Error> {
+        let key = key.clone();
+        self.0.call("get", key.to_string(), move |own| own.world.get(&key)).await
+    }
+
+    async fn get_stream(&self, _: &Key) -> Result<(Meta, Body), Error> {
+        panic!("blocks and records are read whole")
+    }
+
+    async fn head(&self, key: &Key) -> Result<Meta, Error> {
+        let key = key.clone();
+        self.0.call("head", key.to_string(), move |own| Ok(own.world.get(&key)?.meta)).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let (text, ago) = (prefix.to_string(), self.0.lag());
+        let (prefix, after) = (prefix.clone(), after.cloned());
+        let list = move |own: &Actor| {
+            let mut objects = own.world.listed(&prefix, ago);
+            objects.retain(|meta| after.as_ref().is_none_or(|after| meta.key > *after));
+            let is_last = objects.len() <= own.world.kind.page_max;
+            objects.truncate(own.world.kind.page_max);
+            Ok(Page { objects, is_last })
+        };
+        self.0.call("list", text, list).await
+    }
+
+    async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
+        let (prefix, ago) = (prefix.clone(), self.0.lag());
+        let text = prefix.to_string();
+        self.0.call("list_level", text, move |own| Ok(own.world.level(&prefix, ago))).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let (key, text) = (key.clone(), key.to_string());
+        let delete = move |own: &Actor| {
+            own.world.delete(&key);
+            Ok(())
+        };
+        self.0.call("delete", text, delete).await
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let conditional_put = self.0.world.kind.conditions != Conditions::Unsupported;
+        let times = match self.0.world.kind.stamps {
+            Stamps::ByTheStore => Times::OfStore,
+            Stamps::ByTheWriter => Times::OfWriter,
+        };
+        let listing = self.0.world.kind.listing();
+        Capabilities { conditional_put, durable: true, listing, times }
+    }
+}

@@ -1,0 +1,116 @@
+//! The protocol of locks, records and sweeps in simulated time: what ships, run by several machines over
+//! one store, with pauses, lost and late calls, wrong clocks, and stores of every kind.
+//!
+//! What must hold at every moment: a record that says it is complete has all its blocks.
+
+mod actor;
+mod peer;
+mod schedules;
+mod seeds;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backupstore::create::CreateRequest;
+use backupstore::delete::DeleteOptions;
+use backupstore::{Abilities, BackupStore, Compression, Control, Error, LockSchedule, TargetUrl};
+use blobs::Store;
+use blobs::wrap::{Policy, Retrying};
+
+use self::actor::{Actor, ActorClock, View};
+use crate::world::{Volume, create_request, name, volume};
+
+/// How long operations wait for a lock.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Three states: blocks come back that were there before.
+fn states() -> Volume {
+    let mut of = Volume::new(6);
+    for page in 0..5 {
+        of.write(page * 2, 1 + page as u64);
+    }
+    of.snapshot();
+    of.write(2, 9);
+    of.write(10, 7);
+    of.snapshot();
+    of.write(2, 2);
+    of.write(0, 0);
+    of
+}
+
+/// Ours, on one machine.
+struct Ours {
+    actor: Arc<Actor>,
+    store: BackupStore,
+}
+
+impl Ours {
+    async fn new(actor: Arc<Actor>) -> Self {
+        let view: Arc<dyn Store> = Arc::new(View(Arc::clone(&actor)));
+        let view = Retrying::around(view, Policy::default());
+        let url = TargetUrl::parse("vfs:///store").unwrap();
+        // As an operation does that meets this store for the first time, on a good day.
+        let probed = Arc::new(View(Actor::build(&actor.world, "probe", 7).start()));
+        let abilities = Abilities::probe(probed.as_ref()).await.unwrap();
+        let store = BackupStore::new(view, url)
+            .with_abilities(abilities)
+            .with_schedule(LockSchedule::default())
+            .with_clock(Arc::new(ActorClock(Arc::clone(&actor))));
+        Self { actor, store }
+    }
+
+    /// Until it ends, or its machine dies.
+    async fn run<T>(&self, what: &str, work: impl Future<Output = Result<T, Error>>) -> Option<T> {
+        self.actor.world.log(format_args!("{}: {what}", self.actor.name));
+        let done = tokio::select! {
+            done = work => done,
+            () = self.actor.killed.cancelled() => return None,
+        };
+        let said = match &done {
+            Ok(_) => "done".to_owned(),
+            Err(error) => chain(error),
+        };
+        self.actor.world.log(format_args!("{}: {what}: {said}", self.actor.name));
+        done.ok()
+    }
+
+    async fn back_up(&self, of: &Volume, index: usize, backup: &str) -> bool {
+        let source = of.source(index);
+        let control = Control::default();
+        let request = CreateRequest {
+            compression: Compression::None,
+            lock_timeout: PATIENCE,
+            ..create_request(&of.snapshots[index].name, backup)
+        };
+        let work = async {
+            let begun = self.store.begin_backup(request, Arc::clone(&source), &control).await?;
+            begun.run(Arc::clone(&source), &control).await
+        };
+        self.run(&format!("back up {backup}"), work).await.is_some()
+    }
+
+    async fn delete(&self, backup: &str) -> bool {
+        let options = DeleteOptions { lock_timeout: PATIENCE, ..DeleteOptions::default() };
+        let (volume, backup, control) = (volume(), name(backup), Control::default());
+        let work = self.store.delete_backup(&volume, &backup, &options, &control);
+        self.run(&format!("delete {backup}"), work).await.is_some()
+    }
+
+    async fn collect(&self) -> bool {
+        let options = DeleteOptions { lock_timeout: PATIENCE, ..DeleteOptions::default() };
+        let (volume, control) = (volume(), Control::default());
+        self.run("collect", self.store.collect_garbage(&volume, &options, &control)).await.is_some()
+    }
+}
+
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

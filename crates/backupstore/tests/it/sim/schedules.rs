@@ -1,0 +1,172 @@
+//! Schedules that once ended with a complete backup without its blocks, one by one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::actor::{Actor, What, When};
+use super::peer::{Peer, data};
+use super::world::{Conditions, Kind, Stamps, World};
+use super::{Ours, states};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One machine without misfortune.
+async fn calm(world: &Arc<World>, name: &str) -> Ours {
+    Ours::new(Actor::build(world, name, 1).start()).await
+}
+
+async fn befallen(world: &Arc<World>, name: &str, when: When, what: What) -> Ours {
+    Ours::new(Actor::build(world, name, 2).befalls(when, what).start()).await
+}
+
+async fn at(second: u64) {
+    tokio::time::sleep(SECOND * u32::try_from(second).unwrap()).await;
+}
+
+#[track_caller]
+fn sound(world: &World) {
+    if let Some(what) = world.violation() {
+        panic!("{what}");
+    }
+}
+
+/// A store that holds one complete backup.
+async fn with_backup(kind: Kind) -> Arc<World> {
+    let world = World::new(kind);
+    assert!(calm(&world, "first").await.back_up(&states(), 0, "backup-1").await);
+    world
+}
+
+/// The deleter has passed its checks when its machine is suspended for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn schedule_1_a_suspended_deleter_does_not_sweep_on() {
+    let world = with_backup(Kind::STRONG).await;
+    let when = When::Named("list", "/blocks", 2);
+    let deleter = befallen(&world, "deleter", when, What::Suspend(600 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(writer.back_up(&of, 0, "backup-2").await, "an expired lock is passed");
+    };
+    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(!is_done, "it has lost its lock");
+}
+
+/// The same by a signal, with deletes already chosen.
+#[tokio::test(start_paused = true)]
+async fn schedule_2_a_stopped_deleter_does_not_send_what_it_chose() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(600 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(writer.back_up(&of, 0, "backup-2").await);
+    };
+    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(!is_done);
+}
+
+/// A v1 engine whose refreshes fail goes on, and publishes whatever lies there.
+#[tokio::test(start_paused = true)]
+async fn schedule_3_a_peer_that_cannot_refresh_keeps_its_blocks() {
+    let world = with_backup(Kind::STRONG).await;
+    let mut actor = Actor::build(&world, "peer", 3);
+    // The third write of its lock is the first refresh.
+    for nth in 3..9 {
+        actor = actor.befalls(When::Named("put", "/locks/", nth), What::Lost);
+    }
+    let peer = Peer::new(&actor.start(), 1);
+    let deleter = calm(&world, "deleter").await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(deleter.delete("backup-1").await);
+    };
+    let peer_data = data(&of, 1);
+    let (made, ()) = futures::join!(peer.back_up(&peer_data, "backup-peer", 300 * SECOND), others);
+    made.unwrap();
+    sound(&world);
+    assert_eq!(world.counts().0, 2, "the peer has published");
+}
+
+/// A directory whose times are those of the hosts, and a deleter whose clock is five minutes behind.
+#[tokio::test(start_paused = true)]
+async fn schedule_4_a_clock_that_is_behind_does_not_make_a_lock_dead() {
+    let world = with_backup(Kind { stamps: Stamps::ByTheWriter, ..Kind::STRONG }).await;
+    let slow = Actor::build(&world, "deleter", 2)
+        .skewed(-300)
+        .befalls(When::Named("list", "/blocks", 2), What::Stop(20 * SECOND))
+        .start();
+    let (deleter, writer) = (Ours::new(slow).await, calm(&world, "writer").await);
+    let of = states();
+    let others = async {
+        at(4).await;
+        writer.back_up(&of, 0, "backup-2").await;
+    };
+    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(is_done);
+}
+
+/// A writer sleeps and is fenced; the next try of the same backup begins with the same bytes.
+#[tokio::test(start_paused = true)]
+async fn schedule_5_a_sleeper_does_not_publish_in_the_place_of_the_next_try() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    // Everything is there, and the lock was confirmed, when it sleeps.
+    let when = When::Named("put_if_match", "/backups/", 1);
+    let sleeper = befallen(&world, "sleeper", when, What::Stop(400 * SECOND)).await;
+    let deleter = calm(&world, "deleter").await;
+    let when = When::Named("put", "/blocks/", 1);
+    let again = befallen(&world, "again", when, What::Stop(115 * SECOND)).await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(deleter.delete("backup-1").await);
+        at(100).await;
+        again.back_up(&of, 0, "backup-2").await
+    };
+    let (published, finished) = futures::join!(sleeper.back_up(&of, 0, "backup-2"), others);
+    sound(&world);
+    assert!(!published && finished);
+}
+
+/// A service that takes conditions and does not keep them.
+#[tokio::test(start_paused = true)]
+async fn schedule_6_a_store_without_conditions_is_known_for_it() {
+    for conditions in [Conditions::Ignored, Conditions::Unsupported] {
+        let world = with_backup(Kind { conditions, page_max: 999, ..Kind::STRONG }).await;
+        let when = When::Named("put", "/backups/", 2);
+        let sleeper = befallen(&world, "sleeper", when, What::Stop(400 * SECOND)).await;
+        let deleter = calm(&world, "deleter").await;
+        let of = states();
+        let others = async {
+            at(200).await;
+            deleter.delete("backup-1").await
+        };
+        let (_, is_done) = futures::join!(sleeper.back_up(&of, 0, "backup-2"), others);
+        sound(&world);
+        assert!(is_done, "{conditions:?}");
+    }
+}
+
+/// The link is down for longer than the lease, with deletes on their way.
+#[tokio::test(start_paused = true)]
+async fn schedule_7_deletes_end_with_the_lease() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 2);
+    let deleter = befallen(&world, "deleter", when, What::Down(400 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(writer.back_up(&of, 0, "backup-2").await);
+    };
+    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(!is_done);
+}
