@@ -41,13 +41,12 @@ const SESSION_NAME: &str = "holdfast";
 const GOOGLE: &str = "https://storage.googleapis.com";
 /// Of the library, where none is named.
 const DEFAULT_REGION: &str = "us-east-1";
-const AT_ONCE: Capabilities =
-    Capabilities {
-        conditional_put: true,
-        durable: true,
-        listing: Listing::AtOnce,
-        times: Times::OfStore,
-    };
+const AT_ONCE: Capabilities = Capabilities {
+    conditional_put: true,
+    durable: true,
+    listing: Listing::AtOnce,
+    times: Times::OfStore,
+};
 
 /// Who we are to a store.
 #[derive(Debug, Clone, Default)]
@@ -369,7 +368,10 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError
     // Services that came before conditions may be those whose listings came later.
     let listing = if conditional_put { Listing::AtOnce } else { Listing::Later };
     let credentials_of = Arc::clone(store.credentials());
-    let store = place.finish(store, Capabilities { conditional_put, durable: true, listing, times: Times::OfStore });
+    let store = place.finish(
+        store,
+        Capabilities { conditional_put, durable: true, listing, times: Times::OfStore },
+    );
     let store = Arc::new(store.sending_hashes(checksum));
     let url = bucket_url(endpoint.as_deref(), path_style, &region, &place.bucket);
     let holds = S3Holds {

@@ -15,6 +15,9 @@ use crate::store::BackupStore;
 /// Locks of the dead that are made nobody's before a look is worth nothing any more.
 const LOOKS_MAX: usize = 16;
 
+/// Old locks beside ours that are taken away in one look: the next takes more.
+const SWEPT_MAX: usize = 64;
+
 pub(super) struct Wanted {
     store: BackupStore,
     pub(super) folder: VolumeFolder,
@@ -108,12 +111,15 @@ impl Wanted {
             control.wait_for(Some(locked));
             self.mark(false).await?;
             self.store.clock.sleep(schedule.look_every.min(left)).await;
-            // A lock that is wanted ends like any other. Writing it anew loses our place among
-            // those who wait, so not earlier than it must be.
-            if self.store.clock.now().saturating_sub(self.term.asked) > schedule.renew_every {
-                self.write().await?;
-            }
+            self.stay_alive().await?;
         }
+    }
+
+    /// A lock that is wanted ends like any other. Writing it anew loses our place among those who wait,
+    /// so not earlier than it must be.
+    async fn stay_alive(&mut self) -> Result<(), Error> {
+        let age = self.store.clock.now().saturating_sub(self.term.asked);
+        if age > self.store.schedule.renew_every { self.write().await } else { Ok(()) }
     }
 
     /// Takes the lock without letting it settle, where nobody wants another. Who puts theirs after
@@ -146,7 +152,7 @@ impl Wanted {
     /// Looks at all other locks, and ends those of the dead.
     async fn look(&mut self) -> Result<Look, Error> {
         'again: for _ in 0..LOOKS_MAX {
-            let mut look = Look::default();
+            let (mut look, mut swept) = (Look::default(), 0);
             for other in self.store.found_locks(&self.folder).await? {
                 if other.seen.record.name == self.record.name {
                     continue;
@@ -158,12 +164,18 @@ impl Wanted {
                         look.add(&other.seen, self.is_watched(&other.seen));
                     }
                     Standing::Second => look.is_disputed = true,
-                    Standing::Ended | Standing::Litter => {
+                    Standing::Ended => {
                         if !self.store.end_lock(&other).await? {
                             continue 'again;
                         }
                         self.passed_deleter |= other.seen.record.kind == LockKind::Delete;
+                        self.stay_alive().await?;
                     }
+                    Standing::Litter if swept < SWEPT_MAX => {
+                        swept += 1;
+                        self.store.end_lock(&other).await?;
+                    }
+                    Standing::Litter => {}
                 }
             }
             return Ok(look);

@@ -1,12 +1,15 @@
-//! The same over a real S3 service, where there is one: a `moto_server` at `TEST_MOTO_ADDRESS` or on
-//! its usual port. Skipped, and said so, where there is none.
+//! The same over real S3 services, where there are any: a `moto_server` at `TEST_MOTO_ADDRESS` or on its
+//! usual port, which keeps conditions; and an `rclone` in the path, which serves a directory and is found
+//! out by the probe. Skipped, and said so, where there is none.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use backupstore::delete::{DeleteOptions, Outcome};
-use backupstore::{BackupStore, Control, Environment, Shown, TargetUrl};
+use backupstore::{AbilityValues, BackupStore, Control, Environment, Shown, TargetUrl};
+use tempfile::TempDir;
 
 use crate::world::{SCHEDULE, Volume, back_up, check_all, delete, volume};
 
@@ -24,19 +27,79 @@ fn moto() -> std::io::Result<SocketAddr> {
     if answer.starts_with("HTTP/1.1 200") { Ok(at) } else { Err(std::io::Error::other(answer)) }
 }
 
-#[tokio::test]
-async fn backups_in_a_bucket() {
-    let at = match moto() {
-        Ok(at) => at,
-        Err(error) => return eprintln!("skipped: no moto_server: {error}"),
-    };
+async fn opened(at: SocketAddr) -> BackupStore {
     let environment = Environment::from_pairs([
         ("AWS_ACCESS_KEY_ID", "test".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
         ("AWS_ENDPOINTS", format!("http://{at}")),
     ]);
     let url = TargetUrl::parse(&format!("s3://{BUCKET}@us-east-1/some/path/")).unwrap();
-    let store = BackupStore::open(&url, &environment).await.unwrap().with_schedule(SCHEDULE);
+    BackupStore::open(&url, &environment).await.unwrap().with_schedule(SCHEDULE)
+}
+
+#[tokio::test]
+async fn backups_in_a_bucket() {
+    let at = match moto() {
+        Ok(at) => at,
+        Err(error) => return eprintln!("skipped: no moto_server: {error}"),
+    };
+    let used = live(&opened(at).await).await;
+    assert_eq!((used.conditional_writes, used.listings_at_once), (Some(true), Some(true)));
+}
+
+/// Another service, in a process that ends with the test.
+struct Rclone {
+    process: Child,
+    _dir: TempDir,
+}
+
+impl Rclone {
+    fn start() -> std::io::Result<(Self, SocketAddr)> {
+        let dir = TempDir::new()?;
+        std::fs::create_dir(dir.path().join(BUCKET))?;
+        let at = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut command = Command::new("rclone");
+        command.args(["serve", "s3", "--auth-key", "test,test", "--vfs-cache-mode", "off"]);
+        command.args(["--addr", &at.to_string()]).arg(dir.path());
+        command.env("RCLONE_CONFIG", dir.path().join("none"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut started = Self { process: command.spawn()?, _dir: dir };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect_timeout(&at, Duration::from_millis(100)).is_err() {
+            if let Some(status) = started.process.try_wait()? {
+                return Err(std::io::Error::other(format!("rclone ended with {status}")));
+            }
+            assert!(Instant::now() < deadline, "rclone does not answer");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        Ok((started, at))
+    }
+}
+
+impl Drop for Rclone {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn backups_in_a_bucket_of_another_service() {
+    let (_rclone, at) = match Rclone::start() {
+        Ok(started) => started,
+        Err(error) => return eprintln!("skipped: no rclone that serves S3: {error}"),
+    };
+    let used = live(&opened(at).await).await;
+    println!("rclone: {used:?}");
+    // What is set by hand is gone by, by all who use the target.
+    let set = AbilityValues { listings_at_once: Some(false), ..AbilityValues::default() };
+    opened(at).await.set_target(set).await.unwrap();
+    let info = opened(at).await.inspect_target().await.unwrap();
+    assert_eq!((info.set, info.used.listings_at_once), (set, Some(false)));
+}
+
+/// What the target was found to be able to.
+async fn live(store: &BackupStore) -> AbilityValues {
     let (options, control) = (DeleteOptions::default(), Control::default());
     store.check().await.unwrap();
     store.delete_volume(&volume(), &options, &control).await.unwrap();
@@ -46,12 +109,17 @@ async fn backups_in_a_bucket() {
     of.snapshot();
     of.write(3, 3);
     of.write(9, 4);
-    back_up(&store, &of, 0, "backup-1").await.unwrap();
-    assert!(back_up(&store, &of, 1, "backup-2").await.unwrap().is_incremental);
-    assert_eq!(check_all(&store, &of).await, 2);
-    let deleted = delete(&store, "backup-1").await.unwrap();
-    assert_eq!((deleted.blocks.outcome, deleted.blocks.removed_blocks), (Outcome::Removed, 1));
-    assert_eq!(check_all(&store, &of).await, 1);
+    back_up(store, &of, 0, "backup-1").await.unwrap();
+    assert!(back_up(store, &of, 1, "backup-2").await.unwrap().is_incremental);
+    assert_eq!(check_all(store, &of).await, 2);
+    let used = store.inspect_target().await.unwrap().used;
+    let is_strong = used.conditional_writes == Some(true) && used.listings_at_once == Some(true);
+    let deleted = delete(store, "backup-1").await.unwrap().blocks;
+    assert_eq!((deleted.outcome, deleted.orphan_blocks), (Outcome::Removed, 1));
+    // Where not all is sure, what is young stays.
+    assert_eq!(deleted.removed_blocks == 1, is_strong, "{deleted:?}");
+    assert_eq!(check_all(store, &of).await, 1);
     store.delete_volume(&volume(), &options, &control).await.unwrap();
     assert!(store.list(Shown::Backups).await.unwrap().is_empty());
+    used
 }

@@ -22,7 +22,9 @@ use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::patience::Waiting;
 use crate::refusal::{Asked, Reason, Refusal};
-use crate::store::{Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Times, Version};
+use crate::store::{
+    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Times, Version,
+};
 use crate::stream::{Body, Parts};
 use crate::wire::{self, Fault, header, refused};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backupstore::create::CreateRequest;
 use backupstore::{
-    BackupStore, Control, Environment, FileSource, LockPace, Name, Source, TargetUrl,
+    BackupStore, Control, Environment, FileSource, LockSchedule, Name, Source, TargetUrl,
 };
 
 pub(crate) struct Store {
@@ -31,8 +31,8 @@ impl Store {
         runtime.block_on(async {
             let url = TargetUrl::parse(&self.target).unwrap();
             let store = BackupStore::open(&url, &Environment::default()).await.unwrap();
-            let pace = LockPace { settle: Duration::ZERO, ..LockPace::default() };
-            let store = store.with_pace(pace);
+            let pace = LockSchedule { settle: Duration::ZERO, ..LockSchedule::default() };
+            let store = store.with_schedule(pace);
             let source: Arc<dyn Source> = Arc::new(FileSource::open(file).unwrap());
             let request = CreateRequest {
                 backup: Some(Name::parse(backup).unwrap()),
