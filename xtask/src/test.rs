@@ -40,6 +40,9 @@ fn unit(report: &mut Report) -> Result<Outcome> {
         Ok(server) => drop(command.env(stores::ADDRESS_VARIABLE, server.address().to_string())),
         Err(why) => println!("no S3 server: {why:#}"),
     }
+    if let Err(why) = tools::rclone() {
+        println!("no rclone: {why:#}");
+    }
     command.env("PATH", tools::path()?);
     // What passing tests print is not worth reading, but why some of them were skipped is.
     let mut relay = Relay::default();

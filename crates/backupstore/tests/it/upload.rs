@@ -493,6 +493,23 @@ async fn damage_in_the_base_is_mended_and_not_inherited() {
     assert_eq!(contents(&store, "backup-2").await.unwrap(), of.data_of("snap-1"));
 }
 
+/// The lock does not stop it, the fence does.
+#[tokio::test]
+async fn a_writer_whose_record_was_fenced_cannot_publish_though_it_has_its_lock() {
+    let of = written(&[(0, 1), (2, 2)]);
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    let (control, source) = (Control::default(), of.source(0));
+    let request = create_request("snap-0", "backup-1");
+    let asleep = store.begin_backup(request, Arc::clone(&source), &control).await.unwrap();
+    let record = keys(&clean, "backup_backup-1.cfg").await.remove(0);
+    let begun = blobs::get_limited(clean.as_ref(), &record, 1 << 20).await.unwrap().bytes;
+    clean.put(&record, [begun.as_ref(), b"\n"].concat().into()).await.unwrap();
+    let woken = asleep.run(source, &control).await.unwrap_err();
+    assert!(matches!(woken, Error::Fenced { .. }), "{woken:?}");
+    assert_eq!(check_all(&store, &of).await, 0);
+}
+
 #[tokio::test]
 async fn a_record_in_progress_does_not_block_and_its_writer_cannot_finish() {
     let mut of = written(&[(0, 1), (2, 2)]);
