@@ -28,7 +28,7 @@ const PAGE: u64 = 999;
 const USUAL_GIB: u64 = 64;
 /// For 1 TiB; less for less, above what any process needs.
 const MEMORY_MAX_MIB: u64 = 256;
-const MEMORY_MIN_MIB: u64 = 64;
+const MEMORY_MIN_MIB: u64 = 128;
 
 /// A store that makes up what it is asked for. Small objects, such as locks, are kept beside it.
 #[derive(Debug)]

@@ -6,7 +6,6 @@
 
 mod damage;
 mod faults;
-mod frozen;
 mod golden;
 mod life;
 mod packing;
