@@ -46,7 +46,8 @@ fn the_only_replica_survives_being_verified() {
     assert_eq!(volume.modes(), ["RW"]);
 }
 
-/// For a restore: written to, not read, nothing copied.
+/// For a restore: written to, not read, nothing copied; and not read from before something was
+/// restored to it.
 #[test]
 fn a_replica_is_added_for_a_restore() {
     let mut volume =
@@ -58,8 +59,8 @@ fn a_replica_is_added_for_a_restore() {
     volume.cli().run(&add);
     assert_eq!(volume.modes(), ["RW", "WO"]);
     assert!(volume.cli().snapshots().is_empty());
-    volume.cli().run(&["verify-rebuild", &address]);
-    assert_eq!(volume.modes(), ["RW", "RW"]);
+    volume.cli().refused(&["verify-rebuild", &address], "was not filled since it was added");
+    assert_eq!(volume.modes(), ["RW", "WO"]);
 }
 
 #[test]
