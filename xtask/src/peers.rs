@@ -114,6 +114,7 @@ fn clouds(report: &mut Report) -> Result<Outcome> {
         ("FAKE_GCS_SERVER", GOOGLE.build().map_err(anyhow::Error::from)),
         ("AZURITE_BLOB", tools::azurite()),
         ("MOTO_SERVER", tools::s3_server()),
+        ("RCLONE", tools::rclone()),
     ];
     for (variable, program) in programs {
         match program {

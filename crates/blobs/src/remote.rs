@@ -115,7 +115,7 @@ impl RemoteStore {
         GetOptions { version: self.version.clone(), ..GetOptions::default() }
     }
 
-    fn whole_path(&self, key: &Key) -> Result<Path, Error> {
+    pub(crate) fn whole_path(&self, key: &Key) -> Result<Path, Error> {
         match &self.folder {
             // As the library writes it where it adds the folder.
             Some(folder) => {

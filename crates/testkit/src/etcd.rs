@@ -34,8 +34,14 @@ pub struct Seat {
 impl Seat {
     /// A new member's, on free ports.
     pub fn new(name: &str) -> io::Result<Self> {
-        let url = || Ok::<_, io::Error>(format!("http://127.0.0.1:{}", free_port()?));
-        Ok(Self { name: name.to_owned(), client: url()?, peer: url()? })
+        Self::at(name, Ipv4Addr::LOCALHOST, "http")
+    }
+
+    /// As [`Seat::new`], on an address of its own, with the scheme its clients speak.
+    pub fn at(name: &str, host: Ipv4Addr, scheme: &str) -> io::Result<Self> {
+        let client = format!("{scheme}://{host}:{}", free_port()?);
+        let peer = format!("http://{host}:{}", free_port()?);
+        Ok(Self { name: name.to_owned(), client, peer })
     }
 
     /// Its part of an initial cluster.
@@ -44,8 +50,7 @@ impl Seat {
     }
 
     fn client_address(&self) -> Option<SocketAddr> {
-        let port = self.client.rsplit(':').next()?.parse().ok()?;
-        Some((Ipv4Addr::LOCALHOST, port).into())
+        self.client.split_once("://")?.1.parse().ok()
     }
 }
 

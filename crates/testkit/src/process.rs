@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -189,12 +189,12 @@ pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// A port of 127.0.0.1 that is free now and that this test process was not given before. Another
+/// A port that is free now, on every address of this machine, and that this test process was not given before. Another
 /// process may still take it: prefer port 0 and reading what was chosen, where a program offers it.
 pub fn free_port() -> io::Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     for _ in 0..PORT_TRIES {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port();
         let mut given = GIVEN.lock().map_err(|_| io::Error::other("a test broke down"))?;
         if given.insert(port) {
             return Ok(port);

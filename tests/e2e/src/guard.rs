@@ -1,9 +1,11 @@
 //! An etcd with its guard beside it, as the pod of an operator has them: real processes, a store
 //! in a directory, and the command line of etcd's own tools to look at what came of it.
 
+mod pki;
 mod rig;
 mod sidecar;
 
+pub use pki::Pki;
 pub use rig::{Rig, Run};
 pub use sidecar::Sidecar;
 
@@ -27,16 +29,27 @@ pub fn etcdctl(endpoint: &str, arguments: &[&str]) -> String {
 /// etcd's own hash over every row up to a revision; 0 is the newest.
 #[track_caller]
 pub fn hash_kv(endpoint: &str, revision: i64) -> u64 {
+    hash_kv_by(&|arguments| etcdctl(endpoint, arguments), revision)
+}
+
+/// As [`hash_kv`], by an etcdctl that is told more.
+#[track_caller]
+fn hash_kv_by(etcdctl: &dyn Fn(&[&str]) -> String, revision: i64) -> u64 {
     let revision = revision.to_string();
-    let text =
-        etcdctl(endpoint, &["endpoint", "hashkv", "--rev", &revision, "--write-out", "json"]);
+    let text = etcdctl(&["endpoint", "hashkv", "--rev", &revision, "--write-out", "json"]);
     let answer: Value = serde_json::from_str(&text).unwrap();
     answer[0]["HashKV"]["hash"].as_u64().unwrap()
 }
 
 #[track_caller]
 pub fn status(endpoint: &str) -> Value {
-    let text = etcdctl(endpoint, &["endpoint", "status", "--write-out", "json"]);
+    status_by(&|arguments| etcdctl(endpoint, arguments))
+}
+
+/// As [`status`], by an etcdctl that is told more.
+#[track_caller]
+fn status_by(etcdctl: &dyn Fn(&[&str]) -> String) -> Value {
+    let text = etcdctl(&["endpoint", "status", "--write-out", "json"]);
     let answer: Value = serde_json::from_str(&text).unwrap();
     answer[0]["Status"].clone()
 }

@@ -14,6 +14,7 @@ pub(crate) fn server(given: &Given) -> Config {
         server_config: HttpConfig {
             // What is no port is refused where the flag is read.
             port: u16::try_from(given.count("server-port")).unwrap_or_default(),
+            bind_address: given.text("server-bind-address"),
             server_cert: given.text("server-cert"),
             server_key: given.text("server-key"),
             enable_profiling: given.switch("enable-profiling"),

@@ -79,6 +79,10 @@ const HTTP: &[Flag] = &[
     Flag::new("server-key", Text, "", "key of that certificate, a PEM file"),
 ];
 
+/// Not of the dialect.
+const HTTP_BIND: &[Flag] =
+    &[Flag::new("server-bind-address", Text, "", "IP address to listen on; empty is all of them")];
+
 const SNAPSHOTTER: &[Flag] = &[
     Flag::new("schedule", Text, "0 */1 * * *", "when to take full snapshots, as cron writes it")
         .short('s'),
@@ -304,6 +308,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         groups: &[
             plain(ETCD),
             plain(HTTP),
+            plain(HTTP_BIND),
             plain(SNAPSHOTTER),
             plain(STORE),
             plain(RESTORATION),
@@ -374,6 +379,7 @@ mod tests {
             let wanted = match name.as_str() {
                 "restore" => TARGET.len(),
                 "copy" => COPY_CHECK.len(),
+                "server" => HTTP_BIND.len(),
                 _ => 0,
             };
             assert_eq!(ours, wanted, "{name}");

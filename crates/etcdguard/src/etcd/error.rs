@@ -115,12 +115,31 @@ fn whole(status: &Status) -> String {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
         let more = error.to_string();
-        if !text.contains(&more) {
+        // The name of the layer that hands a cause on tells nothing.
+        if !text.contains(&more) && more != "transport error" {
             text = format!("{text}: {more}");
         }
         cause = error.source();
     }
-    text
+    match advice(&text) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    }
+}
+
+/// What helps where one side does not believe the other's certificate. The layers between TLS and
+/// us hand on texts only.
+fn advice(text: &str) -> Option<&'static str> {
+    if text.contains("invalid peer certificate") {
+        return Some(
+            "check the host of the endpoint, and that --cacert (caFile) names the authority that \
+             signed the certificate of etcd",
+        );
+    }
+    text.contains("received fatal alert").then_some(
+        "give a client certificate that an authority of etcd signed, with --cert and --key \
+         (certFile, keyFile)",
+    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Starts everything that guards one member, and ends it.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub enum ServeError {
     Kube(#[from] KubeError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("cannot listen on port {port}")]
-    Listen { port: u16, source: std::io::Error },
+    #[error("cannot listen on port {port} of {address}")]
+    Listen { address: IpAddr, port: u16, source: std::io::Error },
 }
 
 /// Guards the member until the tasks are stopped.
@@ -53,7 +53,7 @@ pub async fn serve(
         Some((certificate, key)) => Some(transport::acceptor(certificate, key)?),
         None => None,
     };
-    let listener = listen(config.server_config.port).await?;
+    let listener = listen(config.server_config.bind_address()?, config.server_config.port).await?;
     let connection =
         controllers::connection(&config.etcd_connection_config, member.config.all_client_urls());
     let (etcd, cluster) = (Etcd::connect(&connection)?, Etcd::of_cluster(&connection)?);
@@ -136,15 +136,19 @@ fn leftovers(config: &Config, home: &Path) -> Leftovers {
     Leftovers { written: written.chain([data_dir.join("member")]).collect(), data_dir }
 }
 
-/// On all interfaces, of both families where there are both.
-async fn listen(port: u16) -> Result<TcpListener, ServeError> {
-    let both = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await;
-    match both {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port))
-            .await
-            .map_err(|source| ServeError::Listen { port, source }),
+/// On the address that is named, or on all, of both families where there are both.
+async fn listen(address: Option<IpAddr>, port: u16) -> Result<TcpListener, ServeError> {
+    if address.is_none()
+        && let Ok(both) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await
+    {
+        return Ok(both);
     }
+    let address = address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+    TcpListener::bind((address, port)).await.map_err(|source| ServeError::Listen {
+        address,
+        port,
+        source,
+    })
 }
 
 /// Without a provider there are no backups.

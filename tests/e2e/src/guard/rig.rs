@@ -1,12 +1,13 @@
 //! A directory with an etcd, a store, and everything a guard is told.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::etcd::{Member, Seat, data_dir, program};
 use testkit::process::{Scratch, poll_until};
 
-use super::{PATIENCE, Sidecar, etcdctl, hash_kv, revision};
+use super::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv_by, status_by};
 use crate::server::binary;
 
 pub const MEMBER: &str = "etcd-main-0";
@@ -28,29 +29,50 @@ pub struct Rig {
     member: Option<Member>,
     /// Additional environment of every guard.
     pub variables: Vec<(String, String)>,
+    /// Of an etcd that serves only who shows a certificate.
+    pki: Option<Pki>,
     started: u32,
 }
 
 impl Rig {
     /// With a running etcd; nothing, after having said so, where there is no etcd to run.
     pub fn new(test: &str) -> Option<Self> {
+        let scratch = Self::ready(test)?;
+        Some(Self::start(scratch, Seat::new(MEMBER).unwrap(), None))
+    }
+
+    /// As [`Rig::new`], with an etcd that asks its clients for certificates.
+    pub fn secured(test: &str) -> Option<Self> {
+        let scratch = Self::ready(test)?;
+        let pki = Pki::new(scratch.path().join("pki"), &[Ipv4Addr::LOCALHOST.into()]);
+        let seat = Seat::at(MEMBER, Ipv4Addr::LOCALHOST, "https").unwrap();
+        Some(Self::start(scratch, seat, Some(pki)))
+    }
+
+    fn start(scratch: Scratch, seat: Seat, pki: Option<Pki>) -> Self {
+        std::fs::create_dir(scratch.path().join("home")).unwrap();
+        let variables = Vec::new();
+        let mut rig = Self { scratch, seat, member: None, variables, pki, started: 0 };
+        rig.start_etcd();
+        rig.write_config();
+        rig
+    }
+
+    /// A directory, where there is an etcd to run.
+    fn ready(test: &str) -> Option<Scratch> {
         if let Err(why) = program("etcd").and(program("etcdctl")) {
             crate::skip(&format!("{test}: {why}"));
             return None;
         }
-        let scratch = Scratch::new().unwrap();
-        std::fs::create_dir(scratch.path().join("home")).unwrap();
-        let seat = Seat::new(MEMBER).unwrap();
-        let mut rig = Self { scratch, seat, member: None, variables: Vec::new(), started: 0 };
-        rig.start_etcd();
-        rig.write_config();
-        Some(rig)
+        Some(Scratch::new().unwrap())
     }
 
     pub fn start_etcd(&mut self) {
-        let listed = self.seat.listed();
+        let (listed, more) = (self.seat.listed(), self.pki.iter().flat_map(Pki::of_etcd));
+        let more: Vec<String> = more.collect();
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
         let mut member =
-            Member::start(&self.seat, self.scratch.path(), &listed, "new", &[]).unwrap();
+            Member::start(&self.seat, self.scratch.path(), &listed, "new", &more).unwrap();
         member.wait_until_ready().unwrap();
         self.member = Some(member);
     }
@@ -74,24 +96,36 @@ impl Rig {
         &self.seat.client
     }
 
+    pub fn pki(&self) -> &Pki {
+        self.pki.as_ref().unwrap()
+    }
+
+    #[track_caller]
+    fn etcdctl(&self, arguments: &[&str]) -> String {
+        let shown: Vec<String> = self.pki.iter().flat_map(Pki::of_client).collect();
+        let all: Vec<&str> =
+            shown.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        etcdctl(self.endpoint(), &all)
+    }
+
     #[track_caller]
     pub fn put(&self, key: &str, value: &str) {
-        etcdctl(self.endpoint(), &["put", key, value]);
+        self.etcdctl(&["put", key, value]);
     }
 
     #[track_caller]
     pub fn delete(&self, key: &str) {
-        etcdctl(self.endpoint(), &["del", key]);
+        self.etcdctl(&["del", key]);
     }
 
     #[track_caller]
     pub fn revision(&self) -> i64 {
-        revision(self.endpoint())
+        status_by(&|arguments| self.etcdctl(arguments))["header"]["revision"].as_i64().unwrap()
     }
 
     #[track_caller]
     pub fn hash_kv(&self) -> u64 {
-        hash_kv(self.endpoint(), 0)
+        hash_kv_by(&|arguments| self.etcdctl(arguments), 0)
     }
 
     /// The file of etcd's settings that the guard reads.

@@ -1,33 +1,63 @@
 //! One running guard, asked over HTTP.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
 
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use testkit::process::{Process, free_port, poll_until};
 
-use super::PATIENCE;
+use super::{PATIENCE, Pki};
 
 /// A guard that was started; dropping it kills it.
 #[derive(Debug)]
 pub struct Sidecar {
     pub process: Process,
     pub port: u16,
+    host: Ipv4Addr,
+    /// Whom to trust, where it answers over TLS.
+    trust: Option<Arc<rustls::ClientConfig>>,
 }
+
+trait Line: Read + Write {}
+impl<T: Read + Write> Line for T {}
 
 impl Sidecar {
     /// Starts `command` with a free port, and does not wait.
     pub fn start(mut command: Command, scratch: &std::path::Path, name: &str) -> Self {
         let port = free_port().unwrap();
         command.arg(format!("--server-port={port}"));
-        Self { process: Process::start(command, scratch, name).unwrap(), port }
+        let process = Process::start(command, scratch, name).unwrap();
+        Self { process, port, host: Ipv4Addr::LOCALHOST, trust: None }
+    }
+
+    /// As [`Sidecar::start`], on an address of its own, with TLS.
+    pub fn start_secured(
+        mut command: Command,
+        scratch: &std::path::Path,
+        pki: &Pki,
+        (host, port): (Ipv4Addr, u16),
+    ) -> Self {
+        command.arg(format!("--server-port={port}")).arg(format!("--server-bind-address={host}"));
+        command.args(pki.of_sidecar());
+        let process = Process::start(command, scratch, "guard").unwrap();
+        Self { process, port, host, trust: Some(pki.trust()) }
+    }
+
+    fn connect(&self) -> Option<Box<dyn Line>> {
+        let stream = TcpStream::connect((self.host, self.port)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let Some(trust) = &self.trust else { return Some(Box::new(stream)) };
+        let name = ServerName::IpAddress(self.host.into());
+        let connection = rustls::ClientConnection::new(Arc::clone(trust), name).unwrap();
+        Some(Box::new(rustls::StreamOwned::new(connection, stream)))
     }
 
     /// Status and body; nothing if there is no answer.
     pub fn try_ask(&self, method: &str, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut stream = self.connect()?;
         let request =
             format!("{method} {path} HTTP/1.1\r\nHost: guard\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
@@ -47,7 +77,7 @@ impl Sidecar {
     #[track_caller]
     pub fn json(&self, path: &str) -> Value {
         let (status, body) = self.get(path);
-        assert_eq!(status, 200, "{path}: {body}");
+        assert_eq!(status, 200, "{path}: {body}\n{}", self.process.stderr());
         serde_json::from_str(&body).unwrap()
     }
 

@@ -10,6 +10,7 @@ mod initialization;
 mod leases;
 mod objects;
 mod restoring;
+mod tls;
 
 use e2e::guard::{Rig, Sidecar};
 

@@ -1,6 +1,7 @@
 //! Three real etcd members, each with its guard beside it, and leases on the embedded API server:
 //! who leads, who takes over, who is replaced, and what is left when all is lost.
 
+mod forwarding;
 mod leases;
 mod pods;
 

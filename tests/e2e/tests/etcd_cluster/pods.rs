@@ -1,17 +1,27 @@
 //! Three pods: an etcd and its guard each, one store, one namespace.
 
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use e2e::guard::{PATIENCE, Sidecar, etcdctl, hash_kv, revision};
+use e2e::guard::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv, revision};
 use e2e::server::binary;
 use serde_json::Value;
 use testkit::etcd::{Member, Seat, data_dir, program};
-use testkit::process::{Scratch, poll_until};
+use testkit::process::{Scratch, free_port, poll_until};
 
 use crate::{Api, role};
 
 const NAMES: [&str; 3] = ["etcd-main-0", "etcd-main-1", "etcd-main-2"];
+/// An address for each pod, as on a network: guards look for one another on the same port.
+const HOSTS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3), Ipv4Addr::new(127, 0, 0, 4)];
+
+/// What makes pods speak TLS, each on its own address.
+struct Secured {
+    pki: Pki,
+    port: u16,
+}
 
 pub(crate) struct Pods {
     pub(crate) seats: Vec<Seat>,
@@ -19,24 +29,46 @@ pub(crate) struct Pods {
     etcds: Vec<Option<Member>>,
     sidecars: Vec<Sidecar>,
     restored: u32,
+    secured: Option<Secured>,
     scratch: Scratch,
+}
+
+/// A directory, where there is an etcd to run.
+fn ready(test: &str) -> Option<Scratch> {
+    if let Err(why) = program("etcd").and(program("etcdctl")) {
+        e2e::skip(&format!("{test}: {why}"));
+        return None;
+    }
+    Some(Scratch::new().unwrap())
 }
 
 impl Pods {
     /// All of it running; nothing, after having said so, where there is no etcd to run.
     pub(crate) async fn start(test: &str) -> Option<Self> {
-        if let Err(why) = program("etcd").and(program("etcdctl")) {
-            e2e::skip(&format!("{test}: {why}"));
-            return None;
-        }
-        let scratch = Scratch::new().unwrap();
+        let scratch = ready(test)?;
+        let seats = NAMES.iter().map(|name| Seat::new(name).unwrap()).collect();
+        Some(Self::start_in(scratch, seats, None).await)
+    }
+
+    /// As [`Pods::start`], each on an address of its own, with TLS to etcd and between guards.
+    pub(crate) async fn secured(test: &str) -> Option<Self> {
+        let scratch = ready(test)?;
+        let pki = Pki::new(scratch.path().join("pki"), &HOSTS.map(Into::into));
+        let seats = NAMES.iter().zip(HOSTS);
+        let seats = seats.map(|(name, host)| Seat::at(name, host, "https").unwrap()).collect();
+        let secured = Secured { pki, port: free_port().unwrap() };
+        Some(Self::start_in(scratch, seats, Some(secured)).await)
+    }
+
+    async fn start_in(scratch: Scratch, seats: Vec<Seat>, secured: Option<Secured>) -> Self {
         let names: Vec<&str> = NAMES.into_iter().chain(["full-snap", "delta-snap"]).collect();
         let mut pods = Self {
-            seats: NAMES.iter().map(|name| Seat::new(name).unwrap()).collect(),
+            seats,
             api: Api::start(&names).await,
             etcds: vec![None, None, None],
             sidecars: Vec::new(),
             restored: 0,
+            secured,
             scratch,
         };
         // A pod has its volume for itself: the guard keeps files beside the data.
@@ -47,8 +79,25 @@ impl Pods {
         for etcd in pods.etcds.iter_mut().flatten() {
             etcd.wait_until_ready().unwrap();
         }
-        pods.sidecars = (0..3).map(|pod| pods.guard(pod)).collect();
-        Some(pods)
+        pods.sidecars = (0..3).map(|pod| pods.guard(pod, &[])).collect();
+        pods
+    }
+
+    /// What a client of these etcds says who it is with.
+    fn shown(&self) -> Vec<String> {
+        self.secured.iter().flat_map(|secured| secured.pki.of_client()).collect()
+    }
+
+    #[track_caller]
+    fn etcdctl(&self, seat: &Seat, arguments: &[&str]) -> String {
+        let shown = self.shown();
+        let all: Vec<&str> =
+            shown.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+        etcdctl(&seat.client, &all)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.scratch.path()
     }
 
     fn volume(&self, pod: usize) -> PathBuf {
@@ -65,7 +114,10 @@ impl Pods {
 
     pub(crate) fn start_etcd(&mut self, pod: usize, state: &str) {
         let cluster = self.initial_cluster();
-        let etcd = Member::start(&self.seats[pod], &self.volume(pod), &cluster, state, &[]);
+        let more: Vec<String> =
+            self.secured.iter().flat_map(|secured| secured.pki.of_etcd()).collect();
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        let etcd = Member::start(&self.seats[pod], &self.volume(pod), &cluster, state, &more);
         self.etcds[pod] = Some(etcd.unwrap());
     }
 
@@ -108,7 +160,8 @@ impl Pods {
         command
     }
 
-    fn guard(&self, pod: usize) -> Sidecar {
+    /// What is said later in `more` counts.
+    fn guard(&self, pod: usize, more: &[String]) -> Sidecar {
         let all: Vec<&str> = self.seats.iter().map(|seat| seat.client.as_str()).collect();
         let mut command = self.command(pod, "server");
         command
@@ -123,8 +176,21 @@ impl Pods {
                 "--full-snapshot-lease-name=full-snap",
                 "--delta-snapshot-lease-name=delta-snap",
             ])
-            .arg("--k8s-heartbeat-duration=1s");
-        Sidecar::start(command, &self.volume(pod), "guard")
+            .arg("--k8s-heartbeat-duration=1s")
+            .args(self.shown())
+            .args(more);
+        match &self.secured {
+            None => Sidecar::start(command, &self.volume(pod), "guard"),
+            Some(Secured { pki, port }) => {
+                Sidecar::start_secured(command, &self.volume(pod), pki, (HOSTS[pod], *port))
+            }
+        }
+    }
+
+    /// Ends a guard, and starts it with other flags.
+    pub(crate) fn replace_guard(&mut self, pod: usize, more: &[String]) {
+        self.sidecars[pod].process.kill().unwrap();
+        self.sidecars[pod] = self.guard(pod, more);
     }
 
     pub(crate) fn sidecar(&self, pod: usize) -> &Sidecar {
@@ -166,18 +232,18 @@ impl Pods {
 
     #[track_caller]
     pub(crate) fn put(&self, key: &str, value: &str) {
-        etcdctl(&self.running().client, &["put", key, value]);
+        self.etcdctl(self.running(), &["put", key, value]);
     }
 
     #[track_caller]
     pub(crate) fn move_leader(&self, from: usize, to: usize) {
         let (id, _) = self.listed(to).unwrap();
-        etcdctl(&self.seats[from].client, &["move-leader", &format!("{id:x}")]);
+        self.etcdctl(&self.seats[from], &["move-leader", &format!("{id:x}")]);
     }
 
     /// The id of a member, and whether it is a learner.
     pub(crate) fn listed(&self, pod: usize) -> Option<(u64, bool)> {
-        let text = etcdctl(&self.running().client, &["member", "list", "--write-out=json"]);
+        let text = self.etcdctl(self.running(), &["member", "list", "--write-out=json"]);
         let answer: Value = serde_json::from_str(&text).unwrap();
         let members = answer["members"].as_array()?;
         let member = members.iter().find(|member| member["name"] == NAMES[pod])?;

@@ -1,5 +1,6 @@
 //! What settings must hold before anything starts. Pure but for the existence of named files.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::{
@@ -62,7 +63,22 @@ impl EtcdConnectionConfig {
 }
 
 impl HttpConfig {
+    /// None: every address of the machine.
+    pub fn bind_address(&self) -> Result<Option<IpAddr>, ConfigError> {
+        if self.bind_address.is_empty() {
+            return Ok(None);
+        }
+        self.bind_address.parse().map(Some).map_err(|_| ConfigError::Setting {
+            setting: "server-bind-address",
+            why: format!(
+                "{:?} is no IP address; write one as 127.0.0.1 or ::1, without a port",
+                self.bind_address
+            ),
+        })
+    }
+
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.bind_address()?;
         let Some((certificate, key)) = self.tls() else { return Ok(()) };
         for (setting, file) in [("server-cert", certificate), ("server-key", key)] {
             if !Path::new(file).exists() {

@@ -57,6 +57,8 @@ impl Default for Schedule {
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpConfig {
     pub port: u16,
+    /// The one address that is listened on; all of the machine's where it is empty.
+    pub bind_address: String,
     #[serde(rename = "server-cert")]
     pub server_cert: String,
     #[serde(rename = "server-key")]
@@ -68,6 +70,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         Self {
             port: 8080,
+            bind_address: String::new(),
             server_cert: String::new(),
             server_key: String::new(),
             enable_profiling: false,
@@ -324,9 +327,20 @@ mod tests {
         assert_eq!(config.restoration_config.data_dir, "default.etcd");
         assert_eq!(config.secondary_snapstore_config.store_config.provider, "S3");
         assert_eq!(config.server_config.tls(), Some(("/a", "/b")));
+        assert_eq!(config.server_config.bind_address().unwrap(), None);
         let printed = config.to_yaml();
         assert!(!printed.contains("geheim"), "{printed}");
         assert!(!format!("{config:?}").contains("geheim"));
+    }
+
+    #[test]
+    fn an_address_to_listen_on_is_one_of_ip() {
+        let at = |text: &str| HttpConfig { bind_address: text.to_owned(), ..HttpConfig::default() };
+        assert_eq!(at("::1").bind_address().unwrap(), Some(std::net::Ipv6Addr::LOCALHOST.into()));
+        for bad in ["localhost", "127.0.0.1:8080", "[::1]"] {
+            let error = at(bad).check().unwrap_err().to_string();
+            assert!(error.contains("server-bind-address") && error.contains(bad), "{error}");
+        }
     }
 
     #[test]
