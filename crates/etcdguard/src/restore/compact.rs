@@ -81,9 +81,15 @@ async fn compact_in(
     let last = plan.deltas.last().or(plan.base.as_ref());
     let compression = last.and_then(|snapshot| snapshot.compression);
     let is_final = plan.base.as_ref().is_some_and(|base| base.is_final);
-    let snapshot = Snapshot::full(revision, now, compression, is_final);
+    // Named so that it is of the history that was folded, whatever began meanwhile.
+    let created = store.histories().await?.time_in(plan.history, now);
+    let snapshot = Snapshot::full(revision, created, compression, is_final);
     let file = File::open(&slim).map_err(RestoreError::io("open", &slim))?;
     let snapshot = store.save(&snapshot, pack(compression, Contents(file))).await?;
+    if store.histories().await?.number_of(&snapshot) != plan.history {
+        store.delete(&snapshot).await?;
+        return Err(RestoreError::Overtaken { name: snapshot.snap_name });
+    }
     progress.enter(Stage::Done);
     Ok(Compacted { snapshot, bytes })
 }

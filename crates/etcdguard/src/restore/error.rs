@@ -16,6 +16,11 @@ pub enum RestoreError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error(
+        "another history began while {name} was written: it was taken back, and what it was made \
+         of is still there"
+    )]
+    Overtaken { name: String },
     #[error("the members cannot be described")]
     Identity(#[from] IdentityError),
     #[error("snapshot {name} cannot be fetched")]

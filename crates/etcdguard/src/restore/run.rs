@@ -38,21 +38,28 @@ pub async fn restore(
     let plan = plan(&snapshots, target)?;
     let folded = fold(store, how, &part, &plan, progress).await?;
     progress.enter(Stage::Verifying);
-    let (how, origin) = (how.clone(), origin(&snapshots, &plan, folded.revision));
+    // By a clock that is behind, it would seem to be older than what it follows.
+    let histories = store.histories().await?;
+    let now = histories.newest().map_or_else(Timestamp::now, |it| it.since.max(Timestamp::now()));
+    let (how, origin) = (how.clone(), origin(&snapshots, &plan, (folded.revision, now)));
     let restored = blocking(move || complete(&how, &part, &plan, folded, origin)).await?;
     progress.enter(Stage::Done);
     Ok(restored)
 }
 
 /// What the directory must say of itself, where it is not the newest state of the store.
-fn origin(snapshots: &[Snapshot], plan: &Plan, revision: i64) -> Option<datadir::Origin> {
+fn origin(
+    snapshots: &[Snapshot],
+    plan: &Plan,
+    (revision, now): (i64, Timestamp),
+) -> Option<datadir::Origin> {
     let newest = snapshots.iter().rev().find(|snapshot| !snapshot.is_chunk)?;
     let last = Latest::of(snapshots).last_revision().unwrap_or(0);
     if plan.history == newest.history && revision >= last {
         return None;
     }
     let reason = format!("restored to revision {revision}, where the store was at {last}");
-    Some(datadir::Origin::new(history::new_id(), Timestamp::now(), revision, reason))
+    Some(datadir::Origin::new(history::new_id(), now, revision, reason))
 }
 
 /// What folding gave.

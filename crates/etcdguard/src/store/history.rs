@@ -22,6 +22,8 @@ pub const MAX_BYTES: u64 = 1 << 20;
 /// Of the names in one: more would not fit.
 const EARLIER_MAX: usize = 4096;
 const ID_BYTES: usize = 8;
+/// Of the time in its name, so that names sort by it.
+const SECOND_DIGITS: usize = 12;
 
 /// The beginning of a history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,9 +55,13 @@ impl History {
     pub fn begin(id: String, reason: String, now: Timestamp, there: &[Snapshot]) -> Self {
         // Times in names are whole seconds.
         let since = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let is_late = |snapshot: &&Snapshot| snapshot.created_on >= since;
-        let earlier = there.iter().filter(is_late).take(EARLIER_MAX);
-        let earlier = earlier.map(Snapshot::identity).collect();
+        let late: Vec<&Snapshot> = there.iter().filter(|it| it.created_on >= since).collect();
+        if late.len() > EARLIER_MAX {
+            // More than can be named, by a clock that was ahead for days: it begins after them.
+            let last = late.iter().map(|it| it.created_on).max().unwrap_or(since);
+            return Self { version: 1, id, since: next(last), reason, earlier: BTreeSet::new() };
+        }
+        let earlier = late.into_iter().map(Snapshot::identity).collect();
         Self { version: 1, id, since, reason, earlier }
     }
 
@@ -66,17 +72,37 @@ impl History {
 
     /// What its object is called.
     pub fn name(&self) -> String {
-        format!("{:012}-{}{ENDING}", self.since.as_second(), self.id)
+        format!("{:0SECOND_DIGITS$}-{}{ENDING}", self.since.as_second(), self.id)
     }
 
-    /// As its object says it; what cannot be read is `None`.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok().filter(|history: &Self| history.version == 1)
+    /// By the name of its object alone, which says all but what was late; `None` where it is not
+    /// the name of one.
+    pub fn named(name: &str) -> Option<Self> {
+        let (second, id) = name.strip_suffix(ENDING)?.split_once('-')?;
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let is_time = second.len() == SECOND_DIGITS && second.bytes().all(|it| it.is_ascii_digit());
+        let second: i64 = second.parse().ok().filter(|_| is_id && is_time)?;
+        let since = Timestamp::from_second(second).ok()?;
+        let (id, reason) = (id.to_owned(), "its object is damaged".to_owned());
+        Some(Self { version: 1, id, since, reason, earlier: BTreeSet::new() })
+    }
+
+    /// What its object says beyond its name; nothing where it cannot be read, or says otherwise.
+    pub fn told(&self, bytes: &[u8]) -> Option<Self> {
+        let is_same = |told: &Self| {
+            (told.version, &told.id, told.since) == (self.version, &self.id, self.since)
+        };
+        serde_json::from_slice(bytes).ok().filter(is_same)
     }
 
     fn holds(&self, snapshot: &Snapshot) -> bool {
         snapshot.created_on >= self.since && !self.earlier.contains(&snapshot.identity())
     }
+}
+
+/// The second after a time; at the end of time, that time.
+fn next(time: Timestamp) -> Timestamp {
+    time.checked_add(SignedDuration::from_secs(1)).unwrap_or(time)
 }
 
 /// All of a store, from the oldest.
@@ -97,6 +123,20 @@ impl Histories {
         self.0.iter()
     }
 
+    /// When one begins that begins now: after all others, also after one that began by a clock that
+    /// was ahead. Otherwise what follows would be taken for a part of that one.
+    pub fn after_all(&self, now: Timestamp) -> Timestamp {
+        self.newest().map_or(now, |newest| next(newest.since).max(now))
+    }
+
+    /// A time as close to `now` as may be, at which a snapshot that is not in the store yet is of the
+    /// history of this number.
+    pub fn time_in(&self, number: usize, now: Timestamp) -> Timestamp {
+        let since = number.checked_sub(1).and_then(|index| self.0.get(index));
+        let time = since.map_or(now, |history| history.since.max(now));
+        self.0.get(number).map_or(time, |following| following.before().min(time))
+    }
+
     /// Whether a history that began elsewhere at `time` is yet to be written down: it is not known,
     /// and no other began since.
     pub fn is_new(&self, id: &str, time: Timestamp) -> bool {
@@ -115,13 +155,13 @@ impl Histories {
         self.0.len()
     }
 
-    /// Those that hold nothing any more, but for the newest: it may not have begun to.
-    pub fn empty<'h>(&'h self, snapshots: &'h [Snapshot]) -> impl Iterator<Item = &'h History> {
+    /// Those that held something of `gone` and hold nothing of `left`, but for the newest.
+    pub fn emptied(&self, gone: &[Snapshot], left: &[Snapshot]) -> Vec<&History> {
         let older = self.0.len().saturating_sub(1);
-        self.0.iter().take(older).enumerate().filter_map(|(index, history)| {
-            let is_used = snapshots.iter().any(|snapshot| snapshot.history == index + 1);
-            (!is_used).then_some(history)
-        })
+        let is_of = |all: &[Snapshot], number| all.iter().any(|it| self.number_of(it) == number);
+        let older = self.0.iter().take(older).zip(1..);
+        let emptied = older.filter(|(_, number)| is_of(gone, *number) && !is_of(left, *number));
+        emptied.map(|(history, _)| history).collect()
     }
 }
 

@@ -107,7 +107,8 @@ impl SnapStore {
         Ok(found)
     }
 
-    /// The histories of the store. Each is read once: they do not change.
+    /// The histories of the store. Each is read once: they do not change. Where the object is damaged
+    /// its name still tells two etcds apart.
     pub async fn histories(&self) -> Result<Histories, StoreError> {
         let store = self.door.store("list histories")?;
         let folder = self.door.beside(history::FOLDER)?;
@@ -118,13 +119,12 @@ impl SnapStore {
                 all.push(known);
                 continue;
             }
-            let read = blobs::get_limited(store.as_ref(), &object.key, history::MAX_BYTES).await;
-            let read = match read {
-                Err(error) if error.is_not_found() => continue,
-                read => read?,
+            let name = object.key.as_str().rsplit('/').next().unwrap_or_default();
+            let Some(named) = History::named(name) else {
+                tracing::debug!("{} is not the beginning of a history, ignoring it", object.key);
+                continue;
             };
-            let Some(history) = History::read(&read.bytes) else {
-                tracing::warn!("{} tells of no history, ignoring it", object.key);
+            let Some(history) = read_history(store.as_ref(), &object.key, named).await? else {
                 continue;
             };
             locked(&self.known.histories).insert(object.key, history.clone());
@@ -283,6 +283,24 @@ impl SnapStore {
         };
         Key::parse(&key).map_err(StoreError::Prefix)
     }
+}
+
+/// None where it is gone.
+async fn read_history(
+    store: &dyn Store,
+    key: &Key,
+    named: History,
+) -> Result<Option<History>, StoreError> {
+    let told = match blobs::get_limited(store, key, history::MAX_BYTES).await {
+        Ok(read) => named.told(&read.bytes),
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(blobs::Error::TooLong { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(told.unwrap_or_else(|| {
+        tracing::error!("{key} is damaged: what began there is told by its name alone");
+        named
+    })))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,7 +3,8 @@
 use etcdguard::datadir;
 use etcdguard::etcd::Etcd;
 use etcdguard::restore::{self, Existing, Progress, Restoration, Target};
-use etcdguard::store::{Include, Kind};
+use etcdguard::store::{History, Include, Kind, SnapStore};
+use jiff::{SignedDuration, Timestamp};
 use testkit::etcd::{Member, data_dir};
 
 use crate::guard::{Running, Settings};
@@ -168,4 +169,85 @@ async fn an_etcd_restored_to_the_past_begins_a_new_history() {
         alone.assert_restored(&guard).await;
         guard.stop().await;
     }
+}
+
+/// As a guard would whose clock is ahead by `ahead`.
+async fn begin(store: &SnapStore, id: &str, ahead: SignedDuration) {
+    let there = store.list(Include::All).await.unwrap();
+    let since = Timestamp::now() + ahead;
+    let history = History::begin(id.to_owned(), "as a test".to_owned(), since, &there);
+    store.begin_history(&history).await.unwrap();
+}
+
+/// One member's clock is an hour ahead. What begins after that is after it, whatever the clock of
+/// the next member says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_history_follows_one_that_began_by_a_clock_that_is_ahead() {
+    let Some(mut alone) = Alone::start() else { return };
+    let settings = Settings::new(alone.config(), alone.scratch.path());
+    begin(&settings.store(), "0a", SignedDuration::from_hours(1)).await;
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    write(&alone.connect(), "one", 31).await;
+    guard.snapshotter().delta().await.unwrap().unwrap();
+    alone.wiped();
+    write(&alone.connect(), "other", 12).await;
+    delta(&guard).await;
+    assert_eq!(guard.store.histories().await.unwrap().current(), 2);
+    alone.assert_restored(&guard).await;
+    guard.stop().await;
+}
+
+/// Another guard believed to lead, and began a history after this one had looked. What this one goes
+/// on to write would follow a full snapshot that it knows nothing of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_is_overtaken_looks_again() {
+    let Some(alone) = Alone::start() else { return };
+    let settings = Settings::new(alone.config(), alone.scratch.path());
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    write(&alone.connect(), "one", 11).await;
+    guard.snapshotter().delta().await.unwrap().unwrap();
+    begin(&settings.store(), "0a", SignedDuration::ZERO).await;
+    write(&alone.connect(), "one", 31).await;
+    delta(&guard).await;
+    alone.assert_restored(&guard).await;
+    guard.stop().await;
+}
+
+/// No restore would come past it: what follows it now would be as lost as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_put_behind_a_snapshot_that_cannot_be_read() {
+    let Some(alone) = Alone::start() else { return };
+    let settings = Settings::new(alone.config(), alone.scratch.path());
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    write(&alone.connect(), "one", 31).await;
+    let newest = guard.snapshotter().delta().await.unwrap().unwrap();
+    guard.stop().await;
+    durable::replace(settings.objects().join(&newest.snap_name), b"damaged").unwrap();
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    write(&alone.connect(), "one", 41).await;
+    delta(&guard).await;
+    alone.assert_restored(&guard).await;
+    guard.stop().await;
+}
+
+/// The other etcd has forgotten what it would be compared by, and just not what a delta needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_told_apart_is_not_put_together() {
+    let Some(mut alone) = Alone::start() else { return };
+    write(&alone.connect(), "one", 31).await;
+    let settings = Settings::new(alone.config(), alone.scratch.path());
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    guard.stop().await;
+    alone.wiped();
+    write(&alone.connect(), "other", 61).await;
+    alone.connect().compact(32, PATIENCE).await.unwrap();
+    let mut guard = Running::start(&settings);
+    guard.active().await;
+    alone.assert_restored(&guard).await;
+    guard.stop().await;
 }

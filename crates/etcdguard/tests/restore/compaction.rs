@@ -3,7 +3,7 @@
 use etcdguard::bolt::Bolt;
 use etcdguard::datadir;
 use etcdguard::restore::{self, Compaction, Progress, Target};
-use etcdguard::store::Compression;
+use etcdguard::store::{Compression, History, Include};
 use jiff::Timestamp;
 
 use crate::support::{World, at, events};
@@ -48,4 +48,33 @@ async fn it_is_packed_as_the_newest_delta_was() {
     assert_eq!(made.snapshot.last_revision, 64);
     let hash = world.hash_at(Target::Newest).await;
     assert_eq!((hash.revision, hash.compact_revision), (64, 64));
+}
+
+async fn begin(world: &World, second: i64) {
+    let there = world.store.list(Include::All).await.unwrap();
+    let history = History::begin("0a".to_owned(), "as a test".to_owned(), at(second), &there);
+    world.store.begin_history(&history).await.unwrap();
+}
+
+/// A history was begun and has nothing yet, or began by a clock that is ahead: what is folded is of
+/// the history it was folded from.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_stays_in_the_history_that_it_is_of() {
+    for (second, expected) in [(40, 0), (90, 1)] {
+        let world = World::new();
+        if expected == 1 {
+            begin(&world, second).await;
+        }
+        world.full(3, &events(2..=3), 90).await;
+        world.delta(&events(4..=40), 91).await;
+        if expected == 0 {
+            begin(&world, second).await;
+        }
+        let made = compact(&world, at(50)).await.snapshot;
+        let list = world.store.list(Include::All).await.unwrap();
+        let found = list.iter().find(|it| it.snap_name == made.snap_name).unwrap();
+        assert_eq!(found.history, expected, "{list:?}");
+        let restored = world.restore(Target::Newest).await.unwrap();
+        assert_eq!((restored.revision, restored.deltas), (40, 0));
+    }
 }

@@ -125,6 +125,61 @@ async fn the_newest_history_counts_and_earlier_ones_can_still_be_restored() {
     assert_eq!((run.revision, run.gap), (30, None));
 }
 
+/// Its name says what matters: cut off or overwritten, it still tells two etcds apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_beginning_still_keeps_histories_apart() {
+    let world = World::new();
+    world.full(60, &events(2..=60), 10).await;
+    begin(&world, "0a", 100).await;
+    world.full(20, &branch(20), 100).await;
+    let folder = world.home.path().join("bkt/etcd-main/histories");
+    let name = format!("{:012}-0a.json", at(100).as_second());
+    for damaged in [&b""[..], b"{\"version\":1", b"{\"version\":9}", &vec![b' '; 2 << 20]] {
+        durable::replace(folder.join(&name), damaged).unwrap();
+        // What no guard wrote is nothing, however long.
+        for junk in ["notes.txt", "0-.json", "99999999999999999999-0b.json", "-5-0b.json"] {
+            durable::replace(folder.join(junk), damaged).unwrap();
+        }
+        // Another process, which has read nothing yet.
+        let fresh = crate::support::store_in(world.home.path());
+        assert_eq!(fresh.histories().await.unwrap().current(), 1);
+        let latest = fresh.latest().await.unwrap();
+        assert_eq!(latest.last_revision(), Some(20));
+    }
+}
+
+/// The newest history began by a clock that was ahead of the one that restores.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_to_the_past_is_not_undone_whatever_the_clocks_say() {
+    let world = World::new();
+    let ahead = Timestamp::now().as_second() - at(0).as_second() + HOUR;
+    begin(&world, "0a", ahead).await;
+    world.full(10, &events(2..=10), ahead).await;
+    world.delta(&events(11..=60), ahead).await;
+    world.restore(Target::Revision(20)).await.unwrap();
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 20);
+}
+
+/// A copy writes beginnings before snapshots: what is there and holds nothing yet is not forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_forgets_only_the_history_that_it_emptied() {
+    let world = World::new();
+    let plan =
+        Plan { policy: Policy::LimitBased { max_backups: 1 }, delta_retention: Duration::ZERO };
+    for (id, second) in [("0a", 100), ("0b", 200)] {
+        begin(&world, id, second).await;
+        world.full(second, &branch(30), second).await;
+    }
+    begin(&world, "0c", 250).await;
+    begin(&world, "0d", 300).await;
+    world.full(21, &branch(21), 300).await;
+    collect(&world.store, &plan, at(10 * HOUR), &Believe).await.unwrap();
+    let histories = world.store.histories().await.unwrap();
+    let ids: Vec<&str> = histories.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(ids, ["0c", "0d"]);
+}
+
 fn initializer(world: &World) -> Initializer {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     Initializer {

@@ -87,18 +87,22 @@ pub(crate) fn hash_of(events: &[Event]) -> HashKv {
     datadir::hash_kv(&Bolt::open(&path).unwrap(), None).unwrap()
 }
 
+/// The store below a home, as a process opens it that knows nothing of it.
+pub(crate) fn store_in(home: &Path) -> SnapStore {
+    let config = StoreConfig {
+        provider: "Local".to_owned(),
+        container: "bkt".to_owned(),
+        prefix: "etcd-main".to_owned(),
+        ..StoreConfig::default()
+    };
+    let environment: Environment = [("HOME", home.to_str().unwrap())].into_iter().collect();
+    SnapStore::open(&config, &environment).unwrap()
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let config = StoreConfig {
-            provider: "Local".to_owned(),
-            container: "bkt".to_owned(),
-            prefix: "etcd-main".to_owned(),
-            ..StoreConfig::default()
-        };
-        let environment: Environment =
-            [("HOME", home.path().to_str().unwrap())].into_iter().collect();
-        let store = SnapStore::open(&config, &environment).unwrap();
+        let store = store_in(home.path());
         Self { home, store }
     }
 

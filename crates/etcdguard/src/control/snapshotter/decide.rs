@@ -33,20 +33,33 @@ pub(super) enum Why {
     Gap,
     /// The store holds another history than this etcd has.
     OtherHistory,
+    /// It may: what it ends with cannot be read, or not be compared.
+    Unsure,
+}
+
+/// Whether an etcd continues what is in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Bond {
+    /// Or nothing is there to continue.
+    Continues,
+    Unsure,
+    /// Why not.
+    Other(String),
 }
 
 pub(super) struct Facts<'a> {
     pub(super) chain: &'a Chain,
     pub(super) schedule: &'a Schedule,
     pub(super) now: Timestamp,
-    /// Whether this etcd is not the one that the store is of.
-    pub(super) is_other: bool,
+    pub(super) bond: &'a Bond,
     pub(super) last_full_failed: bool,
 }
 
 pub(super) fn start(facts: &Facts<'_>) -> Start {
-    if facts.is_other {
-        return Start::Full(Why::OtherHistory);
+    match facts.bond {
+        Bond::Other(_) => return Start::Full(Why::OtherHistory),
+        Bond::Unsure => return Start::Full(Why::Unsure),
+        Bond::Continues => {}
     }
     let Some(full) = &facts.chain.full else { return Start::Full(Why::First) };
     let window = facts.schedule.window();
@@ -86,12 +99,13 @@ mod tests {
     }
 
     fn decided(full: Option<Snapshot>, schedule: &str, failed: bool, is_other: bool) -> Start {
+        let bond = if is_other { Bond::Other(String::new()) } else { Bond::Continues };
         let chain = Chain { full, deltas: Vec::new() };
         start(&Facts {
             chain: &chain,
             schedule: &format!("CRON_TZ=UTC {schedule}").parse().unwrap(),
             now: at("2026-11-15T06:30:00Z"),
-            is_other,
+            bond: &bond,
             last_full_failed: failed,
         })
     }

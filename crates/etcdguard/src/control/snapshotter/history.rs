@@ -6,12 +6,16 @@ use std::sync::PoisonError;
 use jiff::Timestamp;
 
 use super::chain::Chain;
+use super::decide::Bond;
 use super::full::stored;
 use super::session::Session;
 use super::tail::{Continuity, Tail};
 use super::{SnapshotError, now};
 use crate::datadir::Origin;
 use crate::store::{Histories, History, Include, Kind, Latest, Snapshot, history};
+
+/// What an etcd that never stored anything is at.
+const EMPTY: i64 = 1;
 
 /// What the store says of its histories.
 #[derive(Debug, Default)]
@@ -51,36 +55,46 @@ impl Session<'_> {
         dir.map_or(Ok(None), |dir| Origin::read(dir).map_err(SnapshotError::Origin))
     }
 
-    /// Why an etcd that is at `revision` is not the one that the store is of; none if it is, or
-    /// nothing speaks against it.
-    pub(super) async fn other_history(
-        &mut self,
-        revision: i64,
-    ) -> Result<Option<String>, SnapshotError> {
-        if let Some(origin) = &self.known.origin {
-            return Ok(Some(origin.reason.clone()));
-        }
-        let Some(newest) = self.chain.newest().cloned() else { return Ok(None) };
-        if newest.history != self.known.histories.current() {
-            return Ok(Some("a history was begun, and has no snapshot yet".to_owned()));
-        }
-        let tail = self.tail(&newest).await;
-        let last = self.chain.last_revision().max(tail.revision);
-        if revision < last {
-            return Ok(Some(format!("etcd is at revision {revision}, and the store at {last}")));
-        }
-        let patience = self.tools.etcd.config().connection_timeout;
-        match tail.compare(&self.tools.etcd, patience).await? {
-            Continuity::Other(why) => Ok(Some(why)),
-            Continuity::Same | Continuity::Unknown => Ok(None),
-        }
+    /// Fails where another guard began a history meanwhile: what is written here would be taken for
+    /// a part of it, behind a full snapshot that nobody here knows of.
+    pub(super) async fn check_history(&mut self) -> Result<(), SnapshotError> {
+        let histories = self.tools.store.histories().await?;
+        let is_same = histories.newest() == self.known.histories.newest();
+        is_same.then_some(()).ok_or(SnapshotError::Overtaken)
     }
 
-    /// The last changes that the store has: known here, or read from there.
-    async fn tail(&mut self, newest: &Snapshot) -> Tail {
+    /// Whether an etcd that is at `revision` is the one that the store is of.
+    pub(super) async fn bond(&mut self, revision: i64) -> Result<Bond, SnapshotError> {
+        if let Some(origin) = &self.known.origin {
+            return Ok(Bond::Other(origin.reason.clone()));
+        }
+        let Some(newest) = self.chain.newest().cloned() else { return Ok(Bond::Continues) };
+        if newest.history != self.known.histories.current() {
+            return Ok(Bond::Other("a history was begun, and has no snapshot yet".to_owned()));
+        }
+        let tail = self.tail(&newest).await;
+        let seen = tail.as_ref().map_or(0, |tail| tail.revision);
+        let last = self.chain.last_revision().max(seen);
+        if revision < last {
+            let why = format!("etcd is at revision {revision}, and the store at {last}");
+            return Ok(Bond::Other(why));
+        }
+        let Some(tail) = tail else { return Ok(Bond::Unsure) };
+        let patience = self.tools.etcd.config().connection_timeout;
+        Ok(match tail.compare(&self.tools.etcd, patience).await? {
+            Continuity::Other(why) => Bond::Other(why),
+            Continuity::Same => Bond::Continues,
+            // Whatever is in an etcd, nothing was there before.
+            Continuity::Unknown if tail.revision <= EMPTY => Bond::Continues,
+            Continuity::Unknown => Bond::Unsure,
+        })
+    }
+
+    /// The last changes that the store has: known here, or read from there, where that can be done.
+    async fn tail(&mut self, newest: &Snapshot) -> Option<Tail> {
         let known = self.tools.tail.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, tail)) = known.filter(|(name, _)| *name == newest.snap_name) {
-            return tail;
+            return Some(tail);
         }
         let read = match newest.kind {
             Kind::Incr => {
@@ -95,12 +109,12 @@ impl Session<'_> {
         match read {
             Ok(tail) => {
                 self.keep_tail(newest, tail.clone());
-                tail
+                Some(tail)
             }
             Err(why) => {
                 let name = &newest.snap_name;
                 tracing::error!("whether etcd continues {name} cannot be told: {why}");
-                Tail::default()
+                None
             }
         }
     }
@@ -118,18 +132,17 @@ impl Session<'_> {
         let there = store.list(Include::All).await?;
         let histories = store.histories().await?;
         let origin = self.known.origin.take().map(|origin| origin.id);
-        let unused = histories.newest().filter(|_| {
-            let current = histories.current();
-            origin.is_none() && !there.iter().any(|snapshot| snapshot.history == current)
-        });
-        let unused = unused.cloned();
-        let history = unused.clone().unwrap_or_else(|| {
-            let id = origin.unwrap_or_else(history::new_id);
-            History::begin(id, reason.to_owned(), now(), &there)
-        });
-        if unused.is_none() {
-            store.begin_history(&history).await?;
-        }
+        let history = match beginning(&self.known.histories, &histories, &there, origin.is_some()) {
+            Beginning::Overtaken => return Err(SnapshotError::Overtaken),
+            Beginning::Unused(history) => history.clone(),
+            Beginning::New => {
+                let id = origin.unwrap_or_else(history::new_id);
+                let since = histories.after_all(now());
+                let history = History::begin(id, reason.to_owned(), since, &there);
+                store.begin_history(&history).await?;
+                history
+            }
+        };
         tracing::warn!(
             "this etcd is not the one that the store is of: {reason}. A new history begins with a \
              full snapshot; what was there stays until the collection policy removes it, and can be \
@@ -139,5 +152,59 @@ impl Session<'_> {
         self.known.histories = store.histories().await?;
         self.forget();
         Ok(())
+    }
+}
+
+/// How a new history begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Beginning<'h> {
+    /// It was decided on before another guard began one, which has snapshots by now: perhaps this
+    /// etcd is the one that they are of.
+    Overtaken,
+    /// As one that was begun and has nothing yet.
+    Unused(&'h History),
+    New,
+}
+
+/// `known` is what was there when it was decided to begin one, and `found` what is there now.
+fn beginning<'h>(
+    known: &Histories,
+    found: &'h Histories,
+    there: &[Snapshot],
+    has_origin: bool,
+) -> Beginning<'h> {
+    let Some(newest) = found.newest() else { return Beginning::New };
+    let is_used = there.iter().any(|snapshot| found.number_of(snapshot) == found.current());
+    match (is_used, known.newest() == Some(newest)) {
+        (false, _) if !has_origin => Beginning::Unused(newest),
+        (true, false) => Beginning::Overtaken,
+        (true, true) | (false, _) => Beginning::New,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_that_was_overtaken_begins_nothing_on_what_it_knew() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let begin =
+            |id: &str, second| History::begin(id.to_owned(), String::new(), at(second), &[]);
+        let full = |second| Snapshot::full(5, at(second), None, false);
+        let none = Histories::default();
+        let one = Histories::of(vec![begin("0a", 10)]);
+        let unused = Beginning::Unused(one.newest().unwrap());
+        for (known, found, there, has_origin, expected) in [
+            (&none, &none, vec![full(5)], false, Beginning::New),
+            (&none, &one, vec![full(5)], false, unused.clone()),
+            (&one, &one, vec![full(5)], false, unused),
+            (&one, &one, vec![full(5)], true, Beginning::New),
+            (&one, &one, vec![full(11)], false, Beginning::New),
+            (&none, &one, vec![full(11)], false, Beginning::Overtaken),
+            (&none, &one, vec![full(11)], true, Beginning::Overtaken),
+        ] {
+            assert_eq!(beginning(known, found, &there, has_origin), expected, "{there:?}");
+        }
     }
 }

@@ -87,6 +87,8 @@ pub enum SnapshotError {
     Database(#[from] BoltError),
     #[error("what etcd sent is not the database of an etcd")]
     Foreign,
+    #[error("another guard began a history in the store after this one had looked")]
+    Overtaken,
     #[error("the data directory cannot be looked at")]
     Origin(#[source] durable::Error),
 }
@@ -96,7 +98,7 @@ impl SnapshotError {
     fn kind(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",
-            Self::Store(_) => "store",
+            Self::Store(_) | Self::Overtaken => "store",
             Self::Spool(_) | Self::Origin(_) => "spool",
             Self::Database(_) | Self::Foreign => "database",
         }

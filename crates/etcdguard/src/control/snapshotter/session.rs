@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::chain::Chain;
-use super::decide::{self, Facts, Start, Why};
+use super::decide::{self, Bond, Facts, Start, Why};
 use super::handle::{Request, TriggerError};
 use super::history::Known;
 use super::tail::Tail;
@@ -58,16 +58,16 @@ impl<'t> Session<'t> {
     pub(super) async fn start(&mut self) -> Result<(), SnapshotError> {
         self.read_store().await?;
         let revision = current(self.tools).await?;
-        let other = self.other_history(revision).await?;
+        let bond = self.bond(revision).await?;
         let facts = Facts {
             chain: &self.chain,
             schedule: &self.tools.config.schedule,
             now: now(),
-            is_other: other.is_some(),
+            bond: &bond,
             last_full_failed: self.last_full_failed,
         };
         match decide::start(&facts) {
-            Start::Full(why) => self.begin_with(why, other).await,
+            Start::Full(why) => self.begin_with(why, bond).await,
             Start::Deltas => self.go_on(revision).await,
         }
     }
@@ -76,12 +76,12 @@ impl<'t> Session<'t> {
     pub(super) async fn begin_with_full(&mut self) -> Result<(), SnapshotError> {
         self.read_store().await?;
         let revision = current(self.tools).await?;
-        let other = self.other_history(revision).await?;
-        self.begin_with(Why::Asked, other).await
+        let bond = self.bond(revision).await?;
+        self.begin_with(Why::Asked, bond).await
     }
 
-    async fn begin_with(&mut self, why: Why, other: Option<String>) -> Result<(), SnapshotError> {
-        if let Some(reason) = other {
+    async fn begin_with(&mut self, why: Why, bond: Bond) -> Result<(), SnapshotError> {
+        if let Bond::Other(reason) = bond {
             self.begin_history(&reason).await?;
         }
         tracing::info!("a full snapshot is needed: {why:?}");
@@ -260,6 +260,7 @@ impl<'t> Session<'t> {
     /// Writes what was collected as a delta; nothing where nothing was.
     async fn flush(&mut self) -> Result<(), SnapshotError> {
         let Some(last) = self.spool.last_revision() else { return Ok(()) };
+        self.check_history().await?;
         let spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
         let begun = StdInstant::now();
         let compression = self.tools.config.compression;
@@ -303,7 +304,7 @@ impl<'t> Session<'t> {
         // Without a watch nothing tells that the etcd has been replaced meanwhile.
         if !self.tools.config.has_deltas() {
             let revision = current(self.tools).await?;
-            if let Some(reason) = self.other_history(revision).await? {
+            if let Bond::Other(reason) = self.bond(revision).await? {
                 self.begin_history(&reason).await?;
             }
         }
@@ -313,6 +314,7 @@ impl<'t> Session<'t> {
             let reason = format!("etcd is at revision {revision}, and the store at {last}");
             self.begin_history(&reason).await?;
         }
+        self.check_history().await?;
         taken.save(self.tools, self.stamp(), is_final).await
     }
 

@@ -36,7 +36,7 @@ pub fn select(
     let present: BTreeSet<String> =
         destination.iter().filter(|snapshot| !snapshot.is_chunk).map(Snapshot::identity).collect();
     let mut backups = backups(source);
-    backups.sort_by_key(|backup| Reverse(backup.full.created_on));
+    backups.sort_by_key(|backup| Reverse((backup.full.history, backup.full.created_on)));
     let is_young = |backup: &Backup<'_>| {
         selection.max_age_days.is_none_or(|days| !backup.full.is_older_than_days(days, now))
     };

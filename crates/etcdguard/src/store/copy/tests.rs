@@ -63,3 +63,13 @@ fn the_end_of_a_source_is_among_its_newest_full_snapshots() {
     list.push(Snapshot::full(14, at(14 * DAY_SECONDS), None, false));
     assert!(!has_recent_final(&list));
 }
+
+/// The clock of the earlier history was ahead: the newest backup is still that of the newest one.
+#[test]
+fn the_newest_history_comes_first_whatever_its_times() {
+    let mut late = Snapshot::full(3, at(2 * DAY_SECONDS), None, false);
+    late.history = 1;
+    let earlier = Snapshot::full(90, at(6 * DAY_SECONDS), None, false);
+    let one = Selection { max_backups: Some(1), ..Selection::default() };
+    assert_eq!(revisions(&[earlier, late], &[], one), [3]);
+}

@@ -61,7 +61,9 @@ pub async fn collect(
     };
     let mut deletes = decide(&snapshots, None, plan, keep, now);
     if deletes.iter().any(|delete| delete.stream.is_some()) {
-        deletes = match newest_good(store, &snapshots, inspect).await {
+        // What is marked to be left out is not what a restore would begin from.
+        let unmarked = store.list(Include::Unmarked).await?;
+        deletes = match newest_good(store, &unmarked, inspect).await {
             Ok(good) => decide(&snapshots, good, plan, keep, now),
             Err(why) => {
                 tracing::warn!("GC: nothing is removed until it is known what stays: {why}");
@@ -94,8 +96,11 @@ pub async fn collect(
             }
         }
     }
-    if !collected.removed.is_empty() {
-        forget_histories(store, &snapshots, &collected.removed).await;
+    // Numbers of histories are of no concern before one has begun.
+    if collected.removed.iter().any(|removed| removed.history > 0)
+        && let Err(error) = forget_histories(store, &collected.removed).await
+    {
+        tracing::warn!("GC: beginnings of histories are left: {}", error.chain());
     }
     Ok(collected)
 }
@@ -137,20 +142,16 @@ async fn newest_good<'s>(
     Ok(None)
 }
 
-/// Beginnings of which nothing is left go as well.
-async fn forget_histories(store: &SnapStore, snapshots: &[Snapshot], removed: &[Snapshot]) {
-    let left: Vec<Snapshot> =
-        snapshots.iter().filter(|snapshot| !removed.contains(snapshot)).cloned().collect();
-    let histories = match store.histories().await {
-        Ok(histories) => histories,
-        Err(error) => return tracing::warn!("GC: histories are not known: {}", error.chain()),
-    };
-    for history in histories.empty(&left) {
+/// Beginnings of which nothing is left go as well. The store is asked again: a copy may have brought
+/// others meanwhile, whose snapshots follow.
+async fn forget_histories(store: &SnapStore, removed: &[Snapshot]) -> Result<(), StoreError> {
+    let histories = store.histories().await?;
+    let left = store.list(Include::All).await?;
+    for history in histories.emptied(removed, &left) {
         tracing::info!("GC: nothing is left of the history that began at {}", history.since);
-        if let Err(error) = store.forget_history(history).await {
-            tracing::warn!("GC: its beginning was not removed: {}", error.chain());
-        }
+        store.forget_history(history).await?;
     }
+    Ok(())
 }
 
 /// Whether the store refuses for now, by a rule of its own: by the words that each uses.

@@ -44,9 +44,44 @@ fn a_history_without_a_snapshot_hides_nothing() {
     let histories = Histories::of(vec![begin(30, &there)]);
     let latest = Latest::of(&numbered(&histories, there.clone()));
     assert_eq!((latest.full.unwrap().last_revision, latest.deltas.len()), (90, 1));
-    let later = Histories::of(vec![begin(30, &there), begin(40, &there)]);
-    let empty: Vec<&History> = later.empty(&there).collect();
-    assert_eq!(empty, [later.iter().next().unwrap()], "the newest may still begin");
+}
+
+#[test]
+fn only_what_held_something_is_emptied_and_never_the_newest() {
+    let later = Histories::of(vec![begin(30, &[]), begin(40, &[]), begin(50, &[])]);
+    let gone = [full(9, 35), full(9, 55)];
+    assert_eq!(later.emptied(&gone, &[]), [later.iter().next().unwrap()]);
+    assert_eq!(later.emptied(&gone, &[full(8, 34)]), Vec::<&History>::new());
+}
+
+/// The end of time included.
+#[test]
+fn what_begins_is_after_all_that_began() {
+    for ahead in [10, 5000, Timestamp::MAX.as_second()] {
+        let there = Histories::of(vec![begin(ahead, &[])]);
+        let next = there.after_all(at(20));
+        assert!(next >= at(20) && (next > at(ahead) || next == at(Timestamp::MAX.as_second())));
+    }
+    assert_eq!(Histories::default().after_all(at(20)), at(20));
+}
+
+#[test]
+fn more_late_names_than_can_be_listed_are_still_earlier() {
+    let there: Vec<Snapshot> = (0..5000).map(|late| full(90 + late, 100 + late)).collect();
+    let histories = Histories::of(vec![begin(20, &there)]);
+    assert!(there.iter().all(|it| histories.number_of(it) == 0));
+    let since = histories.newest().unwrap().since;
+    assert_eq!(histories.number_of(&full(2, since.as_second())), 1);
+}
+
+#[test]
+fn there_is_a_time_in_every_history() {
+    let histories = Histories::of(vec![begin(100, &[]), begin(200, &[])]);
+    for (number, now) in [(0, 50), (0, 150), (1, 50), (1, 150), (1, 250), (2, 50), (2, 250)] {
+        let time = histories.time_in(number, at(now));
+        let made = Snapshot::full(5, time, None, false);
+        assert_eq!(histories.number_of(&made), number, "{number} at {now}");
+    }
 }
 
 /// The deltas of a history without its full snapshot do not take that of another.
@@ -65,8 +100,12 @@ fn a_set_never_reaches_over_the_edge_of_a_history() {
 fn its_object_is_read_as_it_was_written_and_is_no_snapshot_to_anybody() {
     let history = begin(20, &[full(90, 20)]);
     let bytes = serde_json::to_vec(&history).unwrap();
-    assert_eq!(History::read(&bytes), Some(history.clone()));
-    assert_eq!(History::read(b"{}"), None);
+    let named = History::named(&history.name()).unwrap();
+    assert_eq!(named.told(&bytes), Some(history.clone()));
+    assert_eq!((named.told(b"{}"), named.since, &named.id), (None, at(20), &history.id));
+    for name in ["", "20-0a.json", "000000000020-.json", "000000000020-a/b.json", "x-0a.json"] {
+        assert_eq!(History::named(name), None, "{name}");
+    }
     assert!(name::parse(Layout::V2, &history.name()).is_err());
     for marker in ["v1", "v2"] {
         assert!(!format!("{FOLDER}/{}", history.name()).contains(marker));
