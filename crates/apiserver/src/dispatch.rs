@@ -447,8 +447,8 @@ fn path_answer(
     only_get(&parts.method)?;
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let value = match segments.as_slice() {
-        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", "ping" | "store"] => {
-            return Ok(health::answer(server, query, &path));
+        ["livez" | "readyz" | "healthz", ..] => {
+            return health::answer(server, query, &segments).ok_or_else(Failure::no_such_path);
         }
         ["metrics"] => return Ok(metrics_page(server)),
         ["version"] => crate::version(),

@@ -115,6 +115,12 @@ impl AuditLog {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// Is there still a thread that writes? It ends when the log is closed, or by a panic.
+    pub fn is_writing(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Writes out what is queued and syncs it. Blocks; entries recorded later are dropped.
     pub fn close(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());

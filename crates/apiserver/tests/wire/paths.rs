@@ -1,3 +1,4 @@
+use apiserver::auth::User;
 use serde_json::json;
 
 use crate::support::{MAPS, WIDGETS, World, widget};
@@ -9,9 +10,6 @@ async fn health_and_version_are_for_everybody() {
         let answer = world.get(path).await;
         assert_eq!((answer.code.as_u16(), answer.text().as_str()), (200, "ok"), "{path}");
     }
-    let verbose = world.get("/readyz?verbose").await.text();
-    assert!(verbose.contains("[+]store ok") && verbose.ends_with("readyz check passed\n"));
-    world.get("/livez/no-such-check").await.fails(404, "NotFound");
     for path in ["/version", "/version/", "/version?timeout=5s"] {
         let version = world.get(path).await.is(200);
         for field in [
@@ -29,6 +27,52 @@ async fn health_and_version_are_for_everybody() {
         }
         assert!(version["gitVersion"].as_str().unwrap().starts_with("v1."));
     }
+}
+
+#[tokio::test]
+async fn every_check_can_be_asked_for_shown_and_left_out() {
+    let world = World::start().await;
+    for path in ["/livez/etcd", "/readyz/log", "/healthz/ping", "/readyz/shutdown"] {
+        let answer = world.get(path).await;
+        assert_eq!((answer.code.as_u16(), answer.text().as_str()), (200, "ok"), "{path}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+    for path in ["/livez/no-such-check", "/livez/shutdown", "/readyz/etcd/more", "/livezz"] {
+        world.get(path).await.fails(404, "NotFound");
+    }
+    let shown = |path: &'static str| async { world.get(path).await.text() };
+    assert_eq!(
+        shown("/livez?verbose").await,
+        "[+]ping ok\n[+]log ok\n[+]etcd ok\nlivez check passed\n"
+    );
+    assert_eq!(
+        shown("/readyz?verbose&exclude=etcd&exclude=log").await,
+        "[+]ping ok\n[+]log excluded: ok\n[+]etcd excluded: ok\n[+]shutdown ok\nreadyz check passed\n"
+    );
+    let unknown = shown("/healthz?verbose=true&exclude=nope").await;
+    let warning = "warn: some health checks cannot be excluded: no matches for \"nope\"\n";
+    assert!(unknown.ends_with(&format!("{warning}healthz check passed\n")), "{unknown}");
+    assert_eq!(shown("/livez?exclude=nope").await, "ok");
+}
+
+#[tokio::test]
+async fn single_checks_are_for_those_who_watch_over_the_server() {
+    let world = World::start().await;
+    for (path, code) in [("/livez", 200), ("/livez?verbose", 200), ("/livez/etcd", 403)] {
+        assert_eq!(world.get_by(User::anonymous(), path).await.code.as_u16(), code, "{path}");
+    }
+    let monitor = User::authenticated("ada", "", ["system:monitoring".to_owned()]);
+    assert_eq!(world.get_by(monitor, "/livez/etcd").await.code.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn a_server_that_is_about_to_end_is_alive_and_not_ready() {
+    let world = World::start().await;
+    world.tasks.begin_stop();
+    assert_eq!(world.get("/livez").await.code.as_u16(), 200);
+    let ready = world.get("/readyz").await;
+    assert_eq!(ready.code.as_u16(), 500, "{}", ready.text());
+    assert!(ready.text().contains("[-]shutdown failed: "), "{}", ready.text());
 }
 
 #[tokio::test]

@@ -68,6 +68,13 @@ impl Answer {
     }
 }
 
+async fn send(client: ClientService, request: http::request::Builder, body: Body) -> Answer {
+    let response = client.oneshot(request.body(body).unwrap()).await.unwrap();
+    let (head, body) = response.into_parts();
+    let body = tokio::time::timeout(PATIENCE, body.collect()).await.unwrap().unwrap();
+    Answer { code: head.status, headers: head.headers, body: body.to_bytes() }
+}
+
 impl World {
     pub(crate) async fn start() -> Self {
         Self::start_with(apiserver::ConnectionLimits::default()).await
@@ -106,10 +113,11 @@ impl World {
     }
 
     pub(crate) async fn send(&self, request: http::request::Builder, body: Body) -> Answer {
-        let response = self.client.clone().oneshot(request.body(body).unwrap()).await.unwrap();
-        let (head, body) = response.into_parts();
-        let body = tokio::time::timeout(PATIENCE, body.collect()).await.unwrap().unwrap();
-        Answer { code: head.status, headers: head.headers, body: body.to_bytes() }
+        send(self.client.clone(), request, body).await
+    }
+
+    pub(crate) async fn get_by(&self, user: User, path: &str) -> Answer {
+        send(self.server.client_service(user), Request::get(path), Body::empty()).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -33,6 +33,31 @@ fn apply_creates_changes_and_leaves_alone() {
     }
 }
 
+/// Before 1.34 kubectl asks for the second version of OpenAPI, as protobuf, to check a List.
+#[test]
+fn apply_takes_a_list_and_checks_what_is_in_it() {
+    let server = Server::start();
+    let kubectl = Kubectl::admin(&server);
+    let list = |members: &[&str]| {
+        let mut text = "apiVersion: v1\nkind: List\nitems:\n".to_owned();
+        for member in members {
+            let indented: Vec<String> = member.lines().map(|line| format!("  {line}")).collect();
+            text.push_str(&indented.join("\n").replacen("  apiVersion", "- apiVersion", 1));
+            text.push('\n');
+        }
+        text
+    };
+    kubectl.file("all.yaml", &list(&[CONFIG_MAP, DEPLOYMENT, BACKUP]));
+    for word in [" created", " unchanged"] {
+        let said = kubectl.run("apply -f all.yaml");
+        assert_eq!(said.lines().filter(|line| line.ends_with(word)).count(), 3, "{said}");
+    }
+    let wrong = CONFIG_MAP.replace("\ndata:", "\ndta:");
+    kubectl.file("wrong.yaml", &list(&[&wrong, &DEPLOYMENT.replace("name: web", "name: never")]));
+    let error = kubectl.fail("apply -f wrong.yaml");
+    assert!(error.contains("unknown field \"dta\""), "{error}");
+}
+
 #[test]
 fn apply_on_the_server_knows_who_owns_what() {
     let server = Server::start();

@@ -40,6 +40,16 @@ fn explain_knows_built_in_and_our_own_resources() {
     assert!(kubectl.run("explain configmap --recursive").contains("binaryData"));
     let unknown = kubectl.fail("explain nab.spec.nothing");
     assert!(unknown.contains("does not exist"), "{unknown}");
+    let described = kubectl.run("explain deployment.spec");
+    assert!(described.contains("-required-"), "{described}");
+    assert!(described.contains("Number of desired pods"), "{described}");
+    // Until 1.33 it can also read the second version of OpenAPI.
+    if kubectl.run("explain --help").contains("plaintext-openapiv2") {
+        let older = kubectl.run("explain deployment.spec --output=plaintext-openapiv2");
+        assert!(older.contains("Number of desired pods"), "{older}");
+        let ours = kubectl.run("explain nab.spec --output=plaintext-openapiv2");
+        assert!(ours.contains("backupSpec"), "{ours}");
+    }
 }
 
 #[test]
