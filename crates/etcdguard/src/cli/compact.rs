@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::error::CommandError;
 use super::parse::Line;
-use super::{Context, settings};
+use super::{Context, Invocation, settings};
 use crate::restore::{self, Compaction, PlanError, Progress, RestoreError};
 use crate::server::config::{CompactorConfig, ConfigError};
 use crate::server::controllers;
@@ -36,6 +36,9 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
             tell(&compacted.snapshot, &config, context).await;
         }
         Err(RestoreError::Plan(PlanError::Empty)) => {
+            if context.invocation == Invocation::Holdfast {
+                return Err(CommandError::Nothing("compacted"));
+            }
             tracing::info!("no base snapshot found: nothing is compacted");
         }
         Err(error) if telemetry::Chain(&error).to_string().contains(COMPACTED) => {

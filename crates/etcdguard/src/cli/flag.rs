@@ -46,6 +46,8 @@ pub(crate) struct Flag {
     pub(crate) kind: Kind,
     pub(crate) default: &'static str,
     pub(crate) about: &'static str,
+    /// It must be given, or this variable set, for every store but a local one.
+    variable: Option<&'static str>,
 }
 
 impl Flag {
@@ -55,7 +57,11 @@ impl Flag {
         default: &'static str,
         about: &'static str,
     ) -> Self {
-        Self { name, short: None, kind, default, about }
+        Self { name, short: None, kind, default, about, variable: None }
+    }
+
+    pub(crate) const fn required_unless_local(self, variable: &'static str) -> Self {
+        Self { variable: Some(variable), ..self }
     }
 
     pub(crate) const fn short(self, letter: char) -> Self {
@@ -82,6 +88,13 @@ impl Named {
 
     pub(crate) fn value(&self) -> &'static str {
         self.flag.kind.value()
+    }
+
+    /// What the help says of a flag that must be given.
+    pub(crate) fn requirement(&self) -> Option<String> {
+        let prefix = self.prefix.to_ascii_uppercase().replace('-', "_");
+        let variable = self.flag.variable?;
+        Some(format!("required unless Local, or set {prefix}{variable}"))
     }
 
     /// The default as the help shows it; nothing for what is off, empty or zero.

@@ -13,39 +13,45 @@ pub(crate) fn text(program: &str, command: Option<&Command>) -> String {
 fn overview(program: &str) -> String {
     let mut text = format!(
         "Guards an etcd member: snapshots it, checks it, restores it.\n\n\
-         Usage:\n  {program} [command]\n\nCommands:\n"
+         Usage: {program} COMMAND [flags] [arguments]\n"
     );
-    let width = commands().iter().map(|command| command.name.len()).max().unwrap_or_default();
-    for command in commands() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {:<width$}  {}", command.name, command.about);
-    }
-    let _ = write!(
-        text,
-        "\nFlags:\n  -h, --help      explain\n  -v, --version   print the version\n\n\
-         See {program} [command] --help for the flags of a command.\n"
-    );
+    let names = commands().iter().map(|it| (format!("  {}", it.name), it.about.to_owned()));
+    section(&mut text, "Commands", &names.collect::<Vec<_>>());
+    let version = ("  -v, --version".to_owned(), "print the version".to_owned());
+    section(&mut text, "Help", &[help(), version]);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\nMore about a command: {program} COMMAND --help\n");
     text
 }
 
 fn of_command(program: &str, command: &Command) -> String {
-    let mut text = format!("{}\n\nUsage:\n  {program} {}", command.about, command.name);
-    let flags = command.flags();
-    if !flags.is_empty() {
+    let mut text = format!("{}\n\nUsage: {program} {}", command.about, command.name);
+    let sections = command.sections();
+    if !sections.is_empty() {
         text.push_str(" [flags]");
     }
     if !command.arguments.is_empty() {
         let _ = write!(text, " {}", command.arguments);
     }
-    text.push_str("\n\nFlags:\n");
-    let mut heads: Vec<(String, String)> =
-        flags.iter().map(|flag| (head(flag), about(flag))).collect();
-    heads.push(("  -h, --help".to_owned(), "explain".to_owned()));
-    let width = heads.iter().map(|(head, _)| head.len()).max().unwrap_or_default();
-    for (head, about) in heads {
+    text.push('\n');
+    for (title, flags) in sections {
+        let rows: Vec<_> = flags.iter().map(|flag| (head(flag), about(flag))).collect();
+        section(&mut text, title, &rows);
+    }
+    section(&mut text, "Help", &[help()]);
+    text
+}
+
+fn help() -> (String, String) {
+    ("  -h, --help".to_owned(), "print this".to_owned())
+}
+
+fn section(text: &mut String, title: &str, rows: &[(String, String)]) {
+    let width = rows.iter().map(|(head, _)| head.len()).max().unwrap_or_default();
+    let _ = write!(text, "\n{title}:\n");
+    for (head, about) in rows {
         let _ = writeln!(text, "{head:<width$}   {about}");
     }
-    text
 }
 
 fn head(flag: &Named) -> String {
@@ -54,8 +60,9 @@ fn head(flag: &Named) -> String {
 }
 
 fn about(flag: &Named) -> String {
-    let default = flag.shown_default().map(|default| format!(" (default {default})"));
-    format!("{}{}", flag.flag.about, default.unwrap_or_default())
+    let default = flag.shown_default().map(|default| format!("default {default}"));
+    let remark = flag.requirement().or(default).map(|remark| format!(" ({remark})"));
+    format!("{}{}", flag.flag.about, remark.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -76,5 +83,37 @@ mod tests {
             assert!(text.contains(line), "{line} in:\n{text}");
         }
         assert!(super::text("etcdbrctl", None).contains("\n  initialize  "));
+        assert!(text.starts_with("Guard a member"), "{text}");
+        assert!(text.contains("\n\nUsage: etcdbrctl server [flags]\n\nFlags:\n"), "{text}");
+    }
+
+    #[test]
+    fn options_are_grouped_and_what_must_be_given_is_marked() {
+        let text = text("holdfast etcd", Some(Command::find("copy").unwrap()));
+        let place = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"));
+        let order = [
+            "\nFlags:\n",
+            "--max-backup-age int",
+            "--verify",
+            "\nStore:\n",
+            "      --storage-provider string",
+            "required unless Local, or set STORAGE_CONTAINER)",
+            "\nStore to copy from:\n",
+            "--source-storage-provider string",
+            "required unless Local, or set SOURCE_STORAGE_CONTAINER)",
+            "\nHelp:\n",
+        ];
+        assert!(order.map(place).is_sorted(), "{text}");
+    }
+
+    #[test]
+    fn every_flag_is_shown_once() {
+        for command in commands() {
+            let text = super::text("holdfast etcd", Some(command));
+            for flag in command.flags() {
+                let head = format!("--{} ", flag.name());
+                assert_eq!(text.matches(&head).count(), 1, "{} {head}: {text}", command.name);
+            }
+        }
     }
 }

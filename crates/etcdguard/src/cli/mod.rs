@@ -60,6 +60,7 @@ impl Invocation {
 pub(crate) struct Context {
     pub(crate) tasks: Tasks,
     pub(crate) environment: Environment,
+    pub(crate) invocation: Invocation,
 }
 
 /// Runs one command line, without the name of the program, and says how the process is to end.
@@ -118,9 +119,10 @@ fn run(line: &Line, invocation: Invocation) -> ExitCode {
     log::install(if typed { line.given.integer("log-level") } else { log::INFORMATION });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&CommandError::Start(error), invocation),
+        Err(error) => return fail(&CommandError::Start(error), line, invocation),
     };
-    let context = Context { tasks: Tasks::new(), environment: Environment::of_process() };
+    let environment = Environment::of_process();
+    let context = Context { tasks: Tasks::new(), environment, invocation };
     let done = runtime.block_on(async {
         signals::listen(&context.tasks)?;
         perform(line, &context).await
@@ -129,17 +131,17 @@ fn run(line: &Line, invocation: Invocation) -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, invocation),
+        Err(error) => fail(&error, line, invocation),
     }
 }
 
-fn fail(error: &CommandError, invocation: Invocation) -> ExitCode {
-    let text = telemetry::Chain(error).to_string();
+fn fail(error: &CommandError, line: &Line, invocation: Invocation) -> ExitCode {
     // Somebody at a terminal reads sentences; programs, and a peer's scripts, read the log.
     if invocation == Invocation::Holdfast && std::io::stderr().is_terminal() {
-        tell(&text, error.hint());
+        tell(&error.sentence(&line.given), error.hint());
         return ExitCode::FAILURE;
     }
+    let text = telemetry::Chain(error).to_string();
     let text = log::line("fatal", &text, &[]);
     // There is nobody to tell that the log cannot be written.
     let _ = writeln!(std::io::stderr().lock(), "{text}");

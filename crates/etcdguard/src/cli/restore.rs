@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::error::CommandError;
 use super::flag::Given;
 use super::parse::Line;
-use super::{Context, settings};
+use super::{Context, Invocation, settings};
 use crate::restore::{self, DryRun, Existing, PlanError, Progress, RestoreError, Target};
 use crate::server::config::ConfigError;
 use crate::store::{SnapStore, Snapshot};
@@ -37,6 +37,9 @@ pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandErr
             Ok(())
         }
         Err(RestoreError::Plan(PlanError::Empty)) => {
+            if context.invocation == Invocation::Holdfast {
+                return Err(CommandError::Nothing("restored"));
+            }
             tracing::info!(actor = "restorer", "no base snapshot found: nothing is restored");
             Ok(())
         }
@@ -93,6 +96,7 @@ impl From<DryRun> for Told {
 
 #[cfg(test)]
 mod tests {
+    use super::super::parse::{Asked, parse};
     use super::super::table::Command;
     use super::*;
 
@@ -120,5 +124,30 @@ mod tests {
         ] {
             assert!(asked(words).is_err(), "{words:?}");
         }
+    }
+
+    /// Restores from a directory that holds no backup.
+    async fn from_nothing(invocation: Invocation) -> Result<(), CommandError> {
+        let place = tempfile::tempdir().unwrap();
+        let store = place.path().join("store");
+        std::fs::create_dir(&store).unwrap();
+        let words = [
+            "restore".to_owned(),
+            format!("--store-container={}", store.display()),
+            format!("--data-dir={}", place.path().join("data").display()),
+            format!("--restoration-temp-snapshots-dir={}", place.path().join("temp").display()),
+        ];
+        let Asked::Run(line) = parse(words.map(Into::into).to_vec()).unwrap() else {
+            panic!("nothing to run")
+        };
+        let (tasks, environment) = (tasks::Tasks::new(), crate::store::Environment::default());
+        run(&line, &Context { tasks, environment, invocation }).await
+    }
+
+    #[tokio::test]
+    async fn an_empty_store_is_a_success_for_a_peers_scripts_only() {
+        from_nothing(Invocation::Etcdbrctl).await.unwrap();
+        let error = from_nothing(Invocation::Holdfast).await.unwrap_err();
+        assert_eq!(error.to_string(), "there is no backup: nothing was restored");
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Command {
 /// Flags that go together, with a word in front of each name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
+    /// Above them in the help; groups of one title are shown as one.
+    pub(crate) title: &'static str,
     pub(crate) prefix: &'static str,
     pub(crate) flags: &'static [Flag],
 }
@@ -41,17 +43,45 @@ impl Command {
 
     /// All flags, by name.
     pub(crate) fn flags(&self) -> Vec<Named> {
-        let groups = self.groups.iter();
-        let mut flags: Vec<Named> = groups
-            .flat_map(|group| group.flags.iter().map(|flag| Named { prefix: group.prefix, flag }))
-            .collect();
+        let mut flags: Vec<Named> = self.groups.iter().flat_map(Group::named).collect();
         flags.sort_by_key(Named::name);
         flags
     }
+
+    /// The titles of the help, in the order of the table, each with its flags by name.
+    pub(crate) fn sections(&self) -> Vec<(&'static str, Vec<Named>)> {
+        let mut sections: Vec<(&'static str, Vec<Named>)> = Vec::new();
+        for group in self.groups {
+            match sections.iter_mut().find(|(title, _)| *title == group.title) {
+                Some((_, flags)) => flags.extend(group.named()),
+                None => sections.push((group.title, group.named().collect())),
+            }
+        }
+        for (_, flags) in &mut sections {
+            flags.sort_by_key(Named::name);
+        }
+        sections
+    }
 }
 
+impl Group {
+    fn named(&self) -> impl Iterator<Item = Named> + use<> {
+        let prefix = self.prefix;
+        self.flags.iter().map(move |flag| Named { prefix, flag })
+    }
+}
+
+const fn group(title: &'static str, flags: &'static [Flag]) -> Group {
+    Group { title, prefix: "", flags }
+}
+
+/// What has no title of its own.
 const fn plain(flags: &'static [Flag]) -> Group {
-    Group { prefix: "", flags }
+    group("Flags", flags)
+}
+
+const fn store(title: &'static str, prefix: &'static str) -> Group {
+    Group { title, prefix, flags: STORE }
 }
 
 use Kind::{Count, Duration, Integer, Port, Switch, Text, TextArray, Texts};
@@ -95,8 +125,14 @@ const SNAPSHOTTER: &[Flag] = &[
 ];
 
 const STORE: &[Flag] = &[
-    Flag::new("storage-provider", Text, "", "Local, S3, ABS, GCS, Swift, OSS, ECS or OCS"),
-    Flag::new("store-container", Text, "", "bucket or container"),
+    Flag::new(
+        "storage-provider",
+        Text,
+        "",
+        "Local if not given, S3, ABS, GCS, Swift, OSS, ECS or OCS",
+    ),
+    Flag::new("store-container", Text, "", "bucket, container or directory")
+        .required_unless_local("STORAGE_CONTAINER"),
     Flag::new("store-prefix", Text, "", "path before all names in the container"),
     Flag::new("store-endpoint-override", Text, "", "address of the store, a whole URL"),
     Flag::new("max-parallel-chunk-uploads", Count, "5", "parts of one object sent at once"),
@@ -251,7 +287,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         verb: Verb::Compact,
         about: "Fold the newest backup into one full snapshot without history",
         arguments: "",
-        groups: &[plain(RESTORATION), plain(STORE), plain(COMPACTOR)],
+        groups: &[group("Restoring", RESTORATION), store("Store", ""), plain(COMPACTOR)],
     },
     Command {
         name: "completion",
@@ -268,8 +304,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         groups: &[
             plain(COPY),
             plain(COPY_CHECK),
-            plain(STORE),
-            Group { prefix: "source-", flags: STORE },
+            store("Store", ""),
+            store("Store to copy from", "source-"),
         ],
     },
     Command {
@@ -277,7 +313,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         verb: Verb::Drill,
         about: "Restore the newest backup aside, boot an etcd on it, compare, report",
         arguments: "",
-        groups: &[plain(DRILL), plain(RESTORATION), plain(STORE)],
+        groups: &[plain(DRILL), group("Restoring", RESTORATION), store("Store", "")],
     },
     Command {
         name: "help",
@@ -291,14 +327,23 @@ pub(crate) const COMMANDS: &[Command] = &[
         verb: Verb::Initialize,
         about: "Check the data directory, and restore it if etcd could not start from it",
         arguments: "",
-        groups: &[plain(VALIDATION), plain(RESTORATION), plain(STORE), plain(ETCD)],
+        groups: &[
+            plain(VALIDATION),
+            group("Restoring", RESTORATION),
+            store("Store", ""),
+            group("The etcd", ETCD),
+        ],
     },
     Command {
         name: "restore",
         verb: Verb::Restore,
         about: "Make a data directory from a backup",
         arguments: "",
-        groups: &[plain(RESTORATION), plain(STORE), plain(TARGET)],
+        groups: &[
+            group("Restoring", RESTORATION),
+            store("Store", ""),
+            group("What to restore", TARGET),
+        ],
     },
     Command {
         name: "server",
@@ -306,20 +351,20 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Guard a member: snapshots, checks, restores, leases, over HTTP",
         arguments: "",
         groups: &[
-            plain(ETCD),
-            plain(HTTP),
-            plain(HTTP_BIND),
-            plain(SNAPSHOTTER),
-            plain(STORE),
-            plain(RESTORATION),
-            plain(COMPRESSION),
-            plain(HEALTH),
-            plain(ELECTION),
-            plain(BACKOFF),
-            plain(SECONDARY),
-            Group { prefix: "secondary-", flags: STORE },
-            plain(DEFRAGMENTATION),
             plain(SERVER),
+            group("The etcd", ETCD),
+            group("HTTP server", HTTP),
+            group("HTTP server", HTTP_BIND),
+            group("Snapshots", SNAPSHOTTER),
+            store("Store", ""),
+            group("Restoring", RESTORATION),
+            group("Compression", COMPRESSION),
+            group("Leases of Kubernetes", HEALTH),
+            group("Leadership", ELECTION),
+            group("After failures", BACKOFF),
+            group("Second store", SECONDARY),
+            store("Second store", "secondary-"),
+            group("Defragmentation", DEFRAGMENTATION),
         ],
     },
     Command {
@@ -328,12 +373,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         about: "Take snapshots of an etcd until stopped",
         arguments: "",
         groups: &[
-            plain(ETCD),
-            plain(SNAPSHOTTER),
-            plain(STORE),
-            plain(COMPRESSION),
-            plain(BACKOFF),
-            plain(DEFRAGMENTATION),
+            group("The etcd", ETCD),
+            group("Snapshots", SNAPSHOTTER),
+            store("Store", ""),
+            group("Compression", COMPRESSION),
+            group("After failures", BACKOFF),
+            group("Defragmentation", DEFRAGMENTATION),
         ],
     },
     Command {
@@ -341,7 +386,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         verb: Verb::Verify,
         about: "Check a data directory or a snapshot, and change nothing",
         arguments: "DIR|SNAPSHOT",
-        groups: &[plain(VERIFY), plain(STORE)],
+        groups: &[plain(VERIFY), store("Store", "")],
     },
 ];
 

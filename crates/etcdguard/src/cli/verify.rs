@@ -279,11 +279,13 @@ async fn delta(path: &Path, snapshot: &Snapshot) -> Found {
 mod tests {
     use tasks::Tasks;
 
+    use super::super::Invocation;
     use super::*;
     use crate::store::Environment;
 
     async fn trouble(path: &Path) -> Option<Trouble> {
-        let context = Context { tasks: Tasks::new(), environment: Environment::default() };
+        let (tasks, environment) = (Tasks::new(), Environment::default());
+        let context = Context { tasks, environment, invocation: Invocation::Holdfast };
         look(path, Mode::Sanity, &context).await.1.err().map(|(trouble, _)| trouble)
     }
 
