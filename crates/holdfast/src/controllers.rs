@@ -204,7 +204,60 @@ async fn apply_definitions(api: &Api<CustomResourceDefinition>) -> Result<(), ku
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use apiserver::auth::tokens::StaticTokens;
+    use apiserver::{ApiServer, Options, ServiceRanges};
+
     use super::*;
+
+    async fn server(folder: &Path, controllers: Vec<Identity>) -> (ApiServer, tasks::Tasks) {
+        let options = Options {
+            data_dir: folder.to_owned(),
+            listen: ([127, 0, 0, 1], 0).into(),
+            tls_sans: Vec::new(),
+            tokens: StaticTokens::default(),
+            audit: false,
+            definitions: Vec::new(),
+            services: ServiceRanges::default(),
+            controllers,
+        };
+        let tasks = tasks::Tasks::new();
+        let mut metrics = telemetry::Registry::new("test");
+        let server = ApiServer::start(options, tasks.clone(), &mut metrics).await.unwrap();
+        (server, tasks)
+    }
+
+    /// What the controller of definitions does, once.
+    async fn work(server: &ApiServer) -> Result<(), kube::Error> {
+        let identity = ALL.iter().map(|one| one.identity).find(|one| one.name == "definitions");
+        let service = server.client_service(identity.unwrap().user());
+        apply_definitions(&Api::all(Client::new(service, "default"))).await
+    }
+
+    #[tokio::test]
+    async fn a_controller_can_do_its_work_with_its_role_and_nothing_without() {
+        let folder = tempfile::tempdir().unwrap();
+        let (running, tasks) =
+            server(folder.path(), ALL.iter().map(|one| one.identity).collect()).await;
+        work(&running).await.unwrap();
+        // What is there already needs no more rights.
+        work(&running).await.unwrap();
+        let _ = tasks.stop(PATIENCE).await;
+        running.close(PATIENCE).await;
+        let folder = tempfile::tempdir().unwrap();
+        let (running, tasks) = server(folder.path(), Vec::new()).await;
+        let refused = work(&running).await.unwrap_err();
+        assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+        let _ = tasks.stop(PATIENCE).await;
+        running.close(PATIENCE).await;
+    }
+
+    #[test]
+    fn controllers_are_told_apart() {
+        let names: BTreeSet<&str> = ALL.iter().map(|one| one.identity.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
 
     #[test]
     fn what_a_controller_acts_on_is_a_kind_of_ours_and_the_rest_is_unattended() {
