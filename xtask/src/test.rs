@@ -24,7 +24,16 @@ pub(crate) fn run(demand: Demand) -> ExitCode {
 
 /// Some of these use programs of others too, and say so where one is missing.
 fn unit(report: &mut Report) -> Result<Outcome> {
-    let arguments = ["test", "--workspace", "--exclude", "e2e", "--quiet", "--", "--show-output"];
+    let arguments = [
+        "test",
+        "--workspace",
+        "--exclude",
+        "e2e",
+        "--no-fail-fast",
+        "--quiet",
+        "--",
+        "--show-output",
+    ];
     let mut command = workspace::cargo(arguments);
     tools::block();
     match tools::etcd() {

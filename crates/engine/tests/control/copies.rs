@@ -1,6 +1,8 @@
 //! Real replicas: servers with directories of their own, in this process.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -29,12 +31,21 @@ pub(crate) struct Copy {
     tasks: Tasks,
 }
 
+/// Ports that a copy of this process was given: two that took the same, free at that moment, would
+/// each be taken for the other.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
 fn free_ports(count: u16) -> u16 {
+    let mut given = GIVEN.lock().unwrap();
     loop {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = first.local_addr().unwrap().port();
         let free = |step| TcpListener::bind(("127.0.0.1", port + step)).is_ok();
-        if port < 65_000 && (1..count).all(free) {
+        if port >= 65_000 || (port..port + count).any(|port| given.contains(&port)) {
+            continue;
+        }
+        if (1..count).all(free) {
+            given.extend(port..port + count);
             return port;
         }
     }

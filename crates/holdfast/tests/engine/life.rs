@@ -145,21 +145,23 @@ fn a_replica_to_be_restored_is_added_without_copying() {
     assert_eq!(rig.modes(), ["RW"]);
     assert_eq!(rig.json("info")["frontendState"], "");
 
-    rig.add_replica(SIZE);
-    let second = rig.replicas[1].address();
-    rig.ok(&format!("add --size {SIZE} --current-size {SIZE} --restore {second}"));
-    assert_eq!(rig.modes(), ["RW", "WO"]);
-    assert_eq!(rig.ok("snapshot"), "ID\n", "no snapshot was taken");
-    assert!(rig.json("rebuild-status")[&second].is_object());
-    rig.ok(&format!("verify-rebuild-replica {second}"));
-    assert_eq!(rig.modes(), ["RW", "RW"]);
-
     let small = rig.add_replica(SIZE / 2);
     let small = rig.replicas[small].address();
     let text = rig.error(&format!("add --size {SIZE} --current-size {SIZE} --restore {small}"));
     let wanted =
         format!("rebuilding replica size {} is not the same as volume size {SIZE}", SIZE / 2);
     assert!(text.contains(&wanted), "{text}");
+
+    let second = rig.add_replica(SIZE);
+    let second = rig.replicas[second].address();
+    rig.ok(&format!("add --size {SIZE} --current-size {SIZE} --restore {second}"));
+    assert_eq!(rig.modes(), ["RW", "WO"]);
+    assert_eq!(rig.ok("snapshot"), "ID\n", "no snapshot was taken");
+    assert!(rig.json("rebuild-status")[&second].is_object());
+    let early = rig.error(&format!("verify-rebuild-replica {second}"));
+    assert!(early.contains("was not filled since it was added"), "{early}");
+    assert_eq!(rig.modes(), ["RW", "WO"]);
+
     assert!(rig.error(&format!("update {second} --mode WO")).contains("cannot set to mode WO"));
     rig.ok(&format!("update {second} --mode ERR"));
     assert_eq!(rig.modes(), ["RW", "ERR"]);

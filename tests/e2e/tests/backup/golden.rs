@@ -97,7 +97,10 @@ fn used(target: &Target) {
         }
     }
     cli.run(&["backup", "rm", "--volume", VOLUME, &target.url()]);
-    assert_eq!(target.keys(), [] as [&str; 0]);
+    let mut keys = target.keys();
+    // What a bucket was found to be able to is known of it, not of its volumes.
+    keys.retain(|key| key != "backupstore/holdfast/target.json");
+    assert_eq!(keys, [] as [&str; 0]);
     println!(
         "golden store in a {}: listed, inspected, verified, 7 restores, collected",
         target.kind()
