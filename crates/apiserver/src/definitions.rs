@@ -301,6 +301,17 @@ fn accept_names(object: &mut Value, taken: &Names) -> Option<(&'static str, Stri
     conflict
 }
 
+/// Which names a definition has is for the server to say: a status that is written from outside
+/// keeps them. They might be another definition's, and its objects would be had under them.
+pub(crate) fn keep_names(object: &mut Value, old: &Value) {
+    let status = admit::object_mut(object).entry("status").or_insert_with(|| json!({}));
+    let status = admit::object_mut(status);
+    match old.pointer("/status/acceptedNames") {
+        Some(names) => status.insert("acceptedNames".into(), names.clone()),
+        None => status.remove("acceptedNames"),
+    };
+}
+
 /// A definition whose deletion was asked for.
 pub(crate) fn terminating(mut object: Value, now: Timestamp) -> Value {
     let text = "CustomResource deletion is in progress";

@@ -1,8 +1,9 @@
 //! Connections: how many there may be, and whose.
 //!
 //! Whoever comes is a stranger until a request of theirs was authenticated. Strangers have a share
-//! of the connections; when it is used up, the one of them that has been idle and there longest
-//! gives way to the newcomer, so that crowds of silent connections lock nobody out.
+//! of the connections; when it is used up, one of them gives way to the newcomer, who may be the
+//! administrator: the one that has been idle and there longest, or else has not taken its answers,
+//! or else has been there longest. So crowds of strangers lock nobody out, whatever they ask for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -111,21 +112,18 @@ impl Doors {
         Arc::new(Self { limits, inside: Mutex::default() })
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection in; `None` when all strangers are being served.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Place> {
+    /// Lets a connection in, in place of another stranger's where there is no room.
+    pub(crate) fn enter(self: &Arc<Self>) -> Place {
         let mut inside = self.inside();
         if inside.strangers.len() >= self.limits.strangers {
-            let idle = |guest: &&Arc<Guest>| guest.busy.load(Ordering::Acquire) == 0;
-            let oldest = inside.strangers.values().find(idle).map(|guest| guest.number)?;
-            if let Some(guest) = inside.strangers.remove(&oldest) {
+            // They come by age, and of equals the first is taken.
+            let first = inside.strangers.values().min_by_key(|guest| guest.claim());
+            let number = first.map(|guest| guest.number).unwrap_or_default();
+            if let Some(guest) = inside.strangers.remove(&number) {
                 guest.leave.cancel();
             }
         }
@@ -139,7 +137,7 @@ impl Doors {
             leave: CancellationToken::new(),
         });
         inside.strangers.insert(guest.number, Arc::clone(&guest));
-        Some(Place { doors: Arc::clone(self), guest })
+        Place { doors: Arc::clone(self), guest }
     }
 
     /// A request of this connection was authenticated.
@@ -218,7 +216,25 @@ impl Drop for Place {
     }
 }
 
+/// What a stranger does with its place, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    Idle,
+    TakesNothing,
+    IsServed,
+}
+
 impl Guest {
+    fn claim(&self) -> Claim {
+        if self.busy.load(Ordering::Acquire) == 0 {
+            Claim::Idle
+        } else if self.has_stalled(Duration::ZERO) {
+            Claim::TakesNothing
+        } else {
+            Claim::IsServed
+        }
+    }
+
     fn answers(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Visit>>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,25 +297,34 @@ mod tests {
     }
 
     #[test]
-    fn the_stranger_that_is_idle_longest_gives_way() {
+    fn the_stranger_with_the_least_claim_gives_way() {
         let doors = doors();
-        let places: Vec<Place> = (0..3).map(|_| doors.enter().unwrap()).collect();
-        let _busy = places[0].visit();
-        let newcomer = doors.enter().unwrap();
-        let left: Vec<bool> = places.iter().map(|one| one.guest.leave.is_cancelled()).collect();
-        assert_eq!(left, [false, true, false]);
-        let _all = [places[2].visit(), newcomer.visit()];
-        assert!(doors.enter().is_none(), "all are being served");
+        let mut places: Vec<Place> = (0..3).map(|_| doors.enter()).collect();
+        let left = |places: &[Place]| -> Vec<bool> {
+            places.iter().map(|one| one.guest.leave.is_cancelled()).collect()
+        };
+        let _served = places[0].visit();
+        places.push(doors.enter());
+        assert_eq!(left(&places), [false, true, false, false], "the one that is idle longest");
+        let (_served, untaken) = (places[2].visit(), places[3].visit());
+        untaken.gave();
+        places.push(doors.enter());
+        assert_eq!(left(&places), [false, true, false, true, false], "who takes no answer");
+        let _served = places[4].visit();
+        places.push(doors.enter());
+        assert_eq!(left(&places), [true, true, false, true, false, false], "the oldest");
         // Who shows credentials is a stranger no more.
         places[2].visit().introduce(&caller("ada", Level::Known)).unwrap();
-        assert!(doors.enter().is_some());
+        places.push(doors.enter());
+        assert_eq!(left(&places), [true, true, false, true, false, false, false]);
+        assert_eq!(doors.inside().strangers.len(), 3);
     }
 
     #[test]
     fn nobody_takes_all_connections() {
         let doors = doors();
         let known = |name: &str, level| {
-            let place = doors.enter().unwrap();
+            let place = doors.enter();
             place.visit().introduce(&caller(name, level)).map(|()| place)
         };
         let mut all: Vec<Place> = (0..2).map(|_| known("ada", Level::Known).unwrap()).collect();
@@ -315,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_client_is_stalled_when_it_takes_nothing_of_anything() {
-        let place = doors().enter().unwrap();
+        let place = doors().enter();
         let none = Duration::ZERO;
         assert!(!place.guest.has_stalled(none), "nothing to take");
         let (one, two) = (place.visit(), place.visit());

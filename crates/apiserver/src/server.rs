@@ -238,6 +238,13 @@ impl Server {
         })
     }
 
+    /// Takes from a status that was sent what it is not for the sender to say.
+    pub(crate) fn keep(resource: &Resource, object: &mut Value, old: &Value) {
+        if *resource.id == *definitions::ID {
+            definitions::keep_names(object, old);
+        }
+    }
+
     /// Definitions get their status in the write itself.
     pub fn settle(&self, resource: &Resource, object: &mut Value, now: Timestamp) {
         if *resource.id == *definitions::ID {

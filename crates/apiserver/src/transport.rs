@@ -69,14 +69,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        // All strangers are being served: the newcomer is turned away.
-        let Some(place) = doors.enter() else {
-            if let Some(unsaid) = refusals.pass() {
-                let limit = doors.limits().strangers;
-                tracing::warn!(%peer, limit, unsaid, "too many connections, refused one");
-            }
-            continue;
-        };
+        let place = doors.enter();
         let (server, acceptor, clients) = (server.clone(), acceptor.clone(), clients.clone());
         let name = "connection";
         server.clone().tasks.spawn_draining(name, move |_stop| async move {
@@ -135,7 +128,7 @@ async fn connection(
         result = connection.as_mut() => result,
         () = silent => return tracing::debug!(%peer, "no request came in time"),
         () = place.guest.leave.cancelled() => {
-            return tracing::debug!(%peer, "an idle connection gave way to a newcomer");
+            return tracing::debug!(%peer, "a connection without credentials gave way to a newcomer");
         }
         () = place.stalls() => return tracing::debug!(%peer, "no answer is being taken"),
         () = stop.cancelled() => {

@@ -7,6 +7,9 @@
 //!
 //! Lines are handed to the operating system as soon as the queue is empty, and are synced when a
 //! file is full and at the end. The newest file is `PATH`, older ones are `PATH.1`, `PATH.2`, …
+//!
+//! Everybody can be refused and ask questions as often as they like, so these entries have a share of
+//! each file and never begin a new one: they cannot drive out what was really changed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -60,6 +63,14 @@ pub struct Entry {
     pub name: String,
     pub code: u16,
     pub latency_us: u64,
+}
+
+impl Entry {
+    /// A refusal, or a question, of which nothing is stored.
+    fn changes_nothing(&self) -> bool {
+        (400..500).contains(&self.code)
+            || matches!(self.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+    }
 }
 
 /// The line that stands where entries are missing.
@@ -142,15 +153,17 @@ struct Writer {
     entries: Receiver<Entry>,
     files: Files,
     dropped: Arc<AtomicU64>,
-    /// How many of the dropped entries the log has a gap line for.
+    /// How many of the dropped entries the log has a gap line for, or will have.
     reported: u64,
+    /// Entries that had no room in their share, since the last line about it.
+    left_out: u64,
     complaints: telemetry::Seldom,
 }
 
 impl Writer {
     fn new(entries: Receiver<Entry>, files: Files, dropped: Arc<AtomicU64>) -> Self {
         let complaints = telemetry::Seldom::new(SAY_AGAIN_AFTER);
-        Self { entries, files, dropped, reported: 0, complaints }
+        Self { entries, files, dropped, reported: 0, left_out: 0, complaints }
     }
 
     /// A full disk fails every line; one word about it is enough.
@@ -170,12 +183,39 @@ impl Writer {
             self.settle(Files::flush);
         }
         self.mark_gap();
+        self.mark_left_out();
         self.settle(Files::sync);
     }
 
     fn write(&mut self, entry: &Entry) {
-        if let Err(error) = self.files.append(entry) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let written = if entry.changes_nothing() {
+            self.files.append_idle(entry)
+        } else {
+            self.mark_left_out();
+            self.files.append(entry).map(|()| true)
+        };
+        match written {
+            Ok(true) => {}
+            Ok(false) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                self.reported += 1;
+                self.left_out += 1;
+            }
+            Err(error) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                self.complain(&error);
+            }
+        }
+    }
+
+    /// Says how many refusals and questions had no room. Only before an entry of another kind and at
+    /// the end: as many lines as there are such entries, however many were left out.
+    fn mark_left_out(&mut self) {
+        let dropped = std::mem::take(&mut self.left_out);
+        if dropped == 0 {
+            return;
+        }
+        if let Err(error) = self.files.append(&Gap { time: Timestamp::now(), dropped }) {
             self.complain(&error);
         }
     }
@@ -205,6 +245,8 @@ struct Files {
     limits: Limits,
     current: BufWriter<File>,
     bytes: u64,
+    /// Of these, what changed nothing, as far as this process has written it.
+    idle_bytes: u64,
     /// The file ends in the middle of a line, and there was no space to end it.
     torn: bool,
 }
@@ -212,16 +254,33 @@ struct Files {
 impl Files {
     fn open(path: &Path, limits: Limits) -> io::Result<Self> {
         let Opened { file, bytes, torn } = open_at_line_start(path)?;
-        Ok(Self { path: path.to_owned(), limits, current: BufWriter::new(file), bytes, torn })
+        let (path, current) = (path.to_owned(), BufWriter::new(file));
+        Ok(Self { path, limits, current, bytes, idle_bytes: 0, torn })
+    }
+
+    /// Appends a line of which nothing followed; not if the share of such lines is used up.
+    fn append_idle(&mut self, line: &impl Serialize) -> io::Result<bool> {
+        let bytes = encode(line)?;
+        let len = length(&bytes);
+        let limit = self.limits.file_bytes;
+        let idle_bytes = self.idle_bytes.saturating_add(len);
+        if idle_bytes > limit / 2 || self.bytes.saturating_add(len) > limit {
+            return Ok(false);
+        }
+        self.put(bytes)?;
+        self.idle_bytes = idle_bytes;
+        Ok(true)
     }
 
     fn append(&mut self, line: &impl Serialize) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(line)?;
-        bytes.push(b'\n');
+        self.put(encode(line)?)
+    }
+
+    fn put(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
         if std::mem::take(&mut self.torn) {
             bytes.insert(0, b'\n');
         }
-        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let len = length(&bytes);
         if self.bytes > 0 && self.bytes.saturating_add(len) > self.limits.file_bytes {
             self.rotate()?;
         }
@@ -244,6 +303,7 @@ impl Files {
         }
         let Opened { file, bytes, torn } = open_at_line_start(&self.path)?;
         (self.current, self.bytes, self.torn) = (BufWriter::new(file), bytes, torn);
+        self.idle_bytes = 0;
         if let Some(dir) = self.path.parent() {
             File::open(dir)?.sync_all()?;
         }
@@ -264,6 +324,16 @@ impl Files {
         self.current.flush()?;
         self.current.get_ref().sync_data()
     }
+}
+
+fn encode(line: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
 /// Opens for appending; a line that a crash cut off is ended, so that the next one stands alone.
@@ -339,6 +409,33 @@ mod tests {
         assert_eq!(files.len(), 3);
         assert!(files.iter().all(|file| file.metadata().unwrap().len() <= 1000));
         assert_eq!(lines(&path).last().unwrap()["name"], "499");
+    }
+
+    #[test]
+    fn refusals_and_questions_do_not_drive_out_what_was_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let limits = Limits { file_bytes: 4000, files: 2, queue_entries: 10_000 };
+        let log = AuditLog::open(&path, limits).unwrap();
+        let refused = || Entry { code: 403, ..entry("refused") };
+        let asked = || {
+            let group = "authorization.k8s.io".to_owned();
+            Entry { code: 201, group, ..entry("asked") }
+        };
+        log.record(Entry { code: 201, ..entry("first") });
+        for _ in 0..500 {
+            log.record(refused());
+            log.record(asked());
+        }
+        log.record(Entry { code: 200, ..entry("second") });
+        log.close();
+        let lines = lines(&path);
+        let named = |name: &str| lines.iter().filter(|line| line["name"] == name).count();
+        assert_eq!((named("first"), named("second")), (1, 1), "in the newest file still");
+        assert!(named("refused") > 0 && named("asked") > 0, "they are written, too");
+        let gaps: Vec<u64> = lines.iter().filter_map(|line| line["dropped"].as_u64()).collect();
+        let kept = (named("refused") + named("asked")) as u64;
+        assert_eq!((gaps, log.dropped()), (vec![1000 - kept], 1000 - kept));
     }
 
     #[test]

@@ -443,6 +443,9 @@ impl Attempt<'_> {
         let author = Author { manager: &self.options.manager, now: self.call.now };
         let endpoint = self.endpoint;
         let _turn = self.server.one_definition_at_a_time(resource).await;
+        if endpoint == Endpoint::Status {
+            Server::keep(resource, &mut new, old);
+        }
         if !admit::changed_object(resource, endpoint, old, &mut new, author, self.track)? {
             return Ok(Some(Left::Stored(stored.clone())));
         }

@@ -20,6 +20,9 @@ use super::{Expected, Require, Shared};
 const MAX_BATCH_WRITES: usize = 256;
 const MAX_BATCH_BYTES: usize = 4 << 20;
 const SAY_AGAIN_AFTER: Duration = Duration::from_mins(1);
+/// How much what waits for its deletion may grow while the disk is full, all together: less than
+/// what was set aside for deletions, so that it cannot be used up by what frees nothing.
+const MAX_GROWTH_BYTES: usize = 1 << 20;
 
 type Answer = Result<Arc<Stored>, WriteError>;
 
@@ -88,6 +91,8 @@ pub(super) struct Writer {
     last: u64,
     /// A commit that failed in such a way that it may have happened nevertheless.
     doubt: Option<Plan>,
+    /// What is left of [`MAX_GROWTH_BYTES`] since the disk is full.
+    growth_left: usize,
     warnings: telemetry::Seldom,
 }
 
@@ -104,7 +109,9 @@ impl Writer {
     pub(super) fn new(shared: Arc<Shared>, disk: Disk, start: Start) -> Self {
         let Start { totals, durable, last } = start;
         let warnings = telemetry::Seldom::new(SAY_AGAIN_AFTER);
-        let writer = Self { shared, disk, totals, durable, last, doubt: None, warnings };
+        let growth_left = MAX_GROWTH_BYTES;
+        let writer =
+            Self { shared, disk, totals, durable, last, doubt: None, growth_left, warnings };
         writer.rests();
         writer
     }
@@ -170,6 +177,9 @@ impl Writer {
             return;
         }
         self.disk.look_for_space();
+        if !self.disk.is_short() {
+            self.growth_left = MAX_GROWTH_BYTES;
+        }
         let (plan, decided) = self.decide(batch);
         let outcome =
             if self.disk.is_short() { self.free_space(plan) } else { self.carry_out(plan) };
@@ -221,7 +231,7 @@ impl Writer {
         }
         match self.commit(plan, Written::All) {
             Err((CommitError::Full, plan)) => {
-                if plan.frees_space() {
+                if plan.frees_space(self.growth_left) {
                     self.disk.use_reserve();
                 }
                 self.free_space(plan)
@@ -234,7 +244,7 @@ impl Writer {
     /// Writes what of a plan frees space, and nothing else: the disk is full.
     fn free_space(&mut self, plan: Plan) -> Result<Written, WriteError> {
         let wanted = plan.events.len();
-        let rest = plan.only_freeing(self.totals);
+        let rest = plan.only_freeing(self.totals, &mut self.growth_left);
         let refused = wanted - rest.events.len();
         if refused > 0 {
             self.refuse(refused);
@@ -354,20 +364,32 @@ impl Writer {
     }
 }
 
-/// A deletion, or a step on the way to one.
-fn frees(event: &Event) -> bool {
-    event.kind == EventKind::Delete || event.object.meta.deleting
+/// A deletion, or a step on the way to one: the mark, or a change of what is marked, which is charged
+/// for what it adds.
+fn frees(event: &Event, growth_left: &mut usize) -> bool {
+    let marked = event.previous.as_ref().filter(|previous| previous.meta.deleting);
+    match (event.kind, event.object.meta.deleting, marked) {
+        (EventKind::Delete, _, _) | (EventKind::Put, true, None) => true,
+        (EventKind::Put, false, _) => false,
+        (EventKind::Put, true, Some(previous)) => {
+            let growth = event.object.body.len().saturating_sub(previous.body.len());
+            let left = growth_left.checked_sub(growth);
+            *growth_left = left.unwrap_or(*growth_left);
+            left.is_some()
+        }
+    }
 }
 
 impl Plan {
-    fn frees_space(&self) -> bool {
-        self.events.iter().any(|event| frees(event))
+    fn frees_space(&self, mut growth_left: usize) -> bool {
+        self.events.iter().any(|event| frees(event, &mut growth_left))
     }
 
     /// The part that frees space, on top of what is there. It relies on none of the rest: whoever
     /// deletes names a revision that was there before.
-    fn only_freeing(self, mut totals: Totals) -> Self {
-        let events: Vec<_> = self.events.into_iter().filter(|event| frees(event)).collect();
+    fn only_freeing(self, mut totals: Totals, growth_left: &mut usize) -> Self {
+        let frees = |event: &Arc<Event>| frees(event, growth_left);
+        let events: Vec<_> = self.events.into_iter().filter(frees).collect();
         for event in &events {
             if let Some(previous) = &event.previous {
                 totals.subtract(previous);
@@ -439,5 +461,45 @@ impl View<'_> {
             return Err(WriteError::RequirementChanged);
         }
         Ok(current.cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::EventKind::{Delete, Put};
+    use super::*;
+
+    fn stored(is_marked: bool, bytes: usize) -> Arc<Stored> {
+        let mut object = json!({"metadata": {"name": "a", "uid": "u"}, "value": "x".repeat(bytes)});
+        if is_marked {
+            object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        }
+        let draft = Draft::encode(object, 3 << 20).unwrap();
+        Arc::new(draft.finish(Key::new("things", "default", "a"), 7))
+    }
+
+    #[test]
+    fn what_waits_for_its_deletion_cannot_use_up_what_deletions_need() {
+        let free = |kind, before: (bool, usize), after: (bool, usize), left: &mut usize| {
+            let [before, after] = [before, after].map(|(marked, bytes)| stored(marked, bytes));
+            let event = Arc::new(Event::new(kind, after, Some(before)));
+            let plan = Plan { events: vec![event], ..Plan::default() };
+            !plan.only_freeing(Totals::default(), left).events.is_empty()
+        };
+        let mut left = 1000;
+        assert!(free(Put, (true, 10), (true, 900), &mut left), "a word about why it waits");
+        assert!(!free(Put, (true, 10), (true, 900), &mut left), "and no more");
+        assert!(!free(Put, (false, 10), (false, 10), &mut left));
+        for (kind, before, after) in [
+            (Put, (true, 900), (true, 10)),
+            (Put, (false, 10), (true, 10)),
+            (Delete, (false, 10), (false, 10)),
+            (Delete, (true, 10), (true, 10)),
+        ] {
+            assert!(free(kind, before, after, &mut left), "{kind:?} {before:?} {after:?}");
+        }
+        assert_eq!(left, 110);
     }
 }

@@ -66,6 +66,20 @@ async fn a_name_in_a_rule_allows_lists_that_are_pinned_to_it() {
 }
 
 #[tokio::test]
+async fn a_list_of_namespaces_is_of_the_cluster_whatever_it_selects() {
+    let world = World::new().await;
+    grant(&world, "ada", "ClusterRole", "view").await;
+    let ada = world.as_user("ada", &[]);
+    let name = &world.name;
+    ada.get(&format!("/api/v1/namespaces/{name}")).await.is(200);
+    for query in ["", "&watch=true&timeoutSeconds=1"] {
+        let path = format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{name}{query}");
+        let text = ada.get(&path).await.refused(403);
+        assert!(text.contains("at the cluster scope"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn whoever_creates_by_put_or_apply_needs_the_right_to_create() {
     let world = World::new().await;
     let rule = |verbs: &[&str]| json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);

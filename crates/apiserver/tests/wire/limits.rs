@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use apiserver::ConnectionLimits;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -89,6 +89,31 @@ async fn a_crowd_of_silent_strangers_locks_nobody_out() {
     assert_eq!(held.len(), 24, "an administrator has all that is not for strangers");
 }
 
+const ADMIN: Option<&str> = Some("Bearer secret");
+
+#[tokio::test]
+async fn a_crowd_of_strangers_that_take_no_answer_locks_nobody_out() {
+    let limits = ConnectionLimits { connections: 32, strangers: 8, ..Default::default() };
+    let world = World::start_with(limits).await;
+    let mut crowd = Vec::new();
+    for _ in 0..12 {
+        let mut stream = ask_without_a_window(&world, 1, None).await;
+        // The head of the answer needs no window: the request is being served.
+        let mut head = [0; 9];
+        while head[3] != 1 {
+            stream.read_exact(&mut head).await.unwrap();
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            stream.read_exact(&mut payload).await.unwrap();
+        }
+        crowd.push(stream);
+    }
+    let mut late = connect(&world, &["http/1.1"]).await;
+    late.write_all(request("GET", "/api/v1/namespaces/default", "").as_bytes()).await.unwrap();
+    read_until(&mut late, "\"Namespace\"").await;
+    drop(crowd);
+}
+
 /// One HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -96,14 +121,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A request as literal header fields.
-fn get(stream: u32, path: &str) -> Vec<u8> {
-    let fields = [
-        (":method", "GET"),
-        (":scheme", "https"),
-        (":path", path),
-        (":authority", "x"),
-        ("authorization", "Bearer secret"),
-    ];
+fn get(stream: u32, path: &str, credentials: Option<&str>) -> Vec<u8> {
+    let fields = [(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", "x")];
+    let fields = fields.into_iter().chain(credentials.map(|it| ("authorization", it)));
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
@@ -119,13 +139,14 @@ fn get(stream: u32, path: &str) -> Vec<u8> {
 async fn ask_without_a_window(
     world: &World,
     streams: u32,
+    credentials: Option<&str>,
 ) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut stream = connect(world, &["h2"]).await;
     let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
     all.extend(frame(4, 0, 0, &no_window));
     for number in 0..streams {
-        all.extend(get(2 * number + 1, "/version"));
+        all.extend(get(2 * number + 1, "/version", credentials));
     }
     stream.write_all(&all).await.unwrap();
     stream.flush().await.unwrap();
@@ -137,7 +158,7 @@ async fn streams_that_may_not_be_sent_on_are_given_up() {
     let limits =
         ConnectionLimits { write_patience: Duration::from_millis(400), ..Default::default() };
     let world = World::start_with(limits).await;
-    let kept = ask_without_a_window(&world, 3).await;
+    let kept = ask_without_a_window(&world, 3, ADMIN).await;
     until_connections(&world, 0).await;
     drop(kept);
 }
@@ -145,7 +166,7 @@ async fn streams_that_may_not_be_sent_on_are_given_up() {
 #[tokio::test]
 async fn one_caller_with_many_streams_leaves_room_for_others() {
     let world = World::start().await;
-    let _kept = ask_without_a_window(&world, 1000).await;
+    let _kept = ask_without_a_window(&world, 1000, ADMIN).await;
     let deadline = Instant::now() + PATIENCE;
     while !world.get("/metrics").await.text().contains("code=\"429\"") {
         assert!(Instant::now() < deadline, "a thousand requests under way at once");

@@ -46,6 +46,23 @@ async fn a_definition_named_like_a_built_in_type_is_refused() {
     world.merge(&format!("{DEFINITIONS}/mines.storage.k8s.io"), &patch).await.refused(422);
 }
 
+#[tokio::test]
+async fn a_status_cannot_give_a_definition_the_names_of_another() {
+    let world = World::new().await;
+    for (plural, kind) in [("firsts", "First"), ("seconds", "Second")] {
+        world.post(DEFINITIONS, &definition("names.io", plural, kind)).await.is(201);
+    }
+    let path = format!("{DEFINITIONS}/seconds.names.io");
+    let names = |plural: &str, kind: &str| json!({"plural": plural, "kind": kind, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")});
+    let stolen = json!({"status": {"acceptedNames": names("firsts", "First")}});
+    world.merge(&format!("{path}/status"), &stolen).await.is(200);
+    let now = world.get(&path).await.is(200);
+    assert_eq!(now["status"]["acceptedNames"], names("seconds", "Second"));
+    let served = world.get("/apis/names.io/v1").await.is(200);
+    let served: Vec<_> = served["resources"].as_array().unwrap().iter().collect();
+    assert_eq!(served.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["firsts", "seconds"]);
+}
+
 /// Puts into a store what an older version let in.
 async fn store(folder: &std::path::Path, object: Value) {
     let store = Store::open(folder.join("objects.db"), &Options::default()).unwrap();

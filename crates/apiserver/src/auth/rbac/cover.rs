@@ -2,23 +2,29 @@
 //!
 //! A wanted rule is taken apart into single permissions only where no held rule covers it whole,
 //! and only up to a limit: beyond it the rule counts as not covered, so that a huge rule can be
-//! refused but never smuggled in.
+//! refused but never smuggled in. So is the search of the held rules limited.
 
 use super::rule::{PolicyRule, has};
 
 /// Most single permissions one check takes a rule apart into.
 const MAX_PARTS: usize = 16 * 1024;
+/// Most pairs of a held rule and a wanted one that a check looks at. Both are as many as callers
+/// like to store, and nobody else is authorized while many are compared.
+const MAX_COMPARISONS: usize = 1 << 20;
 
 /// The part of `wanted` that `held` does not grant, each as a rule with one resource or path.
 pub fn missing<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &[PolicyRule],
 ) -> Vec<PolicyRule> {
-    let held: Vec<_> = held.into_iter().collect();
+    let mut held: Vec<_> = held.into_iter().collect();
+    // What is granted under every name covers the most, so it is found first.
+    held.sort_by_key(|rule| !rule.resource_names.is_empty());
+    let mut held = Held { rules: held, comparisons_left: MAX_COMPARISONS };
     let mut parts_left = MAX_PARTS;
     let mut missing = Vec::new();
     for rule in wanted {
-        if held.iter().any(|held| covers(held, rule)) {
+        if held.covers(rule) {
             continue;
         }
         let parts = part_count(rule);
@@ -27,9 +33,25 @@ pub fn missing<'a>(
             continue;
         }
         parts_left -= parts;
-        missing.extend(missing_parts(&held, rule));
+        missing.extend(missing_parts(&mut held, rule));
     }
     missing
+}
+
+/// The rules a caller has, and how often they may still be looked at.
+struct Held<'a> {
+    rules: Vec<&'a PolicyRule>,
+    comparisons_left: usize,
+}
+
+impl Held<'_> {
+    /// Whether one of the rules grants the whole of `wanted`; not if that takes too long to find out.
+    fn covers(&mut self, wanted: &PolicyRule) -> bool {
+        let looks = self.rules.len().min(self.comparisons_left);
+        let found = self.rules.iter().take(looks).position(|held| covers(held, wanted));
+        self.comparisons_left -= found.map_or(looks, |at| at + 1);
+        found.is_some()
+    }
 }
 
 /// Whether one held rule grants the whole of another.
@@ -83,14 +105,14 @@ fn part_count(rule: &PolicyRule) -> usize {
 }
 
 /// Takes the rule apart and keeps what no held rule grants; verbs of one target stay together.
-fn missing_parts(held: &[&PolicyRule], rule: &PolicyRule) -> Vec<PolicyRule> {
+fn missing_parts(held: &mut Held<'_>, rule: &PolicyRule) -> Vec<PolicyRule> {
     let mut missing = Vec::new();
     for target in targets(rule) {
         let mut single = target.clone();
         let mut verbs = rule.verbs.clone();
         verbs.retain(|verb| {
             single.verbs = vec![verb.clone()];
-            !held.iter().any(|held| covers(held, &single))
+            !held.covers(&single)
         });
         if !verbs.is_empty() {
             missing.push(PolicyRule { verbs, ..target });

@@ -314,6 +314,23 @@ fn a_rule_too_big_to_take_apart_is_not_covered() {
 }
 
 #[test]
+fn comparing_many_rules_with_many_ends() {
+    let named = |group: &str, count: usize| -> Vec<Value> {
+        let one = |at: usize| json!({"apiGroups": [group], "resources": ["pods"], "resourceNames": [format!("n{at}")], "verbs": ["get"]});
+        (0..count).map(one).collect()
+    };
+    let held = rules(&named("", 4096));
+    let mut wanted = named("else", 300);
+    wanted.extend(named("", 1));
+    assert_eq!(missing(&held, &rules(&wanted)).len(), 301, "the last was not looked for any more");
+    assert!(missing(&held, &held[..10]).is_empty());
+    // Who has the right under every name finds it, however many names there are.
+    let mut held = named("", 4096);
+    held.push(rule(&[""], &["pods"], &["get"]));
+    assert!(missing(&rules(&held), &rules(&named("", 4096))).is_empty());
+}
+
+#[test]
 fn nobody_writes_a_role_beyond_their_own_rights() {
     let index = everywhere(&[rule(&[""], &["pods"], &["get", "list"])]);
     let check =
