@@ -20,7 +20,7 @@ pub(crate) const ADDRESS_VARIABLE: &str = "TEST_MOTO_ADDRESS";
 pub(crate) fn over_s3(report: &mut Report) -> Result<Outcome> {
     let server = match Started::s3() {
         Ok(server) => server,
-        Err(why) => return Ok(Outcome::Missing(format!("{why:#}"))),
+        Err(why) => return Ok(Outcome::lacking(&why)),
     };
     let arguments =
         ["test", "--quiet", "--package", "blobs", "--features", "conformance", "--test", "s3"];

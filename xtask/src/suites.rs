@@ -142,7 +142,7 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
     let binary = binary()?;
     report.step(of.suite(), |report| {
         let mut command = suite(&binary, of.suite(), None);
-        let provided = provide(of.needs(), &mut command)?;
+        let provided = provide(of.needs(), &mut command, report)?;
         // A long run is watched.
         command.arg("--nocapture");
         let variable = |name: &str| format!("{}_{name}", of.variables());
@@ -183,9 +183,9 @@ pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
                 return Ok(Outcome::Skipped(why));
             }
             let mut command = suite(&binary, name, chosen.test.as_deref());
-            let provided = match provide(*needs, &mut command) {
+            let provided = match provide(*needs, &mut command, report) {
                 Ok(provided) => provided,
-                Err(why) => return Ok(Outcome::Missing(format!("{why:#}"))),
+                Err(why) => return Ok(Outcome::lacking(&why)),
             };
             let done = cargo_test(report, &mut command);
             drop(provided);
@@ -217,7 +217,11 @@ fn conform() -> std::io::Result<PathBuf> {
 
 /// Tells the suite where its tools are; the error says why they cannot be had. What it gives back
 /// must live as long as the suite.
-fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started>> {
+fn provide(
+    needs: Needs,
+    command: &mut Command,
+    report: &mut Report,
+) -> Result<Option<stores::Started>> {
     match needs {
         Needs::Nothing => {}
         Needs::Kubectl => tools::kubectl()?,
@@ -225,10 +229,15 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }
         // A test whose own is missing says so.
-        Needs::BlockTools => tools::block(),
+        Needs::BlockTools => report.excuse(tools::block()),
         Needs::Tours => {
-            tools::block();
-            tools::kubectl()?;
+            report.excuse(tools::block());
+            if let Err(why) = tools::kubectl() {
+                println!("no kubectl: {why:#}");
+                report.excuse(tools::is_not_offered(&why).then_some("kubectl"));
+                // One that is there and too old is as good as none.
+                command.env("HOLDFAST_WITHOUT", "kubectl");
+            }
         }
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
@@ -244,6 +253,7 @@ fn provide(needs: Needs, command: &mut Command) -> Result<Option<stores::Started
                 // Of a port that nobody listens at.
                 Err(why) => {
                     println!("no S3 server: {why:#}");
+                    report.excuse(tools::is_not_offered(&why).then_some("moto_server"));
                     command.env(stores::ADDRESS_VARIABLE, "127.0.0.1:1");
                 }
             }

@@ -35,14 +35,21 @@ fn unit(report: &mut Report) -> Result<Outcome> {
         "--show-output",
     ];
     let mut command = workspace::cargo(arguments);
-    tools::block();
+    report.excuse(tools::block());
     match tools::etcd() {
         Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),
-        Err(why) => println!("no etcd: {why:#}"),
+        Err(why) => {
+            println!("no etcd: {why:#}");
+            let programs = tools::is_not_offered(&why).then_some(["etcd", "etcdctl", "etcdutl"]);
+            report.excuse(programs.into_iter().flatten());
+        }
     }
     match tools::s3_server() {
         Ok(program) => drop(command.env("MOTO_SERVER", program)),
-        Err(why) => println!("no S3 server: {why:#}"),
+        Err(why) => {
+            println!("no S3 server: {why:#}");
+            report.excuse(tools::is_not_offered(&why).then_some("moto_server"));
+        }
     }
     let server = stores::Started::s3();
     match &server {

