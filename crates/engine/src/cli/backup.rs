@@ -37,6 +37,9 @@ pub(crate) async fn create(
     console: &mut Console<'_>,
 ) -> Result<(), Error> {
     let snapshot = snapshot::name(line)?;
+    let what = format!("backing up {snapshot}");
+    // What cannot be waited for is not begun.
+    let waiting = Waiting::new(line, &what)?;
     let request = request(session, line, &snapshot).await?;
     let members = session.working_members().await?;
     let first = members.into_iter().find(|member| member.mode == ReplicaMode::Rw);
@@ -55,8 +58,6 @@ pub(crate) async fn create(
     if !line.flags.switch(&b::WAIT) {
         return console.json_line(&Created { backup, is_incremental, replica });
     }
-    let what = format!("backing up {snapshot}");
-    let waiting = Waiting::new(line, &what)?;
     let ended = waiting.until(console, async || {
         let status = asked(session, &replica, "", &backup).await?;
         let progress = status.progress;

@@ -52,8 +52,9 @@ pub(crate) async fn run(
     line: &Line,
     console: &mut Console<'_>,
 ) -> Result<(), Error> {
+    let waiting = Waiting::new(line, "restoring")?;
     match restore(session, line).await {
-        Ok(()) if line.flags.switch(&b::WAIT) => wait(session, line, console).await,
+        Ok(()) if line.flags.switch(&b::WAIT) => wait(session, &waiting, console).await,
         Ok(()) => Ok(()),
         Err(Refusal::Plain(error)) => {
             console.say(&error.to_string())?;
@@ -348,10 +349,16 @@ fn is_zero(number: &i32) -> bool {
 }
 
 /// Waits until no replica restores any more, and fails if one of them failed or left something out.
-async fn wait(session: &Session, line: &Line, console: &mut Console<'_>) -> Result<(), Error> {
-    let waiting = Waiting::new(line, "restoring")?;
+async fn wait(
+    session: &Session,
+    waiting: &Waiting<'_>,
+    console: &mut Console<'_>,
+) -> Result<(), Error> {
     let ended = waiting.until(console, async || {
         let statuses = statuses(session, &session.working_members().await?).await?;
+        if statuses.is_empty() {
+            return Err(Error::refused("the restore is not whole: no replica works any more"));
+        }
         let running = statuses.values().filter(|status| status.is_restoring);
         // The slowest decides.
         Ok(match running.map(|status| status.progress).min() {

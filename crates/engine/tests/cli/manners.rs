@@ -1,7 +1,9 @@
 //! What is different for people: errors in sentences with a hint, and exit codes that tell what
 //! became of the work, where a peer's command tells only that it could ask.
 
-use rpc::ptypes::{BackupStatusResponse, Replica, RestoreStatusResponse};
+use rpc::ptypes::{
+    BackupCreateResponse, BackupStatusResponse, DiskInfo, Replica, RestoreStatusResponse,
+};
 
 use crate::world::{Outcome, World, run, run_by_hand};
 
@@ -82,4 +84,44 @@ fn a_target_whose_directory_is_missing_is_not_empty() {
     assert_eq!((empty.exit_code, empty.out.as_str()), (0, ""));
     assert!(empty.err.contains("there are no backups"), "{}", empty.err);
     told(&run_by_hand(&format!("backup scrub --once {there}")), "a backup at", "right target");
+}
+
+/// A volume whose replica has a snapshot `s` and is in the middle of a backup, or at its end.
+fn backing_up(state: &str, error: &str) -> World {
+    let world = World::healthy(1);
+    let disks = ["volume-head-001.img", "volume-snap-s.img"];
+    let disks = disks.map(|name| (name.to_owned(), DiskInfo::default())).into();
+    world.replicas[0].is(Replica { disks, ..Replica::default() });
+    let reply = BackupCreateResponse { backup: "b".into(), is_incremental: false };
+    world.replicas[0].agent.on("backup_create", reply);
+    let (state, error) = (state.into(), error.into());
+    let status = BackupStatusResponse { state, error, progress: 7, ..Default::default() };
+    world.replicas[0].agent.on("backup_status", status);
+    world
+}
+
+#[test]
+fn a_backup_that_is_waited_for_ends_as_the_backup_does() {
+    let line = "backup create s --dest vfs:///t --wait";
+    let whole = backing_up("complete", "").run_by_hand(line);
+    assert_eq!(whole.exit_code, 0, "{}", whole.err);
+    assert!(whole.out.contains("\"state\":\"complete\""), "{}", whole.out);
+
+    let failed = backing_up("error", "the store is full").run_by_hand(line);
+    assert_eq!(failed.exit_code, 1);
+    assert!(failed.err.contains("error: backup b failed: the store is full"), "{}", failed.err);
+
+    let slow = backing_up("in_progress", "").run_by_hand(&format!("{line} --wait-timeout 0s"));
+    assert_eq!(slow.exit_code, 1);
+    assert!(slow.err.contains("longer than --wait-timeout allows; it goes on"), "{}", slow.err);
+}
+
+#[test]
+fn what_cannot_be_waited_for_is_not_begun() {
+    let world = backing_up("complete", "");
+    let line = "backup create s --dest vfs:///t --wait --wait-timeout soon";
+    let outcome = world.run_by_hand(line);
+    assert_eq!(outcome.exit_code, 1);
+    assert!(outcome.err.contains("\"soon\" is not a time"), "{}", outcome.err);
+    assert_eq!(world.calls_of("backup_create").len(), 0);
 }

@@ -1,13 +1,20 @@
 //! How the binary is called, and how controllers that cannot start end.
 
+use std::path::Path;
 use std::process::Command;
+
+use testkit::process::Process;
 
 use crate::rig::{Outcome, PATIENCE, Rig};
 
 const SIZE: u64 = 4 << 20;
 
+fn holdfast_path() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_holdfast"))
+}
+
 fn holdfast(words: &[&str]) -> Outcome {
-    Command::new(env!("CARGO_BIN_EXE_holdfast")).args(words).output().unwrap().into()
+    Command::new(holdfast_path()).args(words).output().unwrap().into()
 }
 
 #[test]
@@ -65,6 +72,25 @@ fn a_controller_that_cannot_reach_a_replica_ends_with_1() {
     assert_eq!(controller.wait_for_exit(PATIENCE).unwrap().code(), Some(1));
     let err = controller.stderr();
     assert!(err.contains("error=\"no available backend due to service unavailable"), "{err}");
+}
+
+#[test]
+fn a_replica_that_cannot_use_its_directory_says_so_and_ends_with_1() {
+    let rig = Rig::new("nowhere");
+    // Nobody, not even root, can make a directory below a file.
+    let file = rig.path("file");
+    durable::replace(&file, b"in the way").unwrap();
+    let dir = file.join("replica");
+    for words in [&["replica"][..], &["engine", "replica"]] {
+        let program = if words.len() == 1 { &*rig.program } else { holdfast_path() };
+        let mut command = Command::new(program);
+        command.args(words).arg(&dir).args(["--size", "4194304", "--listen", "127.0.0.1:0"]);
+        let mut replica = Process::start(command, &rig.path(""), "replica").unwrap();
+        assert_eq!(replica.wait_for_exit(PATIENCE).unwrap().code(), Some(1), "{words:?}");
+        let err = replica.stderr();
+        let wanted = format!("cannot use the directory {}: Not a directory", dir.display());
+        assert!(err.lines().last().unwrap().contains(&wanted), "{words:?}: {err}");
+    }
 }
 
 #[test]
