@@ -9,6 +9,10 @@ use crate::node::Node;
 
 /// See [`crate::prune`]: deeper values are left alone.
 const MAX_DEPTH: usize = 256;
+/// How much text defaults may add to one object. More than an object may have at all, so whoever
+/// sends one that would get more of them is refused for its size; before that they would fill the
+/// memory, as one short list of empty items gets all the defaults of its items.
+const MAX_ADDED_BYTES: usize = 4 << 20;
 
 /// Drops members that are null although their schema does not allow null: such a null means
 /// "absent" (clients serialise missing values so). Null list items stay; validation refuses them.
@@ -42,13 +46,13 @@ fn drop_below(node: &Node, value: &mut Value, depth: usize) {
     }
 }
 
-/// Puts defaults where a member is absent, at every depth that exists.
+/// Puts defaults where a member is absent, at every depth that exists, until they are too many.
 pub fn apply(node: &Node, value: &mut Value) {
-    apply_below(node, value, 0);
+    apply_below(node, value, 0, &mut { MAX_ADDED_BYTES });
 }
 
-fn apply_below(node: &Node, value: &mut Value, depth: usize) {
-    if depth >= MAX_DEPTH {
+fn apply_below(node: &Node, value: &mut Value, depth: usize, room_bytes: &mut usize) {
+    if depth >= MAX_DEPTH || *room_bytes == 0 {
         return;
     }
     match value {
@@ -57,22 +61,36 @@ fn apply_below(node: &Node, value: &mut Value, depth: usize) {
                 if let Some(default) = &child.default
                     && !members.contains_key(name)
                 {
+                    let added = name.len().saturating_add(text_bytes(default));
+                    *room_bytes = room_bytes.saturating_sub(added);
                     members.insert(name.clone(), default.clone());
                 }
             }
             for (name, value) in members {
                 if let Some(child) = child(node, name) {
-                    apply_below(child, value, depth + 1);
+                    apply_below(child, value, depth + 1, room_bytes);
                 }
             }
         }
         Value::Array(items) => {
             let Some(item) = &node.items else { return };
             for value in items {
-                apply_below(item, value, depth + 1);
+                apply_below(item, value, depth + 1, room_bytes);
             }
         }
         _ => {}
+    }
+}
+
+/// No more than the value takes as text.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(text_bytes).sum::<usize>() + 2,
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + text_bytes(value)).sum::<usize>() + 2
+        }
     }
 }
 
@@ -120,6 +138,18 @@ mod tests {
             json!({"spec": {"prio": null, "deep": {}, "any": null, "attrs": {"l": "v"},
                 "ports": [null, {}]}})
         );
+    }
+
+    #[test]
+    fn many_small_items_do_not_become_more_than_an_object_may_have() {
+        let long = "y".repeat(1000);
+        let schema = json!({"type": "object", "properties": {"list": {"type": "array", "items":
+            {"type": "object", "properties": {"a": {"type": "string", "default": long}}}}}});
+        let schema = parse(&schema, "schema").unwrap();
+        let mut value = json!({"list": vec![json!({}); 20_000]});
+        apply(&schema, &mut value);
+        let bytes = value.to_string().len();
+        assert!((4 << 20..5 << 20).contains(&bytes), "{bytes}");
     }
 
     #[test]

@@ -57,6 +57,9 @@ impl Standby {
             .iter()
             .map(|replica| replica.process.as_ref().unwrap().id())
             .collect();
+        // With the engine gone too, nobody notes that a copy failed: after a restart all are the
+        // volume's again, and the restore is taken up where it was.
+        let engine = self.restored.volume.engine().process.id();
         let own = &*self;
         std::thread::scope(|scope| {
             let restoring = scope.spawn(|| own.restored.begin(target, volume, backup));
@@ -71,12 +74,14 @@ impl Standby {
             };
             // Its length is part of the experiment.
             pause_for(pause);
+            kill(engine);
             for victim in &victims {
                 kill(ids[*victim]);
             }
             // Told or not: the records do.
             let _ = restoring.join().unwrap();
         });
+        self.restored.volume.kill_engine();
         for victim in &victims {
             self.restored.volume.replicas[*victim].kill();
         }
