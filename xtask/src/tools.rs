@@ -40,7 +40,7 @@ impl std::fmt::Display for NotOffered {
 impl std::error::Error for NotOffered {}
 
 pub(crate) fn is_not_offered(why: &anyhow::Error) -> bool {
-    why.chain().any(|cause| cause.is::<NotOffered>())
+    why.chain().any(<dyn std::error::Error>::is::<NotOffered>)
 }
 
 /// What package managers say who have not got a package, or cannot reach who has.
