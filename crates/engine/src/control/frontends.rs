@@ -43,6 +43,13 @@ fn unrestored(seen: &[(String, RestoreStatusResponse)]) -> Option<String> {
     ))
 }
 
+/// One that was interrupted too: it goes on from what it has noted as done, which another copy must
+/// not be written over.
+fn being_restored(seen: &[(String, RestoreStatusResponse)]) -> bool {
+    unrestored(seen).is_some()
+        || seen.iter().any(|(_, status)| !status.holdfast_unfinished.is_empty())
+}
+
 impl Engine {
     pub(super) async fn frontend_start(&self, name: &str) -> Result<(), FrontendRefusal> {
         // Asked before the lock is: an expansion holds it until it is done.
@@ -68,9 +75,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses while a replica holds part of a backup, or another one than the others. An agent
-    /// that cannot be asked has no restore to speak of.
+    /// Refuses while a replica holds part of a backup, or another one than the others.
     pub(super) async fn check_restored(&self) -> Result<(), String> {
+        unrestored(&self.restore_statuses().await).map_or(Ok(()), Err)
+    }
+
+    /// Whether what the replicas hold is still to come from a backup, and not from one another.
+    pub(super) async fn is_being_restored(&self) -> bool {
+        being_restored(&self.restore_statuses().await)
+    }
+
+    /// An agent that cannot be asked has no restore to speak of.
+    async fn restore_statuses(&self) -> Vec<(String, RestoreStatusResponse)> {
         let limit = self.hold_limit();
         let mut replicas = self.readable();
         replicas.retain(|replica| replica.link.file().is_none());
@@ -83,7 +99,7 @@ impl Engine {
                 None
             }
         });
-        unrestored(&told.collect::<Vec<_>>()).map_or(Ok(()), Err)
+        told.collect()
     }
 
     pub(super) async fn frontend_shutdown(&self) -> Result<(), FrontendError> {
@@ -132,6 +148,24 @@ mod tests {
             state: state.into(),
             is_restoring: state == "in_progress",
             ..Default::default()
+        }
+    }
+
+    #[test]
+    fn copies_are_not_made_equal_while_they_come_from_a_backup() {
+        let seen = |first: (&str, &str, &str), second: (&str, &str, &str)| {
+            let status = |(last, unfinished, state)| status(last, unfinished, state);
+            [("a".to_owned(), status(first)), ("b".to_owned(), status(second))]
+        };
+        for (first, second, wanted) in [
+            (("", "", ""), ("", "", ""), false),
+            (("one", "", "complete"), ("one", "", "complete"), false),
+            (("one", "", "complete"), ("", "one", ""), true),
+            (("one", "two", ""), ("one", "two", ""), true),
+            (("one", "", "complete"), ("two", "", "complete"), true),
+            (("one", "", "in_progress"), ("one", "", "complete"), true),
+        ] {
+            assert_eq!(being_restored(&seen(first, second)), wanted, "{first:?} {second:?}");
         }
     }
 

@@ -127,6 +127,8 @@ impl Engine {
             && able
             && joined.count() > 1
             && let Some(reader) = chosen.or_else(any)
+            // The backup makes them equal then; one that has it would get what another lacks.
+            && !self.is_being_restored().await
         {
             self.mend_from_now_on(reader, plan.base.clone()).await;
         }
