@@ -33,7 +33,7 @@ pub(super) enum Why {
     Gap,
     /// The store holds another history than this etcd has.
     OtherHistory,
-    /// It may: what it ends with cannot be read, or not be compared.
+    /// It may: what it ends with cannot be compared.
     Unsure,
 }
 
@@ -42,6 +42,9 @@ pub(super) enum Why {
 pub(super) enum Bond {
     /// Or nothing is there to continue.
     Continues,
+    /// What the store ends with cannot be read.
+    Unreadable,
+    /// It can be read, but not be compared.
     Unsure,
     /// Why not.
     Other(String),
@@ -59,7 +62,9 @@ pub(super) fn start(facts: &Facts<'_>) -> Start {
     match facts.bond {
         Bond::Other(_) => return Start::Full(Why::OtherHistory),
         Bond::Unsure => return Start::Full(Why::Unsure),
-        Bond::Continues => {}
+        // The dialect goes on after it. So do we at first, and a full follows with the next delta's
+        // time: no restore comes past what cannot be read.
+        Bond::Continues | Bond::Unreadable => {}
     }
     let Some(full) = &facts.chain.full else { return Start::Full(Why::First) };
     let window = facts.schedule.window();

@@ -79,7 +79,7 @@ impl Session<'_> {
             let why = format!("etcd is at revision {revision}, and the store at {last}");
             return Ok(Bond::Other(why));
         }
-        let Some(tail) = tail else { return Ok(Bond::Unsure) };
+        let Some(tail) = tail else { return Ok(Bond::Unreadable) };
         let patience = self.tools.etcd.config().connection_timeout;
         Ok(match tail.compare(&self.tools.etcd, patience).await? {
             Continuity::Other(why) => Bond::Other(why),

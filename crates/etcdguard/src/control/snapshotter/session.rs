@@ -36,6 +36,9 @@ pub(super) struct Session<'t> {
     delta_at: Instant,
     delta_looks: u64,
     pub(super) last_full_failed: bool,
+    /// What was put behind something that cannot be read is of no use in a restore: the next
+    /// snapshot is a full one.
+    is_full_next: bool,
 }
 
 impl<'t> Session<'t> {
@@ -51,6 +54,7 @@ impl<'t> Session<'t> {
             delta_at: Instant::now() + tools.config.delta_period,
             delta_looks: 0,
             last_full_failed,
+            is_full_next: false,
         }
     }
 
@@ -68,7 +72,10 @@ impl<'t> Session<'t> {
         };
         match decide::start(&facts) {
             Start::Full(why) => self.begin_with(why, bond).await,
-            Start::Deltas => self.go_on(revision).await,
+            Start::Deltas => {
+                self.is_full_next = bond == Bond::Unreadable;
+                self.go_on(revision).await
+            }
         }
     }
 
@@ -105,7 +112,7 @@ impl<'t> Session<'t> {
         self.full_at = self.tools.config.schedule.next(now());
         if !self.tools.config.has_deltas() {
             self.publish();
-            return Ok(());
+            return if self.is_full_next { self.full(false).await.map(drop) } else { Ok(()) };
         }
         match self.catch_up(revision).await {
             Ok(()) => {
@@ -139,7 +146,7 @@ impl<'t> Session<'t> {
             Some(request) = requests.recv() => self.answer(request).await,
             () = wait_until(self.full_at) => self.full(false).await.map(drop),
             () = tokio::time::sleep_until(self.delta_at), if has_deltas => {
-                self.flush().await?;
+                self.save_changes().await?;
                 self.looked();
                 Ok(())
             }
@@ -184,7 +191,7 @@ impl<'t> Session<'t> {
         let before = self.chain.deltas.len();
         let revision = current(self.tools).await?;
         self.catch_up(revision).await?;
-        self.flush().await?;
+        self.save_changes().await?;
         let fresh = self.chain.deltas.get(before..).unwrap_or_default();
         Ok(fresh.last().cloned())
     }
@@ -231,7 +238,7 @@ impl<'t> Session<'t> {
             self.tools.metrics.snapshot_required(Kind::Full, true);
         }
         if self.spool.text_bytes() >= self.tools.config.delta_limit() {
-            self.flush().await?;
+            self.save_changes().await?;
             self.looked();
         }
         Ok(())
@@ -255,6 +262,11 @@ impl<'t> Session<'t> {
             packed.await.map_err(|error| SnapshotError::Spool(std::io::Error::other(error)))?;
         self.spool = packed.map_err(SnapshotError::Spool)?;
         Ok(())
+    }
+
+    /// As a delta, unless a restore could not reach it.
+    async fn save_changes(&mut self) -> Result<(), SnapshotError> {
+        if self.is_full_next { self.full(false).await.map(drop) } else { self.flush().await }
     }
 
     /// Writes what was collected as a delta; nothing where nothing was.
@@ -284,7 +296,7 @@ impl<'t> Session<'t> {
         self.last_full_failed = true;
         let taken = self.take_full(is_final).await;
         let (saved, tail) = self.timed(Kind::Full, begun, taken)?;
-        self.last_full_failed = false;
+        (self.last_full_failed, self.is_full_next) = (false, false);
         tracing::info!("saved {}", saved.snap_name);
         self.keep_tail(&saved, tail.clone());
         self.tail = tail;
