@@ -18,7 +18,7 @@ use crate::frontend::FrontendState;
 use crate::volume::{HoldGuard, Volume};
 
 use super::link::Link;
-use super::mend::Mending;
+use super::mend::{MendFrom, Mending};
 
 /// One volume, its replicas and its frontend. Made by [`Engine::launch`].
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct Engine {
     pub(super) order: tokio::sync::Mutex<()>,
     pub(super) mending: watch::Sender<Mending>,
     pub(super) mend_stop: tokio::sync::Mutex<CancellationToken>,
+    /// Where mending waits for a frontend: see [`Self::begin_mending`].
+    pub(super) mend_later: tokio::sync::Mutex<Option<MendFrom>>,
     /// The right under which replicas are called; none before the first start.
     pub(super) claim: SharedClaim,
     /// Drawn for this process, to tell its claims from those of others.
@@ -105,6 +107,7 @@ impl Engine {
             order: tokio::sync::Mutex::new(()),
             mending: watch::Sender::new(Mending::Equal),
             mend_stop: tokio::sync::Mutex::default(),
+            mend_later: tokio::sync::Mutex::default(),
             claim: SharedClaim::default(),
             name: uuid::Uuid::new_v4().to_string(),
             state: Mutex::new(state),

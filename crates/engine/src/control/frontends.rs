@@ -1,5 +1,7 @@
 //! Starts and stops the frontend on request.
 
+use std::sync::Arc;
+
 use rpc::ptypes::RestoreStatusResponse;
 
 use crate::frontend::{FrontendError, FrontendOptions, FrontendState};
@@ -17,6 +19,8 @@ pub(super) enum FrontendRefusal {
     Expanding,
     #[error("cannot start a frontend: {0}")]
     Restoring(String),
+    #[error("cannot start a frontend: which copy is read cannot be recorded: {0}")]
+    Unrecorded(String),
     #[error(transparent)]
     Frontend(#[from] FrontendError),
 }
@@ -50,8 +54,15 @@ fn being_restored(seen: &[(String, RestoreStatusResponse)]) -> bool {
         || seen.iter().any(|(_, status)| !status.holdfast_unfinished.is_empty())
 }
 
+fn is_restored((_, status): &(String, RestoreStatusResponse)) -> bool {
+    !status.last_restored.is_empty()
+}
+
 impl Engine {
-    pub(super) async fn frontend_start(&self, name: &str) -> Result<(), FrontendRefusal> {
+    pub(super) async fn frontend_start(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<(), FrontendRefusal> {
         // Asked before the lock is: an expansion holds it until it is done.
         if self.state().expansion.running {
             return Err(FrontendRefusal::Expanding);
@@ -67,6 +78,10 @@ impl Engine {
             return Err(FrontendError::Unknown(name.to_owned()).into());
         }
         self.check_restored().await.map_err(FrontendRefusal::Restoring)?;
+        if self.mend_what_waited().await {
+            // Which copy is believed is on disk before anything is read from it.
+            self.record().await.map_err(|fault| FrontendRefusal::Unrecorded(fault.to_string()))?;
+        }
         // Without replicas there is nothing to serve yet: it comes up when the volume starts.
         if !self.state().entries.is_empty() {
             self.volume.start_frontend(name, &self.frontend_options()).await?;
@@ -80,9 +95,12 @@ impl Engine {
         unrestored(&self.restore_statuses().await).map_or(Ok(()), Err)
     }
 
-    /// Whether what the replicas hold is still to come from a backup, and not from one another.
-    pub(super) async fn is_being_restored(&self) -> bool {
-        being_restored(&self.restore_statuses().await)
+    /// Whether what the replicas hold comes from a backup, and not from one another: a restore is
+    /// not whole, or nobody has written since one.
+    pub(super) async fn follows_backups(&self) -> bool {
+        let seen = self.restore_statuses().await;
+        let has_frontend = !self.state().frontend.is_empty();
+        being_restored(&seen) || !has_frontend && seen.iter().any(is_restored)
     }
 
     /// An agent that cannot be asked has no restore to speak of.

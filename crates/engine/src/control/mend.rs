@@ -57,13 +57,27 @@ enum MendError {
     NoReader(ReplicaId),
 }
 
+/// The replica that the others are made equal to, and the snapshot above which they may differ.
+#[derive(Debug)]
+pub(super) struct MendFrom {
+    pub(super) reader: ReplicaId,
+    pub(super) base: Option<String>,
+}
+
 impl Engine {
-    /// Begins to make all members equal to `reader`, in what they hold above the snapshot `base`.
-    pub(super) async fn mend_from_now_on(
-        self: &Arc<Self>,
-        reader: ReplicaId,
-        base: Option<String>,
-    ) {
+    /// Begins what was put off; whether it was.
+    pub(super) async fn mend_what_waited(self: &Arc<Self>) -> bool {
+        let from = self.mend_later.lock().await.take();
+        let waited = from.is_some();
+        if let Some(from) = from {
+            self.mend_from_now_on(from).await;
+        }
+        waited
+    }
+
+    /// Begins to make all members equal to one, in what they hold above a snapshot.
+    pub(super) async fn mend_from_now_on(self: &Arc<Self>, from: MendFrom) {
+        let MendFrom { reader, base } = from;
         // Before anything can be read.
         self.volume.set_reader(Some(reader)).await;
         self.mending.send_replace(Mending::Running { done: 0, total: 0 });
@@ -79,7 +93,8 @@ impl Engine {
         let mut stop = self.mend_stop.lock().await;
         stop.cancel();
         *stop = CancellationToken::new();
-        self.mending.send_replace(Mending::Equal) == Mending::Equal
+        let waits = self.mend_later.lock().await.take().is_some();
+        self.mending.send_replace(Mending::Equal) == Mending::Equal && !waits
     }
 
     async fn mend(&self, first: ReplicaId, above: &str) {

@@ -17,6 +17,7 @@ use crate::volume::Card;
 
 use super::engine::{Engine, Entry};
 use super::link::{BadAddress, Link};
+use super::mend::MendFrom;
 use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
 
 /// Why a volume did not start. Texts are those callers match.
@@ -97,18 +98,21 @@ impl Engine {
         }
         self.adopt(size, &candidates, &verdicts);
         self.begin_mending(&plan, &candidates, &verdicts).await;
+        if !self.state().frontend.is_empty() {
+            self.check_restored().await.map_err(StartError::Restoring)?;
+            self.mend_what_waited().await;
+        }
         // Before anything can be read or written: who holds it, and which copy is believed.
         self.record().await.map_err(|fault| StartError::Record(fault.to_string()))?;
         self.settle().await;
-        if !self.state().frontend.is_empty() {
-            self.check_restored().await.map_err(StartError::Restoring)?;
-        }
         self.start_known_frontend().await?;
         self.state().takes_over = false;
         Ok(())
     }
 
-    /// Reads stick to one copy while the others are made equal to it, if they may differ.
+    /// Reads stick to one copy while the others are made equal to it, if they may differ. Copies
+    /// that follow backups are made equal by those: what is written to their heads would lie over
+    /// all that is restored below. Theirs waits for a frontend.
     async fn begin_mending(
         self: &Arc<Self>,
         plan: &Plan,
@@ -127,10 +131,13 @@ impl Engine {
             && able
             && joined.count() > 1
             && let Some(reader) = chosen.or_else(any)
-            // The backup makes them equal then; one that has it would get what another lacks.
-            && !self.is_being_restored().await
         {
-            self.mend_from_now_on(reader, plan.base.clone()).await;
+            let from = MendFrom { reader, base: plan.base.clone() };
+            if self.follows_backups().await {
+                *self.mend_later.lock().await = Some(from);
+            } else {
+                self.mend_from_now_on(from).await;
+            }
         }
     }
 
