@@ -95,8 +95,9 @@ impl Engine {
         unrestored(&self.restore_statuses().await).map_or(Ok(()), Err)
     }
 
-    /// Whether what the replicas hold comes from a backup, and not from one another: a restore is
-    /// not whole, or nobody has written since one.
+    /// Whether what the replicas hold may still come from a backup, and not from one another: a
+    /// restore is not whole, or there was one and no frontend is wanted. The second takes in volumes
+    /// that clients wrote to after their restore: those are mended when a frontend comes.
     pub(super) async fn follows_backups(&self) -> bool {
         let seen = self.restore_statuses().await;
         let has_frontend = !self.state().frontend.is_empty();
