@@ -9,6 +9,7 @@
 //! schemas are what refuses bad input, at the door.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod condition;
 pub mod duration;
 pub mod longhorn;

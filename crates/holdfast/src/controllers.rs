@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use apiserver::auth::controller::{Controller as Identity, Grant};
-use futures::future::BoxFuture;
+use apiserver::auth::controller::Controller as Identity;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use reconcile::{Controller, Grant, Metrics};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -93,11 +93,12 @@ async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Leads, works, and starts over when the lead is lost.
 async fn campaign(candidate: &mut Candidate, client: &Client) {
+    let metrics = Metrics::new(&mut telemetry::Registry::new("holdfast"));
     loop {
         candidate.lead().await;
         tracing::info!("leading: controllers start");
         let tasks = tasks::Tasks::new();
-        spawn(&tasks, ALL, |_| client.clone());
+        spawn(&tasks, &metrics, |_| client.clone());
         candidate.keep().await;
         tracing::warn!("the lead was lost: controllers stop");
         if let Err(late) = tasks.stop(PATIENCE).await {
@@ -128,47 +129,48 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A controller: who it is, what it may do, and what it does. Beside the embedded API server it acts
-/// under its own name with its own rights; in a cluster, with those of the kubeconfig.
-pub(crate) struct Controller {
-    pub(crate) identity: Identity,
-    /// The definitions, as `plural.group`, of the kinds whose objects it acts on.
-    acts_on: &'static [&'static str],
-    /// Runs until it is dropped.
-    run: fn(Client) -> BoxFuture<'static, ()>,
-}
-
-/// Every controller there is. One that is here runs, and the kinds it names are attended.
-pub(crate) const ALL: &[Controller] = &[Controller {
-    identity: Identity {
-        name: "definitions",
-        grants: &[Grant {
-            groups: &["apiextensions.k8s.io"],
-            resources: &["customresourcedefinitions"],
-            // Applying what is not there is creating it.
-            verbs: &["create", "patch"],
-        }],
-    },
+/// Keeps the definitions.
+const DEFINITIONS: Controller = Controller {
+    name: "definitions",
+    grants: &[Grant {
+        groups: &["apiextensions.k8s.io"],
+        resources: &["customresourcedefinitions"],
+        // Applying what is not there is creating it.
+        verbs: &["create", "patch"],
+    }],
     // Of all kinds the definitions, of none the objects.
     acts_on: &[],
-    run: |client| Box::pin(keep_definitions(client)),
-}];
+    run: |context| Box::pin(keep_definitions(context.client)),
+};
+
+/// Every controller there is: ours, and those each edge exports. One that is here runs, and the kinds
+/// it names are attended.
+pub(crate) fn all() -> Vec<Controller> {
+    let mut all = vec![DEFINITIONS];
+    all.append(&mut volumes::controllers());
+    all
+}
+
+/// Under whom a controller acts beside the embedded server.
+pub(crate) fn identity(controller: &Controller) -> Identity {
+    Identity { name: controller.name, grants: controller.grants }
+}
 
 /// Starts controllers, each with a client of its own.
 pub(crate) fn spawn(
     tasks: &tasks::Tasks,
-    controllers: &[Controller],
+    metrics: &Metrics,
     client: impl Fn(&Controller) -> Client,
 ) {
-    for controller in controllers {
-        tasks.spawn(controller.identity.name, (controller.run)(client(controller)));
+    for controller in all() {
+        controller.spawn(client(&controller), tasks, metrics.clone());
     }
 }
 
 /// The definitions of ours whose objects are stored and nothing more happens to them, because no
 /// controller of this build acts on them: whoever makes one is told.
 pub(crate) fn unattended() -> BTreeSet<String> {
-    let attended: Vec<&str> = ALL.iter().flat_map(|it| it.acts_on).copied().collect();
+    let attended: Vec<&str> = all().iter().flat_map(|it| it.acts_on).copied().collect();
     let definitions = api::crds();
     let names = definitions.iter().filter_map(|it| it.pointer("/metadata/name")?.as_str());
     names.filter(|name| !attended.contains(name)).map(str::to_owned).collect()
@@ -230,7 +232,7 @@ mod tests {
 
     /// What the controller of definitions does, once.
     async fn work(server: &ApiServer) -> Result<(), kube::Error> {
-        let identity = ALL.iter().map(|one| one.identity).find(|one| one.name == "definitions");
+        let identity = all().iter().map(identity).find(|one| one.name == "definitions");
         let service = server.client_service(identity.unwrap().user());
         apply_definitions(&Api::all(Client::new(service, "default"))).await
     }
@@ -238,8 +240,7 @@ mod tests {
     #[tokio::test]
     async fn a_controller_can_do_its_work_with_its_role_and_nothing_without() {
         let folder = tempfile::tempdir().unwrap();
-        let (running, tasks) =
-            server(folder.path(), ALL.iter().map(|one| one.identity).collect()).await;
+        let (running, tasks) = server(folder.path(), all().iter().map(identity).collect()).await;
         work(&running).await.unwrap();
         // What is there already needs no more rights.
         work(&running).await.unwrap();
@@ -255,19 +256,19 @@ mod tests {
 
     #[test]
     fn controllers_are_told_apart() {
-        let names: BTreeSet<&str> = ALL.iter().map(|one| one.identity.name).collect();
-        assert_eq!(names.len(), ALL.len());
+        let names: BTreeSet<&str> = all().iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), all().len());
     }
 
     #[test]
     fn what_a_controller_acts_on_is_a_kind_of_ours_and_the_rest_is_unattended() {
-        let all: BTreeSet<String> = api::crds()
+        let known: BTreeSet<String> = api::crds()
             .iter()
             .filter_map(|it| Some(it.pointer("/metadata/name")?.as_str()?.to_owned()))
             .collect();
         let attended: BTreeSet<String> =
-            ALL.iter().flat_map(|it| it.acts_on).map(|it| (*it).to_owned()).collect();
-        assert!(attended.is_subset(&all), "{attended:?}");
-        assert_eq!(unattended(), &all - &attended);
+            all().iter().flat_map(|it| it.acts_on).map(|it| (*it).to_owned()).collect();
+        assert!(attended.is_subset(&known), "{attended:?}");
+        assert_eq!(unattended(), &known - &attended);
     }
 }

@@ -58,8 +58,8 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     server.declare_unattended(controllers::unattended());
     write_kubeconfig(config, &server)?;
     if role == Role::Everything {
-        controllers::spawn(&tasks, controllers::ALL, |controller| {
-            let service = server.client_service(controller.identity.user());
+        controllers::spawn(&tasks, &reconcile::Metrics::new(&mut metrics), |controller| {
+            let service = server.client_service(controllers::identity(controller).user());
             kube::Client::new(service, "default")
         });
     }
@@ -96,7 +96,7 @@ fn options(config: &Config) -> anyhow::Result<Options> {
         audit: config.audit,
         definitions: api::crds(),
         services: config.services.clone(),
-        controllers: controllers::ALL.iter().map(|controller| controller.identity).collect(),
+        controllers: controllers::all().iter().map(controllers::identity).collect(),
     })
 }
 

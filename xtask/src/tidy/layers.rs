@@ -18,7 +18,7 @@ enum Room {
 
 const ROOMS: &[(Room, &[&str])] = &[
     (Room::Core, &["api", "objects", "wire"]),
-    (Room::Platform, &["durable", "blobs", "rpc", "tasks", "telemetry"]),
+    (Room::Platform, &["durable", "blobs", "reconcile", "rpc", "tasks", "telemetry"]),
     (Room::Service, &["apiserver", "engine", "replica", "backupstore"]),
     (Room::Edge, &["tenants", "velero", "blockapi", "volumes", "etcdguard", "dashboard", "cli"]),
     (Room::Binary, &["holdfast"]),
@@ -29,6 +29,8 @@ const ROOMS: &[(Room, &[&str])] = &[
 const WITHIN: &[(&str, &str, &str)] = &[
     ("blobs", "durable", "a directory is one of the blob stores"),
     ("blobs", "telemetry", "stores are counted and timed"),
+    ("reconcile", "tasks", "controllers are tasks"),
+    ("reconcile", "telemetry", "passes are counted"),
     ("engine", "replica", "an engine speaks to its replicas"),
     ("replica", "backupstore", "a replica reads and writes backups"),
     ("engine", "backupstore", "its commands list, check and remove backups"),

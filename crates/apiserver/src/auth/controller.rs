@@ -1,6 +1,7 @@
 //! Who acts inside this process: each controller under its own name, with the rights of its own role
 //! and no others.
 
+pub use api::access::Grant;
 use serde_json::{Value, json};
 
 use super::rbac::{GROUP, Kind};
@@ -9,14 +10,6 @@ use super::user::User;
 /// What users, roles and bindings of controllers are called, with the controller's name behind it.
 /// Nobody can ask for a token under such a name, as they could for a service account.
 const PREFIX: &str = "holdfast:controller:";
-
-/// One line of what a controller may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
-    pub groups: &'static [&'static str],
-    pub resources: &'static [&'static str],
-    pub verbs: &'static [&'static str],
-}
 
 /// The identity of a controller and everything it may do. What it does beyond is refused as it would
 /// be of anybody.

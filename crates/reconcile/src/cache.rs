@@ -1,0 +1,390 @@
+//! The objects of one kind as a watch tells of them: read without waiting, found by key or by index.
+//!
+//! Every object is decoded by itself. One that cannot be decoded is kept aside with the reason, and
+//! the others go on. What was just written is put in at once ([`Cache::put`]), so that the next pass
+//! does not decide on what it has changed itself.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::key::Key;
+
+/// A kind that can be cached and written.
+pub trait Object:
+    kube::Resource<DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// An object that cannot be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    pub key: Key,
+    pub uid: String,
+    pub version: String,
+    pub why: String,
+}
+
+pub(crate) type Indexer<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+type Listener<K> = Box<dyn Fn(&Key, Option<&K>, Option<&K>) + Send + Sync>;
+
+pub(crate) struct Cache<K> {
+    state: RwLock<State<K>>,
+    indexers: Vec<(&'static str, Indexer<K>)>,
+    /// Called with the key, the object before and the object now.
+    listeners: Mutex<Vec<Listener<K>>>,
+    ready: watch::Sender<bool>,
+}
+
+struct State<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// By the name of the index and the value.
+    index: HashMap<(&'static str, String), BTreeSet<Key>>,
+    broken: BTreeMap<Key, Broken>,
+    /// The newest version the watch has told of.
+    seen: u64,
+    /// What a list that is under way has told so far.
+    listing: Option<Vec<DynamicObject>>,
+}
+
+impl<K: Object> Cache<K> {
+    pub(crate) fn new(indexers: Vec<(&'static str, Indexer<K>)>) -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            index: HashMap::new(),
+            broken: BTreeMap::new(),
+            seen: 0,
+            listing: None,
+        };
+        Self {
+            state: RwLock::new(state),
+            indexers,
+            listeners: Mutex::default(),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn listen(&self, listener: Listener<K>) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+    }
+
+    /// Waits until the first list is in.
+    pub(crate) async fn ready(&self) {
+        // The sender is part of self, so this cannot fail.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.read(|state| state.objects.get(key).cloned())
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<K>> {
+        self.read(|state| state.objects.values().cloned().collect())
+    }
+
+    pub(crate) fn by(&self, index: &'static str, value: &str) -> Vec<Arc<K>> {
+        self.read(|state| {
+            let keys = state.index.get(&(index, value.to_owned()));
+            keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+        })
+    }
+
+    pub(crate) fn broken(&self) -> Vec<Broken> {
+        self.read(|state| state.broken.values().cloned().collect())
+    }
+
+    pub(crate) fn is_broken(&self, key: &Key) -> bool {
+        self.read(|state| state.broken.contains_key(key))
+    }
+
+    /// One event of the watch. Says what could not be decoded.
+    pub(crate) fn event(&self, event: Event<DynamicObject>) -> Vec<Broken> {
+        match event {
+            Event::Init => {
+                self.write(|state| state.listing = Some(Vec::new()));
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                self.write(|state| {
+                    if let Some(listing) = &mut state.listing {
+                        listing.push(object);
+                    }
+                });
+                Vec::new()
+            }
+            Event::InitDone => {
+                let broken = self.replace();
+                self.ready.send_replace(true);
+                broken
+            }
+            Event::Apply(object) => self.apply(object).into_iter().collect(),
+            Event::Delete(object) => {
+                let key = Key::of(&object);
+                let version = version(&object);
+                self.write(|state| state.seen = state.seen.max(version));
+                self.change(&key, None);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Puts in what the server has just answered to a write.
+    pub(crate) fn put(&self, object: K) -> Arc<K> {
+        let object = Arc::new(object);
+        let key = Key::of(object.as_ref());
+        let version = version(object.as_ref());
+        let stale = self.read(|state| match state.objects.get(&key) {
+            Some(known) => self::version(known.as_ref()) >= version,
+            // The watch is past this version and the object is not there: it was deleted since.
+            None => state.seen >= version,
+        });
+        // Versions that are no numbers cannot be compared: then the watch alone is believed.
+        if version > 0 && !stale {
+            self.change(&key, Some(&object));
+        }
+        object
+    }
+
+    /// Takes out what the server says is not there.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.change(key, None);
+    }
+
+    fn apply(&self, object: DynamicObject) -> Option<Broken> {
+        let key = Key::of(&object);
+        let version = version(&object);
+        // As it was put in already, or older.
+        let stale = self.write(|state| {
+            state.seen = state.seen.max(version);
+            let known = state.objects.get(&key);
+            known.is_some_and(|known| version > 0 && self::version(known.as_ref()) >= version)
+        });
+        if stale {
+            return None;
+        }
+        match decode(object) {
+            Ok(object) => {
+                self.change(&key, Some(&Arc::new(object)));
+                None
+            }
+            Err(broken) => {
+                self.change(&key, None);
+                self.write(|state| state.broken.insert(key, broken.clone()));
+                Some(broken)
+            }
+        }
+    }
+
+    /// The list is whole: what is not in it is gone, unless it was put in after the list was made.
+    fn replace(&self) -> Vec<Broken> {
+        let (listed, known) = self.write(|state| {
+            let listed = state.listing.take().unwrap_or_default();
+            let known: Vec<(Key, u64)> = state
+                .objects
+                .iter()
+                .map(|(key, object)| (key.clone(), version(object.as_ref())))
+                .collect();
+            (listed, known)
+        });
+        let newest = listed.iter().map(version).max().unwrap_or_default();
+        let names: BTreeSet<Key> = listed.iter().map(Key::of).collect();
+        self.write(|state| state.broken.retain(|key, _| names.contains(key)));
+        for (key, version) in known {
+            if !names.contains(&key) && version <= newest.max(self.read(|state| state.seen)) {
+                self.change(&key, None);
+            }
+        }
+        listed.into_iter().filter_map(|object| self.apply(object)).collect()
+    }
+
+    fn change(&self, key: &Key, now: Option<&Arc<K>>) {
+        let before = self.write(|state| {
+            state.broken.remove(key);
+            let before = match now {
+                Some(object) => state.objects.insert(key.clone(), Arc::clone(object)),
+                None => state.objects.remove(key),
+            };
+            for (name, indexer) in &self.indexers {
+                for value in before.as_deref().map(indexer).unwrap_or_default() {
+                    let place = (*name, value);
+                    let keys = state.index.entry(place.clone()).or_default();
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        state.index.remove(&place);
+                    }
+                }
+                for value in now.map(|now| indexer(now.as_ref())).unwrap_or_default() {
+                    state.index.entry((*name, value)).or_default().insert(key.clone());
+                }
+            }
+            before
+        });
+        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            listener(key, before.as_deref(), now.map(AsRef::as_ref));
+        }
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&State<K>) -> T) -> T {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, act: impl FnOnce(&mut State<K>) -> T) -> T {
+        act(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The version as a number; 0 if it is none.
+fn version(object: &impl ResourceExt) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+pub(crate) fn decode<K: Object>(mut object: DynamicObject) -> Result<K, Broken> {
+    let data = mem::take(&mut object.data);
+    let broken = |why: serde_json::Error| Broken {
+        key: Key::of(&object),
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        version: object.metadata.resource_version.clone().unwrap_or_default(),
+        why: why.to_string(),
+    };
+    let Value::Object(mut fields) = data else {
+        return Err(broken(serde::de::Error::custom("the object has no fields")));
+    };
+    let metadata = serde_json::to_value(&object.metadata).map_err(broken)?;
+    fields.insert("metadata".to_owned(), metadata);
+    fields.insert("apiVersion".to_owned(), Value::String(K::api_version(&()).into_owned()));
+    fields.insert("kind".to_owned(), Value::String(K::kind(&()).into_owned()));
+    serde_json::from_value(Value::Object(fields)).map_err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::Replica;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, version: u64, volume: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Replica",
+            "metadata": {"name": name, "namespace": "ns", "uid": name,
+                "resourceVersion": version.to_string()},
+            "spec": {"volumeName": volume},
+        }))
+        .unwrap()
+    }
+
+    fn broken(name: &str, version: u64) -> DynamicObject {
+        let mut object = object(name, version, "v");
+        object.data = json!({"spec": {"active": "perhaps"}});
+        object
+    }
+
+    fn cache() -> Cache<Replica> {
+        let volume =
+            |replica: &Replica| replica.spec.instance.volume_name.clone().into_iter().collect();
+        let cache = Cache::new(vec![("volume", Box::new(volume) as Indexer<Replica>)]);
+        cache.event(Event::Init);
+        for (name, version) in [("a", 1), ("b", 2)] {
+            cache.event(Event::InitApply(object(name, version, "v")));
+        }
+        cache.event(Event::InitDone);
+        cache
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    fn names(found: &[Arc<Replica>]) -> Vec<&str> {
+        found.iter().filter_map(|it| it.metadata.name.as_deref()).collect()
+    }
+
+    #[test]
+    fn one_bad_object_leaves_the_others_and_comes_back_when_it_is_put_right() {
+        let cache = cache();
+        let told = cache.event(Event::Apply(broken("a", 3)));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].why.contains("perhaps") || told[0].why.contains("bool"), "{told:?}");
+        assert!(cache.is_broken(&key("a")) && cache.get(&key("a")).is_none());
+        assert_eq!(names(&cache.list()), ["b"]);
+        cache.event(Event::Apply(object("a", 4, "v")));
+        assert!(!cache.is_broken(&key("a")) && cache.get(&key("a")).is_some());
+    }
+
+    #[test]
+    fn indexes_follow_changes() {
+        let cache = cache();
+        assert_eq!(names(&cache.by("volume", "v")), ["a", "b"]);
+        cache.event(Event::Apply(object("a", 3, "w")));
+        assert_eq!(names(&cache.by("volume", "v")), ["b"]);
+        assert_eq!(names(&cache.by("volume", "w")), ["a"]);
+        cache.event(Event::Delete(object("a", 4, "w")));
+        assert!(cache.by("volume", "w").is_empty());
+    }
+
+    #[test]
+    fn a_list_removes_what_is_gone_and_keeps_what_was_written_after_it() {
+        let cache = cache();
+        cache.event(Event::Init);
+        cache.event(Event::InitApply(object("b", 2, "v")));
+        let written: Replica = decode(object("c", 9, "v")).unwrap();
+        cache.put(written);
+        cache.event(Event::InitDone);
+        assert_eq!(names(&cache.list()), ["b", "c"]);
+    }
+
+    #[test]
+    fn an_answer_to_a_write_counts_unless_the_watch_is_past_it() {
+        let cache = cache();
+        cache.put(decode(object("a", 5, "w")).unwrap());
+        assert_eq!(names(&cache.by("volume", "w")), ["a"]);
+        // An older event does not bring the old state back.
+        cache.event(Event::Apply(object("a", 4, "v")));
+        assert_eq!(names(&cache.by("volume", "w")), ["a"]);
+        cache.event(Event::Delete(object("a", 6, "w")));
+        // The answer to an earlier write, late.
+        cache.put(decode(object("a", 5, "w")).unwrap());
+        assert!(cache.get(&key("a")).is_none());
+    }
+
+    #[test]
+    fn listeners_see_before_and_after() {
+        let cache = cache();
+        let (send, seen) = std::sync::mpsc::channel();
+        cache.listen(Box::new(move |key, before, now| {
+            send.send((key.name.to_string(), before.is_some(), now.is_some())).unwrap();
+        }));
+        cache.event(Event::Apply(object("n", 7, "v")));
+        cache.event(Event::Delete(object("n", 8, "v")));
+        let seen: Vec<_> = seen.try_iter().collect();
+        assert_eq!(seen, [("n".to_owned(), false, true), ("n".to_owned(), true, false)]);
+    }
+}

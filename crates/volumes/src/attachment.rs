@@ -1,0 +1,1 @@
+//! Tickets: who wants a volume attached where, and who gets it.

@@ -1,0 +1,1 @@
+//! The engine of a volume as it reports itself.

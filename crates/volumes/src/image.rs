@@ -1,0 +1,1 @@
+//! The engine image: which engine this build brings.

@@ -1,0 +1,1 @@
+//! The processes of a node: each engine and each replica is one.

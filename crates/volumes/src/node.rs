@@ -1,0 +1,1 @@
+//! A node: its disks, and what runs on it.

@@ -1,0 +1,1 @@
+//! Settings, which are there from the start.
