@@ -1,0 +1,4 @@
+//! Backups of tenants.
+
+pub mod decide;
+pub mod validate;

@@ -1,0 +1,379 @@
+//! Which specs of backups are accepted, and the Velero spec made of one that is.
+//!
+//! Pure: what must be looked up comes in as [`Storage`]. The first error wins, in the order and with
+//! the words users know.
+
+use api::nonadmin::{NonAdminBackupSpec, Phase};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use crate::enforce;
+use crate::settings::Settings;
+use crate::spec::{self, CLUSTER_KINDS, REQUEST_KINDS, Verdict};
+
+/// The tenant's storage location that a spec names, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// The spec names none: the administrators' default.
+    Default,
+    /// The namespace has none of this name.
+    Missing(String),
+    Unreadable(String),
+    Found {
+        phase: Option<Phase>,
+        nacuuid: Option<String>,
+        velero: VeleroLocation,
+    },
+}
+
+/// The Velero location behind a tenant's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VeleroLocation {
+    Missing,
+    Unreadable(String),
+    Unavailable,
+    Available,
+}
+
+/// How many backups the namespace has beside this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Others(pub usize);
+
+/// Judges `spec` of a tenant's backup, as it stands in the object.
+pub fn judge(
+    namespace: &str,
+    spec: &Value,
+    storage: &Storage,
+    others: Others,
+    settings: &Settings,
+) -> Verdict {
+    match fault(namespace, spec, settings) {
+        Some(Fault::Early(message)) => return Verdict::Invalid(message),
+        Some(Fault::Late(message)) => {
+            // A location that cannot be used is said first, in the order of the rules.
+            return match storage_fault(storage) {
+                Verdict::Valid => Verdict::Invalid(message),
+                found => found,
+            };
+        }
+        None => {}
+    }
+    match storage_fault(storage) {
+        Verdict::Valid => {}
+        found => return found,
+    }
+    match settings.max_backups {
+        Some(max) if others.0 >= max => Verdict::NotYet(format!(
+            "namespace {namespace} has {} backups and the administrator allows {max}; delete one \
+             with spec.deleteBackup",
+            others.0
+        )),
+        _ => Verdict::Valid,
+    }
+}
+
+/// Rules before the storage location is looked at, and after.
+enum Fault {
+    Early(String),
+    Late(String),
+}
+
+fn fault(namespace: &str, spec: &Value, settings: &Settings) -> Option<Fault> {
+    let Some(backup) = spec.get("backupSpec").and_then(Value::as_object) else {
+        return Some(Fault::Early("NonAdminBackup spec.backupSpec is not set".into()));
+    };
+    if let Some(message) = spec::bad_duration("NonAdminBackup spec.backupSpec", backup) {
+        return Some(Fault::Early(message));
+    }
+    let typed = match NonAdminBackupSpec::deserialize(spec) {
+        Ok(typed) => typed.backup_spec.unwrap_or_default(),
+        Err(error) => {
+            return Some(Fault::Early(format!("NonAdminBackup spec cannot be read: {error}")));
+        }
+    };
+    let restricted = |field: &str, how: &str| {
+        format!("NonAdminBackup spec.backupSpec.{field} is restricted{how}")
+    };
+    if typed.included_namespaces.iter().flatten().any(|it| it != namespace) {
+        let how = format!(", can not contain namespaces other than: {namespace}");
+        return Some(Fault::Early(restricted("includedNamespaces", &how)));
+    }
+    if typed.excluded_namespaces.is_some() {
+        return Some(Fault::Early(restricted("excludedNamespaces", "")));
+    }
+    if typed.include_cluster_resources == Some(true) {
+        let how = ", can only be set to false";
+        return Some(Fault::Early(restricted("includeClusterResources", how)));
+    }
+    if typed.included_cluster_scoped_resources.is_some_and(|it| !it.is_empty()) {
+        let how = ", must remain empty";
+        return Some(Fault::Early(restricted("includedClusterScopedResources", how)));
+    }
+    if typed.volume_snapshot_locations.is_some() {
+        return Some(Fault::Late(restricted("volumeSnapshotLocations", "")));
+    }
+    if let Some(found) = enforce::conflict(backup, &settings.enforce_backup) {
+        return Some(Fault::Late(format!(
+            "the administrator has restricted spec.backupSpec.{} field value to {}",
+            found.field,
+            enforce::show(found.field, found.enforced)
+        )));
+    }
+    // A policy is read from the administrators' namespace; only they may point there.
+    if spec::says(backup, "resourcePolicy")
+        && !settings.enforce_backup.contains_key("resourcePolicy")
+    {
+        return Some(Fault::Late(restricted("resourcePolicy", "")));
+    }
+    if spec::has_hooks(backup) && !settings.allow_hooks {
+        let how = ", the administrator does not allow commands in pods";
+        return Some(Fault::Late(restricted("hooks", how)));
+    }
+    None
+}
+
+fn storage_fault(storage: &Storage) -> Verdict {
+    let (phase, nacuuid, velero) = match storage {
+        Storage::Default => return Verdict::Valid,
+        Storage::Missing(name) => {
+            return Verdict::NotYet(format!(
+                "NonAdminBackupStorageLocation not found in the namespace: \
+                 nonadminbackupstoragelocations.oadp.openshift.io \"{name}\" not found"
+            ));
+        }
+        Storage::Unreadable(error) => {
+            return Verdict::NotYet(format!(
+                "NonAdminBackup spec.backupSpec.storageLocation is invalid: {error}"
+            ));
+        }
+        Storage::Found { phase, nacuuid, velero } => (phase, nacuuid, velero),
+    };
+    if *phase != Some(Phase::Created) {
+        return Verdict::NotYet(
+            "NonAdminBackupStorageLocation is not in created state and can not be used for the \
+             NonAdminBackup"
+                .into(),
+        );
+    }
+    let Some(nacuuid) = nacuuid else {
+        return Verdict::NotYet(
+            "unable to get VeleroBackupStorageLocation UUID from NonAdminBackupStorageLocation \
+             Status"
+                .into(),
+        );
+    };
+    match velero {
+        VeleroLocation::Available => Verdict::Valid,
+        VeleroLocation::Unreadable(error) => Verdict::NotYet(format!(
+            "unable to get valid VeleroBackupStorageLocation referenced by the NACUUID {nacuuid} \
+             from NonAdminBackupStorageLocation Status: {error}"
+        )),
+        VeleroLocation::Missing => Verdict::NotYet(format!(
+            "VeleroBackupStorageLocation with NACUUID {nacuuid} not found in the OADP namespace"
+        )),
+        VeleroLocation::Unavailable => Verdict::NotYet(format!(
+            "VeleroBackupStorageLocation with NACUUID {nacuuid} is not in available state and can \
+             not be used for the NonAdminBackup"
+        )),
+    }
+}
+
+/// The spec the executor gets: what the tenant asked for, what administrators enforce, and always
+/// this namespace alone.
+pub fn velero_spec(
+    namespace: &str,
+    backup: &Map<String, Value>,
+    location: Option<&str>,
+    settings: &Settings,
+) -> Map<String, Value> {
+    let mut made = backup.clone();
+    made.retain(|_, value| !value.is_null());
+    enforce::fill(&mut made, &settings.enforce_backup);
+    made.insert("includedNamespaces".into(), json!([namespace]));
+    match location {
+        Some(location) => made.insert("storageLocation".into(), json!(location)),
+        None => made.remove("storageLocation"),
+    };
+    let scoped = [
+        "includedClusterScopedResources",
+        "excludedClusterScopedResources",
+        "includedNamespaceScopedResources",
+        "excludedNamespaceScopedResources",
+    ];
+    let is_scoped = scoped
+        .iter()
+        .any(|key| made.get(*key).and_then(Value::as_array).is_some_and(|list| !list.is_empty()));
+    if is_scoped {
+        spec::append(&mut made, "excludedNamespaceScopedResources", REQUEST_KINDS);
+        spec::append(&mut made, "excludedClusterScopedResources", CLUSTER_KINDS);
+    } else {
+        // The order of the peer, with the kind it forgot at the end.
+        let [backups, restores, locations, downloads] = REQUEST_KINDS;
+        let kinds = [backups, restores, locations].into_iter().chain(CLUSTER_KINDS);
+        spec::append(&mut made, "excludedResources", kinds.chain([downloads]));
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(spec: &Value) -> Verdict {
+        let settings = Settings::default();
+        judge("tenant-a", &json!({"backupSpec": spec}), &Storage::Default, Others(0), &settings)
+    }
+
+    #[test]
+    fn each_restricted_field_is_refused_with_the_words_users_know() {
+        let prefix = "NonAdminBackup spec.backupSpec.";
+        let table = [
+            (
+                json!({"includedNamespaces": ["tenant-b"]}),
+                "includedNamespaces is restricted, can not contain namespaces other than: tenant-a",
+            ),
+            (
+                json!({"includedNamespaces": ["tenant-a", "*"]}),
+                "includedNamespaces is restricted, can not contain namespaces other than: tenant-a",
+            ),
+            (json!({"excludedNamespaces": []}), "excludedNamespaces is restricted"),
+            (
+                json!({"includeClusterResources": true}),
+                "includeClusterResources is restricted, can only be set to false",
+            ),
+            (
+                json!({"includedClusterScopedResources": ["storageclasses"]}),
+                "includedClusterScopedResources is restricted, must remain empty",
+            ),
+            (json!({"volumeSnapshotLocations": []}), "volumeSnapshotLocations is restricted"),
+            (
+                json!({"resourcePolicy": {"kind": "configmap", "name": "x"}}),
+                "resourcePolicy is restricted",
+            ),
+            (
+                json!({"hooks": {"resources": [{"name": "h"}]}}),
+                "hooks is restricted, the administrator does not allow commands in pods",
+            ),
+            (json!({"ttl": "30d"}), "ttl: \"30d\" is not a duration; write it as 1h30m or 45s"),
+        ];
+        for (spec, message) in table {
+            assert_eq!(judged(&spec), Verdict::Invalid(format!("{prefix}{message}")), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_a_tenant_may_say_is_accepted() {
+        for spec in [
+            json!({}),
+            json!({"includedNamespaces": null, "excludedNamespaces": null}),
+            json!({"includedNamespaces": []}),
+            json!({"includedNamespaces": ["tenant-a"], "includeClusterResources": false}),
+            json!({"includedClusterScopedResources": [], "ttl": "1h", "hooks": {}, "metadata": {}}),
+            json!({"hooks": {"resources": []}, "csiSnapshotTimeout": "0s"}),
+        ] {
+            assert_eq!(judged(&spec), Verdict::Valid, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_and_says_so() {
+        for spec in [json!({}), json!({"backupSpec": null}), json!({"backupSpec": 3}), Value::Null]
+        {
+            let found = judge("a", &spec, &Storage::Default, Others(0), &Settings::default());
+            assert_eq!(found, Verdict::Invalid("NonAdminBackup spec.backupSpec is not set".into()));
+        }
+        let found = judged(&json!({"snapshotVolumes": "maybe"}));
+        assert!(
+            matches!(&found, Verdict::Invalid(text) if text.contains("cannot be read")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_unusable_location_is_looked_at_again() {
+        let found = |phase, nacuuid: Option<&str>, velero| Storage::Found {
+            phase,
+            nacuuid: nacuuid.map(str::to_owned),
+            velero,
+        };
+        let created = Some(Phase::Created);
+        let table = [
+            (found(Some(Phase::New), None, VeleroLocation::Missing), "is not in created state"),
+            (
+                found(created, None, VeleroLocation::Missing),
+                "unable to get VeleroBackupStorageLocation UUID",
+            ),
+            (
+                found(created, Some("u"), VeleroLocation::Missing),
+                "NACUUID u not found in the OADP namespace",
+            ),
+            (
+                found(created, Some("u"), VeleroLocation::Unavailable),
+                "NACUUID u is not in available state",
+            ),
+            (
+                found(created, Some("u"), VeleroLocation::Unreadable("x".into())),
+                "from NonAdminBackupStorageLocation Status: x",
+            ),
+            (Storage::Unreadable("boom".into()), "storageLocation is invalid: boom"),
+            (
+                Storage::Missing("l".into()),
+                "nonadminbackupstoragelocations.oadp.openshift.io \"l\" not found",
+            ),
+        ];
+        let spec = json!({"backupSpec": {"storageLocation": "l", "volumeSnapshotLocations": []}});
+        for (storage, part) in table {
+            let found = judge("a", &spec, &storage, Others(0), &Settings::default());
+            assert!(matches!(&found, Verdict::NotYet(text) if text.contains(part)), "{found:?}");
+        }
+        let usable = found(created, Some("u"), VeleroLocation::Available);
+        let found = judge("a", &spec, &usable, Others(0), &Settings::default());
+        assert!(
+            matches!(&found, Verdict::Invalid(text) if text.ends_with("volumeSnapshotLocations is restricted"))
+        );
+    }
+
+    #[test]
+    fn enforced_values_and_quotas_bind() {
+        let settings = Settings::parse(
+            "nonAdmin: {enforceBackupSpec: {ttl: 36h, snapshotVolumes: false}, maxBackupsPerNamespace: 2}",
+        )
+        .unwrap();
+        let judged = |spec: Value, others| {
+            judge("a", &json!({"backupSpec": spec}), &Storage::Default, Others(others), &settings)
+        };
+        assert_eq!(judged(json!({"ttl": "36h0m0s"}), 1), Verdict::Valid);
+        let message =
+            "the administrator has restricted spec.backupSpec.snapshotVolumes field value to false";
+        assert_eq!(judged(json!({"snapshotVolumes": true}), 0), Verdict::Invalid(message.into()));
+        let message = "the administrator has restricted spec.backupSpec.ttl field value to 36h0m0s";
+        assert_eq!(judged(json!({"ttl": "1h"}), 0), Verdict::Invalid(message.into()));
+        let full = judged(json!({}), 2);
+        assert!(
+            matches!(&full, Verdict::NotYet(text) if text.contains("has 2 backups") && text.contains("allows 2"))
+        );
+    }
+
+    #[test]
+    fn the_velero_spec_is_forced_to_the_namespace() {
+        let settings = Settings::parse("nonAdmin: {enforceBackupSpec: {ttl: 36h}}").unwrap();
+        let asked = json!({"excludedResources": ["secrets"], "storageLocation": "mine", "labelSelector": null});
+        let made = velero_spec("a", asked.as_object().unwrap(), Some("a-mine-1"), &settings);
+        assert_eq!(
+            Value::Object(made),
+            json!({
+                "includedNamespaces": ["a"], "storageLocation": "a-mine-1", "ttl": "36h",
+                "excludedResources": ["secrets", "nonadminbackups", "nonadminrestores",
+                    "nonadminbackupstoragelocations", "securitycontextconstraints", "clusterroles",
+                    "clusterrolebindings", "priorityclasses", "customresourcedefinitions",
+                    "virtualmachineclusterinstancetypes", "virtualmachineclusterpreferences",
+                    "nonadmindownloadrequests"],
+            })
+        );
+        let asked = json!({"includedNamespaceScopedResources": ["pods"]});
+        let made = velero_spec("a", asked.as_object().unwrap(), None, &Settings::default());
+        assert!(!made.contains_key("excludedResources") && !made.contains_key("storageLocation"));
+        assert_eq!(made["excludedNamespaceScopedResources"], json!(REQUEST_KINDS));
+        assert_eq!(made["excludedClusterScopedResources"], json!(CLUSTER_KINDS));
+    }
+}

@@ -1,0 +1,3 @@
+//! Tenants' requests for files of their backups and restores.
+
+pub mod decide;

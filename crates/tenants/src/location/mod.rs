@@ -1,0 +1,4 @@
+//! Tenants' own places in object stores.
+
+pub mod decide;
+pub mod validate;

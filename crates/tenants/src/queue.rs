@@ -1,0 +1,255 @@
+//! Places in the executor's queue.
+//!
+//! Owns the order: by creation, ties by name, over all Velero objects of one kind, whoever made them.
+//! An object that left the queue moves only those behind it, and [`Queue::set`] says which they are:
+//! the cost of a change is the number of places that changed.
+
+use std::collections::HashMap;
+
+use api::scalar::Time;
+use api::velero::{BackupPhase, BackupStatus, RestorePhase, RestoreStatus};
+
+/// How far the executor is with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    Waiting,
+    Running,
+    /// Its own work goes on, but it no longer keeps others waiting.
+    Passing,
+    Done,
+}
+
+impl Progress {
+    /// Some failed backups never get a completion time; their phase says that they are done.
+    pub fn of_backup(status: &BackupStatus) -> Self {
+        use BackupPhase as P;
+        if status.completion_timestamp.is_some() {
+            return Self::Done;
+        }
+        match &status.phase {
+            None | Some(P::New | P::Queued | P::Other(_)) => Self::Waiting,
+            Some(P::ReadyToStart | P::InProgress) => Self::Running,
+            Some(
+                P::WaitingForPluginOperations
+                | P::WaitingForPluginOperationsPartiallyFailed
+                | P::Finalizing
+                | P::FinalizingPartiallyFailed,
+            ) => Self::Passing,
+            Some(
+                P::FailedValidation | P::Failed | P::PartiallyFailed | P::Completed | P::Deleting,
+            ) => Self::Done,
+        }
+    }
+
+    pub fn of_restore(status: &RestoreStatus) -> Self {
+        use RestorePhase as P;
+        if status.completion_timestamp.is_some() {
+            return Self::Done;
+        }
+        match &status.phase {
+            None | Some(P::New | P::Other(_)) => Self::Waiting,
+            Some(P::InProgress) => Self::Running,
+            Some(
+                P::WaitingForPluginOperations
+                | P::WaitingForPluginOperationsPartiallyFailed
+                | P::Finalizing
+                | P::FinalizingPartiallyFailed,
+            ) => Self::Passing,
+            Some(P::FailedValidation | P::Failed | P::PartiallyFailed | P::Completed) => Self::Done,
+        }
+    }
+
+    const fn counts(self) -> bool {
+        matches!(self, Self::Waiting | Self::Running)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    created: Time,
+    name: String,
+}
+
+/// All objects of one kind that the executor has, and the order of those that keep others waiting.
+#[derive(Debug, Default)]
+pub struct Queue {
+    known: HashMap<String, (Time, Progress)>,
+    order: Vec<Place>,
+}
+
+impl Queue {
+    /// Notes how far an object is; returns the names of those whose place moved.
+    pub fn set(&mut self, name: &str, created: Time, progress: Progress) -> Vec<String> {
+        let before = self.known.insert(name.to_owned(), (created, progress));
+        if before == Some((created, progress)) {
+            return Vec::new();
+        }
+        let left = before.and_then(|(created, progress)| self.leave(name, created, progress));
+        let entered = progress.counts().then(|| self.enter(name, created));
+        match (left, entered) {
+            // It has the same place as before: nobody behind it moved.
+            (Some(left), Some(entered)) if left == entered => vec![name.to_owned()],
+            (left, entered) => {
+                let first = [left, entered].into_iter().flatten().min();
+                let mut moved = first.map(|first| self.behind(first)).unwrap_or_default();
+                if !moved.iter().any(|it| it == name) {
+                    moved.push(name.to_owned());
+                }
+                moved
+            }
+        }
+    }
+
+    /// Forgets an object; returns the names of those whose place moved.
+    pub fn remove(&mut self, name: &str) -> Vec<String> {
+        let Some((created, progress)) = self.known.remove(name) else { return Vec::new() };
+        self.leave(name, created, progress).map(|left| self.behind(left)).unwrap_or_default()
+    }
+
+    /// 0: done. 1: running, or next. More: one for itself and one for each that comes before it.
+    /// Nothing for an object that is not known.
+    pub fn position(&self, name: &str) -> Option<i64> {
+        let (created, progress) = self.known.get(name)?;
+        match progress {
+            Progress::Done => Some(0),
+            Progress::Running | Progress::Passing => Some(1),
+            Progress::Waiting => {
+                let place = Place { created: *created, name: name.to_owned() };
+                let before = self.order.binary_search(&place).unwrap_or_else(|at| at);
+                Some(i64::try_from(before).unwrap_or(i64::MAX).saturating_add(1))
+            }
+        }
+    }
+
+    fn enter(&mut self, name: &str, created: Time) -> usize {
+        let place = Place { created, name: name.to_owned() };
+        let at = self.order.binary_search(&place).unwrap_or_else(|at| at);
+        self.order.insert(at, place);
+        at
+    }
+
+    fn leave(&mut self, name: &str, created: Time, progress: Progress) -> Option<usize> {
+        if !progress.counts() {
+            return None;
+        }
+        let at = self.order.binary_search(&Place { created, name: name.to_owned() }).ok()?;
+        self.order.remove(at);
+        Some(at)
+    }
+
+    fn behind(&self, first: usize) -> Vec<String> {
+        self.order.iter().skip(first).map(|place| place.name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        jiff::Timestamp::from_second(second).unwrap().into()
+    }
+
+    #[test]
+    fn three_that_wait_are_one_two_three_and_move_up_when_the_first_is_done() {
+        let mut queue = Queue::default();
+        for (name, second) in [("a", 1), ("b", 2), ("c", 3)] {
+            assert_eq!(queue.set(name, at(second), Progress::Waiting), [name]);
+        }
+        let places = |queue: &Queue| ["a", "b", "c"].map(|name| queue.position(name).unwrap());
+        assert_eq!(places(&queue), [1, 2, 3]);
+        assert_eq!(queue.set("a", at(1), Progress::Running), ["a"]);
+        assert_eq!(places(&queue), [1, 2, 3]);
+        assert_eq!(queue.set("a", at(1), Progress::Done), ["b", "c", "a"]);
+        assert_eq!(places(&queue), [0, 1, 2]);
+        assert!(queue.set("a", at(1), Progress::Done).is_empty());
+        assert_eq!(queue.remove("b"), ["c"]);
+        assert_eq!(queue.position("c"), Some(1));
+        assert_eq!(queue.position("b"), None);
+    }
+
+    #[test]
+    fn the_last_one_to_end_moves_nobody() {
+        let mut queue = Queue::default();
+        for second in 0..100 {
+            queue.set(&format!("n{second:03}"), at(second), Progress::Waiting);
+        }
+        assert_eq!(queue.set("n099", at(99), Progress::Done), ["n099"]);
+        assert_eq!(queue.set("n097", at(97), Progress::Done), ["n098", "n097"]);
+    }
+
+    #[test]
+    fn one_that_is_being_finished_keeps_nobody_waiting() {
+        let mut queue = Queue::default();
+        queue.set("a", at(1), Progress::Running);
+        queue.set("b", at(2), Progress::Waiting);
+        assert_eq!(queue.position("b"), Some(2));
+        queue.set("a", at(1), Progress::Passing);
+        assert_eq!((queue.position("a"), queue.position("b")), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn of_one_second_the_name_decides() {
+        let mut queue = Queue::default();
+        queue.set("b", at(1), Progress::Waiting);
+        queue.set("a", at(1), Progress::Waiting);
+        assert_eq!((queue.position("a"), queue.position("b")), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn failed_backups_without_a_completion_time_are_done() {
+        for phase in [BackupPhase::FailedValidation, BackupPhase::Failed, BackupPhase::Deleting] {
+            let status = BackupStatus { phase: Some(phase), ..BackupStatus::default() };
+            assert_eq!(Progress::of_backup(&status), Progress::Done);
+        }
+        let status = RestoreStatus {
+            phase: Some(RestorePhase::FailedValidation),
+            ..RestoreStatus::default()
+        };
+        assert_eq!(Progress::of_restore(&status), Progress::Done);
+    }
+
+    const ALL: [Progress; 4] =
+        [Progress::Waiting, Progress::Running, Progress::Passing, Progress::Done];
+
+    proptest! {
+        /// Against a model that counts anew: the positions are right, and whoever was not named has
+        /// not moved.
+        #[test]
+        fn positions_equal_a_count_and_only_the_named_move(
+            changes in prop::collection::vec((0u8..12, 0i64..4, 0usize..5), 0..60)
+        ) {
+            let mut queue = Queue::default();
+            let mut model: std::collections::BTreeMap<String, (Time, Progress)> =
+                std::collections::BTreeMap::new();
+            for (who, second, what) in changes {
+                let name = format!("n{who}");
+                let old: HashMap<String, Option<i64>> =
+                    model.keys().map(|it| (it.clone(), queue.position(it))).collect();
+                let moved = if let Some(progress) = ALL.get(what) {
+                    let created = model.get(&name).map_or(at(second), |it| it.0);
+                    model.insert(name.clone(), (created, *progress));
+                    queue.set(&name, created, *progress)
+                } else {
+                    model.remove(&name);
+                    queue.remove(&name)
+                };
+                for (it, (created, progress)) in &model {
+                    let before = model.iter().filter(|(other, (made, how))| {
+                        how.counts() && (made, *other) < (created, it)
+                    }).count();
+                    let want = match progress {
+                        Progress::Done => 0,
+                        Progress::Running | Progress::Passing => 1,
+                        Progress::Waiting => i64::try_from(before).unwrap() + 1,
+                    };
+                    prop_assert_eq!(queue.position(it), Some(want));
+                    let was = old.get(it).copied().flatten();
+                    prop_assert!(was == Some(want) || moved.contains(it), "{} moved unsaid", it);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Restores of tenants.
+
+pub mod decide;
+pub mod validate;
