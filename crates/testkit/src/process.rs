@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -189,15 +190,28 @@ pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
+/// Where tests look for ports: below those that the system hands to whoever binds port 0 or connects, so that a number
+/// that was found free is not given away before its program listens there.
+const TEST_PORTS: Range<u16> = 10_000..30_000;
+
 /// A port that is free now, on every address of this machine, and that this test process was not given before. Another
-/// process may still take it: prefer port 0 and reading what was chosen, where a program offers it.
+/// process may still take it: prefer port 0 and reading what was chosen, where a program offers it. Nobody listens at
+/// one that is not used, so it also serves as the address of a peer that is gone.
 pub fn free_port() -> io::Result<u16> {
+    free_ports(1)
+}
+
+/// The first of `count` such ports in a row.
+pub fn free_ports(count: u16) -> io::Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().map_err(|_| io::Error::other("a test broke down"))?;
     for _ in 0..PORT_TRIES {
-        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port();
-        let mut given = GIVEN.lock().map_err(|_| io::Error::other("a test broke down"))?;
-        if given.insert(port) {
-            return Ok(port);
+        let first = rand::random_range(TEST_PORTS.start..TEST_PORTS.end - count);
+        let mut row = first..first + count;
+        let free = |port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+        if row.all(|port| !given.contains(&port) && free(port)) {
+            given.extend(first..first + count);
+            return Ok(first);
         }
     }
     Err(io::ErrorKind::AddrInUse.into())

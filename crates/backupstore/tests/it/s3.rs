@@ -3,7 +3,7 @@
 //! out by the probe. Skipped, and said so, where there is none.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl Rclone {
     fn start() -> std::io::Result<(Self, SocketAddr)> {
         let dir = TempDir::new()?;
         std::fs::create_dir(dir.path().join(BUCKET))?;
-        let at = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let at = SocketAddr::from(([127, 0, 0, 1], testkit::process::free_port()?));
         let mut command = Command::new("rclone");
         command.args(["serve", "s3", "--auth-key", "test,test", "--vfs-cache-mode", "off"]);
         command.args(["--addr", &at.to_string()]).arg(dir.path());

@@ -58,6 +58,17 @@ fn is_restored((_, status): &(String, RestoreStatusResponse)) -> bool {
     !status.last_restored.is_empty()
 }
 
+/// Where what the replicas hold comes from, and so what may be written over it to make them equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// From clients, or from a backup that clients go on with.
+    Clients,
+    /// From a backup, whole; more may follow.
+    Restored,
+    /// From a backup that is not whole everywhere.
+    Restoring,
+}
+
 impl Engine {
     pub(super) async fn frontend_start(
         self: &Arc<Self>,
@@ -95,13 +106,17 @@ impl Engine {
         unrestored(&self.restore_statuses().await).map_or(Ok(()), Err)
     }
 
-    /// Whether what the replicas hold may still come from a backup, and not from one another: a
-    /// restore is not whole, or there was one and no frontend is wanted. The second takes in volumes
-    /// that clients wrote to after their restore: those are mended when a frontend comes.
-    pub(super) async fn follows_backups(&self) -> bool {
+    /// Where what the replicas hold comes from.
+    pub(super) async fn origin(&self) -> Origin {
         let seen = self.restore_statuses().await;
         let has_frontend = !self.state().frontend.is_empty();
-        being_restored(&seen) || !has_frontend && seen.iter().any(is_restored)
+        if being_restored(&seen) {
+            Origin::Restoring
+        } else if !has_frontend && seen.iter().any(is_restored) {
+            Origin::Restored
+        } else {
+            Origin::Clients
+        }
     }
 
     /// An agent that cannot be asked has no restore to speak of.

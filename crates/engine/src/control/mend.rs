@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const PROGRESS_EVERY: u64 = 1 << 30;
 /// No disk has this name: what all layers hold is looked after.
 const EVERYTHING: &str = "*";
+/// By this name replicas tell of their heads alone.
+const HEAD: &str = "";
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// How far the replicas are from being equal.
@@ -62,6 +64,13 @@ enum MendError {
 pub(super) struct MendFrom {
     pub(super) reader: ReplicaId,
     pub(super) base: Option<String>,
+}
+
+impl MendFrom {
+    /// The same where all that lies below the heads is known to be equal.
+    pub(super) fn heads_only(self) -> Self {
+        Self { base: Some(HEAD.to_owned()), ..self }
+    }
 }
 
 impl Engine {

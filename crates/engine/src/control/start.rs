@@ -16,6 +16,7 @@ use crate::frontend::FrontendError;
 use crate::volume::Card;
 
 use super::engine::{Engine, Entry};
+use super::frontends::Origin;
 use super::link::{BadAddress, Link};
 use super::mend::MendFrom;
 use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
@@ -110,9 +111,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads stick to one copy while the others are made equal to it, if they may differ. Copies
-    /// that follow backups are made equal by those: what is written to their heads would lie over
-    /// all that is restored below. Theirs waits for a frontend.
+    /// Reads stick to one copy while the others are made equal to it, if they may differ. What is
+    /// written to a head lies over all that is restored below it later: of copies that a backup made
+    /// equal only the heads are looked after, which hold nothing unless clients wrote, and those in
+    /// the middle of a restore wait for it, and for a frontend.
     async fn begin_mending(
         self: &Arc<Self>,
         plan: &Plan,
@@ -133,10 +135,10 @@ impl Engine {
             && let Some(reader) = chosen.or_else(any)
         {
             let from = MendFrom { reader, base: plan.base.clone() };
-            if self.follows_backups().await {
-                *self.mend_later.lock().await = Some(from);
-            } else {
-                self.mend_from_now_on(from).await;
+            match self.origin().await {
+                Origin::Restoring => *self.mend_later.lock().await = Some(from),
+                Origin::Restored => self.mend_from_now_on(from.heads_only()).await,
+                Origin::Clients => self.mend_from_now_on(from).await,
             }
         }
     }

@@ -1,8 +1,5 @@
 //! Real replicas: servers with directories of their own, in this process.
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +9,7 @@ use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::{Address, Deadline, Identity, Peer, ptypes};
 use tasks::{CancellationToken, Tasks};
 use tempfile::TempDir;
+use testkit::process::free_ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -29,26 +27,6 @@ pub(crate) struct Copy {
     control: Address,
     running: Option<(CancellationToken, oneshot::Receiver<Result<(), ServerError>>)>,
     tasks: Tasks,
-}
-
-/// Ports that a copy of this process was given: two that took the same, free at that moment, would
-/// each be taken for the other.
-static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-
-fn free_ports(count: u16) -> u16 {
-    let mut given = GIVEN.lock().unwrap();
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = first.local_addr().unwrap().port();
-        let free = |step| TcpListener::bind(("127.0.0.1", port + step)).is_ok();
-        if port >= 65_000 || (port..port + count).any(|port| given.contains(&port)) {
-            continue;
-        }
-        if (1..count).all(free) {
-            given.extend(port..port + count);
-            return port;
-        }
-    }
 }
 
 impl Copy {
@@ -77,7 +55,7 @@ impl Copy {
     /// Serves its directory, at ports that are still free when it comes to it.
     pub(crate) async fn start(&mut self) {
         loop {
-            self.control = Address::new("127.0.0.1", free_ports(3 + RECEIVERS));
+            self.control = Address::new("127.0.0.1", free_ports(3 + RECEIVERS).unwrap());
             let stop = CancellationToken::new();
             let (tell, mut ended) = oneshot::channel();
             let serving = serve(self.options(), stop.clone());

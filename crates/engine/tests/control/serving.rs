@@ -86,7 +86,7 @@ async fn a_controller_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_is_told_to_end_closes_its_replicas() {
     let a = Fake::new(SIZE);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = testkit::process::free_port().unwrap();
     let listen = rpc::Address::new("127.0.0.1", port);
     let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "serving::a_controller_process", "--ignored"])

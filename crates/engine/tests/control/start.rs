@@ -3,6 +3,7 @@
 use engine::ControllerOptions;
 use rpc::ptypes::ReplicaMode::{Err as Failed, Rw};
 use rpc::{Features, ptypes};
+use testkit::process::free_ports;
 use tonic::Status;
 
 use crate::fake::{Fake, Manner};
@@ -57,7 +58,7 @@ async fn without_a_usable_replica_the_exit_code_says_why() {
     assert!(text.starts_with("no available backend due to replica error"), "{text}");
     assert!(text.contains("replica must be closed, cannot add in state: open"), "{text}");
 
-    let gone = Fake::new(SIZE).address.clone();
+    let gone = format!("tcp://127.0.0.1:{}", free_ports(3).unwrap());
     let (code, text) = refused(with_replicas(&[&open.address, &gone])).await;
     assert_eq!(code, 1);
     assert!(text.starts_with("no available backend due to service unavailable"), "{text}");

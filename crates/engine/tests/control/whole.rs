@@ -134,6 +134,30 @@ async fn copies_of_an_engine_that_died_are_taken_over_and_made_equal() {
     assert_eq!(rig.mode_list().await, [Rw, Rw]);
 }
 
+/// It came from a backup and clients wrote to it since: what they wrote last may differ.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_volume_is_made_equal_before_a_snapshot_though_it_has_no_frontend() {
+    let [mut a, mut b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a, &b]).await;
+    rig.write(0, &[1; 8192]).await;
+    rig.snapshot("one").await.unwrap();
+    rig.write(4096, &[2; 4096]).await;
+    rig.engine.volume().stop().await;
+    drop(rig);
+    b.write(4096, &[9; 4096]).await;
+    for copy in [&mut a, &mut b] {
+        abandoned(copy).await;
+        copy.kill().await;
+        let restored = br#"{"lastRestored":"backup-1","snapshot":"volume-snap-one.img"}"#;
+        durable::replace(copy.file("restore.json"), restored).unwrap();
+        copy.start().await;
+    }
+    let rig = start(&[&a, &b]).await;
+    assert_eq!(rig.mode_list().await, [Rw, Rw]);
+    rig.snapshot("equal").await.unwrap();
+    assert_eq!(a.read(4096, 4096).await, b.read(4096, 4096).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_become_equal_even_if_engines_come_and_go() {
     let [a, b, c] = Copy::some::<3>(false).await;

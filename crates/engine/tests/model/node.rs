@@ -1,6 +1,5 @@
 //! One replica: its server and agent in this process, and its directory.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::{Address, Deadline, Identity, ptypes};
 use tasks::{CancellationToken, Tasks};
 use tempfile::TempDir;
+use testkit::process::free_ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -31,18 +31,6 @@ pub(crate) struct Node {
     control: Address,
     running: Option<(CancellationToken, Ended)>,
     tasks: Tasks,
-}
-
-/// The first of so many free ports in a row.
-fn free_ports(count: u16) -> u16 {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = first.local_addr().unwrap().port();
-        let free = |step| TcpListener::bind(("127.0.0.1", port + step)).is_ok();
-        if port < 65_000 && (1..count).all(free) {
-            return port;
-        }
-    }
 }
 
 impl Node {
@@ -74,7 +62,7 @@ impl Node {
     /// Serves its directory, at ports that are still free when it comes to it.
     pub(crate) async fn start(&mut self, size: u64) {
         loop {
-            self.control = Address::new("127.0.0.1", free_ports(3 + RECEIVERS));
+            self.control = Address::new("127.0.0.1", free_ports(3 + RECEIVERS).unwrap());
             let stop = CancellationToken::new();
             let (tell, ended) = oneshot::channel();
             let serving = serve(self.options(size), stop.clone());

@@ -121,9 +121,7 @@ async fn with_no_replica_left_requests_fail_and_say_why() {
 #[tokio::test]
 async fn nobody_at_the_address_is_an_error_and_no_member() {
     let (volume, _) = volume(settings(), &[]).await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = closed.local_addr().unwrap().port();
-    drop(closed);
+    let port = testkit::process::free_port().unwrap();
     let target = engine::volume::DataTarget::Tcp(rpc::Address::new("127.0.0.1", port));
     assert!(volume.attach(&target, all_features(), Mode::Rw).await.is_err());
     assert!(volume.members().borrow().is_empty());

@@ -1,7 +1,7 @@
 //! Services of others on this machine, each at a free port and gone with its test: the program that a
 //! variable names, or the one on the path. Without it the test says that it was skipped.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn program(name: &str, variable: &str) -> Option<PathBuf> {
 }
 
 pub(crate) fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], testkit::process::free_port().unwrap()))
 }
 
 fn start(program: &Path, arguments: impl Fn(SocketAddr) -> Vec<String>) -> Service {

@@ -40,7 +40,7 @@ impl Process {
     /// Up, and open.
     async fn start(dir: &Path) -> Self {
         loop {
-            let control = Address::new("127.0.0.1", free_ports().await);
+            let control = Address::new("127.0.0.1", free_ports());
             let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "killed::child", "--ignored"])
                 .env(DIR, dir)

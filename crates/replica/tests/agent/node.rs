@@ -14,7 +14,7 @@ use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::{Address, Deadline, Identity, Peer};
 use rustix::fs::{SeekFrom, seek};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -121,7 +121,7 @@ impl Node {
 
     async fn start(place: TempDir, size: u64) -> Self {
         loop {
-            let control = Address::new("127.0.0.1", free_ports().await);
+            let control = Address::new("127.0.0.1", free_ports());
             let stop = CancellationToken::new();
             let options = replica_options(place.path().join("replica"), &control, size);
             let mut ended = spawn(server::serve(options, stop.clone()));
@@ -236,22 +236,9 @@ pub(crate) fn replica_options(dir: PathBuf, control: &Address, size: u64) -> Rep
     }
 }
 
-/// Ports in a row that were free a moment ago.
-pub(crate) async fn free_ports() -> u16 {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let first = listener.local_addr().unwrap().port();
-        if first > 65_000 {
-            continue;
-        }
-        let mut held = Vec::new();
-        for port in first + 1..=first + 2 + RECEIVERS {
-            held.extend(TcpListener::bind(("127.0.0.1", port)).await.ok());
-        }
-        if held.len() == usize::from(RECEIVERS) + 2 {
-            return first;
-        }
-    }
+/// Ports in a row for a replica with its agent.
+pub(crate) fn free_ports() -> u16 {
+    testkit::process::free_ports(3 + RECEIVERS).unwrap()
 }
 
 async fn is_up<E: std::fmt::Debug>(

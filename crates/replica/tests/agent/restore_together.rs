@@ -92,7 +92,7 @@ async fn liar() -> (String, Arc<AtomicUsize>) {
     let liar = Liar::default();
     let asked = Arc::clone(&liar.0);
     loop {
-        let control = free_ports().await;
+        let control = free_ports();
         let Ok(listener) = TcpListener::bind(("127.0.0.1", control + 2)).await else { continue };
         let server = tonic::transport::Server::builder().add_service(FanOutServer::new(liar));
         spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
@@ -106,7 +106,7 @@ async fn nobody_depends_on_those_who_are_dead_or_idle_or_lie() {
     let source = source(&target).await;
     let node = Node::new(SIZE).await;
     let idle = Node::new(SIZE).await;
-    let dead = format!("tcp://127.0.0.1:{}", free_ports().await);
+    let dead = format!("tcp://127.0.0.1:{}", free_ports());
     let (lying, asked) = liar().await;
     let all = [dead, idle.address(), lying, "no address".to_owned(), node.address()];
     node.agent().backup_restore(together(&target, &all, 4)).await.unwrap();

@@ -1,6 +1,5 @@
 //! A replica that serves on free ports of this machine, and clients of its sockets.
 
-use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::path::PathBuf;
 
@@ -29,16 +28,9 @@ pub(crate) struct Running {
     ended: JoinHandle<Result<(), ServerError>>,
 }
 
-/// Three ports in a row that were free a moment ago.
+/// Three ports in a row.
 pub(crate) fn free_ports() -> u16 {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = first.local_addr().unwrap().port();
-        let next = |step| port.checked_add(step).map(|port| TcpListener::bind(("127.0.0.1", port)));
-        if port < 65_000 && matches!((next(1), next(2)), (Some(Ok(_)), Some(Ok(_)))) {
-            return port;
-        }
-    }
+    testkit::process::free_ports(3).unwrap()
 }
 
 pub(crate) fn options(dir: PathBuf) -> ReplicaOptions {

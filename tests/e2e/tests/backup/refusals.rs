@@ -1,7 +1,5 @@
 //! What cannot work says so, in words a person can act on, and comes to an end.
 
-use std::net::TcpListener;
-
 use e2e::backup::{BLOCK, Fault, Proxy, Restored, S3_KEY, Source, Target};
 
 use crate::{in_bucket, in_directory};
@@ -62,9 +60,8 @@ fn of_wrong_credentials() {
 fn of_a_service_that_is_not_there() {
     in_bucket(|target| {
         let source = source(target);
-        // Bound and not listened on by anybody for long: it is closed here.
-        let at = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-        let nowhere = target.through(&format!("http://{at}"));
+        let port = testkit::process::free_port().unwrap();
+        let nowhere = target.through(&format!("http://127.0.0.1:{port}"));
         assert_refused(&source, &nowhere, &[], "the store did not answer");
         target.assert_sound(source.name());
     });
