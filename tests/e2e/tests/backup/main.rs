@@ -2,10 +2,11 @@
 //! loopback, whole and broken, by us and by another engine.
 //!
 //! Every operation on a store waits two seconds for its lock, so the tests are many and short, and
-//! run beside each other.
+//! run beside each other; the one with a frozen process waits for a lock to end.
 
 mod damage;
 mod faults;
+mod frozen;
 mod golden;
 mod life;
 mod packing;
