@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Settings};
-use crate::{completion, controllers, kubeconfig, up, version};
+use crate::{completion, controllers, kubeconfig, node, up, version};
 
 /// Backup and disaster recovery in one binary.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ enum Command {
     Apiserver(up::Args),
     /// Run the controllers against any cluster, elected by a Lease.
     Controllers(controllers::Args),
+    /// Hold copies of volumes and run their processes on this machine, for any cluster.
+    Node(node::Args),
     /// Make a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
     /// Serve and manage replicated block volumes.
@@ -54,6 +56,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(&args.settings, up::Role::Everything),
         Command::Apiserver(args) => up::run(&args.settings, up::Role::ApiServer),
         Command::Controllers(args) => controllers::run(&args),
+        Command::Node(args) => node::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
         Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
         Command::Etcd { args } => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,6 +47,13 @@ pub(crate) struct Settings {
     /// 30000-32767]
     #[arg(long, value_name = "FIRST-LAST")]
     service_node_port_range: Option<String>,
+    /// What this machine is called as a node [env: HOLDFAST_NODE_NAME; default: its host name]
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// Where engines and replicas of this machine listen [env: HOLDFAST_NODE_ADDRESS; default: the
+    /// address of the API, or 127.0.0.1 if that is all of them]
+    #[arg(long, value_name = "IP")]
+    node_address: Option<String>,
     /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -60,6 +67,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// With what a node was told about itself.
+    pub(crate) fn with_node(mut self, name: Option<String>, address: Option<String>) -> Self {
+        self.node_name = name.or(self.node_name);
+        self.node_address = address.or(self.node_address);
+        self
+    }
+
     fn flag(&self, key: &str) -> Option<&String> {
         match key {
             "data-dir" => self.data_dir.as_ref(),
@@ -69,6 +83,8 @@ impl Settings {
             "audit" => self.audit.as_ref(),
             "service-cluster-ip-range" => self.service_cluster_ip_range.as_ref(),
             "service-node-port-range" => self.service_node_port_range.as_ref(),
+            "node-name" => self.node_name.as_ref(),
+            "node-address" => self.node_address.as_ref(),
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
@@ -78,7 +94,7 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 12] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
@@ -86,6 +102,8 @@ const KEYS: [(&str, &str); 10] = [
     ("audit", "true"),
     ("service-cluster-ip-range", "10.96.0.0/12"),
     ("service-node-port-range", "30000-32767"),
+    ("node-name", ""),
+    ("node-address", ""),
     ("log", "info"),
     ("log-format", "text"),
     ("otlp-endpoint", ""),
@@ -211,6 +229,8 @@ impl Resolved {
                 addresses: self.parse("service-cluster-ip-range", str::parse)?,
                 node_ports: self.parse("service-node-port-range", port_range)?,
             },
+            node_name: self.parse("node-name", node_name)?,
+            node_address: self.parse("node-address", node_address)?,
             log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
             log_format: self.parse("log-format", |text| match text {
                 "text" => Ok(telemetry::Format::Text),
@@ -219,6 +239,36 @@ impl Resolved {
             })?,
             otlp_endpoint: self.parse("otlp-endpoint", optional)?,
         })
+    }
+}
+
+/// As objects are named; that of the machine if none is given.
+fn node_name(text: &str) -> Result<String, String> {
+    let is_plain = |each: char| matches!(each, 'a'..='z' | '0'..='9' | '-' | '.');
+    if text.is_empty() {
+        let name = crate::controllers::host_name().to_lowercase();
+        let name: String =
+            name.chars().map(|each| if is_plain(each) { each } else { '-' }).take(200).collect();
+        let name = name.trim_matches(['-', '.']).to_owned();
+        return Ok(if name.is_empty() { "node".to_owned() } else { name });
+    }
+    let is_name = text.len() <= 200
+        && text.chars().all(is_plain)
+        && !text.starts_with(['-', '.'])
+        && !text.ends_with(['-', '.']);
+    if is_name { Ok(text.to_owned()) } else { Err(NODE_NAME_RULE.to_owned()) }
+}
+
+const NODE_NAME_RULE: &str =
+    "is not the name of a node: lower case letters, digits, '-' and '.', at most 200";
+
+fn node_address(text: &str) -> Result<Option<IpAddr>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse::<IpAddr>() {
+        Ok(address) if !address.is_unspecified() => Ok(Some(address)),
+        _ => Err("is not an address of this machine, such as 10.0.0.7".to_owned()),
     }
 }
 
@@ -263,6 +313,9 @@ pub(crate) struct Config {
     pub(crate) token_auth_file: Option<PathBuf>,
     pub(crate) audit: bool,
     pub(crate) services: apiserver::ServiceRanges,
+    pub(crate) node_name: String,
+    /// Where processes of the node listen, if it was said.
+    pub(crate) node_address: Option<IpAddr>,
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,

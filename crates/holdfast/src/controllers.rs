@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use apiserver::auth::controller::Controller as Identity;
+pub(crate) use apiserver::auth::controller::Controller as Identity;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -125,7 +125,7 @@ pub(crate) async fn connect(
     Ok(Client::try_from(config)?)
 }
 
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -154,6 +154,11 @@ pub(crate) fn all() -> Vec<Controller> {
 /// Under whom a controller acts beside the embedded server.
 pub(crate) fn identity(controller: &Controller) -> Identity {
     Identity { name: controller.name, grants: controller.grants }
+}
+
+/// Everybody who acts beside the embedded server.
+pub(crate) fn identities() -> Vec<Identity> {
+    all().iter().map(identity).chain([crate::node::IDENTITY]).collect()
 }
 
 /// Starts controllers, each with a client of its own.

@@ -7,6 +7,7 @@ mod config;
 mod controllers;
 mod kubeconfig;
 mod leader;
+mod node;
 mod output;
 mod up;
 mod version;

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, Settings};
 use crate::output::{self, Hint};
-use crate::{cli, controllers, version};
+use crate::{cli, controllers, node, version};
 
 /// How long running work may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,10 +57,17 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     let server = ApiServer::start(options(config)?, tasks.clone(), &mut metrics).await?;
     server.declare_unattended(controllers::unattended());
     write_kubeconfig(config, &server)?;
+    let mut here = None;
     if role == Role::Everything {
-        controllers::spawn(&tasks, &reconcile::Metrics::new(&mut metrics), |controller| {
-            let service = server.client_service(controllers::identity(controller).user());
-            kube::Client::new(service, "default")
+        let metrics = reconcile::Metrics::new(&mut metrics);
+        let client = |identity: controllers::Identity| {
+            kube::Client::new(server.client_service(identity.user()), "default")
+        };
+        // Before the controllers: what still runs is found before anybody misses it.
+        let place = node::Place::of(config, config.listen.ip());
+        here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
+        controllers::spawn(&tasks, &metrics, |controller| {
+            client(controllers::identity(controller))
         });
     }
     server.publish_metrics(metrics);
@@ -71,6 +78,9 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     }
     tracing::info!("stopping");
     let stop = async {
+        if let Some(here) = here {
+            here.leave().await;
+        }
         if let Err(late) = tasks.stop(PATIENCE).await {
             tracing::warn!(%late, "some work did not end in time");
         }
@@ -96,7 +106,7 @@ fn options(config: &Config) -> anyhow::Result<Options> {
         audit: config.audit,
         definitions: api::crds(),
         services: config.services.clone(),
-        controllers: controllers::all().iter().map(controllers::identity).collect(),
+        controllers: controllers::identities(),
     })
 }
 

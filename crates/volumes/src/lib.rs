@@ -52,5 +52,12 @@ pub mod label {
 
 /// The controllers of this crate. Each module has its own.
 pub fn controllers() -> Vec<Controller> {
-    [volume::CONTROLLERS, backup::CONTROLLERS, target::CONTROLLERS, job::CONTROLLERS].concat()
+    [
+        volume::CONTROLLERS,
+        &[node::watch::CONTROLLER],
+        backup::CONTROLLERS,
+        target::CONTROLLERS,
+        job::CONTROLLERS,
+    ]
+    .concat()
 }

@@ -1,1 +1,187 @@
-//! A node: its disks, and what runs on it.
+//! A node: the machine that holds copies and runs processes, as this dialect shows it.
+//!
+//! Owns: `Node` with its disks, `InstanceManager`, the node's lease, orphans, and of `Engine` and
+//! `Replica` the part of the status that is about their process. Never: the rest of those objects,
+//! nor whether a copy is any good. What to do about a process is decided in [`decide`]; who says that
+//! a node is gone is [`watch`], which runs with the controllers.
+
+mod decide;
+mod directory;
+mod disk;
+mod launch;
+mod lease;
+mod manager;
+mod orphan;
+mod process;
+mod register;
+pub mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Engine, InstanceManager, Node, Orphan, Replica, Setting};
+use k8s_openapi::api::coordination::v1::Lease;
+use reconcile::{Context, EVENT_RIGHTS, Grant, Key, Loop, Queue, Store};
+
+use crate::NAMESPACE;
+use crate::instances::{Instances, Kind};
+
+/// What a node may do beside the embedded server.
+pub const GRANTS: &[Grant] = &[
+    Grant {
+        groups: &["longhorn.io"],
+        resources: &["nodes", "instancemanagers", "orphans"],
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+    },
+    Grant {
+        groups: &["longhorn.io"],
+        resources: &[
+            "engines",
+            "replicas",
+            "engines/status",
+            "replicas/status",
+            "nodes/status",
+            "instancemanagers/status",
+            "orphans/status",
+        ],
+        verbs: &["get", "list", "watch", "patch"],
+    },
+    Grant { groups: &["longhorn.io"], resources: &["settings"], verbs: &["get", "list", "watch"] },
+    Grant {
+        groups: &["coordination.k8s.io"],
+        resources: &["leases"],
+        verbs: &["get", "create", "patch"],
+    },
+    Grant { groups: &[""], resources: &["namespaces"], verbs: &["create"] },
+    EVENT_RIGHTS,
+];
+
+/// The definitions whose objects a node acts on.
+pub const ACTS_ON: &[&str] = &[
+    "nodes.longhorn.io",
+    "instancemanagers.longhorn.io",
+    "orphans.longhorn.io",
+    "engines.longhorn.io",
+    "replicas.longhorn.io",
+];
+
+/// How long a node may be silent before it counts as gone: longer than an engine may be silent
+/// before its replicas let another in.
+pub const LEASE: Duration = Duration::from_secs(16);
+
+/// What a node is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub name: String,
+    /// Its first disk: a directory that is made if it is not there.
+    pub disk: PathBuf,
+    /// Where programs of other engine images are looked for.
+    pub programs: PathBuf,
+}
+
+/// What the parts of a node share.
+#[derive(Debug)]
+struct Agent {
+    options: Options,
+    /// Name of its instance manager.
+    manager: String,
+    context: Context,
+    host: Arc<dyn Instances>,
+    nodes: Store<Node>,
+    managers: Store<InstanceManager>,
+    engines: Store<Engine>,
+    replicas: Store<Replica>,
+    settings: Store<Setting>,
+    orphans: Store<Orphan>,
+    lease: lease::Held,
+}
+
+impl Agent {
+    fn key(&self) -> Key {
+        Key::new(NAMESPACE, &self.options.name)
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        self.nodes.get(&self.key())
+    }
+}
+
+/// Name of the instance manager of a node.
+pub fn manager_name(node: &str) -> String {
+    format!("instance-manager-{node}")
+}
+
+/// Runs a node until it is dropped. Processes go on: see [`leave`].
+pub async fn run(context: Context, options: Options, host: Arc<dyn Instances>) {
+    let agent = Arc::new(Agent {
+        manager: manager_name(&options.name),
+        nodes: Store::<Node>::within(NAMESPACE).start(&context),
+        managers: Store::<InstanceManager>::within(NAMESPACE).start(&context),
+        engines: Store::<Engine>::within(NAMESPACE).start(&context),
+        replicas: Store::<Replica>::within(NAMESPACE)
+            .index(process::BY_DISK, process::disk_of)
+            .start(&context),
+        settings: Store::<Setting>::within(NAMESPACE).start(&context),
+        orphans: Store::<Orphan>::within(NAMESPACE).start(&context),
+        lease: lease::Held::default(),
+        options,
+        host,
+        context: context.clone(),
+    });
+    let engines = Loop::new("node-engines", &context)
+        .on(&agent.engines)
+        // An engine waits for its replicas to be where it is told they are.
+        .on_related(&agent.replicas, process::engines_of)
+        .needs(&agent.settings)
+        .workers(process::WORKERS);
+    let replicas = Loop::new("node-replicas", &context)
+        .on(&agent.replicas)
+        .needs(&agent.nodes)
+        .needs(&agent.settings)
+        .workers(process::WORKERS);
+    let node = register::plan(&agent);
+    let manager = manager::plan(&agent);
+    let changes = changes(Arc::clone(&agent), engines.queue(), replicas.queue(), manager.queue());
+    tokio::join!(
+        lease::keep(Arc::clone(&agent), node.queue()),
+        node.run(Arc::new(register::Registrar(Arc::clone(&agent)))),
+        manager.run(Arc::new(manager::Manager(Arc::clone(&agent)))),
+        engines.run(Arc::new(process::Engines(Arc::clone(&agent)))),
+        replicas.run(Arc::new(process::Replicas(Arc::clone(&agent)))),
+        orphan::run(Arc::clone(&agent)),
+        changes,
+    );
+}
+
+/// What the host tells of processes asks for a pass of their objects.
+async fn changes(
+    agent: Arc<Agent>,
+    engines: Arc<Queue>,
+    replicas: Arc<Queue>,
+    manager: Arc<Queue>,
+) {
+    loop {
+        for changed in agent.host.changed().await {
+            let key = Key::new(NAMESPACE, &changed.name);
+            match changed.kind {
+                Kind::Engine => engines.add(&key),
+                Kind::Replica => replicas.add(&key),
+            }
+        }
+        manager.add_after(&Key::new(NAMESPACE, &agent.manager), manager::PAUSE);
+    }
+}
+
+/// The node goes on purpose: its processes end, engines first, and everybody is told.
+pub async fn leave(client: kube::Client, options: &Options, host: &dyn Instances) {
+    host.shutdown().await;
+    register::say_left(client, &options.name).await;
+}
+
+/// The lease of a node.
+fn lease_name(node: &str) -> String {
+    format!("node-{node}")
+}
+
+type LeaseStore = Store<Lease>;

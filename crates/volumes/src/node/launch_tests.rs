@@ -1,0 +1,168 @@
+use std::sync::Arc;
+
+use api::longhorn::{
+    Condition, EngineSpec, EngineStatus, InstanceSpec, InstanceStatus, NodeSpec, NodeStatus,
+    ReplicaSpec, ReplicaStatus,
+};
+use api::scalar::TextInt;
+
+use super::*;
+
+fn instance() -> InstanceSpec {
+    InstanceSpec {
+        volume_name: Some("vol".into()),
+        volume_size: Some(TextInt(4096)),
+        image: Some("img".into()),
+        ..InstanceSpec::default()
+    }
+}
+
+fn an_engine() -> Engine {
+    let map = [("r1", "127.0.0.1:10"), ("r2", "127.0.0.2:20")];
+    let spec = EngineSpec {
+        instance: instance(),
+        frontend: Some(Frontend::BlockDevice),
+        replica_address_map: Some(map.map(|(a, b)| (a.into(), b.into())).into()),
+        ..EngineSpec::default()
+    };
+    Engine::new("vol-e-0", spec)
+}
+
+fn at(ip: &str, port: i32) -> Replica {
+    let mut replica = Replica::new("r", ReplicaSpec::default());
+    let instance = InstanceStatus {
+        current_state: Some(InstanceState::Running),
+        ip: Some(ip.into()),
+        port: Some(port),
+        ..InstanceStatus::default()
+    };
+    replica.status = Some(ReplicaStatus { instance });
+    replica
+}
+
+fn found(name: &str) -> Option<Arc<Replica>> {
+    match name {
+        "r1" => Some(Arc::new(at("127.0.0.1", 10))),
+        "r2" => Some(Arc::new(at("127.0.0.2", 20))),
+        _ => None,
+    }
+}
+
+fn role(launch: Launch) -> EngineLaunch {
+    match launch.role {
+        Role::Engine(engine) => engine,
+        Role::Replica(_) => panic!("an engine was asked for"),
+    }
+}
+
+#[test]
+fn an_engine_starts_with_its_replicas_where_they_are() {
+    let none = Path::new("/nonexistent");
+    let launch = engine(&an_engine(), found, |_| Some(9), none).unwrap();
+    assert_eq!((launch.volume.as_str(), launch.program.clone()), ("vol", None));
+    let role = role(launch);
+    assert_eq!(role.replicas, ["127.0.0.1:10", "127.0.0.2:20"]);
+    assert!(role.frontend);
+    assert_eq!(role.replica_timeout, Some(Duration::from_secs(9)));
+    assert_eq!((role.size_bytes, role.current_size_bytes), (4096, 4096));
+}
+
+#[test]
+fn an_engine_waits_for_replicas_that_moved() {
+    let none = Path::new("/nonexistent");
+    let moved = |name: &str| found(name).map(|_| Arc::new(at("127.0.0.1", 10)));
+    let error = engine(&an_engine(), moved, |_| None, none).unwrap_err();
+    assert_eq!(error, NotYet::Moved("r2".into(), "127.0.0.2:20".into()));
+    assert!(error.is_passing());
+    assert!(engine(&an_engine(), |_| None, |_| None, none).is_err());
+}
+
+#[test]
+fn a_volume_that_grows_is_opened_at_the_size_it_has() {
+    let mut grows = an_engine();
+    grows.spec.instance.volume_size = Some(TextInt(8192));
+    grows.spec.disable_frontend = Some(true);
+    grows.status =
+        Some(EngineStatus { current_size: Some(TextInt(4096)), ..EngineStatus::default() });
+    let role = role(engine(&grows, found, |_| None, Path::new("/nonexistent")).unwrap());
+    assert_eq!((role.size_bytes, role.current_size_bytes), (8192, 4096));
+    assert!(!role.frontend);
+}
+
+fn node(ready: bool) -> Node {
+    let disk = Disk { path: Some("/disk".into()), ..Disk::default() };
+    let ready = Condition {
+        kind: "Ready".into(),
+        status: ready.into(),
+        last_probe_time: None,
+        last_transition_time: None,
+        reason: None,
+        message: None,
+    };
+    let status = DiskStatus {
+        disk_uuid: Some("u1".into()),
+        conditions: Some(vec![ready]),
+        ..DiskStatus::default()
+    };
+    let spec = NodeSpec { disks: Some([("d".into(), disk)].into()), ..NodeSpec::default() };
+    let mut node = Node::new("n1", spec);
+    node.status = Some(NodeStatus {
+        disk_status: Some([("d".into(), status)].into()),
+        ..NodeStatus::default()
+    });
+    node
+}
+
+fn on(disk: &str, path: &str, directory: &str) -> Replica {
+    let spec = ReplicaSpec {
+        instance: instance(),
+        disk_id: Some(disk.into()),
+        disk_path: Some(path.into()),
+        data_directory_name: Some(directory.into()),
+        ..ReplicaSpec::default()
+    };
+    Replica::new("vol-r-1", spec)
+}
+
+#[test]
+fn a_replica_stays_on_its_disk() {
+    let none = Path::new("/nonexistent");
+    let launch = replica(&on("u1", "/disk", "vol-1"), &node(true), none).unwrap();
+    let Role::Replica(role) = launch.role else { panic!("a replica was asked for") };
+    assert_eq!(role.dir, Path::new("/disk/replicas/vol-1"));
+    for bad in ["..", "../vol-1", "vol-1/..", "vol", "", ".vol-1", "vol-1\0", "a-/../../etc"] {
+        let refused = replica(&on("u1", "/disk", bad), &node(true), none);
+        assert_eq!(refused.unwrap_err(), NotYet::Directory(bad.into()));
+    }
+    for (disk, path) in [("u2", "/disk"), ("u1", "/etc"), ("", "/disk"), ("u1", "")] {
+        let refused = replica(&on(disk, path, "vol-1"), &node(true), none);
+        assert!(matches!(refused, Err(NotYet::NoDisk { .. })), "{disk} {path}");
+    }
+    let refused = replica(&on("u1", "/disk", "vol-1"), &node(false), none);
+    assert_eq!(refused.unwrap_err(), NotYet::DiskNotReady("d".into()));
+}
+
+#[test]
+fn another_engine_image_brings_its_own_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("registry.example-engine-v1");
+    std::fs::create_dir_all(&place).unwrap();
+    durable::replace(place.join("longhorn"), b"").unwrap();
+    assert_eq!(program(dir.path(), "registry.example/engine:v1"), Some(place.join("longhorn")));
+    for none in ["", "other", "..", "../registry.example-engine-v1"] {
+        assert_eq!(program(dir.path(), none), None, "{none:?}");
+    }
+}
+
+#[test]
+fn numbers_are_read_plain_or_by_kind_of_engine() {
+    for (text, value) in [
+        ("8", Some(8)),
+        (" 8 ", Some(8)),
+        ("{\"v1\":\"30\",\"v2\":\"8\"}", Some(30)),
+        ("", None),
+        ("many", None),
+    ] {
+        assert_eq!(number(&Setting::new("s", text)), value, "{text:?}");
+    }
+}

@@ -1,0 +1,265 @@
+//! Engines and replicas of this node: what is decided of each is done, said, and done again when it
+//! did not hold.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Engine, EngineStatus, InstanceSpec, InstanceStatus, Replica, ReplicaStatus};
+use kube::ResourceExt;
+use reconcile::{Failure, Key, Next, Object, OrFail as _, Reconciler, Severity, Store};
+
+use super::decide::{Act, Seen, decide};
+use super::launch::{self, NotYet};
+use super::{Agent, directory};
+use crate::instances::{Key as Instance, Kind, Launch, State};
+use crate::{FINALIZER, NAMESPACE};
+
+/// Passes at once: some of them remove directories.
+pub(super) const WORKERS: usize = 16;
+/// Replicas by the identity of their disk.
+pub(super) const BY_DISK: &str = "disk";
+/// When what keeps a process from starting is looked at again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+pub(super) fn disk_of(replica: &Replica) -> Vec<String> {
+    replica.spec.disk_id.clone().filter(|id| !id.is_empty()).into_iter().collect()
+}
+
+pub(super) fn engines_of(replica: &Replica) -> Vec<Key> {
+    let engine = replica.spec.engine_name.as_deref().filter(|name| !name.is_empty());
+    engine.map(|name| Key::new(NAMESPACE, name)).into_iter().collect()
+}
+
+/// What engines and replicas have in common.
+trait Subject: Object {
+    const KIND: Kind;
+    fn spec(&self) -> &InstanceSpec;
+    fn status(&self) -> InstanceStatus;
+    fn with(&self, status: InstanceStatus) -> Self;
+}
+
+impl Subject for Engine {
+    const KIND: Kind = Kind::Engine;
+
+    fn spec(&self) -> &InstanceSpec {
+        &self.spec.instance
+    }
+
+    fn status(&self) -> InstanceStatus {
+        self.status.as_ref().map(|it| it.instance.clone()).unwrap_or_default()
+    }
+
+    fn with(&self, status: InstanceStatus) -> Self {
+        let rest = self.status.clone().unwrap_or_default();
+        Self { status: Some(EngineStatus { instance: status, ..rest }), ..self.clone() }
+    }
+}
+
+impl Subject for Replica {
+    const KIND: Kind = Kind::Replica;
+
+    fn spec(&self) -> &InstanceSpec {
+        &self.spec.instance
+    }
+
+    fn status(&self) -> InstanceStatus {
+        self.status.as_ref().map(|it| it.instance.clone()).unwrap_or_default()
+    }
+
+    fn with(&self, status: InstanceStatus) -> Self {
+        Self { status: Some(ReplicaStatus { instance: status }), ..self.clone() }
+    }
+}
+
+pub(super) struct Engines(pub(super) Arc<Agent>);
+
+impl Reconciler for Engines {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let agent = &self.0;
+        let launch = |engine: &Engine| {
+            let replica = |name: &str| agent.replicas.get(&Key::new(NAMESPACE, name));
+            let setting = |name: &str| {
+                agent.settings.get(&Key::new(NAMESPACE, name)).as_deref().and_then(launch::number)
+            };
+            launch::engine(engine, replica, setting, &agent.options.programs)
+        };
+        let done = agent.settle(&agent.engines, key, launch).await?;
+        if let (Some(engine), true) = (&done.leaving, done.gone) {
+            agent.host.discard(&Instance::engine(engine.name_any()));
+            agent.engines.remove_finalizer(engine, FINALIZER).await?;
+        }
+        Ok(done.next)
+    }
+}
+
+pub(super) struct Replicas(pub(super) Arc<Agent>);
+
+impl Reconciler for Replicas {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let agent = &self.0;
+        let launch = |replica: &Replica| match agent.node() {
+            Some(node) => launch::replica(replica, &node, &agent.options.programs),
+            None => Err(NotYet::NoDisk {
+                id: replica.spec.disk_id.clone().unwrap_or_default(),
+                path: replica.spec.disk_path.clone().unwrap_or_default(),
+            }),
+        };
+        let done = agent.settle(&agent.replicas, key, launch).await?;
+        if let (Some(replica), true) = (&done.leaving, done.gone) {
+            agent.remove_data(replica).await?;
+            agent.host.discard(&Instance::replica(replica.name_any()));
+            agent.replicas.remove_finalizer(replica, FINALIZER).await?;
+        }
+        Ok(done.next)
+    }
+}
+
+struct Settled<S> {
+    /// The object, if it is being deleted.
+    leaving: Option<Arc<S>>,
+    /// No process of it is left here.
+    gone: bool,
+    next: Next,
+}
+
+impl Agent {
+    async fn settle<S: Subject>(
+        &self,
+        store: &Store<S>,
+        key: &Key,
+        launch: impl Fn(&S) -> Result<Launch, NotYet>,
+    ) -> Result<Settled<S>, Failure> {
+        let name = Instance { kind: S::KIND, name: key.name.to_string() };
+        let nothing = |next| Settled { leaving: None, gone: false, next };
+        let Some(object) = store.get(key) else {
+            // One that cannot be read is there all the same.
+            if !store.is_broken(key) {
+                self.end_stray(&name);
+            }
+            return Ok(nothing(Next::WAIT));
+        };
+        let deleting = object.meta().deletion_timestamp.is_some();
+        let Some(mut verdict) = self.look(object.as_ref(), &name, deleting) else {
+            return Ok(nothing(Next::WAIT));
+        };
+        let mut next = Next::WAIT;
+        match verdict.act {
+            Act::Nothing | Act::Forget => {}
+            Act::Stop => {
+                self.host.stop(&name);
+                self.say(object.as_ref(), Severity::Normal, "Stop", &format!("Stops {}", key.name));
+            }
+            Act::Start => match self.begin(launch(object.as_ref())) {
+                Ok(()) => {
+                    let text = format!("Starts {}", key.name);
+                    self.say(object.as_ref(), Severity::Normal, "Start", &text);
+                    if let Some(begun) = self.look(object.as_ref(), &name, deleting) {
+                        verdict = begun;
+                    }
+                }
+                Err(why) => {
+                    next = Next::after(AGAIN);
+                    if let Some(why) = why {
+                        let text = format!("Error starting {}: {why}", key.name);
+                        self.say(object.as_ref(), Severity::Warning, "FailedStarting", &text);
+                    }
+                }
+            },
+        }
+        self.tell_failure(object.as_ref(), &name);
+        let written = store.merge(object.as_ref(), &object.with(verdict.status)).await?;
+        if verdict.act == Act::Forget {
+            self.host.forget(&name);
+            // Seen again as one that has no process.
+            next = Next::after(Duration::ZERO);
+        }
+        let leaving = deleting.then_some(written);
+        Ok(Settled { leaving, gone: verdict.gone, next })
+    }
+
+    fn look<S: Subject>(
+        &self,
+        object: &S,
+        name: &Instance,
+        deleting: bool,
+    ) -> Option<super::decide::Verdict> {
+        let status = object.status();
+        let process = self.host.get(name);
+        let ip = self.host.address().to_string();
+        decide(&Seen {
+            me: &self.options.name,
+            manager: &self.manager,
+            ip: &ip,
+            kind: S::KIND,
+            spec: object.spec(),
+            status: &status,
+            deleting,
+            process: process.as_ref(),
+        })
+    }
+
+    /// The reason, if somebody is to be told.
+    fn begin(&self, launch: Result<Launch, NotYet>) -> Result<(), Option<String>> {
+        match launch {
+            Ok(launch) => self.host.start(launch).map_err(|error| Some(error.to_string())),
+            Err(why) if why.is_passing() => Err(None),
+            Err(why) => Err(Some(why.to_string())),
+        }
+    }
+
+    /// A process without an object: the object was removed by force, or while this node was away.
+    fn end_stray(&self, name: &Instance) {
+        match self.host.get(name) {
+            Some(process) if process.state.is_over() => self.host.discard(name),
+            Some(_) => {
+                tracing::warn!(instance = %name, "{name} has no object any more and is ended");
+                self.host.stop(name);
+            }
+            None => {}
+        }
+    }
+
+    fn tell_failure<S: Subject>(&self, object: &S, name: &Instance) {
+        let Some(process) = self.host.get(name) else { return };
+        let known = object.status().current_state;
+        if process.state == State::Failed && known != Some(api::longhorn::InstanceState::Error) {
+            let why = process.error.unwrap_or_default();
+            let text = format!("{} of {} ended: {why}", name, process.volume);
+            self.say(object, Severity::Warning, "FailedStarting", &text);
+        }
+    }
+
+    fn say<S: Subject>(&self, object: &S, severity: Severity, reason: &str, text: &str) {
+        self.context.events.say(object, severity, reason, text);
+    }
+
+    /// Removes the directory of a replica that is being deleted, unless another replica uses it, as
+    /// while an engine is being upgraded.
+    async fn remove_data(&self, replica: &Replica) -> Result<(), Failure> {
+        let Some(node) = self.node() else { return Ok(()) };
+        let dir = match launch::place(replica, &node) {
+            Ok(place) if place.is_ready => place.dir,
+            // Nothing of it can be reached. If the disk comes back, what is left is an orphan.
+            Ok(_) | Err(_) => return Ok(()),
+        };
+        if self.is_shared(replica) {
+            return Ok(());
+        }
+        let going: PathBuf = dir.clone();
+        let removal =
+            self.context.tasks.blocking("remove", move || directory::remove(&going)).await;
+        let doing = || format!("remove the data of replica {}", replica.name_any());
+        removal.or_fail(doing)?.or_fail(doing)
+    }
+
+    fn is_shared(&self, replica: &Replica) -> bool {
+        let disk = replica.spec.disk_id.as_deref().unwrap_or_default();
+        let others = self.replicas.by(BY_DISK, disk);
+        others.iter().any(|other| {
+            other.metadata.deletion_timestamp.is_none()
+                && other.metadata.name != replica.metadata.name
+                && other.spec.data_directory_name == replica.spec.data_directory_name
+        })
+    }
+}
