@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use reconcile::{Key, Queue};
@@ -76,7 +77,8 @@ pub(super) async fn keep(agent: Arc<Agent>, node: Arc<Queue>) {
 
 async fn renew(api: &Api<Lease>, node: &str) -> Result<(), kube::Error> {
     let name = lease_name(node);
-    let now = jiff::Timestamp::now().to_string();
+    // Micro seconds, no finer: that is how a lease has them.
+    let now = MicroTime(jiff::Timestamp::now());
     let spec = json!({
         "holderIdentity": node,
         "leaseDurationSeconds": LEASE.as_secs(),
