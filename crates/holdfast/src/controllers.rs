@@ -156,9 +156,12 @@ pub(crate) fn identity(controller: &Controller) -> Identity {
     Identity { name: controller.name, grants: controller.grants }
 }
 
+/// What a cluster does by itself and the embedded server does not: runs in `holdfast up` only.
+pub(crate) const EMBEDDED: &[Controller] = &[volumes::claim::CONTROLLER];
+
 /// Everybody who acts beside the embedded server.
 pub(crate) fn identities() -> Vec<Identity> {
-    all().iter().map(identity).chain([crate::node::IDENTITY]).collect()
+    all().iter().chain(EMBEDDED).map(identity).chain([crate::node::IDENTITY]).collect()
 }
 
 /// Starts controllers, each with a client of its own.

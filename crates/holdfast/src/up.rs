@@ -69,6 +69,10 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         controllers::spawn(&tasks, &metrics, |controller| {
             client(controllers::identity(controller))
         });
+        for controller in controllers::EMBEDDED {
+            let client = client(controllers::identity(controller));
+            controller.spawn(client, &tasks, metrics.clone());
+        }
     }
     server.publish_metrics(metrics);
     output::say(&banner(config, &server, began.elapsed()))?;

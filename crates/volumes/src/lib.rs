@@ -16,6 +16,7 @@
 
 pub mod attachment;
 pub mod backup;
+pub mod claim;
 pub mod engine;
 pub mod image;
 pub mod instances;

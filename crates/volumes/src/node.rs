@@ -16,6 +16,8 @@ mod process;
 mod register;
 pub mod watch;
 
+pub(crate) use self::launch::number;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +142,7 @@ pub async fn run(context: Context, options: Options, host: Arc<dyn Instances>) {
         .needs(&agent.nodes)
         .needs(&agent.settings)
         .workers(process::WORKERS);
+    process::follow_disks(&agent, replicas.queue());
     let node = register::plan(&agent);
     let manager = manager::plan(&agent);
     let changes = changes(Arc::clone(&agent), engines.queue(), replicas.queue(), manager.queue());

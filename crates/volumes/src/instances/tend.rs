@@ -292,7 +292,8 @@ fn open_log(path: &Path) -> io::Result<File> {
 fn why(host: &Inner, record: &Record, status: Option<ExitStatus>) -> String {
     let said = last_words(&record::log_file(&host.options.root, &record.key)).unwrap_or_default();
     let how = match status {
-        None => "it ended".to_owned(),
+        // It was another manager's child.
+        None => "it ended, nobody was told how".to_owned(),
         Some(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("exit status {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),

@@ -213,7 +213,7 @@ fn program(programs: &Path, image: &str) -> Option<PathBuf> {
 }
 
 /// A setting that is a number: plain, or one for each kind of engine.
-pub(super) fn number(setting: &Setting) -> Option<i64> {
+pub(crate) fn number(setting: &Setting) -> Option<i64> {
     let text = setting.value.trim();
     let own = || {
         let kinds: BTreeMap<String, String> = serde_json::from_str(text).ok()?;

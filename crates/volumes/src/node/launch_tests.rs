@@ -1,3 +1,5 @@
+//! What is started from which objects.
+
 use std::sync::Arc;
 
 use api::longhorn::{

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Engine, EngineStatus, InstanceSpec, InstanceStatus, Replica, ReplicaStatus};
+use api::longhorn::{
+    DiskStatus, Engine, EngineStatus, InstanceSpec, InstanceState, InstanceStatus, Node, Replica,
+    ReplicaStatus,
+};
 use kube::ResourceExt;
-use reconcile::{Failure, Key, Next, Object, OrFail as _, Reconciler, Severity, Store};
+use reconcile::{Failure, Key, Next, Object, OrFail as _, Queue, Reconciler, Severity, Store};
 
 use super::decide::{Act, Seen, decide};
 use super::launch::{self, NotYet};
@@ -29,6 +32,31 @@ pub(super) fn disk_of(replica: &Replica) -> Vec<String> {
 pub(super) fn engines_of(replica: &Replica) -> Vec<Key> {
     let engine = replica.spec.engine_name.as_deref().filter(|name| !name.is_empty());
     engine.map(|name| Key::new(NAMESPACE, name)).into_iter().collect()
+}
+
+/// Replicas that wait for their disk are looked at when it is there.
+pub(super) fn follow_disks(agent: &Arc<Agent>, queue: Arc<Queue>) {
+    let (me, name) = (agent.key(), agent.options.name.clone());
+    let replicas = agent.replicas.clone();
+    agent.nodes.listen(move |key, before, now| {
+        if *key != me || ready_disks(before) == ready_disks(now) {
+            return;
+        }
+        for replica in replicas.list() {
+            if replica.spec.instance.node_id.as_deref() == Some(name.as_str()) {
+                queue.add(&Key::of(replica.as_ref()));
+            }
+        }
+    });
+}
+
+fn ready_disks(node: Option<&Node>) -> Vec<(String, Option<String>)> {
+    let statuses = node.and_then(|it| it.status.as_ref()?.disk_status.as_ref());
+    let is_ready = |it: &DiskStatus| {
+        api::condition::holds(it.conditions.as_deref().unwrap_or_default(), "Ready")
+    };
+    let ready = statuses.into_iter().flatten().filter(|(_, status)| is_ready(status));
+    ready.map(|(name, status)| (name.clone(), status.disk_uuid.clone())).collect()
 }
 
 /// What engines and replicas have in common.
@@ -222,11 +250,14 @@ impl Agent {
 
     fn tell_failure<S: Subject>(&self, object: &S, name: &Instance) {
         let Some(process) = self.host.get(name) else { return };
-        let known = object.status().current_state;
-        if process.state == State::Failed && known != Some(api::longhorn::InstanceState::Error) {
+        let status = object.status();
+        if process.state == State::Failed && status.current_state != Some(InstanceState::Error) {
             let why = process.error.unwrap_or_default();
-            let text = format!("{} of {} ended: {why}", name, process.volume);
-            self.say(object, Severity::Warning, "FailedStarting", &text);
+            let ran = status.started == Some(true);
+            let reason = if ran { "Error" } else { "FailedStarting" };
+            let doing = if ran { "running" } else { "starting" };
+            let text = format!("Error {doing} {}: {why}", name.name);
+            self.say(object, Severity::Warning, reason, &text);
         }
     }
 

@@ -1,0 +1,281 @@
+//! From a claim and its class to a volume. Pure.
+
+use std::collections::BTreeMap;
+
+use api::longhorn::{
+    AccessMode, AutoBalance, DataEngine, DataLocality, Frontend, Override, Volume, VolumeSpec,
+};
+use api::scalar::TextInt;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::StorageClass;
+use objects::quantity::Quantity;
+
+/// Sizes are whole numbers of these.
+const UNIT_BYTES: i64 = 2 * 1024 * 1024;
+const LEAST_BYTES: i64 = 10 * 1024 * 1024;
+/// Minutes, where a class does not say.
+const STALE_REPLICA_TIMEOUT: i32 = 2880;
+
+/// Parameters that say nothing about the volume itself.
+const ELSEWHERE: &[&str] =
+    &["fsType", "mkfsParams", "nfsOptions", "share", "exclusive", "recurringJobSelector"];
+
+/// Why a claim gets no volume.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("the claim asks for no size")]
+    Size,
+    #[error("parameter {name} of the class: {value:?} {rule}")]
+    Parameter { name: String, value: String, rule: &'static str },
+    #[error(
+        "a claim that copies another claim or a snapshot is not served; restore a backup instead: parameter fromBackup"
+    )]
+    Source,
+}
+
+/// The bytes a claim asks for, as volumes have them.
+pub(super) fn asked_bytes(claim: &PersistentVolumeClaim) -> Option<i64> {
+    let spec = claim.spec.as_ref()?;
+    let amount = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?;
+    bytes(&amount.0).map(rounded)
+}
+
+/// A quantity as bytes, rounded up.
+pub(super) fn bytes(text: &str) -> Option<i64> {
+    let amount = Quantity::parse(text)?;
+    // The only way to a number: by halves, from above.
+    let (mut low, mut high) = (0_i64, i64::MAX);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if Quantity::parse(&middle.to_string())? >= amount {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(low)
+}
+
+fn rounded(bytes: i64) -> i64 {
+    let units = bytes.max(LEAST_BYTES).saturating_add(UNIT_BYTES - 1) / UNIT_BYTES;
+    units.saturating_mul(UNIT_BYTES)
+}
+
+/// The volume of a claim. `copies`: how many without the class saying so.
+pub(super) fn volume(
+    name: &str,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    copies: i32,
+) -> Result<Volume, Refused> {
+    let spec = claim.spec.as_ref().ok_or(Refused::Size)?;
+    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
+        return Err(Refused::Source);
+    }
+    let size = asked_bytes(claim).ok_or(Refused::Size)?;
+    let parameters = Parameters(class.parameters.as_ref());
+    parameters.check()?;
+    let tags = |name: &str| {
+        let words = parameters.text(name).unwrap_or_default();
+        let words: Vec<String> = words
+            .split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned)
+            .collect();
+        Some(words)
+    };
+    let own = |name| parameters.word(name, Override::KNOWN).map(|it| it.map(Override::from));
+    let wanted = VolumeSpec {
+        size: Some(TextInt(size)),
+        frontend: Some(
+            parameters
+                .word("frontend", Frontend::KNOWN)?
+                .map_or(Frontend::BlockDevice, Frontend::from),
+        ),
+        from_backup: parameters.text("fromBackup").map(str::to_owned),
+        number_of_replicas: Some(parameters.number("numberOfReplicas", 1, 20)?.unwrap_or(copies)),
+        stale_replica_timeout: Some(
+            parameters.number("staleReplicaTimeout", 0, i32::MAX)?.unwrap_or(STALE_REPLICA_TIMEOUT),
+        ),
+        backup_target_name: Some(
+            parameters.text("backupTargetName").unwrap_or("default").to_owned(),
+        ),
+        data_locality: parameters
+            .word("dataLocality", DataLocality::KNOWN)?
+            .map(DataLocality::from),
+        replica_auto_balance: parameters
+            .word("replicaAutoBalance", AutoBalance::KNOWN)?
+            .map(AutoBalance::from),
+        replica_soft_anti_affinity: own("replicaSoftAntiAffinity")?,
+        replica_zone_soft_anti_affinity: own("replicaZoneSoftAntiAffinity")?,
+        replica_disk_soft_anti_affinity: own("replicaDiskSoftAntiAffinity")?,
+        unmap_mark_snap_chain_removed: own("unmapMarkSnapChainRemoved")?,
+        freeze_filesystem_for_snapshot: own("freezeFilesystemForSnapshot")?,
+        disk_selector: tags("diskSelector"),
+        node_selector: tags("nodeSelector"),
+        encrypted: parameters.switch("encrypted")?,
+        migratable: parameters.switch("migratable")?,
+        data_engine: Some(
+            parameters
+                .word("dataEngine", DataEngine::KNOWN)?
+                .map_or(DataEngine::V1, DataEngine::from),
+        ),
+        access_mode: Some(access(spec.access_modes.as_deref().unwrap_or_default())),
+        ..VolumeSpec::default()
+    };
+    Ok(Volume::new(name, wanted))
+}
+
+fn access(modes: &[String]) -> AccessMode {
+    let has = |word: &str| modes.iter().any(|mode| mode == word);
+    if has("ReadWriteMany") {
+        AccessMode::ReadWriteMany
+    } else if has("ReadWriteOncePod") {
+        AccessMode::ReadWriteOncePod
+    } else {
+        AccessMode::ReadWriteOnce
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Parameters<'a>(Option<&'a BTreeMap<String, String>>);
+
+impl<'a> Parameters<'a> {
+    fn text(self, name: &str) -> Option<&'a str> {
+        self.0.and_then(|all| all.get(name)).map(|it| it.trim()).filter(|it| !it.is_empty())
+    }
+
+    fn refused(self, name: &str, rule: &'static str) -> Refused {
+        let value = self.text(name).unwrap_or_default().to_owned();
+        Refused::Parameter { name: name.to_owned(), value, rule }
+    }
+
+    fn number(self, name: &str, least: i32, most: i32) -> Result<Option<i32>, Refused> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let number = text.parse().ok().filter(|it| (least..=most).contains(it));
+        number.map(Some).ok_or_else(|| self.refused(name, "is no number, or out of range"))
+    }
+
+    fn word(self, name: &str, known: &[&str]) -> Result<Option<&'a str>, Refused> {
+        match self.text(name) {
+            None => Ok(None),
+            Some(text) if known.contains(&text) => Ok(Some(text)),
+            Some(_) => Err(self.refused(name, "is not one of the words there are for it")),
+        }
+    }
+
+    fn switch(self, name: &str) -> Result<Option<bool>, Refused> {
+        match self.text(name) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(self.refused(name, "is neither true nor false")),
+        }
+    }
+
+    /// A parameter that nobody knows is a mistake that would be found too late.
+    fn check(self) -> Result<(), Refused> {
+        let is_known = |name: &str| {
+            KNOWN.contains(&name)
+                || ELSEWHERE.contains(&name)
+                || name.starts_with("csi.storage.k8s.io/")
+        };
+        match self.0.into_iter().flatten().find(|(name, _)| !is_known(name)) {
+            None => Ok(()),
+            Some((name, _)) => Err(self.refused(name, "is not known: is its name spelled right?")),
+        }
+    }
+}
+
+const KNOWN: &[&str] = &[
+    "numberOfReplicas",
+    "staleReplicaTimeout",
+    "fromBackup",
+    "backupTargetName",
+    "backupBlockSize",
+    "dataLocality",
+    "replicaAutoBalance",
+    "replicaSoftAntiAffinity",
+    "replicaZoneSoftAntiAffinity",
+    "replicaDiskSoftAntiAffinity",
+    "diskSelector",
+    "nodeSelector",
+    "dataEngine",
+    "encrypted",
+    "migratable",
+    "frontend",
+    "disableRevisionCounter",
+    "unmapMarkSnapChainRemoved",
+    "freezeFilesystemForSnapshot",
+    "volumeTopology",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn claim(size: &str) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": {"name": "c", "namespace": "team"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
+        }))
+        .unwrap()
+    }
+
+    fn class(parameters: &serde_json::Value) -> StorageClass {
+        let class = json!({"provisioner": "driver.longhorn.io", "parameters": parameters});
+        serde_json::from_value(class).unwrap()
+    }
+
+    #[test]
+    fn sizes_are_whole_units() {
+        for (text, bytes) in [
+            ("1Gi", 1 << 30),
+            ("1", LEAST_BYTES),
+            ("33554433", 34 * 1024 * 1024),
+            ("100M", 100_663_296),
+            ("0.5Gi", 1 << 29),
+        ] {
+            assert_eq!(asked_bytes(&claim(text)), Some(bytes), "{text}");
+        }
+        assert_eq!(asked_bytes(&claim("much")), None);
+    }
+
+    #[test]
+    fn a_class_says_how_its_volumes_are() {
+        let class = class(&json!({
+            "numberOfReplicas": "2", "staleReplicaTimeout": "30", "diskSelector": "ssd, fast",
+            "dataLocality": "best-effort", "fsType": "ext4", "fromBackup": "",
+        }));
+        let spec = volume("pvc-1", &claim("1Gi"), &class, 1).unwrap().spec;
+        assert_eq!((spec.number_of_replicas, spec.stale_replica_timeout), (Some(2), Some(30)));
+        assert_eq!(spec.disk_selector.unwrap(), ["ssd", "fast"]);
+        assert_eq!(spec.data_locality, Some(DataLocality::BestEffort));
+        assert_eq!((spec.from_backup, spec.access_mode), (None, Some(AccessMode::ReadWriteOnce)));
+        let plain = volume("pvc-1", &claim("1Gi"), &self::class(&json!({})), 3).unwrap().spec;
+        assert_eq!(
+            (plain.number_of_replicas, plain.frontend),
+            (Some(3), Some(Frontend::BlockDevice))
+        );
+    }
+
+    #[test]
+    fn what_a_class_says_wrongly_is_refused_by_name() {
+        for (parameters, name) in [
+            (json!({"numberOfReplicas": "many"}), "numberOfReplicas"),
+            (json!({"numberOfReplicas": "21"}), "numberOfReplicas"),
+            (json!({"dataLocality": "near"}), "dataLocality"),
+            (json!({"encrypted": "yes"}), "encrypted"),
+            (json!({"numberOfReplica": "2"}), "numberOfReplica"),
+        ] {
+            let error = volume("pvc-1", &claim("1Gi"), &class(&parameters), 1).unwrap_err();
+            assert!(error.to_string().contains(&format!("parameter {name} ")), "{error}");
+        }
+        let mut copy = claim("1Gi");
+        let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
+        copy.spec.as_mut().unwrap().data_source = Some(serde_json::from_value(source).unwrap());
+        assert_eq!(volume("p", &copy, &class(&json!({})), 1).unwrap_err(), Refused::Source);
+    }
+}
