@@ -31,7 +31,7 @@ use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
 use crate::rest::{Call, create, delete, read, reviews, scale, signing, update, view, watch};
 use crate::server::Server;
-use crate::{clock, discovery, finish, health, intake, openapi};
+use crate::{clock, discovery, finish, health, heavy, intake, openapi};
 
 /// The client certificate of the connection.
 #[derive(Debug, Clone)]
@@ -230,7 +230,7 @@ async fn route(
     };
     let call = Call {
         user,
-        resource,
+        resource: Arc::clone(&resource),
         path,
         query,
         headers: parts.headers.clone(),
@@ -238,11 +238,15 @@ async fn route(
         answer,
         now: clock::now(),
     };
-    let response = act(server, verb, &call).await?;
+    let response = if heavy::is_heavy(server, verb, &call) {
+        heavy::act(server, verb, call, caller.level).await?
+    } else {
+        act(server, verb, &call).await?
+    };
     if let Some(create::CreatedName(name)) = response.extensions().get() {
         trail.entry.name.clone_from(name);
     }
-    let warning = call.resource.custom().and_then(|custom| custom.warning.as_ref());
+    let warning = resource.custom().and_then(|custom| custom.warning.as_ref());
     Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
 }
 
@@ -358,7 +362,11 @@ fn lookup(server: &Server, path: &ResourcePath, verb: Verb) -> Result<Arc<Resour
     Ok(resource.clone())
 }
 
-async fn act(server: &Arc<Server>, verb: Verb, call: &Call) -> Result<Response, Failure> {
+pub(crate) async fn act(
+    server: &Arc<Server>,
+    verb: Verb,
+    call: &Call,
+) -> Result<Response, Failure> {
     let resource = &*call.resource;
     if let (Some(name), Some(sub)) = (&call.path.name, &call.path.subresource) {
         let sub = resource.subresource(sub).ok_or_else(Failure::no_such_path)?;

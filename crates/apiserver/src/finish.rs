@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use http_body::Body as _;
 
 use crate::body::Gzip;
@@ -19,7 +19,11 @@ const GZIP_ABOVE_BYTES: u64 = 128 * 1024;
 /// A refusal as an answer.
 pub(crate) fn failure(failure: Failure, parts: &Parts) -> Response {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
-    let form = negotiate::failure(&parts.headers, query.choice("pretty"));
+    let mut form = negotiate::failure(&parts.headers, query.choice("pretty"));
+    if failure.code() == StatusCode::NOT_ACCEPTABLE && form.syntax == Syntax::Protobuf {
+        // Whoever asked in vain for protobuf is told so in what every client reads.
+        form.syntax = Syntax::Json;
+    }
     if form.syntax == Syntax::Json && !form.pretty {
         return failure.into_response();
     }

@@ -23,6 +23,7 @@ pub mod failure;
 mod finish;
 mod flow;
 mod health;
+mod heavy;
 mod home;
 mod install;
 mod intake;

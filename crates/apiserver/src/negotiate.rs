@@ -9,6 +9,8 @@ use crate::failure::Failure;
 pub enum Syntax {
     Json,
     Yaml,
+    /// Of built-in types, for clients that read nothing else.
+    Protobuf,
 }
 
 /// What the answer shows of the objects.
@@ -82,7 +84,7 @@ fn thousandths(text: &str) -> u16 {
     }
 }
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const OFFERED: &str = "application/json, application/yaml";
 
 /// No Accept header, or one that says nothing: anything will do.
@@ -127,21 +129,24 @@ pub(crate) fn answer(headers: &HeaderMap, pretty: Option<bool>) -> Result<Answer
         .ok_or_else(|| Failure::not_acceptable(OFFERED))
 }
 
-/// [`answer`] for a built-in type, whose clients may ask for protobuf and nothing else: they are told
-/// in the Content-Type that it is JSON, which all of them read.
+/// [`answer`] for a built-in type, whose clients may ask for protobuf and nothing else. Those who take
+/// JSON too get JSON: it is what is stored, so that nothing has to be written anew for them.
 pub(crate) fn answer_of_built_in(
     headers: &HeaderMap,
     pretty: Option<bool>,
 ) -> Result<Answer, Failure> {
     answer(headers, pretty).or_else(|failure| {
-        let wanted = clauses(headers, header::ACCEPT);
-        let plain =
-            |clause: &Clause<'_>| clause.media == PROTOBUF && clause.parameter("as").is_none();
-        if wanted.iter().any(plain) {
-            return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false });
+        if takes_protobuf(headers) {
+            return Ok(Answer { syntax: Syntax::Protobuf, shape: Shape::Whole, pretty: false });
         }
         Err(failure)
     })
+}
+
+/// Does any clause take whole objects as protobuf?
+fn takes_protobuf(headers: &HeaderMap) -> bool {
+    let wanted = clauses(headers, header::ACCEPT);
+    wanted.iter().any(|clause| clause.media == PROTOBUF && clause.parameter("as").is_none())
 }
 
 /// Does the client read the protobuf form of OpenAPI version 2 before any other?
@@ -160,17 +165,18 @@ pub(crate) fn failure(headers: &HeaderMap, pretty: Option<bool>) -> Answer {
         "application/yaml" => Some(Syntax::Yaml),
         _ => None,
     });
-    Answer { syntax: syntax.unwrap_or(Syntax::Json), shape: Shape::Whole, pretty }
+    let other = if takes_protobuf(headers) { Syntax::Protobuf } else { Syntax::Json };
+    Answer { syntax: syntax.unwrap_or(other), shape: Shape::Whole, pretty }
 }
 
-/// Watches are lines of JSON; there is no such form of YAML.
+/// Watches are lines of JSON or frames of protobuf; there is no such form of YAML.
 pub(crate) fn stream(headers: &HeaderMap, built_in: bool) -> Result<Answer, Failure> {
     let answer = if built_in {
         answer_of_built_in(headers, Some(false))?
     } else {
         answer(headers, Some(false))?
     };
-    if answer.syntax == Syntax::Json {
+    if answer.syntax != Syntax::Yaml {
         return Ok(answer);
     }
     let has_json = clauses(headers, header::ACCEPT)
@@ -294,7 +300,11 @@ mod tests {
     fn protobuf_alone_is_answered_for_built_in_types_only() {
         let only = accept("application/vnd.kubernetes.protobuf");
         assert!(answer(&only, None).is_err());
-        assert_eq!(answer_of_built_in(&only, None).unwrap().syntax, Syntax::Json);
+        assert_eq!(answer_of_built_in(&only, None).unwrap().syntax, Syntax::Protobuf);
+        assert_eq!(stream(&only, true).unwrap().syntax, Syntax::Protobuf);
+        assert_eq!(failure(&only, None).syntax, Syntax::Protobuf);
+        let both = accept("application/vnd.kubernetes.protobuf,application/json");
+        assert_eq!(answer_of_built_in(&both, None).unwrap().syntax, Syntax::Json);
         assert!(stream(&only, true).is_ok() && stream(&only, false).is_err());
         let table = accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io");
         assert!(answer_of_built_in(&table, None).is_err());

@@ -22,6 +22,7 @@ use crate::auth::{self, Authenticator, User, audit::AuditLog};
 use crate::definitions::{self, Names};
 use crate::failure::{Failure, Subject};
 use crate::flow::Flow;
+use crate::heavy::Lanes;
 use crate::metrics::Metrics;
 use crate::registry::{CustomTypes, Registry, Resource};
 use crate::rest::{Call, admit};
@@ -34,6 +35,7 @@ pub struct Server {
     pub metrics: Metrics,
     pub audit: Option<AuditLog>,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) lanes: Lanes,
     /// Shown in discovery documents.
     pub address: String,
     addresses: Arc<Addresses>,
@@ -89,6 +91,7 @@ impl Server {
             metrics,
             audit,
             flow: Arc::new(Flow::default()),
+            lanes: Lanes::default(),
             address,
             addresses: Addresses::new(services),
             registry: RwLock::new(Arc::new(Registry::new(&BTreeMap::new()))),

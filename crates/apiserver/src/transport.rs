@@ -1,7 +1,5 @@
 //! The socket: TLS, HTTP/1.1 and HTTP/2, limits against slow and greedy clients, a clean end.
 
-mod patient;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +19,7 @@ use crate::dispatch::{self, PeerCertificate};
 use crate::doors::{Doors, Limits, Place};
 use crate::pki::Clients;
 use crate::server::Server;
-use patient::Patient;
+use tasks::Patient;
 
 /// A connection that has not said what it wants by then is closed.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Kubernetes objects as plain JSON values: what a schema says about them, how patches and
 //! server-side apply change them, which of them a selector picks, how they look in a table, and how
-//! protobuf request bodies become JSON.
+//! protobuf bodies become JSON, and JSON protobuf.
 //!
 //! Owns: every rule of the resource model that can be written as a function of values.
 //! Never: reads a clock, a file, a socket or a global; knows about HTTP or storage.

@@ -1,9 +1,11 @@
-//! Protobuf request bodies of built-in kinds become the JSON value the rest of the server works on.
+//! Protobuf request bodies of built-in kinds become the JSON value the rest of the server works on,
+//! and that value becomes protobuf again for clients that read nothing else.
 //!
-//! Owns: the `k8s\0` envelope and the reading of messages by the table in [`crate::builtin`].
-//! Never: writes protobuf (answers are JSON), trusts a length, or recurses without a limit.
-//! Start reading at [`decode`].
+//! Owns: the `k8s\0` envelope and the reading and writing of messages by the table in
+//! [`crate::builtin`]. Never: trusts a length, or recurses without a limit.
+//! Start reading at [`decode`] and [`encode()`].
 
+mod encode;
 mod leaf;
 mod message;
 #[cfg(test)]
@@ -13,6 +15,7 @@ mod wire;
 use serde_json::Value;
 
 use crate::builtin::table::Table;
+pub use encode::{EncodeError, bare, encode, head, list_item, list_metadata, watch_frame};
 use message::{Budget, Decoder};
 use wire::Reader;
 
@@ -93,6 +96,9 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
+    const TYPE: u32 = 1;
+    const RAW: u32 = 2;
+
     fn read(bytes: &'a [u8]) -> Result<Self, ProtoError> {
         const NAME: &str = "runtime.Unknown";
         let mut envelope = Self { api_version: String::new(), kind: String::new(), raw: &[] };
@@ -100,8 +106,8 @@ impl<'a> Envelope<'a> {
         while let Some((field, wire)) = reader.next()? {
             let content = || wire.bytes().ok_or(ProtoError::WireType { message: NAME, field });
             match field {
-                1 => envelope.read_type(content()?)?,
-                2 => envelope.raw = content()?,
+                Self::TYPE => envelope.read_type(content()?)?,
+                Self::RAW => envelope.raw = content()?,
                 3 => only("encoding", content()?, &[""])?,
                 4 => only("content type", content()?, &["", CONTENT_TYPE])?,
                 _ => {}

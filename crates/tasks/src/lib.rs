@@ -12,6 +12,7 @@
 
 mod live;
 mod panics;
+mod patient;
 
 use std::fmt;
 use std::future::Future;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use live::Live;
+pub use patient::Patient;
 pub use tokio_util::sync::CancellationToken;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::TaskTracker;

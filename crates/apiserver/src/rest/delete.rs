@@ -299,7 +299,7 @@ pub(crate) async fn delete_collection(server: &Server, call: &Call) -> Result<Re
     // What a list with these options shows is what goes: a limit limits.
     let (items, meta) = read::select(server, call, &selection).await?;
     delete_all(server, resource, &items, &options, call.now).await?;
-    list::respond(call, items, &meta, RowObject::Metadata)
+    list::respond(server, call, items, &meta, RowObject::Metadata).await
 }
 
 /// Deletes many objects side by side. The first real failure is returned, after all were tried.

@@ -1,5 +1,7 @@
 //! Lists as answers: short ones at once, long ones while they are sent.
 
+mod packed;
+
 use std::sync::Arc;
 
 use axum::response::Response;
@@ -14,16 +16,21 @@ use crate::body::{Pieced, Pieces};
 use crate::failure::Failure;
 use crate::negotiate::{Shape, Syntax};
 use crate::registry::Resource;
+use crate::server::Server;
 use crate::store::Stored;
 
 /// A list in the shape asked for.
-pub(crate) fn respond(
+pub(crate) async fn respond(
+    server: &Server,
     call: &Call,
     items: Vec<Arc<Stored>>,
     meta: &ListMeta,
     row: RowObject,
 ) -> Result<Response, Failure> {
     let answer = call.answer;
+    if answer.syntax == Syntax::Protobuf {
+        return packed::respond(server, call, items, meta).await;
+    }
     let pieces = ListPieces::new(call, items, meta, row)?;
     if answer.syntax != Syntax::Json || answer.pretty {
         // Forms for people: they read short lists.

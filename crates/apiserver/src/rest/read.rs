@@ -88,7 +88,7 @@ pub(crate) async fn list(server: &Server, call: &Call) -> Result<Response, Failu
     let selection = Selection::parse(resource, &call.query)?;
     let row = RowObject::of(call)?;
     let (items, meta) = select(server, call, &selection).await?;
-    listing::respond(call, items, &meta, row)
+    listing::respond(server, call, items, &meta, row).await
 }
 
 /// The objects that the options of a list choose.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, admit};
 use crate::failure::Failure;
-use crate::negotiate::{Answer, Shape, Syntax};
+use crate::negotiate::{Answer, PROTOBUF, Shape, Syntax};
 use crate::registry::{Origin, Resource};
 use crate::set_member;
 use crate::store::Stored;
@@ -133,29 +133,48 @@ impl RowObject {
     }
 }
 
+const JSON: &str = "application/json";
+
 /// A finished answer body with its headers.
 pub(crate) fn json_response(code: StatusCode, body: Bytes) -> Response {
+    formed_response(code, JSON, body)
+}
+
+pub(crate) fn formed_response(code: StatusCode, media: &'static str, body: Bytes) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 
 /// Any value in the syntax asked for.
 pub(crate) fn respond(code: StatusCode, value: &Value, answer: Answer) -> Response {
-    let text = match (answer.syntax, answer.pretty) {
-        (Syntax::Yaml, _) => objects::json::encode_yaml(value),
-        (Syntax::Json, true) => serde_json::to_string_pretty(value).unwrap_or_default() + "\n",
-        (Syntax::Json, false) => value.to_string(),
+    let (media, body) = match (answer.syntax, answer.pretty) {
+        (Syntax::Protobuf, _) => match objects::proto::encode(value) {
+            Ok(body) => return formed_response(code, PROTOBUF, body.into()),
+            Err(error) => return no_protobuf(&error).into_response(),
+        },
+        (Syntax::Yaml, _) => ("application/yaml", objects::json::encode_yaml(value)),
+        (Syntax::Json, true) => {
+            (JSON, serde_json::to_string_pretty(value).unwrap_or_default() + "\n")
+        }
+        (Syntax::Json, false) => (JSON, value.to_string()),
     };
-    let mut response = json_response(code, Bytes::from(text));
-    if answer.syntax == Syntax::Yaml {
-        let yaml = HeaderValue::from_static("application/yaml");
-        response.headers_mut().insert(header::CONTENT_TYPE, yaml);
-    }
-    response
+    formed_response(code, media, body.into())
+}
+
+/// The object as protobuf, without its envelope.
+pub(crate) fn bare(resource: &Resource, stored: &Stored) -> Result<Vec<u8>, Failure> {
+    let object = value(resource, stored)?;
+    objects::proto::bare(&resource.api_version, &resource.kind, &object)
+        .map_err(|error| no_protobuf(&error))
+}
+
+/// What was checked when it was written has such a form.
+pub(crate) fn no_protobuf(error: &objects::proto::EncodeError) -> Failure {
+    Failure::internal(format!("the object cannot be shown as protobuf: {error}"))
 }
 
 /// One object in the shape asked for.

@@ -1,5 +1,5 @@
-//! Watch: a stream of changes as JSON lines, from now, from a revision, or with everything that is
-//! there first.
+//! Watch: a stream of changes as JSON lines or protobuf frames, from now, from a revision, or with
+//! everything that is there first.
 //!
 //! A watcher has no buffer of its own: it reads the store's log at its own pace, and is told
 //! `410 Expired` when the log has moved on. Never: skips an event.
@@ -26,7 +26,7 @@ use super::view::{self, ListMeta, RowObject};
 use super::{Call, admit};
 use crate::clock;
 use crate::failure::Failure;
-use crate::negotiate::{Answer, Shape};
+use crate::negotiate::{Answer, Shape, Syntax};
 use crate::registry::Resource;
 use crate::request::Query;
 use crate::server::Server;
@@ -101,14 +101,13 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
     let newest = server.store.revision();
     match server.store.watch(&resource.id, call.namespace(), from) {
         Ok(_) if from > newest => {
-            stream.lines.broken = true;
-            queue.push_back(expired_line(&read::not_of_this_history(Some(from), newest)));
+            let why = read::not_of_this_history(Some(from), newest);
+            queue.push_back(stream.lines.give_up(&Failure::expired(why)));
         }
         Ok(watcher) => stream.watcher = Some(watcher),
         // Inside the stream, with code 200: some clients never recover from an HTTP 410 here.
         Err(too_old) => {
-            stream.lines.broken = true;
-            queue.push_back(expired_line(&too_old.to_string()));
+            queue.push_back(stream.lines.give_up(&Failure::expired(too_old.to_string())));
         }
     }
     // The type may have gone between the look-up and the subscription to such news.
@@ -120,6 +119,10 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
 
 /// The stream as a body without a length, after the lines that come first.
 fn response(stream: Stream, queue: VecDeque<Bytes>) -> Response {
+    let media = match stream.lines.answer.syntax {
+        Syntax::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Syntax::Json | Syntax::Yaml => "application/json",
+    };
     let body = Body::from_stream(futures::stream::unfold(
         (stream, queue),
         |(mut stream, mut queue)| async move {
@@ -133,7 +136,7 @@ fn response(stream: Stream, queue: VecDeque<Bytes>) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
@@ -195,12 +198,13 @@ fn before_end(timeout: Duration) -> Duration {
     timeout.saturating_sub(BOOKMARK_BEFORE_END)
 }
 
-fn expired_line(message: &str) -> Bytes {
-    line("ERROR", &Failure::expired(message).to_value())
-}
-
-fn line(kind: &str, object: &Value) -> Bytes {
-    Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n"))
+/// One event as it is sent.
+fn line(syntax: Syntax, kind: &str, object: &Value) -> Result<Bytes, Failure> {
+    if syntax == Syntax::Protobuf {
+        let object = objects::proto::encode(object).map_err(|error| view::no_protobuf(&error))?;
+        return Ok(objects::proto::watch_frame(kind, &object).into());
+    }
+    Ok(Bytes::from(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")))
 }
 
 /// One open watch.
@@ -245,7 +249,7 @@ impl Stream {
                     }
                     Err(too_old) => {
                         self.watcher = None;
-                        return Some(expired_line(&too_old.to_string()));
+                        return Some(self.lines.give_up(&Failure::expired(too_old.to_string())));
                     }
                 },
                 // A type that is no longer served has no more events: its last ones were sent.
@@ -372,8 +376,9 @@ impl Lines {
             (EventKind::Put, true) => "ADDED",
             (EventKind::Put, false) => "MODIFIED",
         };
-        let shared =
-            self.answer.shape == Shape::Whole && view::is_current(&self.resource, &event.object);
+        let shared = self.answer.shape == Shape::Whole
+            && self.answer.syntax == Syntax::Json
+            && view::is_current(&self.resource, &event.object);
         if shared {
             // All watchers of the stored form send the same bytes: encode them once.
             return event.line(|event| raw_line(kind, &event.object.body));
@@ -382,19 +387,27 @@ impl Lines {
     }
 
     fn object(&mut self, kind: &str, stored: &Stored, now: Timestamp) -> Bytes {
-        let shown = match self.answer.shape {
-            Shape::Whole => view::text(&self.resource, stored).map(|text| raw_line(kind, &text)),
-            Shape::Partial => view::partial_text(stored).map(|text| raw_line(kind, &text)),
-            Shape::Table(_) | Shape::PartialList => {
+        let shown = match (self.answer.shape, self.answer.syntax) {
+            (Shape::Whole, Syntax::Json | Syntax::Yaml) => {
+                view::text(&self.resource, stored).map(|text| raw_line(kind, &text))
+            }
+            (Shape::Partial, _) => view::partial_text(stored).map(|text| raw_line(kind, &text)),
+            (Shape::Whole | Shape::Table(_) | Shape::PartialList, _) => {
                 view::value(&self.resource, stored).map(|object| self.shaped(kind, &object, now))
             }
         };
         shown.unwrap_or_else(|failure| self.give_up(&failure))
     }
 
+    /// The last word of the stream.
     fn give_up(&mut self, failure: &Failure) -> Bytes {
         self.broken = true;
-        line("ERROR", &failure.to_value())
+        line(self.answer.syntax, "ERROR", &failure.to_value()).unwrap_or_default()
+    }
+
+    fn line(&mut self, kind: &str, object: &Value) -> Bytes {
+        let line = line(self.answer.syntax, kind, object);
+        line.unwrap_or_else(|failure| self.give_up(&failure))
     }
 
     /// The last matching state of an object that left the selection, at the revision it left.
@@ -411,19 +424,20 @@ impl Lines {
 
     fn shaped(&mut self, kind: &str, object: &Value, now: Timestamp) -> Bytes {
         match self.answer.shape {
-            Shape::Whole | Shape::PartialList => line(kind, object),
-            Shape::Partial => line(kind, &view::partial(object)),
+            Shape::Whole | Shape::PartialList => self.line(kind, object),
+            Shape::Partial => self.line(kind, &view::partial(object)),
             Shape::Table(version) => {
                 let revision = admit::metadata_text(object, "resourceVersion").parse().unwrap_or(0);
                 let rows = vec![view::table_row(&self.resource, object, now, self.row)];
                 let meta = ListMeta { revision, ..ListMeta::default() };
                 let first = !std::mem::replace(&mut self.columns_sent, true);
-                line(kind, &view::table(&self.resource, version, &meta, rows, first))
+                let table = view::table(&self.resource, version, &meta, rows, first);
+                self.line(kind, &table)
             }
         }
     }
 
-    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             set_member(&mut metadata, "annotations", json!({"k8s.io/initial-events-end": "true"}));
@@ -451,7 +465,7 @@ impl Lines {
                 "metadata": metadata,
             }),
         };
-        line("BOOKMARK", &object)
+        self.line("BOOKMARK", &object)
     }
 }
 

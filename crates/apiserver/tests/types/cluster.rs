@@ -316,16 +316,6 @@ async fn a_namespace_does_not_wait_for_objects_whose_definition_was_torn_away() 
 }
 
 #[tokio::test]
-async fn protobuf_alone_is_answered_for_built_in_types() {
-    let world = World::new().await;
-    let accept = "application/vnd.kubernetes.protobuf";
-    let list = world.get_as(accept, "/api/v1/namespaces").await.is(200);
-    assert_eq!(list["kind"], "NamespaceList");
-    world.define("widgets", "Widget", &json!({"type": "object"})).await;
-    world.get_as(accept, &world.objects("v1", "widgets")).await.refused(406);
-}
-
-#[tokio::test]
 async fn explain_finds_words_and_what_is_required() {
     let world = World::new().await;
     let core = world.get("/openapi/v3/api/v1").await.is(200);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::sockets::{PATIENCE, connect, read_until, request};
+use crate::sockets::{PATIENCE, connect, read_until, request, request_by};
 use crate::support::{MAPS, World};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -87,6 +87,125 @@ async fn a_crowd_of_silent_strangers_locks_nobody_out() {
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
     assert!(refused.to_lowercase().contains("retry-after: 1"), "{refused}");
     assert_eq!(held.len(), 24, "an administrator has all that is not for strangers");
+}
+
+const TENANTS: [&str; 4] = ["tenant-0", "tenant-1", "tenant-2", "tenant-3"];
+
+#[tokio::test]
+async fn a_crowd_of_tenants_leaves_the_administrator_connections() {
+    let limits = ConnectionLimits {
+        connections: 32,
+        strangers: 8,
+        one_caller: 8,
+        kept: 6,
+        ..Default::default()
+    };
+    let world = World::start_with(limits).await;
+    let mut inside = Vec::new();
+    let mut refused = 0;
+    for tenant in TENANTS {
+        for _ in 0..12 {
+            let mut stream = connect(&world, &["http/1.1"]).await;
+            let ask = request_by(tenant, "GET", "/version", "");
+            stream.write_all(ask.as_bytes()).await.unwrap();
+            let answer = read_until(&mut stream, "}").await;
+            if answer.starts_with("HTTP/1.1 200") {
+                inside.push(stream);
+            } else {
+                assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+                refused += 1;
+            }
+        }
+    }
+    // 24 are not for strangers, and 6 of those are not for tenants either.
+    assert_eq!((inside.len(), refused), (18, 30));
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut late = connect(&world, &["http/1.1"]).await;
+        let ask = request("GET", "/api/v1/namespaces/default", "");
+        late.write_all(ask.as_bytes()).await.unwrap();
+        read_until(&mut late, "\"Namespace\"").await;
+        held.push(late);
+    }
+    drop(inside);
+}
+
+#[tokio::test]
+async fn a_crowd_of_tenants_with_unfinished_bodies_leaves_the_administrator_room() {
+    let world = World::start().await;
+    let everything = json!({"metadata": {"name": "tenants"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": TENANTS.map(|name| json!({"kind": "User", "name": name,
+            "apiGroup": "rbac.authorization.k8s.io"}))});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    world.post(bindings, &everything).await.is(201);
+    // Four times the share of one, which is more than all of them may have.
+    let part = vec![b' '; 2_900_000];
+    let mut crowd = Vec::new();
+    for tenant in TENANTS {
+        for _ in 0..12 {
+            let mut stream = connect(&world, &["http/1.1"]).await;
+            let head = request_by(tenant, "POST", MAPS, "content-length: 3000000\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // Whoever is refused may be cut off.
+            let _ = stream.write_all(&part).await;
+            crowd.push(stream);
+        }
+    }
+    let mut body = json!({"metadata": {"name": "m"}}).to_string().into_bytes();
+    body.resize(part.len(), b' ');
+    let ask = async |token: &str| {
+        let mut stream = connect(&world, &["http/1.1"]).await;
+        let length = format!("content-length: {}\r\n", body.len());
+        let head = request_by(token, "POST", &format!("{MAPS}?dryRun=All"), &length);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let _ = stream.write_all(&body).await;
+        let answer = read_until(&mut stream, "\r\n").await;
+        answer.get(9..12).unwrap_or_default().to_owned()
+    };
+    for tenant in TENANTS {
+        assert_eq!(ask(tenant).await, "429", "{tenant} got more than there is for tenants");
+    }
+    assert_eq!(ask("secret").await, "201");
+    drop(crowd);
+}
+
+/// On one thread: what works without a pause lets nobody else have a turn. A dry run, because a
+/// commit would be such a pause.
+#[tokio::test]
+async fn a_merge_of_long_lists_holds_nobody_up() {
+    let world = World::start().await;
+    let names: Vec<String> = (0..10_000).map(|number| format!("c{number}")).collect();
+    let subjects = |group: &str| -> Vec<_> {
+        let subject = |name: &String| {
+            json!({"kind": "ServiceAccount", "namespace": group,
+            "name": name})
+        };
+        names.iter().map(subject).collect()
+    };
+    world.maps(&["small"]).await;
+    let binding = json!({"metadata": {"name": "many"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "none"},
+        "subjects": subjects("a")});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings?dryRun=All";
+    let merged = world.post(bindings, &binding);
+    let mut merged = std::pin::pin!(merged);
+    let small = format!("{MAPS}/small");
+    let mut served = 0;
+    let answer = loop {
+        tokio::select! {
+            biased;
+            answer = &mut merged => break answer,
+            other = world.get(&small) => {
+                other.is(200);
+                served += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    answer.is(201);
+    assert!(served > 20, "only {served} others were served while one was worked on");
 }
 
 const ADMIN: Option<&str> = Some("Bearer secret");

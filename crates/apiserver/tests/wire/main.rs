@@ -8,6 +8,7 @@ mod leaving;
 mod limits;
 mod listing;
 mod paths;
+mod protobuf;
 mod sockets;
 mod support;
 mod watching;

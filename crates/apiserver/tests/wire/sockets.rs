@@ -49,7 +49,12 @@ pub(crate) async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) 
 }
 
 pub(crate) fn request(method: &str, path: &str, more: &str) -> String {
-    format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\n{more}\r\n")
+    request_by("secret", method, path, more)
+}
+
+/// By whoever has this token.
+pub(crate) fn request_by(token: &str, method: &str, path: &str, more: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}\r\n")
 }
 
 #[tokio::test]

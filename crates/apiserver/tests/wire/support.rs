@@ -88,7 +88,9 @@ impl World {
             listen: ([127, 0, 0, 1], 0).into(),
             tls_sans: Vec::new(),
             tokens: apiserver::auth::tokens::StaticTokens::parse(
-                "secret,admin,1,\"system:masters\"\n",
+                "secret,admin,1,\"system:masters\"\n\
+                 tenant-0,tenant-0,10\ntenant-1,tenant-1,11\ntenant-2,tenant-2,12\n\
+                 tenant-3,tenant-3,13\n",
             )
             .unwrap(),
             audit: true,

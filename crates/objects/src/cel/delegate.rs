@@ -8,6 +8,7 @@ use kube_cel::cel::common::ast::{CallExpr, Expr as Ast};
 use kube_cel::cel::{Context, IdedExpr, Value};
 
 use super::eval::Stop;
+use crate::quantity::Quantity;
 
 /// The registered functions; immutable once made, and expensive to make.
 static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
@@ -33,8 +34,22 @@ pub(super) fn call(name: &str, receiver: bool, arguments: usize) -> IdedExpr {
     }))
 }
 
+/// The same amount in a form that the library can calculate with: it believes any exponent, and its
+/// numbers wrap around where they are not checked.
+fn bounded(text: &str) -> Result<String, Stop> {
+    let refused = || Stop::Error(format!("{text:?} is not a quantity, or is beyond all bounds"));
+    Quantity::normal(text).ok_or_else(refused)
+}
+
 /// Runs a call made by [`call`].
-pub(super) fn run(call: &IdedExpr, arguments: Vec<Value>) -> Result<Value, Stop> {
+pub(super) fn run(call: &IdedExpr, mut arguments: Vec<Value>) -> Result<Value, Stop> {
+    if let (Ast::Call(called), [Value::String(text)]) = (&call.expr, arguments.as_mut_slice()) {
+        match called.func_name.as_str() {
+            "isQuantity" => return Ok(Value::Bool(Quantity::parse(text).is_some())),
+            "quantity" => *text = bounded(text)?.into(),
+            _ => {}
+        }
+    }
     // The libraries index their arguments and do unchecked arithmetic in places; a rule must not
     // bring down the request that runs it.
     let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -146,6 +146,44 @@ fn differences(found: &Value, expected: &Value, path: &str) -> Vec<String> {
     }
 }
 
+/// Written and read again, an object says what it said.
+#[track_caller]
+fn returns(value: &Value) {
+    let again = decode(&encode(value).unwrap()).unwrap();
+    let differences = differences(&again.value, value, "");
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn what_kubectl_sent_is_written_as_it_was_read() {
+    for (_, body, _) in RECORDED {
+        returns(&decode(body).unwrap().value);
+    }
+    returns(&decode(include_bytes!("../../testdata/definition.pb")).unwrap().value);
+}
+
+#[test]
+fn what_was_set_to_nothing_is_written_and_what_was_not_is_left_out() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a",
+        "creationTimestamp": null}, "immutable": false, "data": {"k": ""}});
+    let expected = new()
+        .message(1, new().bytes(1, "a"))
+        .message(2, new().bytes(1, "k").bytes(2, ""))
+        .number(4, 0);
+    assert_eq!(bare("v1", "ConfigMap", &map).unwrap(), expected.0);
+    let whole = new().message(1, new().bytes(1, "v1").bytes(2, "ConfigMap")).message(2, expected);
+    assert_eq!(encode(&map).unwrap(), [MAGIC.as_slice(), &whole.0].concat());
+}
+
+#[test]
+fn what_is_no_such_object_is_told_with_its_place() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": 1}});
+    let error = encode(&map).unwrap_err().to_string();
+    assert_eq!(error, "member data of core.v1.ConfigMap is not text");
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget"});
+    assert!(matches!(encode(&widget), Err(EncodeError::UnknownKind { .. })));
+}
+
 /// Encoded from the message types of k8s-pb: every form a schema may take.
 #[test]
 fn a_definition_decodes_with_its_whole_schema() {

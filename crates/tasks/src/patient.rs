@@ -9,7 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// Writes fail once the peer has taken nothing for so long.
-pub(super) struct Patient<S> {
+#[derive(Debug)]
+pub struct Patient<S> {
     stream: S,
     patience: Duration,
     /// Runs while a write waits.
@@ -17,7 +18,7 @@ pub(super) struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, alarm: None }
     }
 
