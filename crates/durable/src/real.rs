@@ -72,7 +72,13 @@ impl Disk for RealDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let found = fs::metadata(path)?;
+        let found = fs::metadata(path).map_err(|error| match error.raw_os_error() {
+            // A link that leads back to itself leads to nothing, as one whose target is gone.
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+                io::Error::new(io::ErrorKind::NotFound, error)
+            }
+            _ => error,
+        })?;
         Ok(Stat {
             len_bytes: found.len(),
             is_dir: found.is_dir(),

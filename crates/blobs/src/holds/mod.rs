@@ -56,6 +56,10 @@ pub trait Holds: fmt::Debug + Send + Sync {
 
     /// Removes that version; one that is not there is removed already.
     async fn delete(&self, key: &Key, version: &str) -> Result<(), Error>;
+
+    /// Gives up uploads in parts under `prefix` that began before `time` and were never finished;
+    /// says how many. Services that let go of them by themselves have none.
+    async fn sweep_uploads(&self, prefix: &Prefix, time: Timestamp) -> Result<u64, Error>;
 }
 
 /// A store of which nothing more is known.
@@ -75,6 +79,10 @@ impl Holds for Plain {
 
     async fn delete(&self, key: &Key, _: &str) -> Result<(), Error> {
         self.0.delete(key).await
+    }
+
+    async fn sweep_uploads(&self, _: &Prefix, _: Timestamp) -> Result<u64, Error> {
+        Ok(0)
     }
 }
 

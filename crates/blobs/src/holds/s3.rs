@@ -24,6 +24,8 @@ use crate::wire::{self, Fault};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 const DAYS_OF_A_YEAR: i32 = 365;
+/// Given up in one round; the others wait for the next.
+const UPLOADS_MAX: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct S3Holds {
@@ -133,6 +135,26 @@ impl TagSet {
     pub(super) fn marks(&self, mark: &str) -> bool {
         self.tags.iter().any(|tag| tag.key == mark && tag.value == "true")
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Uploads {
+    #[serde(default)]
+    is_truncated: bool,
+    next_key_marker: Option<String>,
+    next_upload_id_marker: Option<String>,
+    #[serde(default, rename = "Upload")]
+    rows: Vec<Unfinished>,
+}
+
+/// An object that is being sent in parts, or was.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Unfinished {
+    key: String,
+    upload_id: String,
+    initiated: Timestamp,
 }
 
 /// One name, and what was found of it.
@@ -268,6 +290,40 @@ impl S3Holds {
         Ok(found)
     }
 
+    /// Those under `prefix`. Services that do not know the question have none.
+    async fn unfinished(&self, prefix: &str) -> Result<Vec<Unfinished>, Fault> {
+        let mut found = Vec::new();
+        let (mut key, mut id) = (String::new(), String::new());
+        while found.len() < UPLOADS_MAX {
+            let all = [
+                ("uploads", ""),
+                ("prefix", prefix),
+                ("max-uploads", PAGE),
+                ("key-marker", &key),
+                ("upload-id-marker", &id),
+            ];
+            let is_asked = |(name, value): &(&str, &str)| *name == "uploads" || !value.is_empty();
+            let query: Vec<(&str, &str)> = all.into_iter().filter(is_asked).collect();
+            let page: Uploads = match self.xml(None, &query).await {
+                Ok(page) => page,
+                Err(Fault::Answer { .. }) => break,
+                Err(fault) => return Err(fault),
+            };
+            found.extend(page.rows);
+            let next = (
+                page.next_key_marker.unwrap_or_default(),
+                page.next_upload_id_marker.unwrap_or_default(),
+            );
+            if !page.is_truncated || next <= (key.clone(), id.clone()) {
+                break;
+            }
+            (key, id) = next;
+        }
+        // Whatever the service lists: a sibling's name may begin as ours does.
+        found.retain(|upload| upload.key.starts_with(prefix));
+        Ok(found)
+    }
+
     /// Asked only of names that somebody removed: no other is ever left out.
     async fn is_excluded(&self, found: &Found, mark: &str) -> Result<bool, Fault> {
         if !found.is_removed {
@@ -316,15 +372,34 @@ impl Holds for S3Holds {
         let name = self.folder().whole(key);
         let query = [("versionId", version)];
         let answer = self.ask(Method::DELETE, Some(&name), &query).await.map_err(failed)?;
-        match answer.status() {
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            status => {
-                let fault =
-                    Fault::Answer { status: status.as_u16(), what: "the version was not removed" };
-                Err(failed(fault))
-            }
-        }
+        gone(answer.status(), "the version was not removed").map_err(failed)
     }
+
+    async fn sweep_uploads(&self, prefix: &Prefix, time: Timestamp) -> Result<u64, Error> {
+        let text = self.folder().prefix(prefix);
+        let failed = |fault: Fault| fault.into_error(listing(&text));
+        let mut swept = 0;
+        for upload in self.unfinished(&text).await.map_err(failed)? {
+            if upload.initiated >= time {
+                continue;
+            }
+            let failed = |fault: Fault| fault.into_error(upload.key.clone());
+            let query = [("uploadId", upload.upload_id.as_str())];
+            let answer = self.ask(Method::DELETE, Some(&upload.key), &query).await;
+            let status = answer.map_err(failed)?.status();
+            gone(status, "the upload was not given up").map_err(failed)?;
+            swept += 1;
+        }
+        Ok(swept)
+    }
+}
+
+/// What is not there is removed already.
+fn gone(status: StatusCode, otherwise: &'static str) -> Result<(), Fault> {
+    if status.is_success() || status == StatusCode::NOT_FOUND {
+        return Ok(());
+    }
+    Err(Fault::Answer { status: status.as_u16(), what: otherwise })
 }
 
 #[cfg(test)]

@@ -47,6 +47,21 @@ async fn two_processes_on_one_directory_lose_no_swap() {
 }
 
 #[tokio::test]
+async fn links_that_lead_to_nothing_stop_no_listing() {
+    let (dir, store) = real();
+    store.put_new(&key("a/b"), "x".into()).await.unwrap();
+    let root = dir.path().join("store");
+    for (target, name) in [("loop", "a/loop"), ("gone", "a/dangling"), ("..", "a/up")] {
+        std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+    }
+    let all = list_all(&store, &Prefix::ROOT).await.unwrap();
+    assert_eq!(all.into_iter().map(|meta| meta.key).collect::<Vec<_>>(), [key("a/b")]);
+    let level = store.list_level(&Prefix::parse("a").unwrap()).await.unwrap();
+    assert_eq!(level.objects.len(), 1, "{level:?}");
+    assert!(matches!(store.head(&key("a/loop")).await, Err(Error::NotFound { .. })));
+}
+
+#[tokio::test]
 async fn our_own_files_are_not_objects() {
     let (dir, store) = real();
     let version = store.put_new(&key("a/b"), "x".into()).await.unwrap();

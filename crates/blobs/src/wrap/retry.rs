@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use durable::Retry;
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::error::{Cause, Error};
@@ -294,6 +295,16 @@ impl Holds for RetryingHolds {
         let mut tries = self.tries();
         loop {
             match self.inner.delete(key, version).await {
+                Err(error) => tries.pause(error).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn sweep_uploads(&self, prefix: &Prefix, time: Timestamp) -> Result<u64, Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.sweep_uploads(prefix, time).await {
                 Err(error) => tries.pause(error).await?,
                 done => return done,
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tasks::Stop;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -17,6 +17,8 @@ use crate::etcd::{Observation, Subscription};
 use crate::store::gc::{Collected, Inspect, Look, Plan, collect};
 use crate::store::{SnapStore, Snapshot};
 
+/// No upload takes longer; one that began earlier was left by somebody who was killed.
+const UPLOAD_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// A period that is not longer switches collection off.
 const PERIOD_OFF: Duration = Duration::from_secs(1);
 
@@ -89,6 +91,17 @@ impl Collector {
                 Some(Ok(collected)) => tell(self.metrics.as_ref(), &collected),
                 Some(Err(error)) => {
                     tracing::warn!("old snapshots cannot be listed: {}", error.chain());
+                }
+                None => return,
+            }
+            let before = Timestamp::now() - UPLOAD_MAX;
+            match stop.or_stop(self.store.sweep_uploads(before)).await {
+                Some(Ok(0)) => {}
+                Some(Ok(swept)) => {
+                    tracing::info!("GC: gave up {swept} uploads that were never finished");
+                }
+                Some(Err(error)) => {
+                    tracing::warn!("unfinished uploads cannot be given up: {}", error.chain());
                 }
                 None => return,
             }

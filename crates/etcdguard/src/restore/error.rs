@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use crate::bolt;
 use crate::datadir::{self, Damage, HashError, IdentityError};
-use crate::store::StoreError;
 use crate::store::delta::DeltaError;
+use crate::store::{Snapshot, StoreError};
 
-use super::plan::{Gap, PlanError};
+use super::plan::{self, Gap, Plan, PlanError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -27,6 +27,11 @@ pub enum RestoreError {
     Fetch { name: String, source: io::Error },
     #[error("snapshot {name} cannot be used: {what}")]
     Base { name: String, what: &'static str },
+    #[error(
+        "the newest full snapshot is no backup, or cannot be read; what is without it can be \
+         restored with --to-revision {before}"
+    )]
+    BadBase { before: i64, source: Box<RestoreError> },
     #[error("delta {name} cannot be used{}", remedy(*before))]
     Delta { name: String, before: Option<i64>, source: DeltaError },
     #[error(
@@ -70,6 +75,19 @@ fn remedy(before: Option<i64>) -> String {
 }
 
 impl RestoreError {
+    /// Says what can be had without the base of `plan`, where it is that which is in the way.
+    pub(super) fn without_base(self, snapshots: &[Snapshot], plan: &Plan) -> Self {
+        let Some(base) = &plan.base else { return self };
+        let is_base = match &self {
+            Self::Fetch { name, .. } | Self::Base { name, .. } => *name == base.snap_name,
+            _ => false,
+        };
+        match plan::last_without(snapshots, base).filter(|_| is_base) {
+            Some(before) => Self::BadBase { before, source: Box::new(self) },
+            None => self,
+        }
+    }
+
     pub(super) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,

@@ -55,6 +55,19 @@ impl Plan {
     }
 }
 
+/// The last revision that can be had without a full snapshot and all that follows it.
+pub(super) fn last_without(snapshots: &[Snapshot], base: &Snapshot) -> Option<i64> {
+    let is_before = |it: &&Snapshot| {
+        it.history == base.history
+            && it.last_revision < base.last_revision
+            && it.snap_name != base.snap_name
+    };
+    let rest: Vec<Snapshot> = snapshots.iter().filter(is_before).cloned().collect();
+    let plan = plan(&rest, Target::Newest).ok()?;
+    let at = plan.base.as_ref().map_or(EMPTY, |base| base.last_revision);
+    plan.gap(at).is_none().then(|| plan.last())
+}
+
 fn gap(mut at: i64, deltas: &[Snapshot]) -> Option<Gap> {
     for delta in deltas {
         if delta.last_revision > at && delta.start_revision > at.saturating_add(1) {

@@ -36,7 +36,8 @@ pub async fn restore(
     part.look(how)?;
     let snapshots = store.list(Include::Unmarked).await?;
     let plan = plan(&snapshots, target)?;
-    let folded = fold(store, how, &part, &plan, progress).await?;
+    let folded = fold(store, how, &part, &plan, progress).await;
+    let folded = folded.map_err(|error| error.without_base(&snapshots, &plan))?;
     progress.enter(Stage::Verifying);
     // By a clock that is behind, it would seem to be older than what it follows.
     let histories = store.histories().await?;

@@ -155,12 +155,23 @@ impl Histories {
         self.0.len()
     }
 
-    /// Those that held something of `gone` and hold nothing of `left`, but for the newest.
-    pub fn emptied(&self, gone: &[Snapshot], left: &[Snapshot]) -> Vec<&History> {
+    /// Those that hold nothing of `left`, but for the newest, and either held something of `gone` or
+    /// are among `settled`: nobody is about to write what they are to hold.
+    pub fn emptied(
+        &self,
+        gone: &[Snapshot],
+        left: &[Snapshot],
+        settled: &BTreeSet<String>,
+    ) -> Vec<&History> {
         let older = self.0.len().saturating_sub(1);
-        let is_of = |all: &[Snapshot], number| all.iter().any(|it| self.number_of(it) == number);
+        let numbers = |all: &[Snapshot]| -> BTreeSet<usize> {
+            all.iter().map(|snapshot| self.number_of(snapshot)).collect()
+        };
+        let (gone, left) = (numbers(gone), numbers(left));
         let older = self.0.iter().take(older).zip(1..);
-        let emptied = older.filter(|(_, number)| is_of(gone, *number) && !is_of(left, *number));
+        let emptied = older.filter(|(history, number)| {
+            (gone.contains(number) || settled.contains(&history.id)) && !left.contains(number)
+        });
         emptied.map(|(history, _)| history).collect()
     }
 }

@@ -3,7 +3,7 @@
 //! Never: a look at anything but the two layouts under its own prefix, so that neither a sibling
 //! nor another store inside the same container is seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use blobs::holds::Held;
 use blobs::{Body, Key, Prefix, Store};
 use futures::TryStreamExt;
+use jiff::Timestamp;
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
 
@@ -131,6 +132,16 @@ impl SnapStore {
             all.push(history);
         }
         Ok(Histories::of(all))
+    }
+
+    /// The ids of histories whose beginning was written down before `time`, by the store's clock.
+    pub async fn histories_before(&self, time: Timestamp) -> Result<BTreeSet<String>, StoreError> {
+        let store = self.door.store("list histories")?;
+        let folder = self.door.beside(history::FOLDER)?;
+        let objects = blobs::list_all(store.as_ref(), &Prefix::from(folder)).await?;
+        let old = objects.iter().filter(|object| object.modified < time);
+        let names = old.filter_map(|object| object.key.as_str().rsplit('/').next());
+        Ok(names.filter_map(History::named).map(|history| history.id).collect())
     }
 
     /// Writes down that a history begins: what is saved from now on is of it.
@@ -267,6 +278,18 @@ impl SnapStore {
             None => None,
         };
         pinned.map_or_else(|| self.door.store(what), Ok)
+    }
+
+    /// Gives up uploads that began before `time` and were never finished: whoever made them was killed.
+    /// They show in no listing, and are paid for. Says how many.
+    pub async fn sweep_uploads(&self, time: Timestamp) -> Result<u64, StoreError> {
+        let holds = self.door.holds("list unfinished uploads")?;
+        let mut swept = 0;
+        for layout in [Layout::V1, Layout::V2] {
+            let folder = self.door.folder(layout)?;
+            swept += holds.sweep_uploads(&Prefix::from(folder), time).await?;
+        }
+        Ok(swept)
     }
 
     /// Length of the object as stored.

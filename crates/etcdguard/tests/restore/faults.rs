@@ -122,3 +122,18 @@ async fn an_empty_store_and_a_wrong_identity_are_said() {
     assert!(matches!(error, RestoreError::Identity(_)), "{error}");
     assert_eq!(world.leftovers(), Vec::<String>::new());
 }
+
+/// Somebody puts a file there that is called a full snapshot, of a revision that is yet to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_snapshot_that_is_none_is_told_with_what_can_be_had_without_it() {
+    let world = World::new();
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=20), 20).await;
+    let junk = world.full(900, &events(2..=10), 900).await;
+    durable::replace(world.object(&junk), b"not a snapshot").unwrap();
+    let refused = world.restore(Target::Newest).await.unwrap_err();
+    let text = telemetry::Chain(&refused).to_string();
+    assert!(text.contains("--to-revision 20"), "{text}");
+    assert!(text.contains(&junk.snap_name), "{text}");
+    assert_eq!(world.restore(Target::Revision(20)).await.unwrap().revision, 20);
+}

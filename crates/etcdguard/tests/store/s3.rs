@@ -4,10 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::time::Duration;
 
 use etcdguard::store::gc::{Plan, Policy, collect};
 use etcdguard::store::{Environment, Include, SnapStore, Snapshot, StoreConfig};
 use jiff::{SignedDuration, Timestamp};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::services::{Service, free_port, moto, rclone};
 use crate::support::{Believes, broken, names, read, save};
@@ -93,6 +95,36 @@ async fn moto_holds_snapshots() {
     let Some(service) = moto() else { return };
     service.send("PUT", "/bkt", &[], "").await;
     holds_snapshots(&service).await;
+}
+
+/// What a process that was killed had sent of an object shows in no listing, and is paid for.
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_of_the_dead_are_given_up_and_those_of_others_are_not() {
+    let Some(service) = moto() else { return };
+    service.send("PUT", "/bkt", &[], "").await;
+    let dir = tempfile::tempdir().unwrap();
+    let environment = credentials(dir.path(), "sk");
+    let (store, sibling) =
+        (open(&service, &environment, "etcd-main"), open(&service, &environment, "etcd-main-2"));
+    let full = Snapshot::full(7, Timestamp::from_second(1_700_000_000).unwrap(), None, false);
+    for store in [&store, &sibling] {
+        // More than two parts, and then nothing.
+        let (mut sender, body) = tokio::io::duplex(1 << 20);
+        let sending = async {
+            sender.write_all(&vec![7; 12_000_000]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        };
+        tokio::select! {
+            () = sending => {}
+            done = store.save(&full, body) => panic!("{done:?}"),
+        }
+    }
+    let never = Timestamp::from_second(0).unwrap();
+    assert_eq!(store.sweep_uploads(never).await.unwrap(), 0, "they began later");
+    let now = Timestamp::now() + SignedDuration::from_hours(1);
+    assert_eq!(store.sweep_uploads(now).await.unwrap(), 1);
+    assert_eq!(store.sweep_uploads(now).await.unwrap(), 0);
+    assert_eq!(sibling.sweep_uploads(now).await.unwrap(), 1);
 }
 
 /// Answers everybody with this.

@@ -1,5 +1,8 @@
 //! What goes wrong around a guard: it is killed, its store fails, its etcd goes.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+
 use e2e::guard::{PATIENCE, Rig, hash_kv};
 use testkit::process::poll_until;
 
@@ -71,6 +74,51 @@ fn a_guard_without_a_name_says_so_and_ends() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("POD_NAME"), "{text}");
+}
+
+/// A service that knows nobody by these credentials will know nobody tomorrow.
+#[test]
+fn a_guard_whose_credentials_cannot_work_says_so_and_ends() {
+    let Some(rig) = Rig::new("hopeless credentials") else { return };
+    let at = refusing();
+    let dir = rig.path().join("credentials");
+    std::fs::create_dir(&dir).unwrap();
+    for (name, value) in [
+        ("accessKeyID", "nobody"),
+        ("secretAccessKey", "wrong"),
+        ("region", "us-east-1"),
+        ("endpoint", &format!("http://{at}")),
+        ("s3ForcePathStyle", "true"),
+    ] {
+        durable::replace(dir.join(name), value.as_bytes()).unwrap();
+    }
+    let mut command = rig.command("server");
+    command.env("AWS_APPLICATION_CREDENTIALS", &dir).args([
+        "--storage-provider=S3",
+        "--store-container=bkt",
+        &format!("--endpoints={}", rig.endpoint()),
+    ]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("InvalidAccessKeyId"), "{text}");
+}
+
+/// Answers everybody that it does not know them.
+fn refusing() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 16 << 10]);
+            let answer = "<Error><Code>InvalidAccessKeyId</Code><Message>no such key</Message>\
+                          </Error>";
+            let head = "Content-Type: application/xml\r\nConnection: close\r\n";
+            let _ = write!(stream, "HTTP/1.1 403 Forbidden\r\n{head}\r\n{answer}");
+        }
+    });
+    at
 }
 
 #[test]

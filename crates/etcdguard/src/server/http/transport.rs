@@ -13,7 +13,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tasks::{Stop, Tasks};
+use tasks::{Patient, Stop, Tasks};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -22,6 +22,8 @@ use tokio_rustls::TlsAcceptor;
 /// A request line and its headers must be there by then.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// A client that takes nothing of an answer for so long is cut off.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 512;
 const MAX_STREAMS: u32 = 100;
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -63,11 +65,25 @@ pub fn acceptor(certificate: &str, key: &str) -> Result<TlsAcceptor, TlsError> {
 
 /// Accepts until the task tree stops; connections then finish what they are at.
 pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, tasks: Tasks) {
+    serve_within(WRITE_PATIENCE, listener, tls, router, tasks).await;
+}
+
+async fn serve_within(
+    patience: Duration,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    tasks: Tasks,
+) {
     let stop = tasks.stop_signal();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Some(accepted) = stop.or_stop(listener.accept()).await {
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => {
+                // Answers are small; without it they wait for a timer.
+                let _ = stream.set_nodelay(true);
+                stream
+            }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {}", telemetry::Chain(&error));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -81,15 +97,18 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
         };
         let (tls, router) = (tls.clone(), router.clone());
         tasks.spawn_draining("connection", |stop| async move {
-            connection(stream, tls, router, &stop).await;
+            connection(Patient::new(stream, patience), tls, router, &stop).await;
             drop(slot);
         });
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stop: &Stop) {
-    // Answers are small; without it they wait for a timer.
-    let _ = stream.set_nodelay(true);
+async fn connection(
+    stream: Patient<TcpStream>,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    stop: &Stop,
+) {
     let Some(tls) = tls else { return speak(stream, router, stop, false).await };
     let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream));
     match stop.or_stop(handshake).await {
@@ -144,4 +163,39 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(Duration::from_secs(30))
         .max_pending_accept_reset_streams(Some(32));
     builder
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// Far more than fits between two sockets.
+    const LONG: usize = 64 << 20;
+
+    #[tokio::test]
+    async fn who_takes_no_answer_is_cut_off() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let tasks = Tasks::new();
+        let router = Router::new().route("/", axum::routing::get(|| async { vec![0; LONG] }));
+        let serving =
+            serve_within(Duration::from_millis(300), listener, None, router, tasks.clone());
+        tasks.spawn("server", serving);
+        let mut client = TcpStream::connect(at).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let connections =
+            || tasks.list().iter().filter(|task| task.name.contains("connection")).count();
+        for wanted in [1, 0] {
+            let seen = async {
+                while connections() != wanted {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let seen = tokio::time::timeout(Duration::from_secs(20), seen).await;
+            seen.unwrap_or_else(|_| panic!("{} connections, not {wanted}", connections()));
+        }
+        drop(client);
+    }
 }

@@ -1,7 +1,9 @@
 //! Removal of what was decided.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::decide::{Delete, Keep, Plan, decide};
 use crate::store::error::StoreError;
@@ -17,6 +19,10 @@ pub struct Collected {
     pub removed: Vec<Snapshot>,
     pub failed: Vec<(Snapshot, StoreError)>,
 }
+
+/// A history that was written down so long ago and holds nothing never will: an etcd that begins anew
+/// again and again would leave more and more of them.
+const SETTLED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Full snapshots that are looked into in one round. One look is enough for each.
 const LOOKS_MAX: usize = 512;
@@ -97,8 +103,9 @@ pub async fn collect(
         }
     }
     // Numbers of histories are of no concern before one has begun.
-    if collected.removed.iter().any(|removed| removed.history > 0)
-        && let Err(error) = forget_histories(store, &collected.removed).await
+    let settled = store.histories_before(now - SETTLED).await.unwrap_or_default();
+    if (collected.removed.iter().any(|removed| removed.history > 0) || settled.len() > 1)
+        && let Err(error) = forget_histories(store, &collected.removed, &settled).await
     {
         tracing::warn!("GC: beginnings of histories are left: {}", error.chain());
     }
@@ -144,10 +151,14 @@ async fn newest_good<'s>(
 
 /// Beginnings of which nothing is left go as well. The store is asked again: a copy may have brought
 /// others meanwhile, whose snapshots follow.
-async fn forget_histories(store: &SnapStore, removed: &[Snapshot]) -> Result<(), StoreError> {
+async fn forget_histories(
+    store: &SnapStore,
+    removed: &[Snapshot],
+    settled: &BTreeSet<String>,
+) -> Result<(), StoreError> {
     let histories = store.histories().await?;
     let left = store.list(Include::All).await?;
-    for history in histories.emptied(removed, &left) {
+    for history in histories.emptied(removed, &left, settled) {
         tracing::info!("GC: nothing is left of the history that began at {}", history.since);
         store.forget_history(history).await?;
     }
@@ -156,8 +167,12 @@ async fn forget_histories(store: &SnapStore, removed: &[Snapshot]) -> Result<(),
 
 /// Whether the store refuses for now, by a rule of its own: by the words that each uses.
 fn is_protected(error: &StoreError) -> bool {
-    const WORDS: [&str; 3] =
-        ["BlobImmutableDueToPolicy", "retentionPolicyNotMet", "protected by object lock"];
+    const WORDS: [&str; 4] = [
+        "BlobImmutableDueToPolicy",
+        "retentionPolicyNotMet",
+        "protected by object lock",
+        "FileImmutable",
+    ];
     let words = error.chain();
     WORDS.iter().any(|word| words.contains(word))
 }

@@ -46,12 +46,27 @@ fn a_history_without_a_snapshot_hides_nothing() {
     assert_eq!((latest.full.unwrap().last_revision, latest.deltas.len()), (90, 1));
 }
 
+/// An etcd that begins anew again and again leaves beginnings that never hold anything.
+#[test]
+fn what_never_held_anything_is_forgotten_once_nobody_will_fill_it() {
+    let later = Histories::of((3..9).map(|number| begin(10 * number, &[])).collect());
+    let all: BTreeSet<String> = later.iter().map(|history| history.id.clone()).collect();
+    let left = [full(9, 45)];
+    let kept = |settled: &BTreeSet<String>| -> Vec<i64> {
+        let emptied = later.emptied(&[], &left, settled);
+        let kept = later.iter().filter(|history| !emptied.contains(history));
+        kept.map(|history| history.since.as_second()).collect()
+    };
+    assert_eq!(kept(&all), [40, 80]);
+    assert_eq!(kept(&BTreeSet::new()), [30, 40, 50, 60, 70, 80]);
+}
+
 #[test]
 fn only_what_held_something_is_emptied_and_never_the_newest() {
     let later = Histories::of(vec![begin(30, &[]), begin(40, &[]), begin(50, &[])]);
     let gone = [full(9, 35), full(9, 55)];
-    assert_eq!(later.emptied(&gone, &[]), [later.iter().next().unwrap()]);
-    assert_eq!(later.emptied(&gone, &[full(8, 34)]), Vec::<&History>::new());
+    assert_eq!(later.emptied(&gone, &[], &BTreeSet::new()), [later.iter().next().unwrap()]);
+    assert_eq!(later.emptied(&gone, &[full(8, 34)], &BTreeSet::new()), Vec::<&History>::new());
 }
 
 /// The end of time included.
