@@ -39,6 +39,10 @@ impl Leases {
         Self { api: Api::namespaced(client, namespace) }
     }
 
+    pub(super) fn client(&self) -> kube::Client {
+        self.api.clone().into_client()
+    }
+
     /// Whether a member has ever told of itself, by which it is known to have been in the cluster.
     pub async fn is_held(&self, name: &str, deadline: Duration) -> Result<bool, LeaseError> {
         let lease = within(name, deadline, self.get(name)).await?;

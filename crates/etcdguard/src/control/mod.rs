@@ -7,6 +7,7 @@
 mod backoff;
 mod collector;
 mod defragmenter;
+mod events;
 mod health;
 mod heartbeat;
 pub mod leases;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 pub use backoff::BackoffConfig;
 pub use collector::CollectorConfig;
 pub use defragmenter::DefragmenterConfig;
+pub use events::EventsConfig;
 pub use health::Health;
 pub use heartbeat::HeartbeatConfig;
 pub use peer_urls::{PeerUrlConfig, Restart};
@@ -78,6 +80,7 @@ pub struct Kube {
     pub leases: Leases,
     pub heartbeat: Option<HeartbeatConfig>,
     pub snapshot_leases: Option<SnapshotLeaseConfig>,
+    pub events: EventsConfig,
 }
 
 /// How the rest of the process speaks to the controllers.
@@ -96,6 +99,7 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
     let Guard { etcd, cluster, monitor, store, defragmenter, peer_urls, kube, metrics } = guard;
     let (health, health_seen) = watch::channel(Health::NotServing);
     let (progress, progress_seen) = watch::channel(None);
+    let (trouble, trouble_seen) = watch::channel(None);
     // Traffic is let in only where peers find the member.
     let (settled, settled_seen) = watch::channel(peer_urls.is_none());
     let polling = monitor.clone();
@@ -113,7 +117,7 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
     tasks.spawn_draining("promotion", |stop| promotion::run(cluster, member, meter, stop));
     let leases = kube.as_ref().map(|kube| kube.leases.clone());
     if let Some(kube) = kube {
-        keep_leases(kube, &monitor, progress_seen.clone(), tasks);
+        keep_leases(kube, &monitor, progress_seen.clone(), trouble_seen, tasks);
     }
     if let Some(config) = defragmenter {
         let duty = Duty::Leading(monitor.subscribe("defragmenter"));
@@ -133,7 +137,7 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
             if let Some(second) = store.second.clone() {
                 keep_second(second, &store, &monitor, &metrics, tasks);
             }
-            let tools = tools(etcd, store, &metrics, progress, tasks);
+            let tools = tools(etcd, store, &metrics, (progress, trouble), tasks);
             let (handle, snapshotter) = Snapshotter::new(tools, health, settled_seen);
             let member = monitor.subscribe("snapshotter");
             tasks.spawn_draining("snapshotter", |stop| snapshotter.run(member, stop));
@@ -157,8 +161,9 @@ pub async fn run_alone(
         defragment(config, etcd.clone(), Duty::Always, None, &metrics, tasks);
     }
     let (progress, _) = watch::channel(None);
+    let (trouble, _) = watch::channel(None);
     let (health, _) = watch::channel(Health::NotServing);
-    let tools = tools(etcd, store, &metrics, progress, tasks);
+    let tools = tools(etcd, store, &metrics, (progress, trouble), tasks);
     let (_, settled) = watch::channel(true);
     let (_handle, snapshotter) = Snapshotter::new(tools, health, settled);
     snapshotter.run_alone(tasks.stop_signal()).await
@@ -168,7 +173,7 @@ fn tools(
     etcd: Etcd,
     store: Store,
     metrics: &Arc<dyn Meter>,
-    progress: watch::Sender<Option<Progress>>,
+    (progress, trouble): (watch::Sender<Option<Progress>>, watch::Sender<Option<String>>),
     tasks: &Tasks,
 ) -> Tools {
     Tools {
@@ -178,6 +183,7 @@ fn tools(
         metrics: Arc::clone(metrics),
         tasks: tasks.clone(),
         progress,
+        trouble,
         tail: Mutex::default(),
     }
 }
@@ -232,9 +238,12 @@ fn keep_leases(
     kube: Kube,
     monitor: &EtcdMonitor,
     progress: watch::Receiver<Option<Progress>>,
+    trouble: watch::Receiver<Option<String>>,
     tasks: &Tasks,
 ) {
-    let Kube { leases, heartbeat, snapshot_leases } = kube;
+    let Kube { leases, heartbeat, snapshot_leases, events } = kube;
+    let client = leases.client();
+    tasks.spawn_draining("events", |stop| events::run(events, client, trouble, stop));
     if let Some(config) = heartbeat {
         let (leases, member) = (leases.clone(), monitor.subscribe("heartbeat"));
         tasks.spawn_draining("heartbeat", |stop| heartbeat::run(config, leases, member, stop));

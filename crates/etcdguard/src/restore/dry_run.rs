@@ -21,7 +21,8 @@ pub struct DryRun {
 
 /// Plans a restore and reads all it would read, so that a damaged object shows now.
 pub async fn dry_run(store: &SnapStore, target: Target) -> Result<DryRun, RestoreError> {
-    let plan = plan(&store.list(Include::Unmarked).await?, target)?;
+    let snapshots = store.list(Include::Unmarked).await?;
+    let plan = plan(&snapshots, target)?;
     let mut bytes: u64 = 0;
     for snapshot in plan.base.iter().chain(&plan.deltas) {
         store.verify(snapshot).await?;
@@ -35,6 +36,7 @@ pub async fn dry_run(store: &SnapStore, target: Target) -> Result<DryRun, Restor
             late.map_or_else(|| plan.last(), |late| late - 1)
         }
     };
+    plan.check_begun(revision, &snapshots)?;
     let named = plan.base.as_ref().map_or(super::plan::EMPTY, |base| base.last_revision);
     let gap = plan.gap(named);
     Ok(DryRun { base: plan.base, deltas: plan.deltas, revision, bytes, gap })

@@ -49,6 +49,22 @@ impl Plan {
         self.deltas.iter().map(|delta| delta.last_revision).max().unwrap_or(base).max(base)
     }
 
+    /// Refuses a time before the first change that is known: who asks for it has mistaken the date, and
+    /// is not helped by an etcd with nothing in it. `revision` is what was there then.
+    pub(super) fn check_begun(
+        &self,
+        revision: i64,
+        snapshots: &[Snapshot],
+    ) -> Result<(), PlanError> {
+        match self.target {
+            Target::Time(asked) if self.base.is_none() && revision <= EMPTY => {
+                let oldest = snapshots.iter().map(|snapshot| snapshot.created_on).min();
+                Err(PlanError::TooEarly { asked, oldest: oldest.unwrap_or(asked) })
+            }
+            Target::Time(_) | Target::Newest | Target::Revision(_) => Ok(()),
+        }
+    }
+
     /// The first gap in the deltas for a database at `revision`.
     pub fn gap(&self, revision: i64) -> Option<Gap> {
         gap(revision, &self.deltas)

@@ -38,6 +38,10 @@ pub async fn restore(
     let plan = plan(&snapshots, target)?;
     let folded = fold(store, how, &part, &plan, progress).await;
     let folded = folded.map_err(|error| error.without_base(&snapshots, &plan))?;
+    if let Err(early) = plan.check_begun(folded.revision, &snapshots) {
+        super::forget(&how.data_dir)?;
+        return Err(early.into());
+    }
     progress.enter(Stage::Verifying);
     // By a clock that is behind, it would seem to be older than what it follows.
     let histories = store.histories().await?;

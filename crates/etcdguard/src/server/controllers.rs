@@ -12,8 +12,8 @@ use super::http::client::{self, Trust};
 use super::member::ThisMember;
 use crate::control::leases::Leases;
 use crate::control::{
-    self, CollectorConfig, DefragmenterConfig, HeartbeatConfig, Kube, PeerUrlConfig, Restart,
-    SecondSiteConfig, SnapshotLeaseConfig,
+    self, CollectorConfig, DefragmenterConfig, EventsConfig, HeartbeatConfig, Kube, PeerUrlConfig,
+    Restart, SecondSiteConfig, SnapshotLeaseConfig,
 };
 use crate::etcd::{ConnectionConfig, TlsFiles};
 use crate::store::gc::{Plan, Policy};
@@ -215,7 +215,8 @@ pub fn renewal(
         full_name: health.full_snapshot_lease_name.clone(),
         delta_name: health.delta_snapshot_lease_name.clone(),
     });
-    Ok(Some(Kube { leases, heartbeat, snapshot_leases }))
+    let events = EventsConfig { pod: member.pod.clone(), namespace: member.namespace.clone() };
+    Ok(Some(Kube { leases, heartbeat, snapshot_leases, events }))
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub enum MemberError {
 #[derive(Debug, Clone)]
 pub struct ThisMember {
     pub name: String,
+    /// The one it runs in.
+    pub pod: String,
     pub namespace: String,
     pub config: EtcdConfig,
     config_path: String,
@@ -36,7 +38,8 @@ impl ThisMember {
         let namespace = variable("POD_NAMESPACE")?.to_owned();
         let config_path = config_path(environment);
         let config = EtcdConfig::read(&config_path)?;
-        Ok(Self { name: config.member_name(pod), namespace, config, config_path })
+        let (name, pod) = (config.member_name(pod), pod.to_owned());
+        Ok(Self { name, pod, namespace, config, config_path })
     }
 
     /// The file this member's etcd is to be started with, as of now.

@@ -84,6 +84,23 @@ async fn a_time_between_snapshots_gives_what_was_there_then() {
     assert!(matches!(error, RestoreError::Plan(PlanError::TooEarly { .. })), "{error}");
 }
 
+/// Deltas from the very beginning know when it began; before that there is nothing to restore.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_before_the_first_change_is_not_an_empty_etcd() {
+    let world = World::new();
+    world.full(1, &[], 1).await;
+    world.delta(&events(2..=6), 10).await;
+    let target = Target::Time(at(0));
+    for error in [
+        world.restore(target).await.unwrap_err(),
+        restore::dry_run(&world.store, target).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, RestoreError::Plan(PlanError::TooEarly { .. })), "{error}");
+    }
+    assert!(!world.data_dir().exists());
+    assert_eq!(world.restore(Target::Time(at(2))).await.unwrap().revision, 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_only_a_later_full_snapshot_has_are_cut_out_of_it() {
     let world = World::new();

@@ -17,6 +17,39 @@ fn of_backups_in_a_bucket() {
     in_bucket(life);
 }
 
+#[test]
+fn who_waits_for_a_restore_hears_how_it_ended() {
+    in_directory(waited_for);
+}
+
+fn waited_for(target: &Target) {
+    let mut source = Source::start(1, 16);
+    let volume = source.name().to_owned();
+    source.write(0, &[b'a'; 16 << 10]);
+    source.snapshot("one");
+    source.back_up(target, "one", "backup-one", &[]);
+    let url = target.backup_url(&volume, "backup-one");
+    let restore = |to: &Restored| {
+        let cli = to.volume.cli().with(&target.environment());
+        cli.call(&["backup", "restore", &url, "--wait"])
+    };
+    let whole = Restored::fresh(2, source.size_bytes());
+    let ran = restore(&whole);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    // No look again: it is over.
+    for status in whole.statuses() {
+        assert_eq!((&status["isRestoring"], &status["state"]), (&false.into(), &"complete".into()));
+    }
+    whole.assert_holds(&source.snapshots["one"], "backup-one");
+    // One that cannot be whole ends as a failure, not as a beginning.
+    for block in target.blocks(&volume) {
+        target.remove(&block);
+    }
+    let ran = restore(&Restored::fresh(1, source.size_bytes()));
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("not whole"), "{}{}", ran.stdout, ran.stderr);
+}
+
 fn life(target: &Target) {
     let mut source = Source::start(1, 16);
     let volume = source.name().to_owned();

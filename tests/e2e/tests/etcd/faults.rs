@@ -1,5 +1,6 @@
 //! What goes wrong around a guard: it is killed, its store fails, its etcd goes.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
@@ -90,7 +91,7 @@ fn a_guard_whose_credentials_cannot_work_says_so_and_ends() {
         ("endpoint", &format!("http://{at}")),
         ("s3ForcePathStyle", "true"),
     ] {
-        durable::replace(dir.join(name), value.as_bytes()).unwrap();
+        File::create(dir.join(name)).unwrap().write_all(value.as_bytes()).unwrap();
     }
     let mut command = rig.command("server");
     command.env("AWS_APPLICATION_CREDENTIALS", &dir).args([

@@ -76,3 +76,33 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     assert!(silent.is_some(), "{}", sidecar.process.stderr());
     assert_eq!(sidecar.stop(), Some(0));
 }
+
+/// Whoever looks at the pod sees why there are no backups.
+#[tokio::test]
+async fn events_tell_why_snapshots_fail() {
+    let Some(mut rig) = Rig::new("events") else { return };
+    let server = Server::start();
+    let mut api = server.endpoint().as_user(ADMIN_TOKEN).connect().await.unwrap();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns1"}});
+    api.post("/api/v1/namespaces", &namespace).await.unwrap();
+    rig.variables.push(("KUBECONFIG".to_owned(), server.kubeconfig().to_str().unwrap().to_owned()));
+    let mut arguments = QUIET.to_vec();
+    arguments.extend(["--storage-provider=FAILED", "--enable-member-lease-renewal"]);
+    let sidecar = rig.sidecar_without_store(&arguments);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let event = loop {
+        let path = "/api/v1/namespaces/ns1/events?fieldSelector=reason%3DSnapshotFailed";
+        let list = api.get(path).await.unwrap().json();
+        if let Some(event) = list["items"].as_array().and_then(|items| items.first()) {
+            break event.clone();
+        }
+        let told = sidecar.process.stderr();
+        assert!(tokio::time::Instant::now() < deadline, "no event: {list}\n{told}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    assert_eq!(event["type"], "Warning", "{event}");
+    assert_eq!(event["involvedObject"]["kind"], "Pod", "{event}");
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("this provider always fails"), "{message}");
+    assert_eq!(sidecar.stop(), Some(0));
+}

@@ -134,6 +134,8 @@ pub(super) struct Tools {
     pub(super) tasks: Tasks,
     /// None while it is not active.
     pub(super) progress: watch::Sender<Option<Progress>>,
+    /// Why it failed last, for those who tell of it.
+    pub(super) trouble: watch::Sender<Option<String>>,
     /// The last changes in the store, by the name of the snapshot that this process saved them in.
     pub(super) tail: Mutex<Option<(String, Tail)>>,
 }
@@ -210,7 +212,9 @@ impl Snapshotter {
             backoff.failed();
             self.tools.progress.send_replace(None);
             self.tools.metrics.snapshotter_failed(ended.kind());
-            tracing::error!("the snapshotter begins anew: {}", telemetry::Chain(&ended));
+            let why = telemetry::Chain(&ended).to_string();
+            tracing::error!("the snapshotter begins anew: {why}");
+            self.tools.trouble.send_replace(Some(why));
         }
     }
 
