@@ -1,5 +1,11 @@
 //! Real processes under a real host: started, lost, found again, ended. This program is both: started
 //! by a host, it plays the engine or replica that its command line asks for.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "all of it is a test, which no harness says here"
+)]
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -14,7 +20,7 @@ use volumes::instances::{
 };
 
 /// Nothing waits for it in vain unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn main() {
