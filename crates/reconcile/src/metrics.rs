@@ -12,6 +12,8 @@ pub struct Metrics {
     depth: GaugeFamily<1>,
     broken: GaugeFamily<1>,
     dropped_events: CounterFamily<1>,
+    objects: GaugeFamily<2>,
+    work: CounterFamily<2>,
 }
 
 impl Metrics {
@@ -33,7 +35,24 @@ impl Metrics {
             ),
             dropped_events: registry
                 .counters("dropped_events", "Events that were too many to be recorded"),
+            objects: registry.gauges("objects", "Objects by their kind and state"),
+            work: registry.counters(
+                "work",
+                "What controllers did outside of their passes, by its sort and its outcome",
+            ),
         }
+    }
+
+    /// How many objects of a kind are in a state; both come from small sets.
+    pub fn objects(&self, kind: &str, state: &str, count: usize) {
+        let labels = [("kind", kind.to_owned()), ("state", state.to_owned())];
+        self.objects.get_or_create_owned(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// So much more of this sort of work had this outcome.
+    pub fn work(&self, sort: &str, outcome: &str, more: u64) {
+        let labels = [("sort", sort.to_owned()), ("outcome", outcome.to_owned())];
+        self.work.get_or_create_owned(&labels).inc_by(more);
     }
 
     pub(crate) fn pass(&self, controller: &str, outcome: &str, took: Duration) {

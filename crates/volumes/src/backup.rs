@@ -1,5 +1,287 @@
 //! Backups and the volumes they were made of: creation, progress, deletion.
+//!
+//! Start with [`mod@decide`] (how a backup is made) and `deletion/decide` (how its data is removed);
+//! the rest reads caches for them and does what they say. The store itself is read and changed by
+//! tasks ([`crate::work`]), never by a pass.
 
-use reconcile::Controller;
+pub(crate) mod catalog;
+mod decide;
+pub(crate) mod deletion;
+mod making;
+mod numbers;
+mod reading;
+mod upload;
+mod world;
 
-pub(crate) const CONTROLLERS: &[Controller] = &[];
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Backup, BackupState, BackupTarget, BackupVolume, Engine, Snapshot, Volume};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use reconcile::{Context, Controller, EVENT_RIGHTS, Failure, Grant, Key, Loop, Next, Reconciler};
+
+pub(crate) use self::world::{Names, World};
+use crate::{FINALIZER, NAMESPACE, label, target};
+
+/// Asks for the next attempt of a deletion at once.
+pub const RETRY_NOW: &str = "holdfast.io/retry-now";
+
+pub(crate) const CONTROLLERS: &[Controller] = &[Controller {
+    name: "backups",
+    grants: &[
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["backups", "backupvolumes", "backuptargets"],
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        },
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["backups/status", "backupvolumes/status", "backuptargets/status"],
+            verbs: &["patch"],
+        },
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["volumes", "engines", "nodes", "settings"],
+            verbs: &["get", "list", "watch"],
+        },
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["snapshots"],
+            verbs: &["get", "list", "watch", "delete"],
+        },
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["volumeattachments"],
+            verbs: &["get", "list", "watch", "patch"],
+        },
+        // The credentials of targets.
+        Grant { groups: &[""], resources: &["secrets"], verbs: &["get", "list", "watch"] },
+        EVENT_RIGHTS,
+    ],
+    acts_on: &["backups.longhorn.io", "backupvolumes.longhorn.io", "backuptargets.longhorn.io"],
+    run: |context| run(context),
+}];
+
+/// What got lost is looked for this often.
+const RESYNC: Duration = Duration::from_mins(2);
+
+fn run(context: Context) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let backups = Loop::new("backups", &context).workers(8);
+        let volumes = Loop::new("backup-volumes", &context);
+        let targets = Loop::new("backup-targets", &context);
+        let queues = world::Queues {
+            backups: backups.queue(),
+            volumes: volumes.queue(),
+            targets: targets.queue(),
+        };
+        let world = Arc::new(World::start(&context, queues));
+        let backups = watch_for_backups(backups, &world).resync(&world.backups, RESYNC);
+        let volumes = watch_for_volumes(volumes, &world).resync(&world.backup_volumes, RESYNC);
+        let targets = watch_for_targets(targets, &world).resync(&world.targets, RESYNC);
+        futures::join!(
+            backups.run(Arc::new(Backups(Arc::clone(&world)))),
+            volumes.run(Arc::new(catalog::BackupVolumes(Arc::clone(&world)))),
+            targets.run(Arc::new(target::Targets(Arc::clone(&world)))),
+            target::keep_default(Arc::clone(&world)),
+            numbers::keep(Arc::clone(&world)),
+        );
+    })
+}
+
+/// Those of the same volume wait for each other.
+fn siblings(world: &World, backup: &Backup) -> Vec<Key> {
+    let of = world.names(backup);
+    let waits = |it: &Backup| matches!(state_of(it), BackupState::New | BackupState::Pending);
+    world
+        .backups_of(&of.target, &of.volume)
+        .iter()
+        .filter(|it| waits(it))
+        .map(|it| Key::of(it.as_ref()))
+        .collect()
+}
+
+fn watch_for_backups(backups: Loop, world: &Arc<World>) -> Loop {
+    let (same, of_volume, of_engine, of_snapshot, of_target) = (
+        Arc::clone(world),
+        Arc::clone(world),
+        Arc::clone(world),
+        Arc::clone(world),
+        Arc::clone(world),
+    );
+    let unfinished = |world: &World, volume: &str| -> Vec<Key> {
+        let open = world.backups.by("open", volume);
+        open.iter().map(|it| Key::of(it.as_ref())).collect()
+    };
+    backups
+        .on(&world.backups)
+        .on_related(&world.backups, move |backup: &Backup| siblings(&same, backup))
+        .on_related(&world.volumes, move |volume: &Volume| {
+            let mut keys = unfinished(&of_volume, &volume.name_any());
+            // What was restored from may be deleted now.
+            keys.extend(
+                world::restores(volume)
+                    .into_iter()
+                    .flat_map(|source| unfinished(&of_volume, &source)),
+            );
+            keys
+        })
+        .on_related(&world.engines, move |engine: &Engine| {
+            let volume = engine.spec.instance.volume_name.clone().unwrap_or_default();
+            let mut keys = unfinished(&of_engine, &volume);
+            if let Some(volume) = of_engine.volumes.get(&Key::new(NAMESPACE, &volume)) {
+                keys.extend(
+                    world::restores(&volume)
+                        .into_iter()
+                        .flat_map(|source| unfinished(&of_engine, &source)),
+                );
+            }
+            keys
+        })
+        .on_related(&world.snapshots, move |snapshot: &Snapshot| {
+            unfinished(&of_snapshot, snapshot.spec.volume.as_deref().unwrap_or_default())
+        })
+        .on_related(&world.targets, move |target: &BackupTarget| {
+            let name = target.name_any();
+            let open = of_target.backups.by("open-at", &name);
+            open.iter().map(|it| Key::of(it.as_ref())).collect()
+        })
+        .needs(&world.attachments)
+        .needs(&world.backup_volumes)
+        .needs(&world.settings)
+        .needs(&world.secrets)
+        .needs(&world.nodes)
+}
+
+fn watch_for_volumes(volumes: Loop, world: &Arc<World>) -> Loop {
+    let (of_target, of_engine) = (Arc::clone(world), Arc::clone(world));
+    volumes
+        .on(&world.backup_volumes)
+        .on_related(&world.targets, move |target: &BackupTarget| {
+            let all = of_target.backup_volumes.by("target", &target.name_any());
+            all.iter().map(|it| Key::of(it.as_ref())).collect()
+        })
+        .on_related(&world.engines, move |engine: &Engine| {
+            let volume = engine.spec.instance.volume_name.clone().unwrap_or_default();
+            let volume = of_engine.volumes.get(&Key::new(NAMESPACE, &volume));
+            let sources = volume.iter().filter_map(|it| world::restores(it));
+            sources
+                .flat_map(|source| of_engine.backup_volumes.by("volume", &source))
+                .map(|it| Key::of(it.as_ref()))
+                .collect()
+        })
+        .needs(&world.backups)
+        .needs(&world.volumes)
+        .needs(&world.settings)
+        .needs(&world.secrets)
+}
+
+fn watch_for_targets(targets: Loop, world: &Arc<World>) -> Loop {
+    let (of_secret, of_volume) = (Arc::clone(world), Arc::clone(world));
+    targets
+        .on(&world.targets)
+        // Of every target, not of the default one alone.
+        .on_related(&world.secrets, move |secret: &Secret| {
+            let all = of_secret.targets.by("secret", &secret.name_any());
+            all.iter().map(|it| Key::of(it.as_ref())).collect()
+        })
+        .map(&world.backup_volumes, move |_, before: Option<&BackupVolume>, now| {
+            let _ = &of_volume;
+            // One that is gone may have to come back.
+            let gone = before.filter(|_| now.is_none());
+            let target = gone.and_then(|it| it.spec.backup_target_name.as_deref());
+            target.map(|target| Key::new(NAMESPACE, target)).into_iter().collect()
+        })
+        .needs(&world.backups)
+        .needs(&world.settings)
+}
+
+pub(crate) fn state_of(backup: &Backup) -> BackupState {
+    backup.status.as_ref().and_then(|it| it.state.clone()).unwrap_or(BackupState::New)
+}
+
+/// One pass over one backup.
+#[derive(Debug)]
+struct Backups(Arc<World>);
+
+impl Reconciler for Backups {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.0;
+        let Some(backup) = world.backups.get(key) else { return Ok(Next::WAIT) };
+        if backup.metadata.deletion_timestamp.is_some() {
+            return deletion::of_backup(world, &backup).await;
+        }
+        let backup = self.dress(&backup).await?;
+        match way(world, &backup) {
+            Way::Make => making::pass(world, &backup).await,
+            Way::Read => reading::pass(world, &backup).await,
+            Way::Rest => {
+                making::release_volume(world, &backup).await?;
+                Ok(Next::WAIT)
+            }
+        }
+    }
+}
+
+impl Backups {
+    /// The finalizer and the labels that others find it by.
+    async fn dress(&self, backup: &Arc<Backup>) -> Result<Arc<Backup>, Failure> {
+        let world = &self.0;
+        let of = world.names(backup);
+        let mut dressed = backup.as_ref().clone();
+        if !dressed.finalizers().iter().any(|it| it == FINALIZER) {
+            dressed.finalizers_mut().push(FINALIZER.to_owned());
+        }
+        if !of.volume.is_empty() {
+            dressed.labels_mut().entry(label::BACKUP_VOLUME.to_owned()).or_insert(of.volume);
+            dressed.labels_mut().entry(label::BACKUP_TARGET.to_owned()).or_insert(of.target);
+        }
+        if dressed == **backup {
+            return Ok(Arc::clone(backup));
+        }
+        world.backups.update(backup, &dressed).await
+    }
+}
+
+/// Where the truth about a backup is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// With the engine: it is being made.
+    Make,
+    /// In the store.
+    Read,
+    Rest,
+}
+
+fn way(world: &World, backup: &Backup) -> Way {
+    let status = backup.status.clone().unwrap_or_default();
+    let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
+    let state = state_of(backup);
+    if is_asked_for && status.last_synced_at.is_none() && !state.is_final() {
+        return Way::Make;
+    }
+    if matches!(state, BackupState::Error | BackupState::Unknown) && is_asked_for {
+        return Way::Rest;
+    }
+    let (synced, asked) = (status.last_synced_at, backup.spec.sync_requested_at);
+    let moved = status.url.is_some() && status.url != world.url_of(backup);
+    let is_stale = asked.is_some_and(|asked| synced.is_none_or(|synced| asked > synced));
+    if synced.is_none() || is_stale || moved { Way::Read } else { Way::Rest }
+}
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Whether the object stands for what is in a store.
+pub(crate) fn is_complete(backup: &Backup) -> bool {
+    state_of(backup) == BackupState::Completed
+        || (state_of(backup) == BackupState::New && backup.spec.snapshot_name.is_none())
+}
+
+pub(crate) fn is_final(backup: &Backup) -> bool {
+    state_of(backup).is_final()
+}

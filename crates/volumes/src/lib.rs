@@ -11,12 +11,13 @@
 //! | [`engine`], [`replica`], [`snapshot`] | the engine as it reports itself; copies; snapshots |
 //! | [`setting`], [`image`] | `Setting`, `EngineImage`: what is there from the start |
 //! | [`instances`], [`node`], [`schedule`] | processes of a node; `Node`, `InstanceManager`; where copies go |
-//! | [`backup`], [`target`], [`job`] | `Backup`, `BackupVolume`, `BackupTarget`, `RecurringJob`, `SystemBackup` |
+//! | [`backup`], [`target`], [`job`], [`system`] | `Backup`, `BackupVolume`, `BackupTarget`, `RecurringJob`, `SystemBackup` |
 #![forbid(unsafe_code)]
 
 pub mod attachment;
 pub mod backup;
 pub mod claim;
+pub(crate) mod cron;
 pub mod engine;
 pub mod image;
 pub mod instances;
@@ -26,8 +27,10 @@ pub mod replica;
 pub mod schedule;
 pub mod setting;
 pub mod snapshot;
+pub mod system;
 pub mod target;
 pub mod volume;
+pub(crate) mod work;
 
 use reconcile::Controller;
 
@@ -59,6 +62,7 @@ pub fn controllers() -> Vec<Controller> {
         backup::CONTROLLERS,
         target::CONTROLLERS,
         job::CONTROLLERS,
+        system::CONTROLLERS,
     ]
     .concat()
 }

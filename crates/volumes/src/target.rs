@@ -1,5 +1,220 @@
 //! Backup targets: whether a store can be reached, and what is in it.
+//!
+//! A target is looked at by its interval, when somebody asks for it, and when its URL or the Secret
+//! with its credentials changes. A look asks for the names of the volumes and the age of their
+//! records; only of those that changed the backups are listed.
 
-use reconcile::Controller;
+mod decide;
+mod door;
+mod look;
+mod verify;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::condition::Verdict as Conclusion;
+use api::longhorn::{BackupTarget, BackupTargetSpec};
+use api::scalar::Time;
+use kube::ResourceExt as _;
+use reconcile::{Controller, Failure, Key, Next, Reconciler, Severity};
+
+use self::decide::{Act, Seen, decide};
+pub(crate) use self::door::{Door, Doors, open, open_with, text, url};
+pub(crate) use self::look::{Found, Mark};
+pub(crate) use self::verify::End as Verified;
+use crate::backup::{World, deletion, now};
+use crate::work::Stand;
+use crate::{FINALIZER, NAMESPACE, label};
 
 pub(crate) const CONTROLLERS: &[Controller] = &[];
+
+/// The target that is always there.
+pub(crate) const DEFAULT: &str = "default";
+
+/// One pass over one target.
+#[derive(Debug)]
+pub(crate) struct Targets(pub(crate) Arc<World>);
+
+impl Reconciler for Targets {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.0;
+        let Some(target) = world.targets.get(key) else {
+            world.doors.close(&key.name);
+            return Ok(Next::WAIT);
+        };
+        if target.metadata.deletion_timestamp.is_some() {
+            return go(world, &target).await;
+        }
+        let target = world.targets.add_finalizer(&target, FINALIZER).await?;
+        let seen = seen(world, &target);
+        let verdict = decide(&seen);
+        match verdict.act {
+            Act::Look => look::start(world, &target),
+            Act::Take => take(world, &target).await?,
+            Act::Empty => empty(world, &target).await?,
+            Act::Nothing => {}
+        }
+        let next = verdict.look_after.map_or(Next::WAIT, Next::after);
+        // What was just written is looked at by the pass that follows it.
+        if verdict.act == Act::Take || target.spec.verification.is_none() {
+            return Ok(next);
+        }
+        Ok(next.or(verify::pass(world, &target).await?))
+    }
+}
+
+fn seen(world: &World, target: &BackupTarget) -> Seen {
+    let (spec, status) = (target.spec.clone(), target.status.clone().unwrap_or_default());
+    let entry = world.syncs.look(&target.uid().unwrap_or_default());
+    let fingerprint = door::fingerprint(world, target);
+    let is_same = entry.as_ref().is_none_or(|it| it.mark.fingerprint == fingerprint);
+    Seen {
+        now: now(),
+        has_url: spec.backup_target_url.as_deref().is_some_and(|it| !it.trim().is_empty()),
+        interval: spec.poll_interval.and_then(|it| it.get().ok()).unwrap_or(Duration::from_mins(5)),
+        asked: spec.sync_requested_at.map(Time::timestamp),
+        synced: status.last_synced_at.map(Time::timestamp),
+        is_known_unavailable: status.available != Some(true),
+        was_emptied: status.available == Some(false)
+            && world.backup_volumes.by("target", &target.name_any()).is_empty()
+            && status.conditions.is_some()
+            && status.last_synced_at.is_none(),
+        is_changed: !world.doors.is_seen(&target.name_any(), &fingerprint),
+        work: match entry.map(|it| it.stand) {
+            None | Some(Stand::Broken) => decide::Work::None,
+            Some(Stand::Running) => decide::Work::Running,
+            Some(Stand::Ended(_)) if is_same => decide::Work::Ended,
+            // It was a look at another store.
+            Some(Stand::Ended(_)) => decide::Work::None,
+        },
+    }
+}
+
+/// What a look found becomes objects and a status.
+async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Failure> {
+    let uid = target.uid().unwrap_or_default();
+    let Some(entry) = world.syncs.look(&uid) else { return Ok(()) };
+    let Stand::Ended(found) = entry.stand else { return Ok(()) };
+    match &found {
+        Found::Volumes(volumes) => {
+            look::take(world, target, volumes, entry.mark.is_changed).await?;
+            show(world, target, Ok(entry.mark.at)).await?;
+            world.doors.saw(&target.name_any(), &entry.mark.fingerprint);
+        }
+        Found::Silent(why) => show(world, target, Err(why)).await?,
+    }
+    world.syncs.forget(&uid);
+    Ok(())
+}
+
+async fn show(
+    world: &World,
+    target: &Arc<BackupTarget>,
+    found: Result<jiff::Timestamp, &str>,
+) -> Result<(), Failure> {
+    let mut new = target.as_ref().clone();
+    let was = target.status.as_ref().and_then(|it| it.available);
+    let asked = new.spec.sync_requested_at;
+    let status = new.status.get_or_insert_default();
+    let conditions = status.conditions.get_or_insert_default();
+    let at = Time::new(now());
+    let conclusion = match found {
+        Ok(looked) => {
+            status.available = Some(true);
+            status.last_synced_at = Some(Time::new(looked)).max(asked);
+            Conclusion::new("Unavailable", false, "", "")
+        }
+        Err(why) => {
+            status.available = Some(false);
+            Conclusion::new("Unavailable", true, "Unavailable", why)
+        }
+    };
+    api::condition::set(conditions, &conclusion, at);
+    status.owner_id = Some(world.me.clone());
+    let is_news = status.available != was;
+    let new = world.targets.update(target, &new).await?;
+    if is_news {
+        match found {
+            Ok(_) => world.events.say(
+                new.as_ref(),
+                Severity::Normal,
+                "Available",
+                "The backup target can be reached",
+            ),
+            Err(why) => world.events.say(new.as_ref(), Severity::Warning, "Unavailable", why),
+        }
+    }
+    Ok(())
+}
+
+/// A target without a URL has no objects; what lies in the store it had stays there.
+async fn empty(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Failure> {
+    drop_objects(world, &target.name_any()).await?;
+    world.doors.close(&target.name_any());
+    let mut new = target.as_ref().clone();
+    let status = new.status.get_or_insert_default();
+    status.available = Some(false);
+    status.last_synced_at = None;
+    status.owner_id = Some(world.me.clone());
+    let conclusion =
+        Conclusion::new("Unavailable", true, "Unavailable", "backup target URL is empty");
+    api::condition::set(status.conditions.get_or_insert_default(), &conclusion, Time::new(now()));
+    world.targets.update(target, &new).await?;
+    Ok(())
+}
+
+/// Says whether some are left.
+async fn drop_objects(world: &World, target: &str) -> Result<bool, Failure> {
+    let volumes = world.backup_volumes.by("target", target);
+    for volume in &volumes {
+        look::drop_object(world, volume).await?;
+    }
+    let backups = world.backups.list();
+    let stored = backups.iter().filter(|it| {
+        it.labels().get(label::BACKUP_TARGET).is_some_and(|it| it == target)
+            && crate::backup::is_complete(it)
+    });
+    let mut is_left = !volumes.is_empty();
+    for backup in stored {
+        is_left = true;
+        deletion::drop_object(world, backup).await?;
+    }
+    Ok(is_left)
+}
+
+async fn go(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<Next, Failure> {
+    if !target.finalizers().iter().any(|it| it == FINALIZER) {
+        return Ok(Next::WAIT);
+    }
+    if drop_objects(world, &target.name_any()).await? {
+        return Ok(Next::after(Duration::from_millis(300)));
+    }
+    world.doors.close(&target.name_any());
+    world.syncs.forget(&target.uid().unwrap_or_default());
+    world.targets.remove_finalizer(target, FINALIZER).await?;
+    Ok(Next::WAIT)
+}
+
+/// The default target is there, also after somebody has deleted it.
+pub(crate) async fn keep_default(world: Arc<World>) {
+    world.targets.ready().await;
+    loop {
+        let key = Key::new(NAMESPACE, DEFAULT);
+        if world.targets.get(&key).is_none() && !world.targets.is_broken(&key) {
+            let mut made = BackupTarget {
+                spec: BackupTargetSpec {
+                    poll_interval: Some(Duration::from_mins(5).into()),
+                    ..BackupTargetSpec::default()
+                },
+                ..BackupTarget::default()
+            };
+            made.metadata.name = Some(DEFAULT.to_owned());
+            made.metadata.namespace = Some(NAMESPACE.to_owned());
+            made.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+            if let Err(failure) = world.targets.create(&made).await {
+                tracing::debug!(error = %telemetry::Chain(&failure), "the default backup target is not made yet");
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

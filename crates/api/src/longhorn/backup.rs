@@ -154,6 +154,59 @@ pub struct BackupStatus {
     pub re_uploaded_data_size: Option<String>,
     /// Backup target it is in.
     pub backup_target_name: Option<String>,
+    /// How its upload stands, while it is made.
+    pub upload: Option<BackupUpload>,
+    /// How its deletion stands, once that was asked for.
+    pub deletion: Option<BackupDeletion>,
+    /// What the last look at its data found.
+    pub verification: Option<BackupVerification>,
+}
+
+/// What is known of an upload, kept so that a restart of the controllers goes on with it.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupUpload {
+    /// Since when it waits for what it needs, if that cannot be waited for without end.
+    pub waiting_since: Option<Time>,
+    /// When the upload that runs, or the last one, was started.
+    pub started_at: Option<Time>,
+    /// How often an upload was started.
+    pub attempts: Option<i32>,
+}
+
+/// What is known of a deletion, kept so that a restart of the controllers goes on with it.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupDeletion {
+    /// Id of the attempt that runs, or of the last one.
+    pub attempt: Option<String>,
+    /// When that attempt was started.
+    pub started_at: Option<Time>,
+    /// How far it is, 0 to 100.
+    pub progress: Option<i32>,
+    /// Attempts that failed so far.
+    pub failures: Option<i32>,
+    /// When the next attempt is made; the annotation `holdfast.io/retry-now` makes it at once.
+    pub retry_at: Option<Time>,
+    /// What the deletion waits for before it begins.
+    pub waits_for: Option<String>,
+}
+
+/// A look at the data of a backup.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupVerification {
+    /// Whether it can be restored, as far as was looked: `Healthy`, `Damaged` or `Unknown`.
+    pub result: Option<String>,
+    /// How deep was looked: `quick`, `deep` or `drill`.
+    pub depth: Option<String>,
+    /// When it was looked at.
+    pub verified_at: Option<Time>,
+    /// What was found.
+    pub message: Option<String>,
 }
 
 resource! {
@@ -169,6 +222,7 @@ resource! {
             text("LastBackupName", ".status.lastBackupName"),
             text("LastBackupAt", ".status.lastBackupAt"),
             text("LastSyncedAt", ".status.lastSyncedAt"),
+            text("State", ".status.state"),
         ],
     }
 }
@@ -220,4 +274,8 @@ pub struct BackupVolumeStatus {
     pub storage_class_name: Option<String>,
     /// When it was last read from the store.
     pub last_synced_at: Option<Time>,
+    /// `Deleting` while all its backups are removed, `Error` while that is to be tried again.
+    pub state: Option<BackupState>,
+    /// How its deletion stands, once that was asked for.
+    pub deletion: Option<BackupDeletion>,
 }

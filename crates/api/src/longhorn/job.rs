@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::V1BETA2;
 use crate::resource::{AGE, column, resource, text};
+use crate::scalar::Time;
 use crate::words::words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ resource! {
             column("Concurrency", "integer", ".spec.concurrency"),
             AGE,
             text("Labels", ".spec.labels"),
+            text("LastResult", ".status.lastResult"),
+            text("NextRunAt", ".status.nextRunAt"),
         ],
     }
 }
@@ -79,7 +82,8 @@ pub struct RecurringJobSpec {
     pub concurrency: Option<i32>,
     /// Labels for the results.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Settings of the task: `full-backup-interval`, `volume-backup-policy`.
+    /// Settings of the task: `full-backup-interval`, `volume-backup-policy`, `deadline` (how long a
+    /// run may take).
     pub parameters: Option<BTreeMap<String, String>>,
 }
 
@@ -93,4 +97,17 @@ pub struct RecurringJobStatus {
     pub owner_id: Option<String>,
     /// Runs so far.
     pub execution_count: Option<i64>,
+    /// When it last began a run.
+    pub last_run_at: Option<Time>,
+    /// When it begins the next one.
+    pub next_run_at: Option<Time>,
+    /// Whether a run is under way.
+    pub running: Option<bool>,
+    /// What came of the last run that ended: `Succeeded`, `Failed`, `DeadlineExceeded`, `Canceled` or
+    /// `Interrupted`.
+    pub last_result: Option<String>,
+    /// What that run did, and to which volumes it could not.
+    pub last_message: Option<String>,
+    /// When that run ended.
+    pub last_finished_at: Option<Time>,
 }

@@ -27,8 +27,8 @@ pub use attachment::{
     VolumeAttachmentStatus,
 };
 pub use backup::{
-    Backup, BackupMode, BackupSpec, BackupState, BackupStatus, BackupVolume, BackupVolumeSpec,
-    BackupVolumeStatus, BlockSize, Compression,
+    Backup, BackupDeletion, BackupMode, BackupSpec, BackupState, BackupStatus, BackupUpload,
+    BackupVerification, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, BlockSize, Compression,
 };
 pub use condition::Condition;
 pub use engine::{
@@ -54,7 +54,10 @@ pub use system::{
     SystemBackup, SystemBackupSpec, SystemBackupStatus, SystemRestore, SystemRestoreSpec,
     SystemRestoreStatus, SystemState, VolumeBackupPolicy,
 };
-pub use target::{BackupTarget, BackupTargetSpec, BackupTargetStatus};
+pub use target::{
+    BackupTarget, BackupTargetSpec, BackupTargetStatus, TargetVerification, TargetVerified,
+    VerificationDepth,
+};
 pub use volume::{
     AccessMode, AutoBalance, CloneMode, CloneState, DataEngine, DataIntegrity, DataLocality,
     Frontend, KubernetesStatus, Override, Robustness, Volume, VolumeCloneStatus, VolumeSpec,

@@ -131,7 +131,10 @@ impl BackupStore {
         match of {
             Subject::Volume(volume) if collected.outcome == Outcome::Removed => {
                 let count = collected.referenced_blocks;
-                self.change_volume(volume, |cfg| cfg.block_count = count).await?;
+                match self.change_volume(volume, |cfg| cfg.block_count = count).await {
+                    Ok(()) | Err(Error::VolumeNotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
             Subject::Volume(_) | Subject::BackingImages => {}
         }
@@ -197,8 +200,13 @@ impl BackupStore {
     /// The volume's last backup is one that is there, or none.
     async fn mend_last_backup(&self, volume: &Name, references: &References) -> Result<(), Error> {
         let key = VolumeFolder::of(volume).cfg()?;
-        if let Found::Unreadable { why } = self.read_volume(volume).await? {
-            return Err(Error::Unreadable { path: key.to_string(), why });
+        match self.read_volume(volume).await? {
+            Found::Unreadable { why } => {
+                return Err(Error::Unreadable { path: key.to_string(), why });
+            }
+            // Somebody has lost it: what is left can be removed all the same.
+            Found::Missing => return Ok(()),
+            Found::Readable(..) => {}
         }
         let newest = references.newest();
         self.change_volume(volume, |cfg| {

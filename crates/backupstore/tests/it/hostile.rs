@@ -203,6 +203,19 @@ async fn a_volume_without_its_record_is_listed_as_such() {
     assert!(store.inspect_volume(&volume()).await.unwrap_err().is_not_found());
 }
 
+#[tokio::test]
+async fn the_backups_of_a_volume_without_its_record_can_be_deleted_to_the_last_block() {
+    let (_, store, clean) = one_backup().await;
+    let cfg = keys(&clean, "volume.cfg").await.remove(0);
+    clean.delete(&cfg).await.unwrap();
+    let backups = store.list_volume(&volume(), Shown::Backups).await.unwrap().backups;
+    for backup in backups.keys() {
+        assert_eq!(delete(&store, backup).await.unwrap().blocks.outcome, Outcome::Removed);
+    }
+    assert_eq!(keys(&clean, ".blk").await.len(), 0);
+    assert_eq!(keys(&clean, "backup_").await.len(), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 

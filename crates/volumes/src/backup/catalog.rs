@@ -1,0 +1,298 @@
+//! The volumes of a store, and which backups of them there are: what the store lists becomes objects,
+//! and objects of what it no longer lists go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{
+    Backup, BackupSpec, BackupState, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, BlockSize,
+};
+use api::scalar::{Stamp, Time};
+use backupstore::{Name, Shown, VolumeInfo};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource as _, ResourceExt as _};
+use reconcile::{Failure, Key, Next, Reconciler};
+
+use super::world::{Names, World, backup_volume_name};
+use super::{deletion, now, state_of};
+use crate::work::Stand;
+use crate::{FINALIZER, NAMESPACE, label, target};
+
+/// A store that does not answer is asked again.
+const AGAIN: Duration = Duration::from_secs(15);
+/// Minutes after which a failed backup goes; 0 is never.
+const FAILED_TTL: (&str, u64) = ("failed-backup-ttl", 1440);
+
+/// What the store has of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    Listed(Box<Listed>),
+    Silent(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// When the look began.
+    at: Timestamp,
+    /// Before the look: what was complete, and so must be in the list.
+    known: BTreeSet<String>,
+    backups: BTreeSet<String>,
+    /// Nothing where the record of the volume cannot be read.
+    info: Option<VolumeInfo>,
+    modified: Option<Timestamp>,
+    why: Option<String>,
+}
+
+pub(super) fn names(volume: &BackupVolume) -> Names {
+    Names {
+        target: volume.spec.backup_target_name.clone().unwrap_or_default(),
+        volume: volume.spec.volume_name.clone().unwrap_or_default(),
+    }
+}
+
+/// The object for a volume of a target, asked to look at the store; made, where there is none.
+pub(crate) async fn ensure(world: &World, names: &Names) -> Result<(), Failure> {
+    if let Some(found) = world.backup_volume(names) {
+        return ask_for_sync(world, &found).await;
+    }
+    let mut made = BackupVolume {
+        spec: BackupVolumeSpec {
+            backup_target_name: Some(names.target.clone()),
+            volume_name: Some(names.volume.clone()),
+            sync_requested_at: None,
+        },
+        ..BackupVolume::default()
+    };
+    made.metadata.name = Some(backup_volume_name(names));
+    made.metadata.namespace = Some(NAMESPACE.to_owned());
+    made.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    made.labels_mut().insert(label::BACKUP_TARGET.to_owned(), names.target.clone());
+    made.labels_mut().insert(label::BACKUP_VOLUME.to_owned(), names.volume.clone());
+    let target = world.target(&names.target);
+    made.metadata.owner_references =
+        target.and_then(|it| it.controller_owner_ref(&())).map(|it| vec![plain(it)]);
+    match world.backup_volumes.create(&made).await {
+        // Another was faster, or it cannot be: that one says so itself.
+        Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Not a controller in the sense of garbage collection, and in nobody's way when it goes.
+fn plain(reference: OwnerReference) -> OwnerReference {
+    OwnerReference { controller: None, block_owner_deletion: None, ..reference }
+}
+
+/// Asks for the store to be read again.
+pub(crate) async fn ask_for_sync(world: &World, volume: &Arc<BackupVolume>) -> Result<(), Failure> {
+    world.listings.forget(&asked_key(volume));
+    let mut new = volume.as_ref().clone();
+    // A second look in the same second is still a second look.
+    let before = volume.status.as_ref().and_then(|it| it.last_synced_at).map(Time::timestamp);
+    let asked = now().max(before.map_or(now(), |it| it + Duration::from_secs(1)));
+    new.spec.sync_requested_at = Some(Time::new(asked));
+    world.backup_volumes.merge(volume, &new).await?;
+    Ok(())
+}
+
+fn asked_key(volume: &BackupVolume) -> String {
+    volume.uid().unwrap_or_default()
+}
+
+/// One pass over one volume of a store.
+#[derive(Debug)]
+pub(super) struct BackupVolumes(pub(super) Arc<World>);
+
+impl Reconciler for BackupVolumes {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.0;
+        let Some(volume) = world.backup_volumes.get(key) else { return Ok(Next::WAIT) };
+        if volume.metadata.deletion_timestamp.is_some() {
+            return deletion::of_volume(world, &volume).await;
+        }
+        let volume = world.backup_volumes.add_finalizer(&volume, FINALIZER).await?;
+        let uid = asked_key(&volume);
+        match world.listings.look(&uid).map(|it| it.stand) {
+            Some(Stand::Running) => Ok(Next::WAIT),
+            Some(Stand::Ended(Found::Listed(listed))) => {
+                take(world, &volume, &listed).await?;
+                world.listings.forget(&uid);
+                Ok(Next::after(Duration::from_millis(10)))
+            }
+            Some(Stand::Ended(Found::Silent(why))) => {
+                show_silence(world, &volume, &why).await?;
+                world.listings.forget(&uid);
+                Ok(Next::after(AGAIN))
+            }
+            Some(Stand::Broken) | None if is_stale(&volume) => {
+                start(world, &volume, key);
+                Ok(Next::WAIT)
+            }
+            Some(Stand::Broken) | None => Ok(Next::WAIT),
+        }
+    }
+}
+
+fn is_stale(volume: &BackupVolume) -> bool {
+    let synced = volume.status.as_ref().and_then(|it| it.last_synced_at);
+    let asked = volume.spec.sync_requested_at;
+    synced.is_none_or(|synced| asked.is_some_and(|asked| asked > synced))
+}
+
+fn start(world: &Arc<World>, volume: &BackupVolume, key: &Key) {
+    let of = names(volume);
+    let known = world.backups_of(&of.target, &of.volume);
+    let known = known.iter().filter(|it| state_of(it) == BackupState::Completed);
+    let known = known.map(|it| it.name_any()).collect();
+    let tell = (Arc::clone(&world.queues.volumes), key.clone());
+    let own = Arc::clone(world);
+    let limit = Duration::from_secs(60 * world.number("backup-execution-timeout", 1).max(1));
+    world.listings.start(&asked_key(volume), (), tell, async move {
+        match tokio::time::timeout(limit, list(&own, of, known)).await {
+            Ok(Ok(listed)) => Found::Listed(Box::new(listed)),
+            Ok(Err(why)) => Found::Silent(why),
+            Err(_) => {
+                Found::Silent(format!("the store did not answer within {} s", limit.as_secs()))
+            }
+        }
+    });
+}
+
+async fn list(world: &World, of: Names, known: BTreeSet<String>) -> Result<Listed, String> {
+    let at = now();
+    let door = target::open(world, &of.target).await?;
+    let volume = Name::parse(&of.volume).map_err(|error| error.to_string())?;
+    let text = |error: backupstore::Error| target::text(&error);
+    let listed = door.store.list_volume(&volume, Shown::Backups).await.map_err(text)?;
+    let backups = listed.backups.into_keys().collect();
+    let (info, why) = match door.store.inspect_volume(&volume).await {
+        Ok(info) => (Some(info), None),
+        Err(error) if error.is_not_found() => (None, Some(target::text(&error))),
+        Err(error @ backupstore::Error::Unreadable { .. }) => (None, Some(target::text(&error))),
+        Err(error) => return Err(target::text(&error)),
+    };
+    let modified = door.store.head(&volume, None).await.ok().map(|it| it.modification_time);
+    Ok(Listed { at, known, backups, info, modified, why })
+}
+
+async fn take(
+    world: &Arc<World>,
+    volume: &Arc<BackupVolume>,
+    listed: &Listed,
+) -> Result<(), Failure> {
+    let of = names(volume);
+    let objects = world.backups_of(&of.target, &of.volume);
+    let have: BTreeSet<String> = objects.iter().map(|it| it.name_any()).collect();
+    for name in listed.backups.difference(&have) {
+        pull(world, volume, &of, name).await?;
+    }
+    for backup in &objects {
+        let name = backup.name_any();
+        let is_gone = listed.known.contains(&name) && !listed.backups.contains(&name);
+        let is_at_rest = backup.metadata.deletion_timestamp.is_none();
+        if is_at_rest
+            && ((is_gone && state_of(backup) == BackupState::Completed)
+                || has_expired(world, backup))
+        {
+            deletion::drop_object(world, backup).await?;
+        }
+    }
+    show(world, volume, listed).await
+}
+
+/// Failed ones go after a while; what little they left in the store goes with the next deletion.
+fn has_expired(world: &World, backup: &Backup) -> bool {
+    let minutes = world.number(FAILED_TTL.0, FAILED_TTL.1);
+    let synced = backup.status.as_ref().and_then(|it| it.last_synced_at);
+    let age = synced.map(|it| it.timestamp().duration_until(now()));
+    minutes > 0
+        && matches!(state_of(backup), BackupState::Error | BackupState::Unknown)
+        && age.is_some_and(|it| it.as_mins() > i64::try_from(minutes).unwrap_or(i64::MAX))
+}
+
+/// Makes the object of a backup that is only in the store. One that is still being made elsewhere, or
+/// was removed since it was listed, gets none.
+async fn pull(
+    world: &Arc<World>,
+    of: &BackupVolume,
+    names: &Names,
+    name: &str,
+) -> Result<(), Failure> {
+    let read = super::reading::read(Arc::clone(world), names.clone(), name.to_owned()).await;
+    let super::reading::Found::Backup(info) = read else { return Ok(()) };
+    let size = info.parameters.as_ref().and_then(|it| it.get("backup-block-size").cloned());
+    let size = size.map_or(BlockSize::TwoMib, |it| match BlockSize::from(it.as_str()) {
+        BlockSize::Other(_) => BlockSize::Unknown,
+        known => known,
+    });
+    let mut made = Backup {
+        spec: BackupSpec { backup_block_size: Some(size), ..BackupSpec::default() },
+        ..Backup::default()
+    };
+    made.metadata.name = Some(name.to_owned());
+    made.metadata.namespace = Some(NAMESPACE.to_owned());
+    made.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    made.metadata.owner_references = of.controller_owner_ref(&()).map(|it| vec![plain(it)]);
+    made.labels_mut().insert(label::BACKUP_VOLUME.to_owned(), names.volume.clone());
+    made.labels_mut().insert(label::BACKUP_TARGET.to_owned(), names.target.clone());
+    let made = match world.backups.create(&made).await {
+        Ok(made) => made,
+        // A backup of this name in another target: the first one has it.
+        Err(Failure::Conflict { .. }) => return Ok(()),
+        Err(failure) if failure.refusal().is_some() => {
+            tracing::warn!(backup = name, volume = names.volume, error = %telemetry::Chain(&failure),
+                "a backup in the store cannot be shown");
+            return Ok(());
+        }
+        Err(failure) => return Err(failure),
+    };
+    match super::reading::complete(world, &made, &info).await {
+        Ok(()) | Err(Failure::Conflict { .. }) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Result<(), Failure> {
+    let mut new = volume.as_ref().clone();
+    let old = new.status.take().unwrap_or_default();
+    let mut status = match &listed.info {
+        Some(info) => described(old, info),
+        None => old,
+    };
+    let error = listed.why.clone().map(|why| [("error".to_owned(), why)].into());
+    status.messages = error;
+    status.owner_id = Some(world.me.clone());
+    status.last_modification_time = listed.modified.map(Time::new);
+    // As if it had been looked at when the look began, but never before what was asked for.
+    status.last_synced_at = Some(Time::new(listed.at)).max(new.spec.sync_requested_at);
+    new.status = Some(status);
+    world.backup_volumes.update(volume, &new).await?;
+    Ok(())
+}
+
+fn described(old: BackupVolumeStatus, info: &VolumeInfo) -> BackupVolumeStatus {
+    let some = |text: &String| Some(text.clone()).filter(|it| !it.is_empty());
+    let stamp = |text: &String| some(text).map(|it| Stamp::from(it.as_str()));
+    BackupVolumeStatus {
+        size: Some(info.size.to_string()),
+        labels: info.labels.clone().filter(|it| !it.is_empty()),
+        created_at: stamp(&info.created),
+        last_backup_name: some(&info.last_backup_name),
+        last_backup_at: stamp(&info.last_backup_at),
+        data_stored: Some(info.data_stored.to_string()),
+        backing_image_name: some(&info.backing_image_name),
+        backing_image_checksum: some(&info.backing_image_checksum),
+        storage_class_name: some(&info.storage_class_name),
+        ..old
+    }
+}
+
+async fn show_silence(world: &World, volume: &Arc<BackupVolume>, why: &str) -> Result<(), Failure> {
+    let mut new = volume.as_ref().clone();
+    let status = new.status.get_or_insert_default();
+    status.messages = Some([("error".to_owned(), why.to_owned())].into());
+    world.backup_volumes.update(volume, &new).await?;
+    Ok(())
+}

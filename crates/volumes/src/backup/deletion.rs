@@ -1,0 +1,385 @@
+//! Removing the data of backups, and of all backups of a volume, as [`mod@decide`] says.
+//!
+//! The status says that a deletion runs before it runs. The task holds the store's own lock, and has
+//! ended well only when no block of the backup is left that nobody else names.
+
+pub(crate) mod decide;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Backup, BackupDeletion, BackupState, BackupVolume};
+use backupstore::delete::{DeleteOptions, Outcome};
+use backupstore::{BackupStore, Control, Name};
+use kube::ResourceExt as _;
+use reconcile::{Failure, Key, Next, Severity};
+
+use self::decide::{Act, Backoff, Record, Seen, Shown, State, decide};
+use super::world::{Names, World};
+use super::{RETRY_NOW, now, state_of};
+use crate::target;
+use crate::work::{Stand, Work};
+use crate::{FINALIZER, label};
+
+/// Longer than the lock of a dead process lives, so that one attempt outlasts it.
+const LOCK_WAIT: Duration = Duration::from_mins(3);
+
+/// One attempt, as its starter marks it.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) id: String,
+    control: Control,
+}
+
+/// Deletions of this process, by the uid of the object.
+pub(crate) type Removals = Work<Attempt, Result<(), String>>;
+
+fn record_of(removals: &Removals, uid: &str) -> Record {
+    let Some(entry) = removals.look(uid) else { return Record::None };
+    let attempt = entry.mark.id;
+    match entry.stand {
+        Stand::Running => Record::Running {
+            attempt,
+            percent: i32::try_from(entry.mark.control.percent()).unwrap_or(0),
+            waits_for: entry.mark.control.waits_for().borrow().as_ref().map(|locked| {
+                format!(
+                    "Waiting for the lock {} of the backup store, which is held until {} unless it is renewed",
+                    locked.holder, locked.until
+                )
+            }),
+        },
+        Stand::Ended(Ok(())) => Record::Done,
+        Stand::Ended(Err(why)) => Record::Failed { attempt, why },
+        Stand::Broken => Record::Failed { attempt, why: "the deletion broke down".to_owned() },
+    }
+}
+
+fn backoff(world: &World) -> Backoff {
+    Backoff {
+        first: world.seconds("backup-deletion-retry-interval", Backoff::DEFAULT.first.as_secs()),
+        longest: world
+            .seconds("backup-deletion-retry-max-interval", Backoff::DEFAULT.longest.as_secs()),
+    }
+}
+
+fn state(of: &BackupState) -> State {
+    match of {
+        BackupState::Deleting => State::Deleting,
+        BackupState::Error => State::Error,
+        BackupState::New
+        | BackupState::Pending
+        | BackupState::InProgress
+        | BackupState::Completed
+        | BackupState::Unknown
+        | BackupState::Other(_) => State::Other,
+    }
+}
+
+fn shown_state(shown: &Shown, before: BackupState) -> BackupState {
+    match shown.state {
+        State::Deleting => BackupState::Deleting,
+        State::Error => BackupState::Error,
+        State::Other => before,
+    }
+}
+
+fn keeps_data(object: &impl kube::ResourceExt) -> bool {
+    object.labels().get(label::OBJECT_ONLY).is_some_and(|it| it == "true")
+}
+
+/// What both kinds of objects have in common for a decision.
+fn seen(world: &World, uid: &str, status: BackupDeletion, state: State) -> Seen {
+    Seen {
+        now: now(),
+        state,
+        status,
+        record: record_of(&world.removals, uid),
+        keeps_data: false,
+        was_never_stored: false,
+        held_by: None,
+        retry_now: false,
+        next_attempt: uuid::Uuid::new_v4().simple().to_string(),
+        what: String::new(),
+        backoff: backoff(world),
+    }
+}
+
+/// One pass over a backup that is to go.
+pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
+    super::making::release_volume(world, backup).await?;
+    if !backup.finalizers().iter().any(|it| it == FINALIZER) {
+        return Ok(Next::WAIT);
+    }
+    let (uid, names, name) =
+        (backup.uid().unwrap_or_default(), world.names(backup), backup.name_any());
+    let status = backup.status.clone().unwrap_or_default();
+    let url = status.url.clone().or_else(|| world.url_of(backup)).unwrap_or_else(|| name.clone());
+    let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
+    let seen = Seen {
+        keeps_data: keeps_data(backup.as_ref()),
+        was_never_stored: is_asked_for && status.replica_address.is_none() && status.url.is_none(),
+        held_by: held(world, &names, &name),
+        retry_now: backup.annotations().contains_key(RETRY_NOW),
+        what: format!("the backup {url}"),
+        ..seen(world, &uid, status.deletion.clone().unwrap_or_default(), state(&state_of(backup)))
+    };
+    let verdict = decide(&seen);
+    if verdict.act == Act::Release {
+        return released(world, backup, &uid).await;
+    }
+    let mut backup = Arc::clone(backup);
+    if let Some(shown) = &verdict.show {
+        let mut new = backup.as_ref().clone();
+        if verdict.act == Act::Start {
+            new.annotations_mut().remove(RETRY_NOW);
+        }
+        let status = new.status.get_or_insert_default();
+        status.state = Some(shown_state(shown, state_of(&backup)));
+        status.deletion = Some(shown.deletion.clone());
+        status.messages = messages(shown);
+        status.owner_id = Some(world.me.clone());
+        let before = state_of(&backup);
+        backup = world.backups.update(&backup, &new).await?;
+        if state_of(&backup) != before {
+            world.tell_deletion(backup.as_ref(), shown);
+        }
+    }
+    match verdict.act {
+        Act::Start => start(world, &seen.next_attempt, &backup, names),
+        Act::Forget => world.removals.forget(&uid),
+        Act::Nothing | Act::Release => {}
+    }
+    Ok(verdict.look_after.map_or(Next::WAIT, Next::after))
+}
+
+fn messages(shown: &Shown) -> Option<std::collections::BTreeMap<String, String>> {
+    let pair = |key: &str, text: &Option<String>| Some((key.to_owned(), text.clone()?));
+    let all: std::collections::BTreeMap<_, _> =
+        [pair("info", &shown.info), pair("error", &shown.error)].into_iter().flatten().collect();
+    (!all.is_empty()).then_some(all)
+}
+
+impl World {
+    fn tell_deletion<K: kube::Resource<DynamicType = ()>>(&self, object: &K, shown: &Shown) {
+        match shown.state {
+            State::Deleting => {
+                self.numbers.deletion_started();
+                let attempt = shown.deletion.attempt.as_deref().unwrap_or_default();
+                let text = format!("Deleting the data in the backup store, attempt {attempt}");
+                self.events.say(object, Severity::Normal, "Deleting", &text);
+            }
+            State::Error => {
+                self.numbers.deletion_failed();
+                let why = shown.error.as_deref().unwrap_or_default();
+                self.events.say(object, Severity::Warning, "FailedDeleting", why);
+            }
+            State::Other => {}
+        }
+    }
+}
+
+/// What must not lose its data: a volume that restores from it, or one deletion inside another.
+fn held(world: &World, names: &Names, backup: &str) -> Option<String> {
+    if let Some(volume) = world.restoring_from(&names.volume, Some(backup)) {
+        return Some(format!("volume {volume} is restoring from backup {backup}"));
+    }
+    let of = world.backup_volume(names)?;
+    let goes = of.metadata.deletion_timestamp.is_some() && !keeps_data(of.as_ref());
+    goes.then(|| format!("backup volume {} is being deleted with all its backups", of.name_any()))
+}
+
+fn start(world: &Arc<World>, attempt: &str, backup: &Backup, names: Names) {
+    let control = Control::default();
+    let mark = Attempt { id: attempt.to_owned(), control: control.clone() };
+    let tell = (Arc::clone(&world.queues.backups), Key::of(backup));
+    let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+    let doors = Arc::clone(world);
+    world.removals.start(&uid, mark, tell, async move {
+        let door = target::open(&doors, &names.target).await?;
+        remove_backup(&door.store, &names.volume, &name, &control).await
+    });
+}
+
+/// Removes a backup and its blocks. Not there is removed; blocks that had to stay are a failure, so
+/// that they are looked at again.
+async fn remove_backup(
+    store: &BackupStore,
+    volume: &str,
+    backup: &str,
+    control: &Control,
+) -> Result<(), String> {
+    let (volume, backup) = (named(volume)?, named(backup)?);
+    let options = DeleteOptions { lock_timeout: LOCK_WAIT, ..DeleteOptions::default() };
+    let deleted = match store.delete_backup(&volume, &backup, &options, control).await {
+        Ok(deleted) => deleted.blocks,
+        // Nothing at all is left of the volume.
+        Err(backupstore::Error::VolumeNotFound { .. }) => return Ok(()),
+        Err(error) => return Err(target::text(&error)),
+    };
+    match deleted.outcome {
+        Outcome::Removed if deleted.is_clean() => Ok(()),
+        Outcome::Removed | Outcome::Reported => Err(format!(
+            "the record is removed; {} blocks that no backup names are too young to be removed",
+            deleted.orphan_blocks.saturating_sub(deleted.removed_blocks)
+        )),
+        Outcome::KeptForUnreadable => {
+            let names: Vec<String> = deleted.unreadable.iter().map(|it| it.name.clone()).collect();
+            Err(format!(
+                "the record is removed, its blocks are kept: the records of {} cannot be read and may need them; delete those backups, or repair them",
+                names.join(", ")
+            ))
+        }
+        Outcome::KeptForInProgress => Err(format!(
+            "the record is removed, its blocks are kept while backups are being made: {}",
+            deleted.in_progress.join(", ")
+        )),
+        Outcome::KeptForChange => Err(
+            "the record is removed, its blocks are kept: somebody changed backups of this volume meanwhile".to_owned(),
+        ),
+    }
+}
+
+fn named(name: &str) -> Result<Name, String> {
+    Name::parse(name).map_err(|error| error.to_string())
+}
+
+/// The last steps: what others should know, then the finalizer.
+async fn released(world: &Arc<World>, backup: &Arc<Backup>, uid: &str) -> Result<Next, Failure> {
+    if let Some(entry) = world.removals.look(uid) {
+        entry.mark.control.cancel();
+    }
+    let names = world.names(backup);
+    if let Some(of) = world.backup_volume(&names)
+        && of.metadata.deletion_timestamp.is_none()
+        && !keeps_data(backup.as_ref())
+    {
+        super::catalog::ask_for_sync(world, &of).await?;
+    }
+    let status = backup.status.clone().unwrap_or_default();
+    if let Some(why) = status.error.filter(|it| !it.is_empty()) {
+        let text = format!("Failed backup {} has been deleted: {why}", backup.name_any());
+        world.events.say(backup.as_ref(), Severity::Warning, "Error", &text);
+    }
+    if world.is_on("auto-cleanup-when-delete-backup")
+        && let Some(snapshot) = backup.spec.snapshot_name.as_deref()
+        && let Some(snapshot) = world.snapshots.get(&Key::of(backup.as_ref()).beside(snapshot))
+    {
+        world.snapshots.delete(&snapshot).await?;
+    }
+    world.backups.remove_finalizer(backup, FINALIZER).await?;
+    world.numbers.deleted();
+    world.removals.forget(uid);
+    world.uploads.forget(uid);
+    Ok(Next::WAIT)
+}
+
+/// One pass over a volume of a store that is to go with all its backups.
+pub(super) async fn of_volume(
+    world: &Arc<World>,
+    volume: &Arc<BackupVolume>,
+) -> Result<Next, Failure> {
+    if !volume.finalizers().iter().any(|it| it == FINALIZER) {
+        return Ok(Next::WAIT);
+    }
+    let uid = volume.uid().unwrap_or_default();
+    let status = volume.status.clone().unwrap_or_default();
+    let names = super::catalog::names(volume);
+    let before = status.state.clone().unwrap_or(BackupState::New);
+    let restoring = world.restoring_from(&names.volume, None);
+    let seen = Seen {
+        keeps_data: keeps_data(volume.as_ref()),
+        held_by: restoring
+            .map(|it| format!("volume {it} is restoring from a backup of {}", names.volume)),
+        retry_now: volume.annotations().contains_key(RETRY_NOW),
+        what: format!("the backup volume {} of target {}", names.volume, names.target),
+        ..seen(world, &uid, status.deletion.clone().unwrap_or_default(), state(&before))
+    };
+    let verdict = decide(&seen);
+    if verdict.act == Act::Release {
+        return volume_released(world, volume, &names, &uid).await;
+    }
+    let mut volume = Arc::clone(volume);
+    if let Some(shown) = &verdict.show {
+        let mut new = volume.as_ref().clone();
+        if verdict.act == Act::Start {
+            new.annotations_mut().remove(RETRY_NOW);
+        }
+        let status = new.status.get_or_insert_default();
+        status.state =
+            Some(shown_state(shown, before.clone())).filter(|it| *it != BackupState::New);
+        status.deletion = Some(shown.deletion.clone());
+        status.messages = messages(shown);
+        status.owner_id = Some(world.me.clone());
+        let changed = status.state.clone().unwrap_or(BackupState::New) != before;
+        volume = world.backup_volumes.update(&volume, &new).await?;
+        if changed {
+            world.tell_deletion(volume.as_ref(), shown);
+        }
+    }
+    match verdict.act {
+        Act::Start => start_volume(world, &seen.next_attempt, &volume, names),
+        Act::Forget => world.removals.forget(&uid),
+        Act::Nothing | Act::Release => {}
+    }
+    Ok(verdict.look_after.map_or(Next::WAIT, Next::after))
+}
+
+fn start_volume(world: &Arc<World>, attempt: &str, volume: &BackupVolume, names: Names) {
+    let control = Control::default();
+    let mark = Attempt { id: attempt.to_owned(), control: control.clone() };
+    let tell = (Arc::clone(&world.queues.volumes), Key::of(volume));
+    let doors = Arc::clone(world);
+    let uid = volume.uid().unwrap_or_default();
+    world.removals.start(&uid, mark, tell, async move {
+        let door = target::open(&doors, &names.target).await?;
+        let volume = named(&names.volume)?;
+        let options = DeleteOptions { lock_timeout: LOCK_WAIT, ..DeleteOptions::default() };
+        let removed = door.store.delete_volume(&volume, &options, &control).await;
+        removed.map_err(|error| target::text(&error))
+    });
+}
+
+/// Its backups go first, as objects: their data is gone, or is to stay.
+async fn volume_released(
+    world: &Arc<World>,
+    volume: &Arc<BackupVolume>,
+    names: &Names,
+    uid: &str,
+) -> Result<Next, Failure> {
+    let all = world.backups_of(&names.target, &names.volume);
+    let stored: Vec<_> = all.iter().filter(|it| is_of_store(it)).collect();
+    for backup in &stored {
+        drop_object(world, backup).await?;
+    }
+    if !stored.is_empty() {
+        // Their end is no event of this object.
+        return Ok(Next::after(Duration::from_millis(200)));
+    }
+    if let Some(entry) = world.removals.look(uid) {
+        entry.mark.control.cancel();
+    }
+    world.backup_volumes.remove_finalizer(volume, FINALIZER).await?;
+    world.removals.forget(uid);
+    Ok(Next::WAIT)
+}
+
+/// One that is only being made goes its own way, and makes the volume anew.
+fn is_of_store(backup: &Backup) -> bool {
+    match state_of(backup) {
+        BackupState::Completed | BackupState::Deleting | BackupState::Unknown => true,
+        BackupState::Error => backup.metadata.deletion_timestamp.is_some(),
+        BackupState::New => backup.spec.snapshot_name.is_none(),
+        BackupState::Pending | BackupState::InProgress | BackupState::Other(_) => false,
+    }
+}
+
+/// Takes the object away and leaves what is in the store.
+pub(crate) async fn drop_object(world: &World, backup: &Arc<Backup>) -> Result<(), Failure> {
+    let mut marked = backup.as_ref().clone();
+    marked.labels_mut().insert(label::OBJECT_ONLY.to_owned(), "true".to_owned());
+    let marked = world.backups.update(backup, &marked).await?;
+    if marked.metadata.deletion_timestamp.is_none() {
+        world.backups.delete(&marked).await?;
+    }
+    Ok(())
+}

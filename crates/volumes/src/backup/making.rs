@@ -1,0 +1,400 @@
+//! Making a backup, as [`super::decide`] says: what is seen for it, and what is done.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use api::longhorn::{
+    AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload, BlockSize,
+    InstanceState, VolumeState,
+};
+use api::scalar::Time;
+use kube::ResourceExt as _;
+use reconcile::{Failure, Key, Next};
+use rpc::Address;
+use rpc::ptypes::BackupCreateRequest;
+
+use super::decide::{Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide};
+use super::upload::{End, Progress, Upload, find_replica};
+use super::world::{Names, World};
+use super::{now, reading, state_of};
+use crate::work::Stand;
+use crate::{NAMESPACE, target};
+
+pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
+    let names = world.names(backup);
+    let uid = backup.uid().unwrap_or_default();
+    let verdict = decide(&seen(world, backup, &names, &uid));
+    match verdict.act {
+        Act::Finish => return finish(world, backup, &uid).await,
+        Act::Attach | Act::Start => hold_volume(world, backup, &names).await?,
+        Act::Nothing | Act::Watch | Act::Forget => {}
+    }
+    let replica = match verdict.act {
+        Act::Start => match choose(world, backup, &names).await {
+            Ok(replica) => Some(replica),
+            Err(why) => {
+                tracing::debug!(why, "no replica to back up from");
+                let text =
+                    format!("Waiting for the engine of volume {} to be ready: {why}", names.volume);
+                let waits = Verdict { info: Some(text), act: Act::Nothing, ..verdict };
+                show(world, backup, &waits, None).await?;
+                return Ok(Next::after(std::time::Duration::from_secs(2)));
+            }
+        },
+        _ => None,
+    };
+    let backup = show(world, backup, &verdict, replica.as_deref()).await?;
+    match verdict.act {
+        Act::Start => start(world, &backup, &names, true),
+        Act::Watch => start(world, &backup, &names, false),
+        Act::Forget => world.uploads.forget(&uid),
+        Act::Nothing | Act::Attach | Act::Finish => {}
+    }
+    Ok(verdict.look_after.map_or(Next::WAIT, Next::after))
+}
+
+fn seen(world: &World, backup: &Backup, names: &Names, uid: &str) -> Seen {
+    let snapshot_name = backup.spec.snapshot_name.clone().unwrap_or_default();
+    Seen {
+        now: now(),
+        state: state_of(backup),
+        upload: backup.status.as_ref().and_then(|it| it.upload.clone()).unwrap_or_default(),
+        volume: volume(world, names),
+        snapshot: snapshot(world, &snapshot_name, &names.volume),
+        target: target_of(world, &names.target),
+        deleted_first: deleted_first(world, backup, names),
+        uploaded_first: uploaded_first(world, backup, names),
+        record: record(world, uid),
+        snapshot_name,
+        volume_name: names.volume.clone(),
+        target_name: names.target.clone(),
+    }
+}
+
+fn volume(world: &World, names: &Names) -> Volume {
+    let Some(volume) = world.volumes.get(&Key::new(NAMESPACE, &names.volume)) else {
+        return Volume::Missing;
+    };
+    let status = volume.status.clone().unwrap_or_default();
+    if status.restore_required == Some(true) || status.is_standby == Some(true) {
+        return Volume::Restoring;
+    }
+    let engine = world.engine(&names.volume);
+    let runs = engine.as_ref().and_then(|it| it.status.as_ref()).is_some_and(|it| {
+        it.instance.current_state == Some(InstanceState::Running) && it.instance.port.is_some()
+    });
+    if runs && status.state == Some(VolumeState::Attached) {
+        return Volume::Served;
+    }
+    let engine = engine.map_or_else(|| format!("{}-e-0", names.volume), |it| it.name_any());
+    Volume::Down { engine }
+}
+
+fn snapshot(world: &World, name: &str, volume: &str) -> Snapshot {
+    let found = world.snapshots.get(&Key::new(NAMESPACE, name));
+    match found.filter(|it| it.spec.volume.as_deref() == Some(volume)) {
+        None => Snapshot::Missing,
+        Some(it) if it.status.as_ref().and_then(|it| it.ready_to_use) == Some(true) => {
+            Snapshot::Ready
+        }
+        Some(_) => Snapshot::NotReady,
+    }
+}
+
+fn target_of(world: &World, name: &str) -> Target {
+    let Some(found) = world.target(name) else { return Target::Missing };
+    let status = found.status.clone().unwrap_or_default();
+    if status.available == Some(true) {
+        return Target::Ready;
+    }
+    let why = status.conditions.unwrap_or_default().into_iter().find(|it| it.kind == "Unavailable");
+    let why = why.and_then(|it| it.message).filter(|it| !it.is_empty());
+    Target::Unavailable(why.unwrap_or_else(|| "it has not been looked at yet".to_owned()))
+}
+
+/// A backup of the same volume whose data is being removed, or is about to be. One whose deletion
+/// failed, or waits for a restore, is in nobody's way.
+fn deleted_first(world: &World, backup: &Backup, names: &Names) -> Option<String> {
+    let goes = |it: &&Arc<Backup>| {
+        let status = it.status.clone().unwrap_or_default();
+        let deletion = status.deletion.unwrap_or_default();
+        let is_held = deletion.waits_for.is_some();
+        let has_failed = state_of(it) == BackupState::Error && deletion.failures.unwrap_or(0) > 0;
+        let was_stored = status.replica_address.is_some()
+            || status.url.is_some()
+            || it.spec.snapshot_name.is_none();
+        let keeps = it.labels().contains_key(crate::label::OBJECT_ONLY);
+        it.metadata.deletion_timestamp.is_some()
+            && it.metadata.uid != backup.metadata.uid
+            && was_stored
+            && !keeps
+            && (state_of(it) == BackupState::Deleting || (!is_held && !has_failed))
+    };
+    let all = world.backups_of(&names.target, &names.volume);
+    if let Some(first) = all.iter().find(goes) {
+        return Some(first.name_any());
+    }
+    let of = world.backup_volume(names)?;
+    let state = of.status.as_ref().and_then(|it| it.state.clone());
+    (state == Some(BackupState::Deleting)).then(|| of.name_any())
+}
+
+/// Under a limit of the rate one upload at a time has all of it.
+fn uploaded_first(world: &World, backup: &Backup, names: &Names) -> Option<String> {
+    let of_target = world.target(&names.target).and_then(|it| it.spec.bytes_per_second);
+    let of_target = of_target.is_some_and(|it| it.0 > 0);
+    let of_machine = world.number(MACHINE_RATE, 0) > 0;
+    if !of_target && !of_machine {
+        return None;
+    }
+    let all =
+        if of_machine { world.backups.list() } else { world.backups.by("open-at", &names.target) };
+    let other = |it: &&Arc<Backup>| {
+        it.metadata.uid != backup.metadata.uid
+            && world.uploads.is_running(&it.uid().unwrap_or_default())
+    };
+    all.iter().find(other).map(|it| it.name_any())
+}
+
+/// Bytes a second for all backups of this machine together.
+const MACHINE_RATE: &str = "backup-bytes-per-second";
+
+fn record(world: &World, uid: &str) -> Record {
+    let Some(entry) = world.uploads.look(uid) else { return Record::None };
+    match entry.stand {
+        Stand::Running => match entry.mark.percent() {
+            None => Record::Starting,
+            Some(percent) => Record::Running { percent },
+        },
+        Stand::Ended(End::Complete) => Record::Complete,
+        Stand::Ended(End::Failed(why)) => Record::Failed(why),
+        Stand::Ended(End::Locked(why)) => Record::Locked(why),
+        Stand::Ended(End::Lost(why)) => Record::Lost(why),
+        Stand::Broken => Record::Lost("the upload was not watched to its end".to_owned()),
+    }
+}
+
+async fn show(
+    world: &Arc<World>,
+    backup: &Arc<Backup>,
+    verdict: &Verdict,
+    replica: Option<&str>,
+) -> Result<Arc<Backup>, Failure> {
+    let names = world.names(backup);
+    let mut new = backup.as_ref().clone();
+    let size = world.volumes.get(&Key::new(NAMESPACE, &names.volume)).and_then(|it| it.spec.size);
+    let status = new.status.get_or_insert_default();
+    let is_over = verdict.state == BackupState::Error;
+    status.state = Some(verdict.state.clone());
+    status.error.clone_from(&verdict.error);
+    let info = verdict.info.clone().map(|text| BTreeMap::from([("info".to_owned(), text)]));
+    status.messages = info;
+    status.upload = Some(verdict.upload.clone()).filter(|it| *it != BackupUpload::default());
+    status.progress =
+        verdict.percent.map(|it| it.max(status.progress.unwrap_or(0))).or(status.progress);
+    status.owner_id = Some(world.me.clone());
+    status.backup_target_name = Some(names.target.clone());
+    status.volume_name = Some(names.volume.clone()).filter(|it| !it.is_empty());
+    status.snapshot_name.clone_from(&backup.spec.snapshot_name);
+    status.volume_size = size.map(|it| it.to_string()).or_else(|| status.volume_size.clone());
+    if let Some(replica) = replica {
+        status.replica_address = Some(replica.to_owned());
+    }
+    if is_over {
+        status.last_synced_at = Some(Time::new(now()));
+    }
+    let (before, error) = (state_of(backup), verdict.error.as_deref());
+    let written = world.backups.update(backup, &new).await?;
+    if before != verdict.state {
+        reading::tell_volume(world, &written, &verdict.state, error);
+        if is_over {
+            world.numbers.upload_failed();
+        }
+    }
+    Ok(written)
+}
+
+async fn finish(world: &Arc<World>, backup: &Arc<Backup>, uid: &str) -> Result<Next, Failure> {
+    let Some(found) = reading::ask(world, backup) else { return Ok(Next::WAIT) };
+    match found {
+        reading::Found::Backup(info) => {
+            // A small one may be over before anybody looked: every state is shown.
+            let backup = shown_in_progress(world, backup).await?;
+            reading::complete(world, &backup, &info).await?;
+            world.uploads.forget(uid);
+            Ok(Next::WAIT)
+        }
+        reading::Found::Missing | reading::Found::Unfinished | reading::Found::Silent(_) => {
+            Ok(Next::after(std::time::Duration::from_secs(2)))
+        }
+    }
+}
+
+async fn shown_in_progress(
+    world: &Arc<World>,
+    backup: &Arc<Backup>,
+) -> Result<Arc<Backup>, Failure> {
+    if state_of(backup) == BackupState::InProgress {
+        return Ok(Arc::clone(backup));
+    }
+    let mut shown = backup.as_ref().clone();
+    let status = shown.status.get_or_insert_default();
+    status.state = Some(BackupState::InProgress);
+    status.messages = None;
+    let shown = world.backups.update(backup, &shown).await?;
+    reading::tell_volume(world, &shown, &BackupState::InProgress, None);
+    Ok(shown)
+}
+
+fn engine_address(world: &World, volume: &str) -> Option<Address> {
+    let engine = world.engine(volume)?;
+    let status = &engine.status.as_ref()?.instance;
+    let host =
+        status.storage_ip.clone().filter(|it| !it.is_empty()).or_else(|| status.ip.clone())?;
+    Some(Address::new(host, u16::try_from(status.port?).ok()?))
+}
+
+/// The replica that was asked before, if it is still good.
+async fn choose(world: &World, backup: &Backup, names: &Names) -> Result<String, String> {
+    let engine = engine_address(world, &names.volume);
+    let engine = engine.ok_or_else(|| "the engine has no address".to_owned())?;
+    let before = backup.status.as_ref().and_then(|it| it.replica_address.clone());
+    find_replica(&engine, &names.volume, before.as_deref()).await
+}
+
+fn start(world: &Arc<World>, backup: &Arc<Backup>, names: &Names, begins: bool) {
+    let progress = Arc::new(Progress::default());
+    let tell = || (Arc::clone(&world.queues.backups), Key::of(backup.as_ref()));
+    let (uid, own, names) = (backup.uid().unwrap_or_default(), Arc::clone(world), names.clone());
+    let (mark, backup, told) = (Arc::clone(&progress), Arc::clone(backup), tell());
+    world.uploads.start(&uid, mark, tell(), async move {
+        let door = match target::open(&own, &names.target).await {
+            Ok(door) => door,
+            Err(why) => return End::Lost(why),
+        };
+        let replica = backup.status.as_ref().and_then(|it| it.replica_address.clone());
+        let upload = Upload {
+            volume: names.volume.clone(),
+            backup: backup.name_any(),
+            replica: replica.unwrap_or_default(),
+            store: door.store.clone(),
+            progress,
+            tell: told,
+        };
+        if begins {
+            upload.begin(request(&own, &backup, &names, &door)).await
+        } else {
+            upload.follow().await
+        }
+    });
+}
+
+fn request(
+    world: &World,
+    backup: &Backup,
+    names: &Names,
+    door: &target::Door,
+) -> BackupCreateRequest {
+    let volume = world.volumes.get(&Key::new(NAMESPACE, &names.volume));
+    let spec = volume.map(|it| it.spec.clone()).unwrap_or_default();
+    let labels = backup.spec.labels.clone().unwrap_or_default();
+    let method = spec.backup_compression_method.map(|it| it.as_str().to_owned());
+    let method = method.unwrap_or_else(|| world.word("backup-compression-method", "lz4"));
+    let block_size = backup.spec.backup_block_size.clone().or(spec.backup_block_size);
+    let block_size = block_size
+        .filter(|it| *it != BlockSize::Unknown)
+        .map_or("2097152".to_owned(), |it| it.as_str().to_owned());
+    let mode = match backup.spec.backup_mode {
+        Some(BackupMode::Full) => "full",
+        _ => "incremental",
+    };
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let rate = [door.bytes_per_second, world.number(MACHINE_RATE, 0)];
+    BackupCreateRequest {
+        snapshot_file_name: backup.spec.snapshot_name.clone().unwrap_or_default(),
+        backup_target: door.url.to_string(),
+        volume_name: names.volume.clone(),
+        labels: labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        credential: door.environment.to_pairs().into_iter().collect(),
+        backing_image_name: spec.backing_image.unwrap_or_default(),
+        backing_image_checksum: String::new(),
+        backup_name: backup.name_any(),
+        compression_method: method,
+        concurrent_limit: i32::try_from(world.number("backup-concurrent-limit", 2)).unwrap_or(2),
+        storage_class_name: String::new(),
+        parameters: HashMap::from([
+            pair("backup-block-size", &block_size),
+            pair("backup-mode", mode),
+        ]),
+        holdfast_bytes_per_second: rate.into_iter().filter(|it| *it > 0).min().unwrap_or(0),
+    }
+}
+
+fn ticket_id(backup: &str) -> String {
+    let id = format!("backup-controller-{backup}");
+    id.chars().take(253).collect()
+}
+
+/// Asks for the volume to be attached, wherever it is or may be, as long as the backup is made.
+async fn hold_volume(world: &World, backup: &Backup, names: &Names) -> Result<(), Failure> {
+    let Some(attachment) = world.attachments.get(&Key::new(NAMESPACE, &names.volume)) else {
+        return Ok(());
+    };
+    let Some(node) = node_for(world, &names.volume) else { return Ok(()) };
+    let id = ticket_id(&backup.name_any());
+    let mut new = attachment.as_ref().clone();
+    let tickets = new.spec.attachment_tickets.get_or_insert_default();
+    let old = tickets.get(&id);
+    if old.is_some_and(|it| it.node_id.as_deref() == Some(&node)) {
+        return Ok(());
+    }
+    let generation = old.and_then(|it| it.generation).unwrap_or(0).saturating_add(1);
+    let parameters = BTreeMap::from([("disableFrontend".to_owned(), "any".to_owned())]);
+    let ticket = AttachmentTicket {
+        id: Some(id.clone()),
+        kind: Some(AttacherType::BackupController),
+        node_id: Some(node),
+        parameters: Some(parameters),
+        generation: Some(generation),
+    };
+    tickets.insert(id, ticket);
+    // Each ticket has one writer.
+    world.attachments.merge(&attachment, &new).await?;
+    Ok(())
+}
+
+fn node_for(world: &World, volume: &str) -> Option<String> {
+    let volume = world.volumes.get(&Key::new(NAMESPACE, volume))?;
+    let status = volume.status.clone().unwrap_or_default();
+    let known = [volume.spec.node_id.clone(), status.current_node_id, status.owner_id];
+    let set = known
+        .into_iter()
+        .flatten()
+        .find(|it| !it.is_empty() && world.nodes.get(&Key::new(NAMESPACE, it)).is_some());
+    set.or_else(|| {
+        let ready = |node: &&Arc<api::longhorn::Node>| {
+            let conditions = node.status.as_ref().and_then(|it| it.conditions.clone());
+            conditions
+                .unwrap_or_default()
+                .iter()
+                .any(|it| it.kind == "Ready" && it.status == api::condition::Status::True)
+        };
+        world.nodes.list().iter().find(ready).map(|it| it.name_any())
+    })
+}
+
+/// Takes the ticket back.
+pub(super) async fn release_volume(world: &World, backup: &Backup) -> Result<(), Failure> {
+    let names = world.names(backup);
+    let Some(attachment) = world.attachments.get(&Key::new(NAMESPACE, &names.volume)) else {
+        return Ok(());
+    };
+    let id = ticket_id(&backup.name_any());
+    let mut new = attachment.as_ref().clone();
+    let tickets = new.spec.attachment_tickets.get_or_insert_default();
+    if tickets.remove(&id).is_none() {
+        return Ok(());
+    }
+    world.attachments.merge(&attachment, &new).await?;
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! An upload: a replica is asked to back up a snapshot, and then how far it is.
+//!
+//! What one lost answer means: nothing. An upload has failed when its replica says so, and is lost
+//! when nobody could be asked for a long time, or the replica does not know of it and the store has
+//! no such backup.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+use backupstore::{BackupStore, Name};
+use rpc::ptypes::controller_service_client::ControllerServiceClient;
+use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
+use rpc::ptypes::{BackupCreateRequest, BackupStatusRequest, ReplicaMode};
+use rpc::{Address, Deadline, Identity, Peer, connect};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::work::Work;
+
+/// Between two questions, at most; the first come faster.
+const POLL: Duration = Duration::from_secs(2);
+const FIRST_POLL: Duration = Duration::from_millis(200);
+/// How long nobody may answer before an upload is given up for lost.
+const SILENCE: Duration = Duration::from_mins(2);
+const ASK: Deadline = Deadline::After(Duration::from_secs(10));
+
+/// Uploads of this process, by the uid of the backup.
+pub(crate) type Uploads = Work<Arc<Progress>, End>;
+
+/// How far an upload is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    is_begun: AtomicBool,
+    percent: AtomicI32,
+}
+
+impl Progress {
+    /// Nothing until the replica has begun.
+    pub(crate) fn percent(&self) -> Option<i32> {
+        let begun = self.is_begun.load(Ordering::Acquire);
+        begun.then(|| self.percent.load(Ordering::Relaxed))
+    }
+
+    /// Says whether that is news.
+    fn tell(&self, percent: i32) -> bool {
+        let earlier = self.percent.fetch_max(percent.clamp(0, 99), Ordering::Relaxed);
+        !self.is_begun.swap(true, Ordering::AcqRel) || earlier < percent
+    }
+}
+
+/// How an upload ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Complete,
+    Failed(String),
+    Locked(String),
+    Lost(String),
+}
+
+/// Which upload, and whom to ask.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) volume: String,
+    pub(super) backup: String,
+    /// `tcp://host:port` of the replica.
+    pub(super) replica: String,
+    pub(super) store: BackupStore,
+    pub(super) progress: Arc<Progress>,
+    /// Called when there is progress to show.
+    pub(super) tell: (Arc<reconcile::Queue>, reconcile::Key),
+}
+
+/// A replica that holds all data, of the engine at this address.
+pub(super) async fn find_replica(
+    engine: &Address,
+    volume: &str,
+    preferred: Option<&str>,
+) -> Result<String, String> {
+    let mut client = ControllerServiceClient::new(dial(engine, volume)?);
+    let listed = client.replica_list(()).await;
+    let listed = listed.map_err(|status| said("list the replicas", engine, &status))?;
+    let healthy: Vec<String> = listed
+        .into_inner()
+        .replicas
+        .into_iter()
+        .filter(|replica| replica.mode() == ReplicaMode::Rw)
+        .filter_map(|replica| Some(replica.address?.address))
+        .filter(|address| !address.starts_with("file://"))
+        .collect();
+    let same = preferred.and_then(|wanted| healthy.iter().find(|it| *it == wanted));
+    let found = same.or_else(|| healthy.first()).cloned();
+    found.ok_or_else(|| "cannot find any healthy replica to back up from".to_owned())
+}
+
+impl Upload {
+    /// Has the replica begin, and follows it.
+    pub(super) async fn begin(self, request: BackupCreateRequest) -> End {
+        match self.start(request).await {
+            Ok(()) => {
+                self.show(0);
+                self.follow().await
+            }
+            Err(end) => end,
+        }
+    }
+
+    async fn start(&self, request: BackupCreateRequest) -> Result<(), End> {
+        let mut agent = self.agent(Deadline::Usual).map_err(End::Lost)?;
+        let Err(status) = agent.backup_create(request).await else { return Ok(()) };
+        let text = status.message();
+        if text.contains("already in progress") {
+            return Ok(());
+        }
+        if text.contains("failed lock") || text.contains("failed to acquire lock") {
+            return Err(End::Locked(text.to_owned()));
+        }
+        match status.code() {
+            // It may have begun all the same: that is asked, and not begun twice.
+            Code::DeadlineExceeded | Code::Cancelled => Ok(()),
+            Code::Unavailable => Err(End::Lost(self.said("start the upload", &status))),
+            _ => Err(End::Failed(text.to_owned())),
+        }
+    }
+
+    /// Asks until it is over.
+    pub(super) async fn follow(self) -> End {
+        let (mut pause, mut heard) = (FIRST_POLL, Instant::now());
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(POLL);
+            let why = match self.asked().await {
+                Ok(Asked::Running(percent)) => {
+                    heard = Instant::now();
+                    self.show(percent);
+                    continue;
+                }
+                Ok(Asked::Complete) => return End::Complete,
+                Ok(Asked::Failed(why)) => return End::Failed(why),
+                Ok(Asked::Unknown) => {
+                    let why = format!("replica {} does not know of the upload", self.replica);
+                    return self.end_by_store(why).await;
+                }
+                Err(why) => why,
+            };
+            tracing::debug!(backup = self.backup, why, "an upload could not be asked about");
+            if heard.elapsed() > SILENCE {
+                return self.end_by_store(why).await;
+            }
+        }
+    }
+
+    /// The store has the last word.
+    async fn end_by_store(&self, why: String) -> End {
+        let (Ok(volume), Ok(backup)) = (Name::parse(&self.volume), Name::parse(&self.backup))
+        else {
+            return End::Failed(why);
+        };
+        match self.store.inspect_backup(&volume, &backup).await {
+            Ok(_) => End::Complete,
+            Err(_) => End::Lost(why),
+        }
+    }
+
+    fn show(&self, percent: i32) {
+        if self.progress.tell(percent) {
+            self.tell.0.add(&self.tell.1);
+        }
+    }
+
+    async fn asked(&self) -> Result<Asked, String> {
+        let mut agent = self.agent(ASK)?;
+        let asked = agent.backup_status(BackupStatusRequest { backup: self.backup.clone() }).await;
+        let status = match asked {
+            Ok(status) => status.into_inner(),
+            Err(status) if status.message().starts_with("backup not found") => {
+                return Ok(Asked::Unknown);
+            }
+            Err(status) => return Err(self.said("ask for the upload", &status)),
+        };
+        Ok(match status.state.as_str() {
+            "complete" => Asked::Complete,
+            "error" => Asked::Failed(status.error),
+            _ if !status.error.is_empty() => Asked::Failed(status.error),
+            _ => Asked::Running(status.progress),
+        })
+    }
+
+    fn agent(&self, deadline: Deadline) -> Result<SyncAgentServiceClient<Peer>, String> {
+        let address: Address =
+            self.replica.parse().map_err(|it: rpc::AddressError| it.to_string())?;
+        let expected = Identity { volume: self.volume.clone(), instance: String::new() };
+        let peer = connect(&address.sync_agent(), expected, deadline);
+        Ok(SyncAgentServiceClient::new(peer.map_err(|it| it.to_string())?))
+    }
+
+    fn said(&self, doing: &str, status: &Status) -> String {
+        format!("cannot {doing} at {}: {}", self.replica, status.message())
+    }
+}
+
+enum Asked {
+    Running(i32),
+    Complete,
+    Failed(String),
+    /// The replica was started anew, or has forgotten.
+    Unknown,
+}
+
+fn dial(address: &Address, volume: &str) -> Result<Peer, String> {
+    let expected = Identity { volume: volume.to_owned(), instance: String::new() };
+    connect(address, expected, ASK).map_err(|error| error.to_string())
+}
+
+fn said(doing: &str, address: &Address, status: &Status) -> String {
+    format!("cannot {doing} of the engine at {address}: {}", status.message())
+}

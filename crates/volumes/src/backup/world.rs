@@ -1,0 +1,280 @@
+//! What passes over backups look at: caches, work under way, open stores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{
+    Backup, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume, VolumeAttachment,
+};
+use aws_lc_rs::digest;
+use backupstore::{BackupUrl, Name};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use reconcile::{Context, Events, Key, Queue, Store};
+
+use super::deletion::Removals;
+use super::upload::Uploads;
+use super::{BackupState, catalog, numbers, reading, state_of};
+use crate::work::Work;
+use crate::{NAMESPACE, label, target};
+
+/// Whom to tell of the end of work.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) backups: Arc<Queue>,
+    pub(crate) volumes: Arc<Queue>,
+    pub(crate) targets: Arc<Queue>,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) backups: Store<Backup>,
+    pub(crate) backup_volumes: Store<BackupVolume>,
+    pub(crate) targets: Store<BackupTarget>,
+    pub(crate) volumes: Store<Volume>,
+    pub(crate) engines: Store<Engine>,
+    pub(crate) snapshots: Store<Snapshot>,
+    pub(crate) attachments: Store<VolumeAttachment>,
+    pub(crate) nodes: Store<Node>,
+    pub(crate) settings: Store<Setting>,
+    pub(crate) secrets: Store<Secret>,
+    pub(crate) queues: Queues,
+    pub(crate) events: Events,
+    pub(crate) doors: target::Doors,
+    pub(crate) removals: Removals,
+    pub(crate) uploads: Uploads,
+    /// Of single backups, from the store.
+    pub(crate) readings: Work<(), reading::Found>,
+    /// Of what a store has of one volume.
+    pub(crate) listings: Work<(), catalog::Found>,
+    /// Of whole stores.
+    pub(crate) syncs: Work<target::Mark, target::Found>,
+    /// Of the data of whole stores.
+    pub(crate) verifications: Work<(), target::Verified>,
+    pub(crate) numbers: numbers::Numbers,
+    /// Whose name stands in `ownerID`.
+    pub(crate) me: String,
+}
+
+/// What a backup belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Names {
+    pub(crate) target: String,
+    /// The source volume.
+    pub(crate) volume: String,
+}
+
+impl World {
+    pub(crate) fn start(context: &Context, queues: Queues) -> Self {
+        let open = |backup: &Backup| is_open(backup);
+        Self {
+            backups: Store::within(NAMESPACE)
+                .index("of", |it: &Backup| {
+                    place(&label_of(it, label::BACKUP_TARGET), &label_of(it, label::BACKUP_VOLUME))
+                })
+                .index("open", move |it: &Backup| {
+                    if open(it) { some(label_of(it, label::BACKUP_VOLUME)) } else { Vec::new() }
+                })
+                .index("open-at", move |it: &Backup| {
+                    if is_open(it) { some(label_of(it, label::BACKUP_TARGET)) } else { Vec::new() }
+                })
+                .start(context),
+            backup_volumes: Store::within(NAMESPACE)
+                .index("of", |it: &BackupVolume| {
+                    let spec = it.spec.clone();
+                    place(
+                        &spec.backup_target_name.unwrap_or_default(),
+                        &spec.volume_name.unwrap_or_default(),
+                    )
+                })
+                .index("volume", |it: &BackupVolume| {
+                    it.spec.volume_name.clone().into_iter().collect()
+                })
+                .index("target", |it: &BackupVolume| {
+                    it.spec.backup_target_name.clone().into_iter().collect()
+                })
+                .start(context),
+            targets: Store::within(NAMESPACE)
+                .index("secret", |it: &BackupTarget| {
+                    it.spec.credential_secret.clone().into_iter().collect()
+                })
+                .start(context),
+            volumes: Store::within(NAMESPACE)
+                .index("restores", |it: &Volume| restores(it).into_iter().collect())
+                .start(context),
+            engines: Store::within(NAMESPACE)
+                .index("volume", |it: &Engine| {
+                    it.spec.instance.volume_name.clone().into_iter().collect()
+                })
+                .start(context),
+            snapshots: Store::within(NAMESPACE).start(context),
+            attachments: Store::within(NAMESPACE).start(context),
+            nodes: Store::within(NAMESPACE).start(context),
+            settings: Store::within(NAMESPACE).start(context),
+            secrets: Store::within(NAMESPACE).start(context),
+            queues,
+            events: context.events.clone(),
+            doors: target::Doors::default(),
+            removals: Removals::new("deletions", &context.tasks),
+            uploads: Uploads::new("uploads", &context.tasks),
+            readings: Work::new("readings", &context.tasks),
+            listings: Work::new("listings", &context.tasks),
+            syncs: Work::new("syncs", &context.tasks),
+            verifications: Work::new("verifications", &context.tasks),
+            numbers: numbers::Numbers(context.metrics.clone()),
+            me: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Target and source volume of a backup: as its labels say, else as its snapshot does.
+    pub(crate) fn names(&self, backup: &Backup) -> Names {
+        let mut names = Names {
+            target: label_of(backup, label::BACKUP_TARGET),
+            volume: label_of(backup, label::BACKUP_VOLUME),
+        };
+        if names.volume.is_empty() {
+            let snapshot = backup.spec.snapshot_name.as_deref().unwrap_or_default();
+            let snapshot = self.snapshots.get(&Key::new(NAMESPACE, snapshot));
+            names.volume = snapshot.and_then(|it| it.spec.volume.clone()).unwrap_or_default();
+        }
+        if names.target.is_empty() {
+            let volume = self.volumes.get(&Key::new(NAMESPACE, &names.volume));
+            let target = volume.and_then(|it| it.spec.backup_target_name.clone());
+            names.target =
+                target.filter(|it| !it.is_empty()).unwrap_or_else(|| target::DEFAULT.to_owned());
+        }
+        names
+    }
+
+    pub(crate) fn backups_of(&self, target: &str, volume: &str) -> Vec<Arc<Backup>> {
+        place(target, volume).iter().flat_map(|place| self.backups.by("of", place)).collect()
+    }
+
+    pub(crate) fn backup_volume(&self, names: &Names) -> Option<Arc<BackupVolume>> {
+        self.backup_volumes.get(&Key::new(NAMESPACE, &backup_volume_name(names)))
+    }
+
+    pub(crate) fn target(&self, name: &str) -> Option<Arc<BackupTarget>> {
+        self.targets.get(&Key::new(NAMESPACE, name))
+    }
+
+    /// The engine that serves a volume.
+    pub(crate) fn engine(&self, volume: &str) -> Option<Arc<Engine>> {
+        let all = self.engines.by("volume", volume);
+        let active = all.iter().find(|it| it.spec.active == Some(true));
+        active.or_else(|| all.first()).cloned()
+    }
+
+    /// Where the backup lies, if its target can be named.
+    pub(crate) fn url_of(&self, backup: &Backup) -> Option<String> {
+        let names = self.names(backup);
+        let target = target::url(self.target(&names.target)?.as_ref()).ok()?;
+        let (volume, backup) =
+            (Name::parse(&names.volume).ok()?, Name::parse(&backup.name_any()).ok()?);
+        Some(target.backup_url(&volume, &backup))
+    }
+
+    /// The volume that restores from a backup, or from any of a volume, and must not lose it.
+    pub(crate) fn restoring_from(&self, source: &str, backup: Option<&str>) -> Option<String> {
+        let needs = |volume: &Arc<Volume>| {
+            let status = volume.status.clone().unwrap_or_default();
+            let is_standby = status.is_standby == Some(true) || volume.spec.standby == Some(true);
+            let is_faulted = status.robustness == Some(api::longhorn::Robustness::Faulted);
+            let wanted = from_backup(volume).and_then(|url| url.backup);
+            let is_wanted =
+                backup.is_none_or(|it| wanted.as_ref().is_some_and(|wanted| wanted.as_str() == it));
+            if !is_standby && !is_faulted && is_wanted {
+                return true;
+            }
+            let engine = self.engine(&volume.name_any()).and_then(|it| it.status.clone());
+            let runs = engine.and_then(|it| it.restore_status).unwrap_or_default();
+            runs.values().any(|run| {
+                let current = run.current_restoring_backup.as_deref();
+                run.is_restoring == Some(true) && backup.is_none_or(|it| current == Some(it))
+            })
+        };
+        self.volumes.by("restores", source).iter().find(|it| needs(it)).map(|it| it.name_any())
+    }
+
+    pub(crate) fn number(&self, setting: &str, default: u64) -> u64 {
+        let found = self.settings.get(&Key::new(NAMESPACE, setting));
+        found.and_then(|it| it.value.trim().parse().ok()).unwrap_or(default)
+    }
+
+    pub(crate) fn word(&self, setting: &str, default: &str) -> String {
+        let found =
+            self.settings.get(&Key::new(NAMESPACE, setting)).map(|it| it.value.trim().to_owned());
+        found.filter(|it| !it.is_empty()).unwrap_or_else(|| default.to_owned())
+    }
+
+    pub(crate) fn is_on(&self, setting: &str) -> bool {
+        self.word(setting, "false") == "true"
+    }
+
+    pub(crate) fn seconds(&self, setting: &str, default: u64) -> Duration {
+        Duration::from_secs(self.number(setting, default))
+    }
+}
+
+/// `<volume>-<8 hex digits of both names>`: the same wherever it is made.
+pub(crate) fn backup_volume_name(names: &Names) -> String {
+    let Names { target, volume } = names;
+    let hash = digest::digest(&digest::SHA256, format!("{volume}-{target}").as_bytes());
+    let first = hash.as_ref().iter().take(4).fold(0_u32, |sum, byte| (sum << 8) | u32::from(*byte));
+    format!("{volume}-{first:08x}")
+}
+
+/// Both names as one value of an index.
+fn place(target: &str, volume: &str) -> Vec<String> {
+    if target.is_empty() || volume.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("{target}/{volume}")]
+    }
+}
+
+fn label_of(object: &impl kube::ResourceExt, name: &str) -> String {
+    object.labels().get(name).cloned().unwrap_or_default()
+}
+
+fn some(text: String) -> Vec<String> {
+    if text.is_empty() { Vec::new() } else { vec![text] }
+}
+
+/// Whether something is still to be done about it.
+fn is_open(backup: &Backup) -> bool {
+    backup.metadata.deletion_timestamp.is_some()
+        || matches!(
+            state_of(backup),
+            BackupState::New | BackupState::Pending | BackupState::InProgress
+        )
+}
+
+fn from_backup(volume: &Volume) -> Option<BackupUrl> {
+    BackupUrl::parse(volume.spec.from_backup.as_deref().filter(|it| !it.is_empty())?).ok()
+}
+
+/// The source volume, while it is restored from.
+pub(super) fn restores(volume: &Volume) -> Option<String> {
+    let required = volume.status.as_ref().and_then(|it| it.restore_required);
+    // Not yet looked at by its controller counts as well.
+    let initiated = volume.status.as_ref().and_then(|it| it.restore_initiated) == Some(true);
+    if required != Some(true) && initiated {
+        return None;
+    }
+    Some(from_backup(volume)?.volume?.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_backup_volumes_are_those_of_the_dialect() {
+        let names = Names { target: "default".into(), volume: "vol-1".into() };
+        // sha256("vol-1-default")
+        assert_eq!(backup_volume_name(&names).len(), "vol-1-".len() + 8);
+        let other = Names { target: "second".into(), ..names.clone() };
+        assert_ne!(backup_volume_name(&names), backup_volume_name(&other));
+    }
+}

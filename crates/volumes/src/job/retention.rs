@@ -1,0 +1,82 @@
+//! Which results of a job are old enough to go. Pure.
+
+use std::time::Duration;
+
+use api::longhorn::{RecurringJobSpec, RetentionPolicy};
+use jiff::Timestamp;
+
+/// More than this is never kept by count.
+const RETAIN_MAX: usize = 250;
+
+/// What decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Newest(usize),
+    YoungerThan(Duration),
+}
+
+impl Keep {
+    /// What a job says. Without an age to go by, everything is kept.
+    pub(super) fn of(spec: &RecurringJobSpec) -> Self {
+        match spec.retention_policy {
+            Some(RetentionPolicy::AgeBased) => {
+                let age = spec.retain_age.as_deref().map(api::duration::GoDuration::from);
+                Self::YoungerThan(age.and_then(|it| it.get().ok()).unwrap_or(Duration::MAX))
+            }
+            _ => {
+                Self::Newest(usize::try_from(spec.retain.unwrap_or(1)).unwrap_or(1).min(RETAIN_MAX))
+            }
+        }
+    }
+}
+
+/// The names that go; `all` may be in any order. Of equal times the later name is the newer.
+pub(super) fn expired(all: &[(Timestamp, String)], keep: Keep, now: Timestamp) -> Vec<String> {
+    let mut newest_first = all.to_vec();
+    newest_first.sort_by(|one, other| other.cmp(one));
+    let goes = |index: usize, taken: Timestamp| match keep {
+        Keep::Newest(count) => index >= count,
+        Keep::YoungerThan(age) => {
+            let passed = taken.duration_until(now);
+            passed.is_positive() && passed.unsigned_abs() > age
+        }
+    };
+    let old = newest_first.into_iter().enumerate();
+    old.filter(|(index, (taken, _))| goes(*index, *taken)).map(|(_, (_, name))| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(hour: i64) -> Timestamp {
+        Timestamp::from_second(hour * 3600).unwrap()
+    }
+
+    fn all() -> Vec<(Timestamp, String)> {
+        [(3, "c"), (1, "a"), (2, "b")].map(|(hour, name)| (at(hour), name.to_owned())).to_vec()
+    }
+
+    #[test]
+    fn the_newest_are_kept() {
+        assert_eq!(expired(&all(), Keep::Newest(1), at(4)), ["b", "a"]);
+        assert_eq!(expired(&all(), Keep::Newest(5), at(4)), Vec::<String>::new());
+        assert_eq!(expired(&all(), Keep::Newest(0), at(4)).len(), 3);
+    }
+
+    #[test]
+    fn the_young_are_kept() {
+        let keep = Keep::YoungerThan(Duration::from_hours(2));
+        assert_eq!(expired(&all(), keep, at(4)), ["a"]);
+    }
+
+    #[test]
+    fn a_job_without_an_age_keeps_everything() {
+        let spec = RecurringJobSpec {
+            retention_policy: Some(RetentionPolicy::AgeBased),
+            ..RecurringJobSpec::default()
+        };
+        assert_eq!(expired(&all(), Keep::of(&spec), at(9999)), Vec::<String>::new());
+        assert_eq!(Keep::of(&RecurringJobSpec::default()), Keep::Newest(1));
+    }
+}

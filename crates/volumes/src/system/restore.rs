@@ -1,0 +1,78 @@
+//! Making again what a system backup holds and is not there.
+
+use std::sync::Arc;
+
+use api::longhorn::SystemRestore;
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::archive::unpack;
+use super::save::{KINDS, resource};
+use super::{End, World, named};
+use crate::{NAMESPACE, label, target};
+
+pub(super) async fn restore(world: Arc<World>, restore: Arc<SystemRestore>) -> Result<End, String> {
+    let name = restore.spec.system_backup.clone().unwrap_or_default();
+    let door = world.open().await?;
+    let archive = door.store.download_system_backup(&named(&name)?).await;
+    let files = unpack(&archive.map_err(|error| target::text(&error))?)?;
+    let (mut made, mut kept) = (0_usize, 0_usize);
+    for (kind, plural) in KINDS {
+        let Some((_, bytes)) = files.iter().find(|(name, _)| *name == format!("{plural}.json"))
+        else {
+            continue;
+        };
+        let list: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+            if one(&world, kind, plural, item.clone()).await? { made += 1 } else { kept += 1 }
+        }
+    }
+    Ok(End::Restored(format!("{made} objects were made, {kept} were there and stay as they are")))
+}
+
+/// Says whether it was made. Settings are there always, and get the value they had.
+async fn one(world: &World, kind: &str, plural: &str, mut item: Value) -> Result<bool, String> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(world.client.0.clone(), NAMESPACE, &resource(kind, plural));
+    let told = |error: kube::Error| error.to_string();
+    let name =
+        item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if api.get_opt(&name).await.map_err(told)?.is_some() {
+        if let ("Setting", Some(value)) = (kind, item.get("value")) {
+            let patch = Patch::Merge(json!({ "value": value }));
+            api.patch(&name, &PatchParams::default(), &patch).await.map_err(told)?;
+        }
+        return Ok(false);
+    }
+    if kind == "Volume" {
+        from_backup(world, &name, &mut item);
+    }
+    let object: DynamicObject = serde_json::from_value(item).map_err(|error| error.to_string())?;
+    api.create(&PostParams::default(), &object)
+        .await
+        .map_err(|error| format!("{kind} {name}: {error}"))?;
+    Ok(true)
+}
+
+/// A volume comes back with the data of its newest backup, where there is one.
+fn from_backup(world: &World, volume: &str, item: &mut Value) {
+    let made = |it: &Arc<api::longhorn::Backup>| {
+        it.status.as_ref().and_then(|it| it.backup_created_at.as_ref()?.get())
+    };
+    let newest = world
+        .backups
+        .by("volume", volume)
+        .into_iter()
+        .filter(|it| made(it).is_some())
+        .max_by_key(made);
+    let url = newest.as_ref().and_then(|it| it.status.as_ref()?.url.clone());
+    if let (Some(url), Some(Value::Object(spec))) = (url, item.get_mut("spec")) {
+        spec.insert("fromBackup".to_owned(), json!(url));
+        spec.remove("nodeID");
+        let target = newest.and_then(|it| it.labels().get(label::BACKUP_TARGET).cloned());
+        if let Some(target) = target {
+            spec.insert("backupTargetName".to_owned(), json!(target));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Looks at the data of all backups of a target, by its schedule: whether every block is there
+//! (`quick`), whether every block is what it should be (`deep`), or whether the newest backup of each
+//! volume can be restored to its last byte (`drill`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::longhorn::{BackupTarget, BackupVerification, TargetVerified, VerificationDepth};
+use api::scalar::Time;
+use backupstore::restore::{RestoreRequest, Sink};
+use backupstore::verify::{Depth, VerifyOptions};
+use backupstore::{BackupStore, Control, Name, Shown};
+use kube::ResourceExt as _;
+use reconcile::{Failure, Key, Next, Severity};
+
+use super::door;
+use crate::NAMESPACE;
+use crate::backup::{World, now};
+use crate::cron::Schedule;
+use crate::work::Stand;
+
+/// What was found of each backup: nothing, or what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct End {
+    backups: BTreeMap<String, Option<String>>,
+    /// Volumes, or all, that could not be looked at.
+    silent: Vec<String>,
+}
+
+/// When the next look is, if there is to be one.
+enum When {
+    Never,
+    Wrong(String),
+    Now,
+    At(jiff::Timestamp),
+}
+
+fn when(target: &BackupTarget) -> When {
+    let cron = target.spec.verification.as_ref().and_then(|it| it.cron.clone());
+    let Some(cron) = cron.filter(|it| !it.trim().is_empty()) else { return When::Never };
+    let schedule = match Schedule::parse(&cron) {
+        Ok(schedule) => schedule,
+        Err(why) => return When::Wrong(why),
+    };
+    let last = target.status.as_ref().and_then(|it| it.verification.as_ref()?.started_at);
+    let created = target.metadata.creation_timestamp.as_ref().map(Time::from);
+    let since = last.or(created).map_or_else(now, Time::timestamp);
+    match schedule.next(since) {
+        Some(at) if at <= now() => When::Now,
+        Some(at) => When::At(at),
+        None => When::Never,
+    }
+}
+
+/// One pass: starts what is due, and writes down what was found.
+pub(super) async fn pass(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<Next, Failure> {
+    let uid = target.uid().unwrap_or_default();
+    match world.verifications.look(&uid).map(|it| it.stand) {
+        Some(Stand::Running) => return Ok(Next::WAIT),
+        Some(Stand::Ended(end)) => {
+            take(world, target, &end).await?;
+            world.verifications.forget(&uid);
+            return Ok(Next::after(Duration::from_secs(1)));
+        }
+        Some(Stand::Broken) => world.verifications.forget(&uid),
+        None => {}
+    }
+    match when(target) {
+        When::Never => Ok(Next::WAIT),
+        When::Wrong(why) => {
+            let message = Some(why);
+            show(
+                world,
+                target,
+                TargetVerified { result: Some("Unknown".to_owned()), message, ..old(target) },
+            )
+            .await?;
+            Ok(Next::WAIT)
+        }
+        When::At(at) => {
+            show(world, target, TargetVerified { next_at: Some(Time::new(at)), ..old(target) })
+                .await?;
+            // Clocks may be set meanwhile.
+            let left = now().duration_until(at).unsigned_abs().min(Duration::from_secs(30));
+            Ok(Next::after(left.max(Duration::from_millis(200))))
+        }
+        When::Now => {
+            let begun =
+                TargetVerified { started_at: Some(Time::new(now())), next_at: None, ..old(target) };
+            let target = show(world, target, begun).await?;
+            start(world, &target);
+            Ok(Next::WAIT)
+        }
+    }
+}
+
+fn old(target: &BackupTarget) -> TargetVerified {
+    target.status.as_ref().and_then(|it| it.verification.clone()).unwrap_or_default()
+}
+
+async fn show(
+    world: &World,
+    target: &Arc<BackupTarget>,
+    verified: TargetVerified,
+) -> Result<Arc<BackupTarget>, Failure> {
+    let mut new = target.as_ref().clone();
+    new.status.get_or_insert_default().verification = Some(verified);
+    world.targets.update(target, &new).await
+}
+
+fn depth(target: &BackupTarget) -> VerificationDepth {
+    let set = target.spec.verification.as_ref().and_then(|it| it.depth.clone());
+    set.unwrap_or(VerificationDepth::Quick)
+}
+
+fn start(world: &Arc<World>, target: &Arc<BackupTarget>) {
+    let tell = (Arc::clone(&world.queues.targets), Key::of(target.as_ref()));
+    let (own, name, depth) = (Arc::clone(world), target.name_any(), depth(target));
+    let uid = target.uid().unwrap_or_default();
+    world.verifications.start(&uid, (), tell, async move {
+        match look(&own, &name, &depth).await {
+            Ok(end) => end,
+            Err(why) => End { silent: vec![why], ..End::default() },
+        }
+    });
+}
+
+async fn look(world: &World, target: &str, depth: &VerificationDepth) -> Result<End, String> {
+    let door = door::open(world, target).await?;
+    let volumes = door.store.list(Shown::VolumesOnly).await.map_err(|error| door::text(&error))?;
+    let rate = Some(door.bytes_per_second).filter(|it| *it > 0);
+    let mut end = End::default();
+    for volume in volumes.keys() {
+        let Ok(name) = Name::parse(volume) else { continue };
+        let looked = match depth {
+            VerificationDepth::Drill => drill(&door.store, &name, rate, &mut end).await,
+            VerificationDepth::Deep => {
+                verify(&door.store, &name, Depth::Deep, rate, &mut end).await
+            }
+            VerificationDepth::Quick | VerificationDepth::Other(_) => {
+                verify(&door.store, &name, Depth::Quick, rate, &mut end).await
+            }
+        };
+        if let Err(error) = looked {
+            end.silent.push(format!("volume {volume}: {}", door::text(&error)));
+        }
+    }
+    Ok(end)
+}
+
+async fn verify(
+    store: &BackupStore,
+    volume: &Name,
+    depth: Depth,
+    rate: Option<u64>,
+    end: &mut End,
+) -> Result<(), backupstore::Error> {
+    let mut options = VerifyOptions::new(depth);
+    options.fetch.bytes_per_second = rate;
+    let report = store.verify(volume, &options, &Control::default()).await?;
+    end.backups.extend(report.healthy.into_iter().map(|name| (name, None)));
+    for damaged in report.damaged {
+        let first = damaged.places.first();
+        let first = first.map(|it| format!(", the first at {}: {}", it.offset, it.damage));
+        let text =
+            format!("{} places are damaged{}", damaged.damaged_places, first.unwrap_or_default());
+        end.backups.insert(damaged.name, Some(text));
+    }
+    for unreadable in report.unreadable {
+        end.backups.insert(
+            unreadable.name,
+            Some(format!("its record cannot be read: {}", unreadable.why)),
+        );
+    }
+    Ok(())
+}
+
+/// Takes what a restore writes, and keeps nothing of it.
+#[derive(Debug, Default)]
+struct Discard {
+    bytes: AtomicU64,
+}
+
+impl Sink for Discard {
+    fn write_at(&self, _offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let count = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        self.bytes.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn zero(&self, _offset: u64, _len_bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Restores the newest backup of a volume, under the lock of a restore and with every check of one.
+async fn drill(
+    store: &BackupStore,
+    volume: &Name,
+    rate: Option<u64>,
+    end: &mut End,
+) -> Result<(), backupstore::Error> {
+    let newest = store.inspect_volume(volume).await?.last_backup_name;
+    let Ok(backup) = Name::parse(&newest) else { return Ok(()) };
+    let mut request = RestoreRequest::new(volume.clone(), backup.clone());
+    request.fetch.bytes_per_second = rate;
+    let control = Control::default();
+    let restored = match store.begin_restore(request, &control).await {
+        Ok(begun) => begun.run(Arc::new(Discard::default()), &control).await,
+        Err(error) => Err(error),
+    };
+    let found = match restored {
+        Ok(_) => None,
+        Err(error @ (backupstore::Error::Locked(_) | backupstore::Error::Store(_))) => {
+            return Err(error);
+        }
+        Err(error) => Some(door::text(&error)),
+    };
+    end.backups.insert(backup.to_string(), found);
+    Ok(())
+}
+
+async fn take(world: &World, target: &Arc<BackupTarget>, end: &End) -> Result<(), Failure> {
+    let depth = depth(target);
+    let at = Time::new(now());
+    let mut damaged = Vec::new();
+    for (name, found) in &end.backups {
+        let verified = BackupVerification {
+            result: Some(if found.is_some() { "Damaged" } else { "Healthy" }.to_owned()),
+            depth: Some(depth.as_str().to_owned()),
+            verified_at: Some(at),
+            message: found.clone(),
+        };
+        if let Some(why) = found {
+            damaged.push(format!("{name}: {why}"));
+        }
+        let Some(backup) = world.backups.get(&Key::new(NAMESPACE, name)) else { continue };
+        let mut new = backup.as_ref().clone();
+        new.status.get_or_insert_default().verification = Some(verified);
+        match world.backups.merge(&backup, &new).await {
+            Ok(_) | Err(Failure::Conflict { .. }) => {}
+            Err(failure) => {
+                tracing::debug!(error = %telemetry::Chain(&failure), "a result was not kept");
+            }
+        }
+        if let Some(why) = found {
+            world.events.say(backup.as_ref(), Severity::Warning, "Damaged", why);
+        }
+    }
+    let result = match (damaged.is_empty(), end.silent.is_empty()) {
+        (false, _) => "Damaged",
+        (true, false) => "Unknown",
+        (true, true) => "Healthy",
+    };
+    let mut text =
+        format!("{} backups looked at ({depth})", end.backups.len(), depth = depth.as_str());
+    for more in damaged.iter().chain(&end.silent).take(5) {
+        text = format!("{text}; {more}");
+    }
+    let severity = if result == "Healthy" { Severity::Normal } else { Severity::Warning };
+    world.events.say(target.as_ref(), severity, "Verified", &text);
+    let verified = TargetVerified {
+        result: Some(result.to_owned()),
+        message: Some(text),
+        finished_at: Some(at),
+        ..old(target)
+    };
+    show(world, target, verified).await?;
+    Ok(())
+}
