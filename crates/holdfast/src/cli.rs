@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Settings};
-use crate::{completion, controllers, kubeconfig, node, up, version};
+use crate::{block, completion, controllers, kubeconfig, node, up, version};
 
 /// Backup and disaster recovery in one binary.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Serve the Block Storage API, and look after its database.
+    BlockApi(Box<block::Args>),
     /// Guard an etcd member: snapshots, checks, restores.
     #[command(disable_help_flag = true)]
     Etcd {
@@ -62,6 +64,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Etcd { args } => {
             Ok(etcdguard::cli::main(args, etcdguard::cli::Invocation::Holdfast))
         }
+        Command::BlockApi(args) => block::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Completion(args) => completion::run(&args),
         Command::Version(args) => version::run(&args),

@@ -54,6 +54,14 @@ pub(crate) struct Settings {
     /// address of the API, or 127.0.0.1 if that is all of them]
     #[arg(long, value_name = "IP")]
     node_address: Option<String>,
+    /// Address and port of the Block Storage API; port 0 picks a free one, `off` serves none [env:
+    /// HOLDFAST_BLOCK_LISTEN; default: 127.0.0.1:8776]
+    #[arg(long, value_name = "ADDR:PORT")]
+    block_listen: Option<String>,
+    /// Database of the Block Storage API in `up`, as in postgres://…; a file in the data directory
+    /// by default [env: HOLDFAST_BLOCK_DATABASE_URL]
+    #[arg(long, value_name = "URL")]
+    block_database_url: Option<String>,
     /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -85,6 +93,8 @@ impl Settings {
             "service-node-port-range" => self.service_node_port_range.as_ref(),
             "node-name" => self.node_name.as_ref(),
             "node-address" => self.node_address.as_ref(),
+            "block-listen" => self.block_listen.as_ref(),
+            "block-database-url" => self.block_database_url.as_ref(),
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
@@ -94,7 +104,7 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 14] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
@@ -104,6 +114,8 @@ const KEYS: [(&str, &str); 12] = [
     ("service-node-port-range", "30000-32767"),
     ("node-name", ""),
     ("node-address", ""),
+    ("block-listen", "127.0.0.1:8776"),
+    ("block-database-url", ""),
     ("log", "info"),
     ("log-format", "text"),
     ("otlp-endpoint", ""),
@@ -231,6 +243,13 @@ impl Resolved {
             },
             node_name: self.parse("node-name", node_name)?,
             node_address: self.parse("node-address", node_address)?,
+            block_listen: self.parse("block-listen", |text| match text {
+                "off" => Ok(None),
+                text => text.parse().map(Some).map_err(|_| {
+                    "is neither an address with a port, such as 127.0.0.1:8776, nor off".to_owned()
+                }),
+            })?,
+            database_url: self.parse("block-database-url", optional)?,
             log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
             log_format: self.parse("log-format", |text| match text {
                 "text" => Ok(telemetry::Format::Text),
@@ -316,6 +335,9 @@ pub(crate) struct Config {
     pub(crate) node_name: String,
     /// Where processes of the node listen, if it was said.
     pub(crate) node_address: Option<IpAddr>,
+    /// Nothing: not served.
+    pub(crate) block_listen: Option<SocketAddr>,
+    pub(crate) database_url: Option<String>,
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,

@@ -161,7 +161,8 @@ pub(crate) const EMBEDDED: &[Controller] = &[volumes::claim::CONTROLLER];
 
 /// Everybody who acts beside the embedded server.
 pub(crate) fn identities() -> Vec<Identity> {
-    all().iter().chain(EMBEDDED).map(identity).chain([crate::node::IDENTITY]).collect()
+    let others = [crate::node::IDENTITY, crate::block::IDENTITY];
+    all().iter().chain(EMBEDDED).map(identity).chain(others).collect()
 }
 
 /// Starts controllers, each with a client of its own.

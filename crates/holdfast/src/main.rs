@@ -1,6 +1,7 @@
 //! The `holdfast` binary: arguments, configuration, wiring, signals. Nothing is decided here that a
 //! crate below could decide.
 
+mod block;
 mod cli;
 mod completion;
 mod config;

@@ -10,6 +10,7 @@ use apiserver::auth::tokens::StaticTokens;
 use apiserver::{ApiServer, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::block::{self, Beside};
 use crate::config::{Config, Settings};
 use crate::output::{self, Hint};
 use crate::{cli, controllers, node, version};
@@ -58,6 +59,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     server.declare_unattended(controllers::unattended());
     write_kubeconfig(config, &server)?;
     let mut here = None;
+    let mut blocks = Beside::Off;
     if role == Role::Everything {
         let metrics = reconcile::Metrics::new(&mut metrics);
         let client = |identity: controllers::Identity| {
@@ -73,9 +75,10 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
             let client = client(controllers::identity(controller));
             controller.spawn(client, &tasks, metrics.clone());
         }
+        blocks = block::beside(config, client(block::IDENTITY), &tasks).await?;
     }
     server.publish_metrics(metrics);
-    output::say(&banner(config, &server, began.elapsed()))?;
+    output::say(&banner(config, &server, &blocks, began.elapsed()))?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -88,6 +91,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         if let Err(late) = tasks.stop(PATIENCE).await {
             tracing::warn!(%late, "some work did not end in time");
         }
+        blocks.close().await;
         server.close(PATIENCE).await;
     };
     tokio::select! {
@@ -159,13 +163,14 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn banner(config: &Config, server: &ApiServer, took: Duration) -> String {
+fn banner(config: &Config, server: &ApiServer, blocks: &Beside, took: Duration) -> String {
     let kubeconfig = config.data_dir.join("kubeconfig");
     format!(
         "Holdfast {version} is ready after {seconds:.2} s\n\
          \n\
          \x20 Kubernetes API   {url}\n\
          \x20 kubeconfig       {kubeconfig} (administrator)\n\
+         \x20 Block Storage    {blocks}\n\
          \x20 data directory   {data}\n\
          \x20 metrics          {url}/metrics\n\
          \n\
@@ -179,6 +184,7 @@ fn banner(config: &Config, server: &ApiServer, took: Duration) -> String {
         version = version::NUMBER,
         seconds = took.as_secs_f64(),
         url = url(server),
+        blocks = blocks.told(),
         kubeconfig = kubeconfig.display(),
         data = config.data_dir.display(),
     )

@@ -1,0 +1,561 @@
+//! Backups: making, restoring, removing, and carrying their records elsewhere.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::Service;
+use super::actions::{action, no_such_action};
+use super::fault::{Fault, listing as list_fault};
+use super::input::{self, Fields};
+use super::listing::{self, Field, Resource};
+use super::request::{Answer, Reply, Request};
+use super::views;
+use super::volumes::{find as find_volume, volume_type};
+use crate::auth::policy::{Needs, allow};
+use crate::model::operation::Operation;
+use crate::model::status::BackupStatus;
+use crate::sql::Tx;
+use crate::store::backups::{Backup, NewBackup};
+use crate::store::guard::{Change, Set};
+use crate::store::limits::Demand;
+use crate::store::volumes::{NewVolume, Volume};
+use crate::store::work::Verb;
+use crate::store::{Metadata, Pairs, new_id, now};
+
+pub(super) const RESOURCE: Resource = Resource {
+    fields: &[
+        ("id", Field::Text("backups.id")),
+        ("name", Field::Text("backups.display_name")),
+        ("display_name", Field::Text("backups.display_name")),
+        ("description", Field::Text("backups.display_description")),
+        ("status", Field::Text("backups.status")),
+        ("volume_id", Field::Text("backups.volume_id")),
+        ("snapshot_id", Field::Text("backups.snapshot_id")),
+        ("parent_id", Field::Text("backups.parent_id")),
+        ("container", Field::Text("backups.container")),
+        ("availability_zone", Field::Text("backups.availability_zone")),
+        ("project_id", Field::Text("backups.project_id")),
+        ("user_id", Field::Text("backups.user_id")),
+        ("size", Field::Number("backups.size")),
+        ("object_count", Field::Number("backups.object_count")),
+        ("metadata", Field::Pairs("backup_metadata", "backup_id", "backups.id")),
+        ("data_timestamp", Field::Time("backups.data_timestamp")),
+        ("created_at", Field::Time("backups.created_at")),
+        ("updated_at", Field::Time("backups.updated_at")),
+    ],
+    members: &["name", "display_name", "status", "volume_id"],
+};
+
+const NO_PARENT: &str = "No backups available to do an incremental backup.";
+/// The name of this service in exported records.
+const SERVICE: &str = "holdfast";
+
+async fn find(service: &Service, request: &Request, id: &str) -> Result<Backup, Fault> {
+    let found = service.store.backup(id, request.scope()).await?;
+    found.ok_or_else(|| Fault::no_such("Backup", id))
+}
+
+pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answer {
+    allow(&request.caller, Needs::Reader, "backup:get")?;
+    let backup = find(service, request, id).await?;
+    Ok(Reply::ok(json!({"backup": views::backup(request, &backup)})))
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "backup:get_all")?;
+    let mut page = RESOURCE.page(request)?;
+    listing::isolate(request, &mut page, "backups.project_id")?;
+    let (found, count) = service.store.backups(&page).await.map_err(list_fault("Backup"))?;
+    let items: Vec<Value> = found
+        .iter()
+        .map(|it| {
+            if detail {
+                views::backup(request, it)
+            } else {
+                views::backup_summary(request, &it.id, it.name.as_deref())
+            }
+        })
+        .collect();
+    let collection = if detail { "backups/detail" } else { "backups" };
+    let last = found.last().map(|it| it.id.as_str());
+    let next = listing::next_link(request, collection, &page, items.len(), count, last);
+    Ok(Reply::ok(listing::body("backups", items, ("backups_links", next), count)))
+}
+
+pub(super) async fn create(service: &Service, request: &Request) -> Answer {
+    allow(&request.caller, Needs::Member, "backup:create")?;
+    let fields = Fields::of(request, "backup", &[])?;
+    let mut known = vec![
+        "volume_id",
+        "name",
+        "description",
+        "container",
+        "incremental",
+        "force",
+        "snapshot_id",
+    ];
+    known.extend(request.version.has(43).then_some("metadata"));
+    known.extend(request.version.has(51).then_some("availability_zone"));
+    fields.only(&known)?;
+    fields.required("volume_id")?;
+    let volume_id = fields.uuid("volume_id")?;
+    let volume_id = volume_id.ok_or_else(|| Fault::bad("'volume_id' is a required property"))?;
+    let force = fields.truth("force")?.unwrap_or(false);
+    let incremental = fields.truth("incremental")?.unwrap_or(false);
+    let snapshot_id = fields.uuid("snapshot_id")?;
+    let mut new = NewBackup {
+        id: new_id(),
+        user_id: request.caller.user_id.clone(),
+        project_id: request.caller.project_id.clone(),
+        volume_id: volume_id.clone(),
+        name: fields.text("name")?,
+        description: fields.text("description")?,
+        container: fields.text("container")?,
+        availability_zone: fields.text("availability_zone")?,
+        metadata: fields.metadata("metadata")?.unwrap_or_default(),
+        status: "creating",
+        ..NewBackup::default()
+    };
+    let volume = find_volume(service, request, &volume_id).await?;
+    let store = &service.store;
+    let mut tx = store.on_volume(&volume_id).await?;
+    if let Some(snapshot) = &snapshot_id {
+        mark_snapshot(service, request, &mut tx, snapshot, &mut new).await?;
+    } else {
+        if !mark_volume(service, request, &mut tx, &volume_id, force).await? {
+            drop(tx);
+            return Err(not_backed_up(service, request, &volume_id, force).await);
+        }
+        let sql = "SELECT size FROM volumes WHERE id = $1";
+        let row = tx.fetch_one(sql, &[volume_id.as_str().into()]).await?;
+        new.size = row.map_or(Ok(volume.size), |row| row.int("size"))?;
+    }
+    if incremental {
+        let before = new.data_timestamp.as_deref();
+        let project = request.caller.project_id.as_str();
+        let parent = store.incremental_parent(&mut tx, &volume_id, project, before).await?;
+        new.parent_id = Some(parent.ok_or_else(|| Fault::invalid_backup(NO_PARENT))?);
+    }
+    let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
+    store.afford(&mut tx, &new.project_id, demand).await??;
+    store.insert_backup(&mut tx, &new).await?;
+    store.ask(&mut tx, Verb::BackupCreate, &new.id, &json!({}), &request.id).await?;
+    tx.commit().await?;
+    store.wake();
+    let view = views::backup_summary(request, &new.id, new.name.as_deref());
+    Ok(Reply::accepted(json!({"backup": view})))
+}
+
+/// One conditional update: all that must be so, and the mark that keeps others away.
+async fn mark_volume(
+    service: &Service,
+    request: &Request,
+    tx: &mut Tx,
+    id: &str,
+    force: bool,
+) -> Result<bool, Fault> {
+    let operation = if force { Operation::BackupForced } else { Operation::Backup };
+    let change = service.when(request, id, operation);
+    let change = change.set(Set::Backup(Some(BackupStatus::BackingUp)));
+    Ok(change.apply(&service.store, tx).await?)
+}
+
+async fn not_backed_up(service: &Service, request: &Request, id: &str, force: bool) -> Fault {
+    let operation = if force { Operation::BackupForced } else { Operation::Backup };
+    match find_volume(service, request, id).await {
+        Err(fault) => fault,
+        Ok(volume) if !force && volume.status == "in-use" && volume.backup_status.is_none() => {
+            Fault::invalid_volume("Backing up an in-use volume must use the force flag.")
+        }
+        Ok(_) => {
+            let said = |_: &Volume, seen: &str| {
+                format!(
+                    "Volume to be backed up must be available or in-use, but the current status is \
+                     \"{seen}\"."
+                )
+            };
+            service.refusal(request, id, operation, said).await
+        }
+    }
+}
+
+/// A backup of a snapshot marks the snapshot, not the volume.
+async fn mark_snapshot(
+    service: &Service,
+    request: &Request,
+    tx: &mut Tx,
+    id: &str,
+    new: &mut NewBackup,
+) -> Result<(), Fault> {
+    let store = &service.store;
+    let snapshot = store.snapshot(id, request.scope()).await?;
+    let snapshot = snapshot.ok_or_else(|| Fault::no_such("Snapshot", id))?;
+    if snapshot.volume_id != new.volume_id {
+        return Err(Fault::invalid_volume(format!(
+            "Volume {} does not match with snapshot.volume_id {}.",
+            new.volume_id, snapshot.volume_id
+        )));
+    }
+    let free = service.when(request, &new.volume_id, Operation::BackupOfSnapshot);
+    if !free.apply(store, tx).await? {
+        return Err(Fault::invalid_volume(format!(
+            "Volume {} is being restored from a backup; its snapshots can be backed up afterwards.",
+            new.volume_id
+        )));
+    }
+    tx.lock("snapshots", id).await?;
+    if !store.move_snapshot(tx, id, &["available"], "backing-up").await? {
+        let seen = store.snapshot(id, None).await?.map_or("deleted".to_owned(), |it| it.status);
+        return Err(Fault::invalid_snapshot(format!(
+            "Snapshot to be backed up must be available, but the current status is \"{seen}\"."
+        )));
+    }
+    new.size = snapshot.size;
+    new.data_timestamp = Some(snapshot.created_at);
+    new.snapshot_id = Some(snapshot.id);
+    Ok(())
+}
+
+pub(super) async fn update(service: &Service, request: &Request, id: &str) -> Answer {
+    request.since(9)?;
+    allow(&request.caller, Needs::Member, "backup:update")?;
+    let fields = Fields::of(request, "backup", &[])?;
+    let known: &[&str] = if request.version.has(43) {
+        &["name", "description", "metadata"]
+    } else {
+        &["name", "description"]
+    };
+    fields.only(known)?;
+    if fields.is_empty() {
+        return Err(input::invalid("backup", &json!({}), "{} does not have enough properties"));
+    }
+    find(service, request, id).await?;
+    let mut sql = crate::store::statement::Statement::new("UPDATE backups SET updated_at = ");
+    sql.bind(now());
+    if fields.has("name") {
+        sql.push(", display_name = ").bind(fields.text("name")?);
+    }
+    if fields.has("description") {
+        sql.push(", display_description = ").bind(fields.text("description")?);
+    }
+    sql.push(" WHERE deleted = 0 AND id = ").bind(id);
+    let mut tx = service.store.db.begin().await?;
+    tx.execute(&sql.text, &sql.values).await?;
+    if let Some(metadata) = fields.metadata("metadata")? {
+        Pairs::Backup.clear(&mut tx, id).await?;
+        Pairs::Backup.put(&mut tx, id, &metadata).await?;
+    }
+    tx.commit().await?;
+    let backup = find(service, request, id).await?;
+    let view = views::backup_summary(request, &backup.id, backup.name.as_deref());
+    Ok(Reply::ok(json!({"backup": view})))
+}
+
+pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> Answer {
+    allow(&request.caller, Needs::Member, "backup:delete")?;
+    find(service, request, id).await?;
+    remove(service, request, id, &["available", "error"]).await
+}
+
+async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -> Answer {
+    let store = &service.store;
+    let backup = find(service, request, id).await?;
+    let mut tx = store.db.begin().await?;
+    if backup.status == "creating" || backup.status == "restoring" {
+        tx.lock("volumes", backup.restore_volume_id.as_ref().unwrap_or(&backup.volume_id)).await?;
+    }
+    tx.lock("backups", id).await?;
+    let child = "SELECT id FROM backups WHERE parent_id = $1 AND deleted = 0";
+    if tx.fetch_one(child, &[id.into()]).await?.is_some() {
+        return Err(Fault::invalid_backup("Incremental backups exist for this backup."));
+    }
+    let sql = "SELECT status FROM backups WHERE id = $1 AND deleted = 0";
+    let row = tx.fetch_one(sql, &[id.into()]).await?;
+    let was = row.ok_or_else(|| Fault::no_such("Backup", id))?.text("status")?;
+    if !store.move_backup(&mut tx, id, from, "deleting", &[]).await? {
+        return Err(Fault::invalid_backup("Backup status must be available or error"));
+    }
+    release(service, &mut tx, &backup, &was).await?;
+    store.ask(&mut tx, Verb::BackupDelete, id, &json!({}), &request.id).await?;
+    tx.commit().await?;
+    store.wake();
+    Ok(Reply::empty(202))
+}
+
+/// A backup that ends while it ran lets go of what it held.
+async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> Result<(), Fault> {
+    let store = &service.store;
+    match (was, &backup.snapshot_id, &backup.restore_volume_id) {
+        ("creating", Some(snapshot), _) => {
+            store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
+        }
+        ("creating", None, _) => {
+            let change = Change::of(&backup.volume_id)
+                .while_backup(BackupStatus::BackingUp)
+                .set(Set::Backup(None));
+            change.apply(store, tx).await?;
+        }
+        ("restoring", _, Some(volume)) => {
+            let change = Change::of(volume)
+                .while_backup(BackupStatus::RestoringBackup)
+                .set(Set::Backup(Some(BackupStatus::ErrorRestoring)));
+            change.apply(store, tx).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) async fn restore(service: &Service, request: &Request, id: &str) -> Answer {
+    allow(&request.caller, Needs::Member, "backup:restore")?;
+    let fields = Fields::of(request, "restore", &[])?;
+    fields.only(&["volume_id", "name"])?;
+    let backup = find(service, request, id).await?;
+    let name = fields.text("name")?;
+    let (volume_id, volume_name) = match fields.uuid("volume_id")? {
+        Some(target) => restore_into(service, request, &backup, &target).await?,
+        None => restore_new(service, request, &backup, name).await?,
+    };
+    service.store.wake();
+    Ok(Reply::accepted(json!({"restore": {
+        "backup_id": id, "volume_id": volume_id, "volume_name": volume_name,
+    }})))
+}
+
+const NOT_RESTORABLE: &str = "Backup status must be available";
+
+async fn begin_restore(
+    service: &Service,
+    request: &Request,
+    tx: &mut Tx,
+    backup: &Backup,
+    volume: &str,
+    is_new: bool,
+) -> Result<(), Fault> {
+    let store = &service.store;
+    let also = [("restore_volume_id", volume.into())];
+    if !store.move_backup(tx, &backup.id, &["available"], "restoring", &also).await? {
+        return Err(Fault::invalid_backup(NOT_RESTORABLE));
+    }
+    let detail = json!({"volume": volume, "creates": false, "new": is_new});
+    Ok(store.ask(tx, Verb::BackupRestore, &backup.id, &detail, &request.id).await?)
+}
+
+async fn restore_into(
+    service: &Service,
+    request: &Request,
+    backup: &Backup,
+    target: &str,
+) -> Result<(String, Option<String>), Fault> {
+    let volume = find_volume(service, request, target).await?;
+    if backup.status != "available" {
+        return Err(Fault::invalid_backup(NOT_RESTORABLE));
+    }
+    if volume.size < backup.size {
+        return Err(Fault::invalid_volume(format!(
+            "volume size {} is too small to restore backup of size {}.",
+            volume.size, backup.size
+        )));
+    }
+    let store = &service.store;
+    let mut tx = store.on_volume(target).await?;
+    let change = service
+        .when(request, target, Operation::RestoreInto)
+        // Its snapshots are of the data that goes.
+        .set(Set::Backup(Some(BackupStatus::RestoringBackup)));
+    if !change.apply(store, &mut tx).await? {
+        drop(tx);
+        let said = |_: &Volume, _: &str| "Volume to be restored to must be available".to_owned();
+        return Err(service.refusal(request, target, Operation::RestoreInto, said).await);
+    }
+    begin_restore(service, request, &mut tx, backup, target, false).await?;
+    tx.commit().await?;
+    Ok((volume.id, volume.name))
+}
+
+async fn restore_new(
+    service: &Service,
+    request: &Request,
+    backup: &Backup,
+    name: Option<String>,
+) -> Result<(String, Option<String>), Fault> {
+    let kind = volume_type(service, request, None, None).await?;
+    let new = NewVolume {
+        id: new_id(),
+        user_id: request.caller.user_id.clone(),
+        project_id: request.caller.project_id.clone(),
+        size: backup.size,
+        availability_zone: service.behaviour.zone.clone(),
+        host: service.behaviour.host.clone(),
+        name: Some(name.unwrap_or_else(|| format!("restore_backup_{}", backup.id))),
+        description: Some("auto-created_from_restore_from_backup".to_owned()),
+        volume_type_id: kind.id.clone(),
+        multiattach: kind.is_multiattach(),
+        backup_status: Some(BackupStatus::RestoringBackup.as_str()),
+        ..NewVolume::default()
+    };
+    let store = &service.store;
+    let mut tx = store.db.begin().await?;
+    let demand = Demand {
+        volumes: 1,
+        gigabytes: new.size,
+        per_volume: Some(new.size),
+        type_name: Some(&kind.name),
+        type_id: Some(&kind.id),
+        ..Demand::default()
+    };
+    store.afford(&mut tx, &new.project_id, demand).await??;
+    store.insert_volume(&mut tx, &new).await?;
+    begin_restore(service, request, &mut tx, backup, &new.id, true).await?;
+    tx.commit().await?;
+    Ok((new.id, new.name))
+}
+
+pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answer {
+    let (name, args) = action(request)?;
+    match name.as_str() {
+        "os-reset_status" => {
+            allow(
+                &request.caller,
+                Needs::Admin,
+                "volume_extension:backup_admin_actions:reset_status",
+            )?;
+            let fields = Fields::from("os-reset_status", args)?;
+            fields.only(&["status"])?;
+            let status = fields.text("status")?.unwrap_or_default().to_lowercase();
+            if !["available", "error"].contains(&status.as_str()) {
+                return Err(Fault::bad(format!(
+                    "Backup status: {status} is invalid, valid statuses are: ['available', 'error']."
+                )));
+            }
+            reset(service, request, id, &status).await
+        }
+        "os-force_delete" => {
+            allow(
+                &request.caller,
+                Needs::Admin,
+                "volume_extension:backup_admin_actions:force_delete",
+            )?;
+            remove(service, request, id, &[]).await
+        }
+        other => Err(no_such_action(other)),
+    }
+}
+
+async fn reset(service: &Service, request: &Request, id: &str, status: &str) -> Answer {
+    let store = &service.store;
+    let backup = find(service, request, id).await?;
+    let mut tx = store.db.begin().await?;
+    tx.lock("volumes", backup.restore_volume_id.as_ref().unwrap_or(&backup.volume_id)).await?;
+    let sql = "SELECT status FROM backups WHERE id = $1 AND deleted = 0";
+    let row = tx.fetch_one(sql, &[id.into()]).await?;
+    let was = row.ok_or_else(|| Fault::no_such("Backup", id))?.text("status")?;
+    store.move_backup(&mut tx, id, &[], status, &[]).await?;
+    release(service, &mut tx, &backup, &was).await?;
+    store.cancel(&mut tx, "backup", id).await?;
+    tx.commit().await?;
+    Ok(Reply::empty(202))
+}
+
+// ---------------------------------------------------------------- records
+
+pub(super) async fn export(service: &Service, request: &Request, id: &str) -> Answer {
+    allow(&request.caller, Needs::Admin, "backup:export-import")?;
+    let it = find(service, request, id).await?;
+    if it.status != "available" {
+        return Err(Fault::invalid_backup(format!(
+            "Backup status must be available and not {}.",
+            it.status
+        )));
+    }
+    let record = json!({
+        "id": it.id,
+        "user_id": it.user_id,
+        "project_id": it.project_id,
+        "volume_id": it.volume_id,
+        "size": it.size,
+        "object_count": it.object_count,
+        "container": it.container,
+        "display_name": it.name,
+        "display_description": it.description,
+        "availability_zone": it.availability_zone,
+        "data_timestamp": it.data_timestamp,
+        "created_at": it.created_at,
+        "service": it.service.unwrap_or_else(|| SERVICE.to_owned()),
+        "service_metadata": it.service_metadata,
+        "status": it.status,
+        "backup_metadata": it.metadata,
+    });
+    Ok(Reply::ok(json!({"backup-record": {
+        "backup_service": SERVICE,
+        "backup_url": STANDARD.encode(record.to_string()),
+    }})))
+}
+
+pub(super) async fn import(service: &Service, request: &Request) -> Answer {
+    allow(&request.caller, Needs::Admin, "backup:export-import")?;
+    let fields = Fields::of(request, "backup-record", &[])?;
+    fields.only(&["backup_service", "backup_url"])?;
+    let unreadable = || Fault::invalid_input("Can't parse backup record.");
+    let (Some(Value::String(from)), Some(Value::String(url))) =
+        (fields.get("backup_service"), fields.get("backup_url"))
+    else {
+        return Err(Fault::bad("'backup_service' and 'backup_url' are required properties"));
+    };
+    let bytes = STANDARD.decode(url.trim()).map_err(|_| unreadable())?;
+    let record: Value = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
+    let text = |key: &str| record.get(key).and_then(Value::as_str).map(str::to_owned);
+    let id = text("id").and_then(|it| uuid::Uuid::parse_str(&it).ok()).ok_or_else(unreadable)?;
+    let size =
+        record.get("size").and_then(Value::as_i64).filter(|it| (1..=input::SIZE_MAX).contains(it));
+    if from != SERVICE {
+        return Err(Fault::unavailable(format!(
+            "There is no service here that reads backups of {from}."
+        )));
+    }
+    let metadata: Metadata = record
+        .get("backup_metadata")
+        .and_then(|it| serde_json::from_value(it.clone()).ok())
+        .unwrap_or_default();
+    let new = NewBackup {
+        id: id.to_string(),
+        user_id: request.caller.user_id.clone(),
+        project_id: request.caller.project_id.clone(),
+        volume_id: text("volume_id")
+            .filter(|it| uuid::Uuid::parse_str(it).is_ok())
+            .unwrap_or_else(|| uuid::Uuid::nil().to_string()),
+        name: text("display_name"),
+        description: text("display_description"),
+        container: text("container"),
+        availability_zone: text("availability_zone"),
+        size: size.ok_or_else(unreadable)?,
+        object_count: record.get("object_count").and_then(Value::as_i64).unwrap_or_default(),
+        data_timestamp: text("data_timestamp"),
+        service: Some(SERVICE.to_owned()),
+        service_metadata: Some(text("service_metadata").ok_or_else(unreadable)?),
+        metadata,
+        status: "available",
+        ..NewBackup::default()
+    };
+    let store = &service.store;
+    let mut tx = store.db.begin().await?;
+    let there = "SELECT deleted FROM backups WHERE id = $1";
+    match tx.fetch_one(there, &[new.id.as_str().into()]).await? {
+        Some(row) if row.int("deleted")? == 0 => {
+            return Err(Fault::invalid_backup("Backup already exists in database."));
+        }
+        Some(_) => {
+            // One that was deleted here comes back.
+            Pairs::Backup.clear(&mut tx, &new.id).await?;
+            tx.execute("DELETE FROM backups WHERE id = $1", &[new.id.as_str().into()]).await?;
+        }
+        None => {}
+    }
+    let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
+    store.afford(&mut tx, &new.project_id, demand).await??;
+    store.insert_backup(&mut tx, &new).await?;
+    tx.commit().await?;
+    let view = views::backup_summary(request, &new.id, new.name.as_deref());
+    Ok(Reply::new(201, json!({"backup": view})))
+}

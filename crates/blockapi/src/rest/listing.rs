@@ -1,0 +1,433 @@
+//! The query of a list: filters, order and pages, by what each resource lets be asked.
+
+use serde_json::{Value, json};
+
+use super::fault::Fault;
+use super::literal::{self, Literal};
+use super::request::{Request, truth};
+use super::version::Version;
+use crate::model::status::BackupStatus;
+use crate::store::guard::{backup_sql, legacy_sql, status_sql};
+use crate::store::list::{Key, Page};
+use crate::store::statement::Statement;
+
+const PAGE_MAX: i64 = 1000;
+
+/// What a key of a query stands for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Field {
+    Text(&'static str),
+    Number(&'static str),
+    Truth(&'static str),
+    Time(&'static str),
+    /// Pairs in a table of their own: table, its column of the owner, id of the owner.
+    Pairs(&'static str, &'static str, &'static str),
+    /// The status of volumes, which older clients see as one of two.
+    Status,
+    BackupStatus,
+}
+
+/// What can be listed, and by what.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub(crate) fields: &'static [(&'static str, Field)],
+    /// What those who are not administrators may filter by.
+    pub(crate) members: &'static [&'static str],
+}
+
+/// Keys of a query that are no filters.
+const CONTROLS: &[&str] =
+    &["limit", "offset", "marker", "sort", "sort_key", "sort_dir", "all_tenants"];
+
+impl Resource {
+    /// The field of a key, at a version.
+    fn field(&self, key: &str, version: Version) -> Option<Field> {
+        let found = self.fields.iter().find(|(name, _)| *name == key).map(|(_, field)| *field)?;
+        match found {
+            Field::BackupStatus if !version.has_backup_status() => None,
+            other => Some(other),
+        }
+    }
+
+    /// The page a request asks for, of what the caller may see.
+    pub(crate) fn page(&self, request: &Request) -> Result<Page, Fault> {
+        let mut page = Page::all();
+        (page.limit, page.offset) = bounds(request)?;
+        page.marker = request.param("marker").map(str::to_owned);
+        page.with_count =
+            request.version.has(45) && request.param("with_count").and_then(truth) == Some(true);
+        page.keys = self.keys(request)?;
+        for (key, value) in &request.query {
+            let is_control = CONTROLS.contains(&key.as_str())
+                || (key == "with_count" && request.version.has(45));
+            if is_control {
+                continue;
+            }
+            if let Some(filter) = self.filter(request, key, value)? {
+                page.and(filter);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Nothing if a key is to be passed over.
+    fn filter(
+        &self,
+        request: &Request,
+        key: &str,
+        value: &str,
+    ) -> Result<Option<Statement>, Fault> {
+        let version = request.version;
+        let (name, is_like) = match key.strip_suffix('~') {
+            Some(name) if version.has(34) => (name, true),
+            _ => (key, false),
+        };
+        let field = self.field(name, version);
+        let may = request.caller.is_admin() || self.members.contains(&name);
+        match field {
+            Some(field) if may => condition(field, value, is_like, version).map(Some),
+            _ if request.caller.is_admin() => Ok(Some(Statement::new("FALSE"))),
+            _ if version.has(31) => {
+                Err(Fault::bad(format!("Invalid filters {name} are found in query options.")))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn keys(&self, request: &Request) -> Result<Vec<Key>, Fault> {
+        let mut keys = Vec::new();
+        for (name, direction) in sorting(request)? {
+            let field = self
+                .field(&name, request.version)
+                .ok_or_else(|| Fault::invalid_input("Invalid sort key"))?;
+            let descending = match direction.as_str() {
+                "desc" => true,
+                "asc" => false,
+                _ => {
+                    return Err(Fault::invalid_input(
+                        "Unknown sort direction, must be 'desc' or 'asc'.",
+                    ));
+                }
+            };
+            let is_created =
+                matches!(field, Field::Time(column) if column.ends_with(".created_at"));
+            let is_id = name == "id";
+            let is_number = matches!(field, Field::Number(_) | Field::Truth(_));
+            let expression = match field {
+                Field::Pairs(..) => return Err(Fault::invalid_input("Invalid sort key")),
+                Field::Number(column) | Field::Truth(column) => format!("COALESCE({column}, -1)"),
+                // Never null, and there is an index.
+                other if is_created || is_id => expression(other, request.version),
+                other => format!("COALESCE({}, '')", expression(other, request.version)),
+            };
+            keys.push(Key { expression, is_number, descending });
+        }
+        Ok(keys)
+    }
+}
+
+/// What a value asks of a field.
+fn condition(
+    field: Field,
+    value: &str,
+    is_like: bool,
+    version: Version,
+) -> Result<Statement, Fault> {
+    if is_like {
+        return Ok(like(&expression(field, version), value));
+    }
+    let literal = literal::parse(value);
+    Ok(match field {
+        Field::Text(column) => text(column, &literal),
+        Field::Number(column) => number(column, &literal),
+        Field::Truth(column) => match truth(value) {
+            Some(truth) => {
+                let mut sql = Statement::new(column);
+                sql.push(" = ").bind(truth);
+                sql
+            }
+            None if version.has(2) => {
+                return Err(Fault::invalid_input(format!(
+                    "Unrecognized value '{value}', acceptable values are: '0', '1', 'f', 'false', \
+                     'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'"
+                )));
+            }
+            None => Statement::new("FALSE"),
+        },
+        Field::Time(column) => times(column, value)?,
+        Field::Pairs(table, owner, id) => pairs(table, owner, id, &literal),
+        Field::Status if version.has_backup_status() => text(&status_sql(), &literal),
+        Field::Status => legacy(&literal),
+        Field::BackupStatus => match value {
+            "None" | "none" | "null" => {
+                let mut sql = Statement::new(&backup_sql());
+                sql.push(" IS NULL");
+                sql
+            }
+            _ => text(&backup_sql(), &literal),
+        },
+    })
+}
+
+/// A field as text, for comparisons and order.
+fn expression(field: Field, version: Version) -> String {
+    match field {
+        Field::Text(column) | Field::Time(column) => column.to_owned(),
+        Field::Number(column) | Field::Truth(column) => format!("CAST({column} AS TEXT)"),
+        Field::Pairs(_, _, id) => id.to_owned(),
+        Field::Status if version.has_backup_status() => status_sql(),
+        Field::Status => legacy_sql(),
+        Field::BackupStatus => backup_sql(),
+    }
+}
+
+/// Keys and directions as asked for, in either spelling.
+fn sorting(request: &Request) -> Result<Vec<(String, String)>, Fault> {
+    let old = request.param("sort_key").is_some() || request.param("sort_dir").is_some();
+    let Some(sort) = request.param("sort") else {
+        if !old {
+            return Ok(Vec::new());
+        }
+        let key = request.param("sort_key").unwrap_or("created_at").trim().to_owned();
+        let direction = request.param("sort_dir").unwrap_or("desc").trim().to_owned();
+        return Ok(vec![(key, direction)]);
+    };
+    if old {
+        return Err(Fault::bad(
+            "The 'sort_key' and 'sort_dir' parameters are deprecated and cannot be used with the \
+             'sort' parameter.",
+        ));
+    }
+    Ok(sort
+        .split(',')
+        .map(|part| {
+            let (key, direction) = part.split_once(':').unwrap_or((part, "desc"));
+            (key.trim().to_owned(), direction.trim().to_owned())
+        })
+        .collect())
+}
+
+fn bounds(request: &Request) -> Result<(i64, i64), Fault> {
+    let number = |name: &str| -> Result<Option<i64>, Fault> {
+        let Some(text) = request.param(name) else { return Ok(None) };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+        if !is_number {
+            return Err(Fault::bad(format!("{name} param must be an integer")));
+        }
+        Ok(Some(text.parse().unwrap_or(i64::MAX)))
+    };
+    let limit = number("limit")?.unwrap_or(PAGE_MAX);
+    if limit < 0 {
+        return Err(Fault::bad("limit param must be positive"));
+    }
+    let offset = number("offset")?.unwrap_or(0);
+    if !(0..=i64::from(i32::MAX)).contains(&offset) {
+        return Err(Fault::bad("offset must be >= 0"));
+    }
+    Ok((limit.min(PAGE_MAX), offset))
+}
+
+fn text(expression: &str, literal: &Literal) -> Statement {
+    let mut sql = Statement::default();
+    match literal {
+        Literal::None => {
+            sql.push(expression).push(" IS NULL");
+        }
+        Literal::Text(text) => {
+            sql.push(expression).push(" = ").bind(text.as_str());
+        }
+        Literal::List(items) => {
+            sql.push("FALSE");
+            for item in items {
+                sql.push(" OR ").splice(&text_or_never(expression, item));
+            }
+        }
+        Literal::Pairs(_) => {
+            sql.push("FALSE");
+        }
+    }
+    sql
+}
+
+fn text_or_never(expression: &str, literal: &Literal) -> Statement {
+    match literal {
+        Literal::None | Literal::Text(_) => text(expression, literal),
+        Literal::List(_) | Literal::Pairs(_) => Statement::new("FALSE"),
+    }
+}
+
+fn number(column: &str, literal: &Literal) -> Statement {
+    let mut sql = Statement::default();
+    match literal {
+        Literal::None => sql.push(column).push(" IS NULL"),
+        Literal::Text(text) => match text.parse::<i64>() {
+            Ok(number) => sql.push(column).push(" = ").bind(number),
+            Err(_) => sql.push("FALSE"),
+        },
+        Literal::List(items) => {
+            sql.push("FALSE");
+            for item in items {
+                if let Literal::Text(_) | Literal::None = item {
+                    sql.push(" OR ").splice(&number(column, item));
+                }
+            }
+            &mut sql
+        }
+        Literal::Pairs(_) => sql.push("FALSE"),
+    };
+    sql
+}
+
+fn like(expression: &str, value: &str) -> Statement {
+    let mut pattern = String::from("%");
+    for letter in value.chars() {
+        if ['%', '_', '\\'].contains(&letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern.push('%');
+    let mut sql = Statement::new(expression);
+    sql.push(" LIKE ").bind(pattern).push(" ESCAPE '\\'");
+    sql
+}
+
+/// A status that older clients know, asked of two fields.
+fn legacy(literal: &Literal) -> Statement {
+    let (status, backup) = (status_sql(), backup_sql());
+    let one = |value: &str| {
+        let mut sql = Statement::default();
+        if BackupStatus::parse(value).is_some() {
+            sql.push(&backup).push(" = ").bind(value);
+            sql.push(" AND ").push(&status).push(" IN ('available', 'in-use')");
+        } else {
+            sql.push(&status).push(" = ").bind(value);
+            if ["available", "in-use"].contains(&value) {
+                sql.push(" AND ").push(&backup).push(" IS NULL");
+            }
+        }
+        sql
+    };
+    match literal {
+        Literal::Text(value) => one(value),
+        Literal::List(items) => {
+            let mut sql = Statement::new("FALSE");
+            for item in items {
+                if let Literal::Text(value) = item {
+                    sql.push(" OR (").splice(&one(value)).push(")");
+                }
+            }
+            sql
+        }
+        Literal::None | Literal::Pairs(_) => Statement::new("FALSE"),
+    }
+}
+
+fn pairs(table: &str, owner: &str, id: &str, literal: &Literal) -> Statement {
+    let Literal::Pairs(wanted) = literal else { return Statement::new("FALSE") };
+    let mut sql = Statement::new("TRUE");
+    for (key, value) in wanted {
+        sql.push(&format!(
+            " AND EXISTS (SELECT 1 FROM {table} m WHERE m.{owner} = {id} AND m.key = "
+        ));
+        sql.bind(key.as_str()).push(" AND m.value = ").bind(value.as_str()).push(")");
+    }
+    sql
+}
+
+/// `gt:2026-01-01T00:00:00,lt:…`, or a time alone.
+fn times(column: &str, value: &str) -> Result<Statement, Fault> {
+    let mut sql = Statement::new("TRUE");
+    for part in value.split(',') {
+        let (operator, time) = match part.split_once(':') {
+            Some((word, rest)) if word.bytes().all(|it| it.is_ascii_alphabetic()) => (word, rest),
+            _ => ("eq", part),
+        };
+        let sign = match operator {
+            "gt" => " > ",
+            "gte" => " >= ",
+            "eq" => " = ",
+            "neq" => " <> ",
+            "lt" => " < ",
+            "lte" => " <= ",
+            other => {
+                return Err(Fault::bad(format!(
+                    "Operator {other} is not supported for comparison."
+                )));
+            }
+        };
+        let stamp = moment(time).ok_or_else(|| {
+            Fault::bad(format!("Invalid time {time}: write it as 2026-01-31T12:00:00"))
+        })?;
+        sql.push(" AND ").push(column).push(sign).bind(stamp);
+    }
+    Ok(sql)
+}
+
+fn moment(text: &str) -> Option<String> {
+    let text = text.trim();
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Some(crate::store::stamp(time));
+    }
+    let civil = text.parse::<jiff::civil::DateTime>().ok()?;
+    Some(civil.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string())
+}
+
+/// Links to the next page, if there may be one.
+pub(crate) fn next_link(
+    request: &Request,
+    collection: &str,
+    page: &Page,
+    shown: usize,
+    count: Option<i64>,
+    last: Option<&str>,
+) -> Option<Value> {
+    let items = count.unwrap_or(i64::try_from(shown).unwrap_or(i64::MAX));
+    let last = last.filter(|_| shown > 0 && page.limit <= items)?;
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (key, value) in request.query.iter().filter(|(key, _)| key != "marker") {
+        query.append_pair(key, value);
+    }
+    query.append_pair("marker", last);
+    let href = format!("{}?{}", request.links.path(collection), query.finish());
+    Some(json!([{"rel": "next", "href": href}]))
+}
+
+/// A list with its links and its count.
+pub(crate) fn body(
+    name: &str,
+    items: Vec<Value>,
+    links: (&str, Option<Value>),
+    count: Option<i64>,
+) -> Value {
+    let mut body = serde_json::Map::new();
+    body.insert(name.to_owned(), Value::Array(items));
+    if let Some(next) = links.1 {
+        body.insert(links.0.to_owned(), next);
+    }
+    if let Some(count) = count {
+        body.insert("count".to_owned(), count.into());
+    }
+    Value::Object(body)
+}
+
+/// Whether rows of all projects are wanted, and may be.
+pub(crate) fn all_projects(request: &Request) -> Result<bool, Fault> {
+    let Some(text) = request.param("all_tenants") else { return Ok(false) };
+    if !request.caller.is_admin() {
+        return Ok(false);
+    }
+    truth(text)
+        .ok_or_else(|| Fault::bad(format!("Value '{text}' for 'all_tenants' is not a boolean.")))
+}
+
+/// Only rows of the caller's project, unless an administrator asks for all.
+pub(crate) fn isolate(request: &Request, page: &mut Page, column: &str) -> Result<(), Fault> {
+    if !all_projects(request)? {
+        let mut sql = Statement::new(column);
+        sql.push(" = ").bind(request.caller.project_id.as_str());
+        page.and(sql);
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What goes into statements and comes out of them.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgRow;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Column as _, Row as _, TypeInfo as _, ValueRef as _};
+
+use super::DbError;
+
+/// A parameter or a field. The variant is the type, so that a null has one too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(Option<String>),
+    Int(Option<i64>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<&String> for Value {
+    fn from(text: &String) -> Self {
+        Self::Text(Some(text.clone()))
+    }
+}
+
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Option<&str>> for Value {
+    fn from(text: Option<&str>) -> Self {
+        Self::Text(text.map(str::to_owned))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(Some(number))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Int(Some(i64::from(truth)))
+    }
+}
+
+/// One row of an answer, fields by name.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    fields: Vec<(Arc<str>, Value)>,
+}
+
+impl Row {
+    pub(super) fn of_sqlite(row: &SqliteRow) -> Result<Self, DbError> {
+        let fields = row.columns().iter().map(|column| {
+            let at = column.ordinal();
+            let raw = row.try_get_raw(at)?;
+            let value = if raw.is_null() {
+                Value::Text(None)
+            } else if raw.type_info().name() == "INTEGER" {
+                Value::Int(row.try_get(at)?)
+            } else {
+                Value::Text(row.try_get(at)?)
+            };
+            Ok((Arc::from(column.name()), value))
+        });
+        Ok(Self { fields: fields.collect::<Result<_, DbError>>()? })
+    }
+
+    pub(super) fn of_postgres(row: &PgRow) -> Result<Self, DbError> {
+        let fields = row.columns().iter().map(|column| {
+            let at = column.ordinal();
+            let value = match column.type_info().name() {
+                "INT8" => Value::Int(row.try_get(at)?),
+                "INT4" => Value::Int(row.try_get::<Option<i32>, _>(at)?.map(i64::from)),
+                "BOOL" => Value::Int(row.try_get::<Option<bool>, _>(at)?.map(i64::from)),
+                _ => Value::Text(row.try_get(at)?),
+            };
+            Ok((Arc::from(column.name()), value))
+        });
+        Ok(Self { fields: fields.collect::<Result<_, DbError>>()? })
+    }
+
+    fn field(&self, name: &str) -> Result<&Value, DbError> {
+        let found = self.fields.iter().find(|(known, _)| &**known == name);
+        found.map(|(_, value)| value).ok_or_else(|| wrong(name, "is not there"))
+    }
+
+    /// Text, or nothing for a null.
+    pub(crate) fn opt(&self, name: &str) -> Result<Option<String>, DbError> {
+        match self.field(name)? {
+            Value::Text(text) => Ok(text.clone()),
+            Value::Int(None) => Ok(None),
+            Value::Int(Some(_)) => Err(wrong(name, "is a number, not text")),
+        }
+    }
+
+    /// Text; a null is empty.
+    pub(crate) fn text(&self, name: &str) -> Result<String, DbError> {
+        Ok(self.opt(name)?.unwrap_or_default())
+    }
+
+    pub(crate) fn opt_int(&self, name: &str) -> Result<Option<i64>, DbError> {
+        match self.field(name)? {
+            Value::Int(number) => Ok(*number),
+            Value::Text(None) => Ok(None),
+            Value::Text(Some(_)) => Err(wrong(name, "is text, not a number")),
+        }
+    }
+
+    /// A number; a null is zero.
+    pub(crate) fn int(&self, name: &str) -> Result<i64, DbError> {
+        Ok(self.opt_int(name)?.unwrap_or_default())
+    }
+
+    pub(crate) fn truth(&self, name: &str) -> Result<bool, DbError> {
+        Ok(self.int(name)? != 0)
+    }
+}
+
+fn wrong(column: &str, problem: &'static str) -> DbError {
+    DbError::Column { column: column.to_owned(), problem }
+}

@@ -1,0 +1,225 @@
+//! Backups of volumes and snapshots.
+
+use super::list::{self, ListError, Page, Source};
+use super::statement::Statement;
+use super::{Metadata, Pairs, Store, by_owner, now};
+use crate::sql::{DbError, Row, Tx, Value};
+
+/// Where the message of a failure is cut.
+const FAIL_REASON_CHARS: usize = 255;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Backup {
+    pub(crate) id: String,
+    pub(crate) user_id: Option<String>,
+    pub(crate) project_id: String,
+    pub(crate) volume_id: String,
+    pub(crate) availability_zone: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) container: Option<String>,
+    pub(crate) parent_id: Option<String>,
+    pub(crate) status: String,
+    pub(crate) fail_reason: Option<String>,
+    /// What the backend calls it.
+    pub(crate) service_metadata: Option<String>,
+    pub(crate) service: Option<String>,
+    pub(crate) size: i64,
+    pub(crate) object_count: i64,
+    pub(crate) dependents: i64,
+    pub(crate) snapshot_id: Option<String>,
+    pub(crate) data_timestamp: Option<String>,
+    pub(crate) restore_volume_id: Option<String>,
+    pub(crate) created_at: String,
+    pub(crate) updated_at: Option<String>,
+    pub(crate) metadata: Metadata,
+}
+
+const COLUMNS: &str = "backups.id, backups.user_id, backups.project_id, backups.volume_id, \
+    backups.availability_zone, backups.display_name, backups.display_description, backups.container, \
+    backups.parent_id, backups.status, backups.fail_reason, backups.service_metadata, \
+    backups.service, backups.size, backups.object_count, backups.snapshot_id, \
+    backups.data_timestamp, backups.restore_volume_id, backups.created_at, backups.updated_at, \
+    (SELECT COUNT(*) FROM backups child WHERE child.parent_id = backups.id AND child.deleted = 0) \
+    AS dependents";
+
+impl Backup {
+    fn of(row: &Row) -> Result<Self, DbError> {
+        Ok(Self {
+            id: row.text("id")?,
+            user_id: row.opt("user_id")?,
+            project_id: row.text("project_id")?,
+            volume_id: row.text("volume_id")?,
+            availability_zone: row.opt("availability_zone")?,
+            name: row.opt("display_name")?,
+            description: row.opt("display_description")?,
+            container: row.opt("container")?,
+            parent_id: row.opt("parent_id")?,
+            status: row.text("status")?,
+            fail_reason: row.opt("fail_reason")?,
+            service_metadata: row.opt("service_metadata")?,
+            service: row.opt("service")?,
+            size: row.int("size")?,
+            object_count: row.int("object_count")?,
+            dependents: row.int("dependents")?,
+            snapshot_id: row.opt("snapshot_id")?,
+            data_timestamp: row.opt("data_timestamp")?,
+            restore_volume_id: row.opt("restore_volume_id")?,
+            created_at: row.text("created_at")?,
+            updated_at: row.opt("updated_at")?,
+            metadata: Metadata::new(),
+        })
+    }
+}
+
+/// What a new backup is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NewBackup {
+    pub(crate) id: String,
+    pub(crate) user_id: String,
+    pub(crate) project_id: String,
+    pub(crate) volume_id: String,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) container: Option<String>,
+    pub(crate) availability_zone: Option<String>,
+    pub(crate) parent_id: Option<String>,
+    pub(crate) snapshot_id: Option<String>,
+    pub(crate) size: i64,
+    pub(crate) status: &'static str,
+    /// Of the snapshot; of a volume, set when its copy is taken.
+    pub(crate) data_timestamp: Option<String>,
+    pub(crate) object_count: i64,
+    pub(crate) service: Option<String>,
+    pub(crate) service_metadata: Option<String>,
+    pub(crate) metadata: Metadata,
+}
+
+impl Store {
+    pub(crate) async fn backup(
+        &self,
+        id: &str,
+        project: Option<&str>,
+    ) -> Result<Option<Backup>, DbError> {
+        let mut sql = Statement::new("SELECT ");
+        sql.push(COLUMNS)
+            .push(" FROM backups WHERE backups.deleted = 0 AND backups.id = ")
+            .bind(id);
+        if let Some(project) = project {
+            sql.push(" AND backups.project_id = ").bind(project);
+        }
+        let Some(row) = self.db.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
+        let mut backup = Backup::of(&row)?;
+        backup.metadata = Pairs::Backup.get(self, id).await?;
+        Ok(Some(backup))
+    }
+
+    pub(crate) async fn backups(
+        &self,
+        page: &Page,
+    ) -> Result<(Vec<Backup>, Option<i64>), ListError> {
+        let source = Source { table: "backups", joins: "", columns: COLUMNS };
+        let found = list::fetch(&self.db, source, page).await?;
+        let mut backups = found.rows.iter().map(Backup::of).collect::<Result<Vec<_>, _>>()?;
+        if !backups.is_empty() {
+            let mut sql = Statement::new(
+                "SELECT backup_id, key, value FROM backup_metadata WHERE backup_id IN ",
+            );
+            sql.bind_list(backups.iter().map(|it| it.id.as_str()));
+            let rows = self.db.fetch(&sql.text, &sql.values).await?;
+            let mut metadata = by_owner(&rows, "backup_id")?;
+            for backup in &mut backups {
+                backup.metadata = metadata.remove(&backup.id).unwrap_or_default();
+            }
+        }
+        Ok((backups, found.count))
+    }
+
+    /// What an incremental backup builds on: the newest usable one of the volume, and for a backup of
+    /// a snapshot one that is older than the snapshot.
+    pub(crate) async fn incremental_parent(
+        &self,
+        tx: &mut Tx,
+        volume: &str,
+        project: &str,
+        before: Option<&str>,
+    ) -> Result<Option<String>, DbError> {
+        let mut sql = Statement::new("SELECT id FROM backups WHERE deleted = 0 AND volume_id = ");
+        sql.bind(volume).push(" AND project_id = ").bind(project);
+        sql.push(" AND status = 'available'");
+        if let Some(before) = before {
+            sql.push(" AND data_timestamp < ").bind(before);
+        }
+        sql.push(" ORDER BY data_timestamp DESC, created_at DESC LIMIT 1");
+        let row = tx.fetch_one(&sql.text, &sql.values).await?;
+        row.map(|row| row.text("id")).transpose()
+    }
+
+    pub(crate) async fn insert_backup(&self, tx: &mut Tx, new: &NewBackup) -> Result<(), DbError> {
+        let time = now();
+        let data_timestamp = new.data_timestamp.clone().unwrap_or_else(|| time.clone());
+        tx.execute(
+            "INSERT INTO backups (id, user_id, project_id, volume_id, display_name, \
+             display_description, container, availability_zone, parent_id, snapshot_id, size, \
+             data_timestamp, object_count, service, service_metadata, status, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+            &[
+                (&new.id).into(),
+                (&new.user_id).into(),
+                (&new.project_id).into(),
+                (&new.volume_id).into(),
+                new.name.clone().into(),
+                new.description.clone().into(),
+                new.container.clone().into(),
+                new.availability_zone.clone().into(),
+                new.parent_id.clone().into(),
+                new.snapshot_id.clone().into(),
+                new.size.into(),
+                data_timestamp.into(),
+                new.object_count.into(),
+                new.service.clone().into(),
+                new.service_metadata.clone().into(),
+                new.status.into(),
+                time.into(),
+            ],
+        )
+        .await?;
+        Pairs::Backup.put(tx, &new.id, &new.metadata).await
+    }
+
+    /// Moves a backup on if its status is one of those given; all if none is.
+    pub(crate) async fn move_backup(
+        &self,
+        tx: &mut Tx,
+        id: &str,
+        from: &[&str],
+        to: &str,
+        also: &[(&'static str, Value)],
+    ) -> Result<bool, DbError> {
+        let mut sql = Statement::new("UPDATE backups SET status = ");
+        sql.bind(to).push(", updated_at = ").bind(now());
+        for (column, value) in also {
+            sql.push(", ").push(column).push(" = ").bind(value.clone());
+        }
+        sql.push(" WHERE deleted = 0 AND id = ").bind(id);
+        if !from.is_empty() {
+            sql.push(" AND status IN ").bind_list(from.iter().copied());
+        }
+        Ok(tx.execute(&sql.text, &sql.values).await? != 0)
+    }
+
+    pub(crate) async fn forget_backup(&self, tx: &mut Tx, id: &str) -> Result<(), DbError> {
+        tx.execute(
+            "UPDATE backups SET deleted = 1, status = 'deleted', deleted_at = $2, updated_at = $2 \
+             WHERE id = $1 AND deleted = 0",
+            &[id.into(), now().into()],
+        )
+        .await
+        .map(drop)
+    }
+}
+
+/// A reason of a failure, short enough for its column.
+pub(crate) fn reason(text: &str) -> String {
+    text.chars().take(FAIL_REASON_CHARS).collect()
+}

@@ -1,0 +1,113 @@
+//! Which processes share the database, and what they understand.
+
+use super::{Store, new_id, now, stamp_in};
+use crate::sql::{DbError, Row};
+
+/// What this build understands of volumes: two status fields.
+pub(crate) const OBJECT_VERSION: &str = "1.40";
+/// The first version whose services understand two status fields.
+const TWO_FIELDS_MINOR: u64 = 40;
+/// A service silent for longer is down.
+pub(crate) const ALIVE_SECONDS: i64 = 60;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) host: String,
+    pub(crate) binary: String,
+    pub(crate) zone: Option<String>,
+    pub(crate) disabled: bool,
+    pub(crate) disabled_reason: Option<String>,
+    pub(crate) updated_at: Option<String>,
+    pub(crate) object_version: Option<String>,
+}
+
+impl Service {
+    fn of(row: &Row) -> Result<Self, DbError> {
+        Ok(Self {
+            host: row.text("host")?,
+            binary: row.text("binary")?,
+            zone: row.opt("availability_zone")?,
+            disabled: row.truth("disabled")?,
+            disabled_reason: row.opt("disabled_reason")?,
+            updated_at: row.opt("updated_at")?,
+            object_version: row.opt("object_current_version")?,
+        })
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.updated_at.as_deref().is_some_and(|it| *it >= *stamp_in(-ALIVE_SECONDS))
+    }
+
+    /// Whether it knows one status field only. One that does not say is as old as can be.
+    pub(crate) fn is_old(&self) -> bool {
+        let minor = self.object_version.as_deref().and_then(|it| it.strip_prefix("1."));
+        minor.and_then(|it| it.parse::<u64>().ok()).is_none_or(|it| it < TWO_FIELDS_MINOR)
+    }
+}
+
+impl Store {
+    pub(crate) async fn services(&self) -> Result<Vec<Service>, DbError> {
+        let sql = "SELECT host, \"binary\", availability_zone, disabled, disabled_reason, \
+             updated_at, object_current_version FROM services WHERE deleted = 0 \
+             ORDER BY \"binary\", host";
+        self.db.fetch(sql, &[]).await?.iter().map(Service::of).collect()
+    }
+
+    /// Says that a service lives; its id.
+    pub(crate) async fn report_service(
+        &self,
+        host: &str,
+        binary: &str,
+        zone: &str,
+    ) -> Result<String, DbError> {
+        let time = now();
+        let sql = "UPDATE services SET updated_at = $3, report_count = report_count + 1, \
+             object_current_version = $4, rpc_current_version = $4 \
+             WHERE host = $1 AND \"binary\" = $2 AND deleted = 0";
+        let values = [host.into(), binary.into(), time.as_str().into(), OBJECT_VERSION.into()];
+        if self.db.execute(sql, &values).await? == 0 {
+            let sql = "INSERT INTO services (uuid, host, \"binary\", topic, availability_zone, \
+                 object_current_version, rpc_current_version, created_at, updated_at) \
+                 VALUES ($1, $2, $3, $3, $4, $5, $5, $6, $6)";
+            let values = [
+                new_id().into(),
+                host.into(),
+                binary.into(),
+                zone.into(),
+                OBJECT_VERSION.into(),
+                time.into(),
+            ];
+            match self.db.execute(sql, &values).await {
+                Err(error) if error.is_duplicate() => {}
+                other => drop(other?),
+            }
+        }
+        let sql = "SELECT uuid FROM services WHERE host = $1 AND \"binary\" = $2 AND deleted = 0";
+        let row = self.db.fetch_one(sql, &[host.into(), binary.into()]).await?;
+        row.map(|row| row.text("uuid")).transpose().map(Option::unwrap_or_default)
+    }
+
+    /// Looks whether services of the release before run, and remembers it.
+    pub(crate) async fn look_for_old_services(&self) -> Result<bool, DbError> {
+        let services = self.services().await?;
+        let old = services.iter().any(|it| it.is_up() && it.is_old());
+        if old != self.is_pinned() {
+            tracing::info!(old, "services of the release before run beside this one");
+        }
+        self.set_pinned(old);
+        Ok(old)
+    }
+
+    pub(crate) async fn enable_service(
+        &self,
+        host: &str,
+        binary: &str,
+        disabled: bool,
+        reason: Option<&str>,
+    ) -> Result<bool, DbError> {
+        let sql = "UPDATE services SET disabled = $3, disabled_reason = $4, modified_at = $5 \
+             WHERE host = $1 AND \"binary\" = $2 AND deleted = 0";
+        let values = [host.into(), binary.into(), disabled.into(), reason.into(), now().into()];
+        Ok(self.db.execute(sql, &values).await? != 0)
+    }
+}

@@ -1,0 +1,289 @@
+//! Volumes: reading, creating, describing.
+
+use std::collections::BTreeMap;
+
+use super::attachments::Attachment;
+use super::guard::{backup_sql, status_sql};
+use super::list::{self, ListError, Page, Source};
+use super::statement::Statement;
+use super::{Metadata, Pairs, Store, now};
+use crate::sql::{DbError, Row, Tx};
+
+/// A volume with all that is shown of it.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_field_names, reason = "the dialect's names")]
+pub(crate) struct Volume {
+    pub(crate) id: String,
+    /// Name of the volume behind it, if it is not the id: a restore puts a new one in its place.
+    pub(crate) name_id: Option<String>,
+    pub(crate) user_id: Option<String>,
+    pub(crate) project_id: String,
+    pub(crate) snapshot_id: Option<String>,
+    pub(crate) host: Option<String>,
+    pub(crate) size: i64,
+    pub(crate) availability_zone: Option<String>,
+    pub(crate) status: String,
+    pub(crate) backup_status: Option<String>,
+    pub(crate) migration_status: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) volume_type_id: String,
+    pub(crate) volume_type: Option<String>,
+    pub(crate) source_volid: Option<String>,
+    pub(crate) group_id: Option<String>,
+    pub(crate) consistencygroup_id: Option<String>,
+    pub(crate) provider_id: Option<String>,
+    pub(crate) service_uuid: Option<String>,
+    pub(crate) cluster_name: Option<String>,
+    pub(crate) replication_status: Option<String>,
+    pub(crate) bootable: bool,
+    pub(crate) multiattach: bool,
+    pub(crate) shared_targets: Option<i64>,
+    pub(crate) consumes_quota: bool,
+    pub(crate) created_at: String,
+    pub(crate) updated_at: Option<String>,
+    pub(crate) metadata: Metadata,
+    pub(crate) admin_metadata: Metadata,
+    pub(crate) image_metadata: Metadata,
+    /// Live ones.
+    pub(crate) attachments: Vec<Attachment>,
+}
+
+impl Volume {
+    /// The name of the volume behind it.
+    pub(crate) fn backend_name(&self) -> &str {
+        self.name_id.as_deref().unwrap_or(&self.id)
+    }
+}
+
+/// What a new volume is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NewVolume {
+    pub(crate) id: String,
+    pub(crate) user_id: String,
+    pub(crate) project_id: String,
+    pub(crate) size: i64,
+    pub(crate) availability_zone: String,
+    pub(crate) host: String,
+    pub(crate) service_uuid: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) volume_type_id: String,
+    pub(crate) snapshot_id: Option<String>,
+    pub(crate) source_volid: Option<String>,
+    pub(crate) multiattach: bool,
+    pub(crate) backup_status: Option<&'static str>,
+    pub(crate) metadata: Metadata,
+}
+
+const COLUMNS: &str = "volumes.id, volumes.name_id, volumes.user_id, volumes.project_id, \
+    volumes.snapshot_id, volumes.host, volumes.size, volumes.availability_zone, \
+    volumes.attach_status, volumes.migration_status, volumes.display_name, \
+    volumes.display_description, volumes.volume_type_id, volumes.source_volid, volumes.group_id, \
+    volumes.consistencygroup_id, volumes.provider_id, volumes.service_uuid, volumes.cluster_name, \
+    volumes.replication_status, volumes.bootable, volumes.multiattach, volumes.shared_targets, \
+    volumes.use_quota, volumes.created_at, volumes.updated_at, vt.name AS volume_type";
+const JOINS: &str = " LEFT JOIN volume_types vt ON vt.id = volumes.volume_type_id";
+
+fn columns() -> String {
+    format!("{COLUMNS}, {} AS status, {} AS backup_status", status_sql(), backup_sql())
+}
+
+impl Volume {
+    fn of(row: &Row) -> Result<Self, DbError> {
+        Ok(Self {
+            id: row.text("id")?,
+            name_id: row.opt("name_id")?,
+            user_id: row.opt("user_id")?,
+            project_id: row.text("project_id")?,
+            snapshot_id: row.opt("snapshot_id")?,
+            host: row.opt("host")?,
+            size: row.int("size")?,
+            availability_zone: row.opt("availability_zone")?,
+            status: row.text("status")?,
+            backup_status: row.opt("backup_status")?,
+            migration_status: row.opt("migration_status")?,
+            name: row.opt("display_name")?,
+            description: row.opt("display_description")?,
+            volume_type_id: row.text("volume_type_id")?,
+            volume_type: row.opt("volume_type")?,
+            source_volid: row.opt("source_volid")?,
+            group_id: row.opt("group_id")?,
+            consistencygroup_id: row.opt("consistencygroup_id")?,
+            provider_id: row.opt("provider_id")?,
+            service_uuid: row.opt("service_uuid")?,
+            cluster_name: row.opt("cluster_name")?,
+            replication_status: row.opt("replication_status")?,
+            bootable: row.truth("bootable")?,
+            multiattach: row.truth("multiattach")?,
+            shared_targets: row.opt_int("shared_targets")?,
+            consumes_quota: row.truth("use_quota")?,
+            created_at: row.text("created_at")?,
+            updated_at: row.opt("updated_at")?,
+            metadata: Metadata::new(),
+            admin_metadata: Metadata::new(),
+            image_metadata: Metadata::new(),
+            attachments: Vec::new(),
+        })
+    }
+}
+
+/// Volumes of a page, and of how many.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) count: Option<i64>,
+}
+
+impl Store {
+    /// A volume, if it is there and, with a project, that project's.
+    pub(crate) async fn volume(
+        &self,
+        id: &str,
+        project: Option<&str>,
+    ) -> Result<Option<Volume>, DbError> {
+        let mut sql = Statement::new("SELECT ");
+        sql.push(&columns()).push(" FROM volumes").push(JOINS);
+        sql.push(" WHERE volumes.id = ").bind(id).push(" AND volumes.deleted = 0");
+        if let Some(project) = project {
+            sql.push(" AND volumes.project_id = ").bind(project);
+        }
+        let Some(row) = self.db.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
+        let mut volumes = vec![Volume::of(&row)?];
+        self.fill(&mut volumes).await?;
+        Ok(volumes.pop())
+    }
+
+    pub(crate) async fn volumes(&self, page: &Page, whole: bool) -> Result<Volumes, ListError> {
+        let source = Source { table: "volumes", joins: JOINS, columns: &columns() };
+        let found = list::fetch(&self.db, source, page).await?;
+        let mut volumes = found.rows.iter().map(Volume::of).collect::<Result<Vec<_>, _>>()?;
+        if whole {
+            self.fill(&mut volumes).await?;
+        }
+        Ok(Volumes { volumes, count: found.count })
+    }
+
+    /// Metadata and attachments, two statements for all of them.
+    async fn fill(&self, volumes: &mut [Volume]) -> Result<(), DbError> {
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&str> = volumes.iter().map(|it| it.id.as_str()).collect();
+        let mut sql = Statement::default();
+        for (at, (kind, table)) in [
+            ("user", "volume_metadata"),
+            ("admin", "volume_admin_metadata"),
+            ("image", "volume_glance_metadata"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            sql.push(if at == 0 { "SELECT " } else { " UNION ALL SELECT " });
+            sql.push(&format!(
+                "'{kind}' AS kind, volume_id, key, value FROM {table} WHERE volume_id IN "
+            ));
+            sql.bind_list(ids.iter().copied());
+        }
+        let mut kinds: BTreeMap<(String, String), Metadata> = BTreeMap::new();
+        for row in self.db.fetch(&sql.text, &sql.values).await? {
+            let entry = kinds.entry((row.text("volume_id")?, row.text("kind")?)).or_default();
+            entry.insert(row.text("key")?, row.text("value")?);
+        }
+        let mut attachments = self.attachments_of(&ids).await?;
+        for volume in volumes {
+            let mut take = |kind: &str| {
+                kinds.remove(&(volume.id.clone(), kind.to_owned())).unwrap_or_default()
+            };
+            volume.metadata = take("user");
+            volume.admin_metadata = take("admin");
+            volume.image_metadata = take("image");
+            volume.attachments = attachments.remove(&volume.id).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// How many volumes there are and their gibibytes, and what their metadata says.
+    pub(crate) async fn summary(
+        &self,
+        project: Option<&str>,
+    ) -> Result<(i64, i64, BTreeMap<String, Vec<String>>), DbError> {
+        let mut filter = Statement::new("volumes.deleted = 0");
+        if let Some(project) = project {
+            filter.push(" AND volumes.project_id = ").bind(project);
+        }
+        let mut sql = Statement::new(
+            "SELECT COUNT(*) AS n, CAST(SUM(size) AS BIGINT) AS gib FROM volumes WHERE ",
+        );
+        sql.splice(&filter);
+        let row = self.db.fetch_one(&sql.text, &sql.values).await?;
+        let (count, size) = match row {
+            Some(row) => (row.int("n")?, row.int("gib")?),
+            None => (0, 0),
+        };
+        let mut sql = Statement::new(
+            "SELECT DISTINCT m.key, m.value FROM volume_metadata m JOIN volumes ON volumes.id = m.volume_id WHERE ",
+        );
+        sql.splice(&filter).push(" ORDER BY m.key, m.value");
+        let mut metadata: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in self.db.fetch(&sql.text, &sql.values).await? {
+            metadata.entry(row.text("key")?).or_default().push(row.text("value")?);
+        }
+        Ok((count, size, metadata))
+    }
+
+    /// Makes the row of a new volume.
+    pub(crate) async fn insert_volume(&self, tx: &mut Tx, new: &NewVolume) -> Result<(), DbError> {
+        // What services of the release before understand has no backup status.
+        let backup = if self.is_pinned() { None } else { new.backup_status };
+        tx.execute(
+            "INSERT INTO volumes (id, user_id, project_id, size, availability_zone, host, \
+             service_uuid, display_name, display_description, volume_type_id, snapshot_id, \
+             source_volid, multiattach, backup_status, status, attach_status, shared_targets, \
+             created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+             'creating', 'detached', 0, $15)",
+            &[
+                (&new.id).into(),
+                (&new.user_id).into(),
+                (&new.project_id).into(),
+                new.size.into(),
+                (&new.availability_zone).into(),
+                (&new.host).into(),
+                new.service_uuid.clone().into(),
+                new.name.clone().into(),
+                new.description.clone().into(),
+                (&new.volume_type_id).into(),
+                new.snapshot_id.clone().into(),
+                new.source_volid.clone().into(),
+                new.multiattach.into(),
+                backup.into(),
+                now().into(),
+            ],
+        )
+        .await?;
+        Pairs::Volume.put(tx, &new.id, &new.metadata).await
+    }
+
+    /// The row goes; its metadata with it.
+    pub(crate) async fn forget_volume(&self, tx: &mut Tx, id: &str) -> Result<(), DbError> {
+        let time = now();
+        tx.execute(
+            "UPDATE volumes SET deleted = 1, status = 'deleted', backup_status = NULL, \
+             deleted_at = $2, terminated_at = $2, updated_at = $2 WHERE id = $1 AND deleted = 0",
+            &[id.into(), time.as_str().into()],
+        )
+        .await?;
+        tx.execute(
+            "UPDATE volume_attachment SET deleted = 1, deleted_at = $2, attach_status = 'detached' \
+             WHERE volume_id = $1 AND deleted = 0",
+            &[id.into(), time.as_str().into()],
+        )
+        .await?;
+        tx.execute(
+            "UPDATE transfers SET deleted = 1, deleted_at = $2 WHERE volume_id = $1 AND deleted = 0",
+            &[id.into(), time.into()],
+        )
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! Work under way: one row for each volume, snapshot or backup something is being done to. A worker
+//! takes a row for a while, and what it writes at the end counts only while the row is still its own.
+
+use super::statement::Statement;
+use super::{Store, new_id, now, stamp_in};
+use crate::sql::{DbError, Row, Tx};
+
+/// How long a worker may be silent before another takes over.
+pub(crate) const LEASE_SECONDS: i64 = 30;
+
+/// What is done, to what kind of row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Verb {
+    VolumeCreate,
+    VolumeDelete,
+    VolumeExtend,
+    VolumeRetype,
+    VolumeMigrate,
+    VolumeRevert,
+    SnapshotCreate,
+    SnapshotDelete,
+    BackupCreate,
+    BackupRestore,
+    BackupDelete,
+    /// A volume behind a row that another has taken the place of.
+    Discard,
+    /// The copy a backup was read from.
+    DropCopy,
+    /// A connection that could not be taken down when it ended.
+    Disconnect,
+}
+
+impl Verb {
+    const ALL: [Self; 14] = [
+        Self::VolumeCreate,
+        Self::VolumeDelete,
+        Self::VolumeExtend,
+        Self::VolumeRetype,
+        Self::VolumeMigrate,
+        Self::VolumeRevert,
+        Self::SnapshotCreate,
+        Self::SnapshotDelete,
+        Self::BackupCreate,
+        Self::BackupRestore,
+        Self::BackupDelete,
+        Self::Discard,
+        Self::DropCopy,
+        Self::Disconnect,
+    ];
+
+    /// Kind of row and word, as stored.
+    pub(crate) const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::VolumeCreate => ("volume", "creating"),
+            Self::VolumeDelete => ("volume", "deleting"),
+            Self::VolumeExtend => ("volume", "extending"),
+            Self::VolumeRetype => ("volume", "retyping"),
+            Self::VolumeMigrate => ("volume", "migrating"),
+            Self::VolumeRevert => ("volume", "reverting"),
+            Self::SnapshotCreate => ("snapshot", "creating"),
+            Self::SnapshotDelete => ("snapshot", "deleting"),
+            Self::BackupCreate => ("backup", "creating"),
+            Self::BackupRestore => ("backup", "restoring"),
+            Self::BackupDelete => ("backup", "deleting"),
+            Self::Discard => ("remnant", "deleting"),
+            Self::DropCopy => ("copy", "deleting"),
+            Self::Disconnect => ("connection", "ending"),
+        }
+    }
+
+    fn parse(kind: &str, word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.words() == (kind, word))
+    }
+}
+
+/// One piece of work.
+#[derive(Debug, Clone)]
+pub(crate) struct Work {
+    pub(crate) id: String,
+    pub(crate) verb: Verb,
+    pub(crate) resource_id: String,
+    /// Arguments, as JSON.
+    pub(crate) detail: serde_json::Value,
+    pub(crate) request_id: Option<String>,
+}
+
+impl Work {
+    /// Work of a kind this build does not know is left alone.
+    fn of(row: &Row) -> Result<Option<Self>, DbError> {
+        let Some(verb) = Verb::parse(&row.text("resource_type")?, &row.text("status")?) else {
+            return Ok(None);
+        };
+        let detail = row.opt("detail")?.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Some(Self {
+            id: row.text("id")?,
+            verb,
+            resource_id: row.text("resource_id")?,
+            detail: detail.unwrap_or_default(),
+            request_id: row.opt("request_id")?,
+        }))
+    }
+}
+
+const COLUMNS: &str = "id, resource_type, resource_id, status, detail, request_id";
+
+impl Store {
+    /// Asks for work, in the transaction that made it necessary; it replaces what was being done to
+    /// the same row.
+    pub(crate) async fn ask(
+        &self,
+        tx: &mut Tx,
+        verb: Verb,
+        resource: &str,
+        detail: &serde_json::Value,
+        request: &str,
+    ) -> Result<(), DbError> {
+        let (kind, word) = verb.words();
+        self.cancel(tx, kind, resource).await?;
+        tx.execute(
+            "INSERT INTO workers (id, resource_type, resource_id, status, detail, request_id, \
+             created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            &[
+                new_id().into(),
+                kind.into(),
+                resource.into(),
+                word.into(),
+                detail.to_string().into(),
+                request.into(),
+                now().into(),
+            ],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Whatever is being done to a row is no longer wanted.
+    pub(crate) async fn cancel(&self, tx: &mut Tx, kind: &str, id: &str) -> Result<(), DbError> {
+        let sql = "DELETE FROM workers WHERE resource_type = $1 AND resource_id = $2";
+        tx.execute(sql, &[kind.into(), id.into()]).await.map(drop)
+    }
+
+    /// Work that is free, or this worker's own, and due.
+    pub(crate) async fn due(&self, owner: &str, limit: i64) -> Result<Vec<Work>, DbError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM workers WHERE (owner IS NULL OR owner = $1 OR lease_until < $2) \
+             AND (not_before IS NULL OR not_before <= $2) ORDER BY created_at LIMIT $3"
+        );
+        let rows = self.db.fetch(&sql, &[owner.into(), now().into(), limit.into()]).await?;
+        let works: Result<Vec<_>, _> = rows.iter().map(Work::of).collect();
+        Ok(works?.into_iter().flatten().collect())
+    }
+
+    /// Takes or keeps a piece of work. False: another was faster, or it is gone. Counts the takers.
+    pub(crate) async fn take(&self, work: &Work, owner: &str) -> Result<bool, DbError> {
+        let mut sql = Statement::new("UPDATE workers SET attempts = attempts + CASE WHEN owner = ");
+        sql.bind(owner).push(" THEN 0 ELSE 1 END, owner = ").bind(owner);
+        sql.push(", lease_until = ").bind(stamp_in(LEASE_SECONDS));
+        sql.push(", updated_at = ").bind(now());
+        sql.push(" WHERE id = ").bind(work.id.as_str());
+        sql.push(" AND (owner IS NULL OR owner = ").bind(owner);
+        sql.push(" OR lease_until < ").bind(now()).push(")");
+        Ok(self.db.execute(&sql.text, &sql.values).await? != 0)
+    }
+
+    /// Not again before some seconds have passed; kept by this worker.
+    pub(crate) async fn postpone(
+        &self,
+        work: &Work,
+        owner: &str,
+        seconds: i64,
+    ) -> Result<(), DbError> {
+        let sql = "UPDATE workers SET not_before = $3 WHERE id = $1 AND owner = $2";
+        let values = [work.id.as_str().into(), owner.into(), stamp_in(seconds).into()];
+        self.db.execute(sql, &values).await.map(drop)
+    }
+
+    /// Keeps arguments that became known on the way.
+    pub(crate) async fn amend(
+        &self,
+        tx: &mut Tx,
+        work: &Work,
+        owner: &str,
+        detail: &serde_json::Value,
+    ) -> Result<bool, DbError> {
+        let sql = "UPDATE workers SET detail = $3, updated_at = $4 WHERE id = $1 AND owner = $2";
+        let values =
+            [work.id.as_str().into(), owner.into(), detail.to_string().into(), now().into()];
+        Ok(tx.execute(sql, &values).await? != 0)
+    }
+
+    /// Ends a piece of work in the transaction that writes its outcome. False: it is no longer this
+    /// worker's, and the outcome must not be written.
+    pub(crate) async fn end(&self, tx: &mut Tx, work: &Work, owner: &str) -> Result<bool, DbError> {
+        let sql = "DELETE FROM workers WHERE id = $1 AND owner = $2";
+        Ok(tx.execute(sql, &[work.id.as_str().into(), owner.into()]).await? != 0)
+    }
+
+    /// Gives back what a worker holds, at its end.
+    pub(crate) async fn release(&self, owner: &str) -> Result<(), DbError> {
+        let sql = "UPDATE workers SET owner = NULL, lease_until = NULL WHERE owner = $1";
+        self.db.execute(sql, &[owner.into()]).await.map(drop)
+    }
+}

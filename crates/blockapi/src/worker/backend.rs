@@ -1,0 +1,123 @@
+//! What the rows are made real with. Every call is idempotent and short: it asks for something or
+//! looks how far it is; nothing is remembered between calls.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+/// How far something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress<T> {
+    Running,
+    Done(T),
+    /// It will not come to anything; why, for the user.
+    Failed(String),
+}
+
+/// Where the content of a new volume comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Empty,
+    Snapshot {
+        volume: String,
+        snapshot: String,
+    },
+    Volume {
+        volume: String,
+    },
+    /// By what the backup was when it was made.
+    Backup {
+        handle: String,
+    },
+}
+
+/// A volume that is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeOrder {
+    pub name: String,
+    pub gib: i64,
+    pub origin: Origin,
+    /// Of the type's extra specs.
+    pub specs: std::collections::BTreeMap<String, String>,
+}
+
+/// A backup that is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupOrder {
+    pub name: String,
+    pub volume: String,
+    pub snapshot: String,
+    pub incremental: bool,
+}
+
+/// A backup that is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// What is needed to restore it.
+    pub handle: String,
+    pub container: Option<String>,
+    pub objects: i64,
+}
+
+/// Why a call did nothing.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BackendError {
+    /// Trying again may help.
+    #[error("the volume service does not answer: {0}")]
+    Unreachable(String),
+    /// Trying again will not help.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Room for volumes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capacity {
+    pub total_gib: Option<i64>,
+    pub free_gib: Option<i64>,
+}
+
+#[async_trait]
+pub trait Backend: Send + Sync + std::fmt::Debug {
+    /// Asks for a volume, or looks how far it is.
+    async fn ensure_volume(&self, order: &VolumeOrder) -> Result<Progress<()>, BackendError>;
+
+    /// Done when nothing of it is left.
+    async fn remove_volume(&self, name: &str) -> Result<Progress<()>, BackendError>;
+
+    /// Done when the volume has at least this size.
+    async fn extend_volume(&self, name: &str, gib: i64) -> Result<Progress<()>, BackendError>;
+
+    /// Done with the moment the snapshot is of.
+    async fn ensure_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+    ) -> Result<Progress<jiff::Timestamp>, BackendError>;
+
+    async fn remove_snapshot(&self, volume: &str, name: &str)
+    -> Result<Progress<()>, BackendError>;
+
+    async fn start_backup(&self, order: &BackupOrder) -> Result<(), BackendError>;
+
+    /// Nothing if there is no such backup.
+    async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError>;
+
+    /// Stops it if it runs, and removes it.
+    async fn remove_backup(
+        &self,
+        name: &str,
+        handle: Option<&str>,
+    ) -> Result<Progress<()>, BackendError>;
+
+    /// Makes a volume reachable for one attachment: what a client needs to use it.
+    async fn connect(
+        &self,
+        volume: &str,
+        attachment: &str,
+        connector: &Value,
+    ) -> Result<Progress<Value>, BackendError>;
+
+    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError>;
+
+    async fn capacity(&self) -> Result<Capacity, BackendError>;
+}

@@ -1,0 +1,426 @@
+//! Backups: made, restored, removed. What ends here writes the backup's row and the volume's
+//! `backup_status`, and never its `status`: that belongs to those who attach, extend and delete.
+
+use serde_json::{Value, json};
+
+use super::backend::{BackupOrder, Origin, Progress, Saved};
+use super::decide::{self, LOST, Seen, Step};
+use super::volumes::settled;
+use super::{Next, WorkError, Worker};
+use crate::model::status::BackupStatus;
+use crate::store::backups::{Backup, reason};
+use crate::store::guard::{Change, Set};
+use crate::store::messages::Action;
+use crate::store::volumes::Volume;
+use crate::store::work::{Verb, Work};
+use crate::store::{Metadata, Pairs, new_id, now, stamp};
+
+/// How a backup ended that came to nothing.
+enum Failure {
+    Broken(String),
+    /// Nobody knows why: the volume is as free as before.
+    Lost,
+}
+
+fn text<'a>(work: &'a Work, key: &str) -> Option<&'a str> {
+    work.detail.get(key).and_then(Value::as_str)
+}
+
+fn truth(work: &Work, key: &str) -> bool {
+    work.detail.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn with(work: &Work, key: &str, value: impl Into<Value>) -> Value {
+    let mut detail = match &work.detail {
+        Value::Object(detail) => detail.clone(),
+        _ => serde_json::Map::new(),
+    };
+    detail.insert(key.to_owned(), value.into());
+    Value::Object(detail)
+}
+
+impl Worker {
+    async fn backup_in(&self, work: &Work, status: &str) -> Result<Option<Backup>, WorkError> {
+        let backup = self.store.backup(&work.resource_id, None).await?;
+        Ok(backup.filter(|it| it.status == status))
+    }
+
+    /// Keeps something that became known; the next pass reads it.
+    async fn note(
+        &self,
+        work: &Work,
+        key: &str,
+        value: impl Into<Value>,
+    ) -> Result<bool, WorkError> {
+        let mut tx = self.store.db.begin().await?;
+        let kept = self.store.amend(&mut tx, work, &self.name, &with(work, key, value)).await?;
+        tx.commit().await?;
+        Ok(kept)
+    }
+
+    pub(super) async fn create_backup(&self, work: &Work) -> Result<Next, WorkError> {
+        let Some(backup) = self.backup_in(work, "creating").await? else {
+            return self.abandon(work).await;
+        };
+        let Some(volume) = self.store.volume(&backup.volume_id, None).await? else {
+            let gone = Failure::Broken("its volume is gone".to_owned());
+            return self.backup_failed(work, &backup, gone).await;
+        };
+        let seen = Seen {
+            is_copied: backup.snapshot_id.is_some() || truth(work, "copied"),
+            was_started: truth(work, "started"),
+            found: settled_find(self.backend.find_backup(&backup.id).await)?,
+        };
+        match decide::backup(seen) {
+            Step::TakeCopy => self.take_copy(work, &backup, &volume).await,
+            Step::Start => self.start_backup(work, &backup, &volume).await,
+            Step::Wait => Ok(Next::Later),
+            Step::Finish(saved) => self.backup_done(work, &backup, saved).await,
+            Step::Fail(why) => self.backup_failed(work, &backup, Failure::Broken(why)).await,
+            Step::Lose => self.backup_failed(work, &backup, Failure::Lost).await,
+        }
+    }
+
+    /// The moment the backup is of. From here on the volume may change as it likes.
+    async fn take_copy(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        volume: &Volume,
+    ) -> Result<Next, WorkError> {
+        let copy = copy_of(&backup.id);
+        match settled(self.backend.ensure_snapshot(volume.backend_name(), &copy).await)? {
+            Progress::Running => Ok(Next::Soon),
+            Progress::Failed(why) => self.backup_failed(work, backup, Failure::Broken(why)).await,
+            Progress::Done(taken) => {
+                let mut tx = self.store.on_volume(&volume.id).await?;
+                let mut detail = with(work, "copied", true);
+                if let Some(detail) = detail.as_object_mut() {
+                    detail.insert("holder".to_owned(), json!(volume.backend_name()));
+                }
+                if self.store.amend(&mut tx, work, &self.name, &detail).await? {
+                    // Its size is the volume's at that moment, whatever is extended later.
+                    let sql = "UPDATE backups SET data_timestamp = $2, temp_snapshot_id = $3, \
+                         size = (SELECT size FROM volumes WHERE id = $4), updated_at = $5 \
+                         WHERE id = $1 AND deleted = 0 AND status = 'creating'";
+                    let values = [
+                        backup.id.as_str().into(),
+                        stamp(taken).into(),
+                        copy.into(),
+                        volume.id.as_str().into(),
+                        now().into(),
+                    ];
+                    tx.execute(sql, &values).await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Soon)
+            }
+        }
+    }
+
+    async fn start_backup(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        volume: &Volume,
+    ) -> Result<Next, WorkError> {
+        let (holder, snapshot) = match &backup.snapshot_id {
+            None => {
+                let holder = text(work, "holder").unwrap_or(volume.backend_name()).to_owned();
+                (holder, copy_of(&backup.id))
+            }
+            Some(id) => {
+                let snapshot = self.store.snapshot(id, None).await?;
+                let holder = match &snapshot {
+                    Some(snapshot) => self.holder(snapshot).await?,
+                    None => None,
+                };
+                let Some(holder) = holder else {
+                    let gone = Failure::Broken(format!("the snapshot {id} is gone"));
+                    return self.backup_failed(work, backup, gone).await;
+                };
+                (holder, id.clone())
+            }
+        };
+        let order = BackupOrder {
+            name: backup.id.clone(),
+            volume: holder,
+            snapshot,
+            incremental: backup.parent_id.is_some(),
+        };
+        let started = self.backend.start_backup(&order).await.map(Progress::Done);
+        if let Progress::Failed(why) = settled(started)? {
+            return self.backup_failed(work, backup, Failure::Broken(why)).await;
+        }
+        self.note(work, "started", true).await?;
+        Ok(Next::Soon)
+    }
+
+    async fn backup_done(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        saved: Saved,
+    ) -> Result<Next, WorkError> {
+        let mut tx = self.store.on_volume(&backup.volume_id).await?;
+        if !self.store.end(&mut tx, work, &self.name).await? {
+            return Ok(Next::Ended);
+        }
+        let container = saved.container.or_else(|| backup.container.clone());
+        let also = [
+            ("object_count", saved.objects.into()),
+            ("service_metadata", saved.handle.into()),
+            ("container", container.into()),
+            ("service", "holdfast".into()),
+            ("availability_zone", self.behaviour.zone.as_str().into()),
+            ("fail_reason", crate::sql::Value::Text(None)),
+        ];
+        let done =
+            self.store.move_backup(&mut tx, &backup.id, &["creating"], "available", &also).await?;
+        if done {
+            self.let_go(&mut tx, backup, None).await?;
+            self.drop_older_copies(&mut tx, work, backup).await?;
+        }
+        tx.commit().await?;
+        Ok(Next::Ended)
+    }
+
+    /// The volume or the snapshot is free again; only of the mark that this backup made.
+    async fn let_go(
+        &self,
+        tx: &mut crate::sql::Tx,
+        backup: &Backup,
+        left: Option<BackupStatus>,
+    ) -> Result<(), WorkError> {
+        if let Some(snapshot) = &backup.snapshot_id {
+            self.store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
+            return Ok(());
+        }
+        // After an administrator's reset another backup may own the mark.
+        let mut other = crate::store::statement::Statement::new(
+            "NOT EXISTS (SELECT 1 FROM backups b WHERE b.volume_id = volumes.id AND \
+             b.deleted = 0 AND b.status = 'creating' AND b.snapshot_id IS NULL AND b.id <> ",
+        );
+        other.bind(backup.id.as_str()).push(")");
+        let change = Change::of(&backup.volume_id)
+            .while_backup(BackupStatus::BackingUp)
+            .only_if_with(&other)
+            .set(Set::Backup(left));
+        change.apply(&self.store, tx).await?;
+        Ok(())
+    }
+
+    /// The copy of the newest backup stays, so that the next one reads only what changed since;
+    /// those of the others go.
+    async fn drop_older_copies(
+        &self,
+        tx: &mut crate::sql::Tx,
+        work: &Work,
+        backup: &Backup,
+    ) -> Result<(), WorkError> {
+        let sql = "SELECT id FROM backups WHERE volume_id = $1 AND id <> $2 AND deleted = 0 \
+             AND temp_snapshot_id IS NOT NULL AND status IN ('available', 'error')";
+        let values = [backup.volume_id.as_str().into(), backup.id.as_str().into()];
+        let Some(holder) = text(work, "holder") else { return Ok(()) };
+        for row in tx.fetch(sql, &values).await? {
+            let id = row.text("id")?;
+            let sql = "UPDATE backups SET temp_snapshot_id = NULL WHERE id = $1";
+            tx.execute(sql, &[id.as_str().into()]).await?;
+            let detail = json!({"holder": holder});
+            self.store.ask(tx, Verb::DropCopy, &copy_of(&id), &detail, "").await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn drop_copy(&self, work: &Work) -> Result<Next, WorkError> {
+        let holder = text(work, "holder").unwrap_or_default();
+        match settled(self.backend.remove_snapshot(holder, &work.resource_id).await)? {
+            Progress::Running => Ok(Next::Later),
+            Progress::Done(()) => self.abandon(work).await,
+            Progress::Failed(why) => {
+                tracing::warn!(copy = work.resource_id, why, "a copy of a backup is left behind");
+                self.abandon(work).await
+            }
+        }
+    }
+
+    async fn backup_failed(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        failure: Failure,
+    ) -> Result<Next, WorkError> {
+        let (why, left) = match failure {
+            Failure::Broken(why) => (why, Some(BackupStatus::ErrorBackingUp)),
+            Failure::Lost => (LOST.to_owned(), None),
+        };
+        let mut tx = self.store.on_volume(&backup.volume_id).await?;
+        if !self.store.end(&mut tx, work, &self.name).await? {
+            return Ok(Next::Ended);
+        }
+        tracing::warn!(backup = backup.id, why, "a backup failed");
+        let also = [("fail_reason", reason(&why).into())];
+        if self.store.move_backup(&mut tx, &backup.id, &["creating"], "error", &also).await? {
+            self.let_go(&mut tx, backup, left).await?;
+            let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
+            self.tell(&mut tx, work, of, Action::CreateBackup, "020").await?;
+        }
+        tx.commit().await?;
+        Ok(Next::Ended)
+    }
+
+    // ------------------------------------------------------------ restore
+
+    pub(super) async fn restore_backup(&self, work: &Work) -> Result<Next, WorkError> {
+        let backup = self.backup_in(work, "restoring").await?;
+        let (Some(backup), Some(target)) = (backup, text(work, "volume")) else {
+            return self.abandon(work).await;
+        };
+        let Some(volume) = self.store.volume(target, None).await? else {
+            return self.restore_failed(work, &backup, target, "the volume is gone").await;
+        };
+        let Some(handle) = backup.service_metadata.clone() else {
+            let why = "the record of the backup does not say where it is";
+            return self.restore_failed(work, &backup, target, why).await;
+        };
+        let is_new = truth(work, "creates") || truth(work, "new");
+        // Into a volume that exists means: beside it, and then in its place.
+        let name = match (is_new, text(work, "place")) {
+            (true, _) => volume.id.clone(),
+            (false, Some(place)) => place.to_owned(),
+            (false, None) => {
+                self.note(work, "place", new_id()).await?;
+                return Ok(Next::Soon);
+            }
+        };
+        let order = self.order(&volume, &name, Origin::Backup { handle }).await?;
+        match settled(self.backend.ensure_volume(&order).await)? {
+            Progress::Running => {
+                if truth(work, "new") {
+                    let change = Change::of(&volume.id)
+                        .while_status("creating")
+                        .set(Set::Status("available"));
+                    change.run(&self.store).await?;
+                }
+                Ok(Next::Soon)
+            }
+            Progress::Failed(why) => self.restore_failed(work, &backup, target, &why).await,
+            Progress::Done(()) => self.restore_done(work, &backup, &volume, &name).await,
+        }
+    }
+
+    async fn restore_done(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        volume: &Volume,
+        name: &str,
+    ) -> Result<Next, WorkError> {
+        let mut tx = self.store.on_volume(&volume.id).await?;
+        if !self.store.end(&mut tx, work, &self.name).await? {
+            return Ok(Next::Ended);
+        }
+        self.store.move_backup(&mut tx, &backup.id, &["restoring"], "available", &[]).await?;
+        let mut change = Change::of(&volume.id)
+            .while_backup(BackupStatus::RestoringBackup)
+            .set(Set::Backup(None))
+            .set(Set::StatusCreated);
+        if name != volume.id {
+            change = change.column("name_id", name);
+        }
+        let applied = change.apply(&self.store, &mut tx).await?;
+        if name != volume.id {
+            // The one that is no longer behind the row: what was there, or what came too late.
+            let remnant = if applied { volume.backend_name() } else { name };
+            self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
+        }
+        if applied && volume.id != backup.volume_id {
+            let pair = Metadata::from([("src_backup_id".to_owned(), backup.id.clone())]);
+            Pairs::Volume.put(&mut tx, &volume.id, &pair).await?;
+        }
+        tx.commit().await?;
+        self.store.wake();
+        Ok(Next::Ended)
+    }
+
+    async fn restore_failed(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        target: &str,
+        why: &str,
+    ) -> Result<Next, WorkError> {
+        let mut tx = self.store.on_volume(target).await?;
+        if !self.store.end(&mut tx, work, &self.name).await? {
+            return Ok(Next::Ended);
+        }
+        tracing::warn!(backup = backup.id, volume = target, why, "a restore failed");
+        let also = [("fail_reason", reason(why).into())];
+        self.store.move_backup(&mut tx, &backup.id, &["restoring"], "available", &also).await?;
+        let change = Change::of(target)
+            .while_backup(BackupStatus::RestoringBackup)
+            .set(Set::Backup(Some(BackupStatus::ErrorRestoring)))
+            .set(Set::StatusNotCreated);
+        change.apply(&self.store, &mut tx).await?;
+        if let Some(place) = text(work, "place") {
+            self.store.ask(&mut tx, Verb::Discard, place, &json!({}), "").await?;
+        }
+        let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
+        self.tell(&mut tx, work, of, Action::RestoreBackup, "026").await?;
+        tx.commit().await?;
+        Ok(Next::Ended)
+    }
+
+    // ------------------------------------------------------------ delete
+
+    pub(super) async fn delete_backup(&self, work: &Work) -> Result<Next, WorkError> {
+        let Some(backup) = self.backup_in(work, "deleting").await? else {
+            return self.abandon(work).await;
+        };
+        let handle = backup.service_metadata.as_deref();
+        match settled(self.backend.remove_backup(&backup.id, handle).await)? {
+            Progress::Running => Ok(Next::Soon),
+            Progress::Done(()) => {
+                let mut tx = self.store.db.begin().await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    let volume = self.store.volume(&backup.volume_id, None).await?;
+                    if let Some(volume) = volume {
+                        let detail = json!({"holder": volume.backend_name()});
+                        let copy = copy_of(&backup.id);
+                        self.store.ask(&mut tx, Verb::DropCopy, &copy, &detail, "").await?;
+                    }
+                    self.store.forget_backup(&mut tx, &backup.id).await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Ended)
+            }
+            Progress::Failed(why) => {
+                let mut tx = self.store.db.begin().await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    tracing::warn!(backup = backup.id, why, "a backup is not removed");
+                    let also = [("fail_reason", reason(&why).into())];
+                    let id = backup.id.as_str();
+                    self.store.move_backup(&mut tx, id, &["deleting"], "error", &also).await?;
+                    let of = ("VOLUME_BACKUP", id, backup.project_id.as_str());
+                    self.tell(&mut tx, work, of, Action::DeleteBackup, "025").await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Ended)
+            }
+        }
+    }
+}
+
+/// The name of the copy a backup is read from.
+pub(crate) fn copy_of(backup: &str) -> String {
+    format!("copy-{backup}")
+}
+
+fn settled_find(
+    found: Result<Option<Progress<Saved>>, super::backend::BackendError>,
+) -> Result<Option<Progress<Saved>>, super::backend::BackendError> {
+    match found {
+        Err(super::backend::BackendError::Refused(why)) => Ok(Some(Progress::Failed(why))),
+        other => other,
+    }
+}

@@ -1,0 +1,72 @@
+//! What is to be done about a backup, from what is seen of it: pure.
+
+use super::backend::{Progress, Saved};
+
+/// A backup that is being made, as seen in one pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The copy it reads exists: a moment of the volume that nothing changes any more.
+    pub(crate) is_copied: bool,
+    /// It was started before, as far as its record says.
+    pub(crate) was_started: bool,
+    /// What the backend has of it.
+    pub(crate) found: Option<Progress<Saved>>,
+}
+
+/// The one thing to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    TakeCopy,
+    Start,
+    Wait,
+    Finish(Saved),
+    Fail(String),
+    /// Whoever made it is gone, and so is what was made: nobody knows why.
+    Lose,
+}
+
+/// What is said of a backup that a lost worker left behind and the backend knows nothing of.
+pub(crate) const LOST: &str = "incomplete backup reset on manager restart";
+
+/// Everything that was lost is told from what is there, never from who was there.
+pub(crate) fn backup(seen: Seen) -> Step {
+    match (seen.is_copied, seen.found, seen.was_started) {
+        (_, Some(Progress::Done(saved)), _) => Step::Finish(saved),
+        (_, Some(Progress::Failed(why)), _) => Step::Fail(why),
+        (_, Some(Progress::Running), _) => Step::Wait,
+        (_, None, true) => Step::Lose,
+        (false, None, false) => Step::TakeCopy,
+        (true, None, false) => Step::Start,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(is_copied: bool, was_started: bool, found: Option<Progress<Saved>>) -> Step {
+        backup(Seen { is_copied, was_started, found })
+    }
+
+    #[test]
+    fn the_copy_comes_before_the_backup() {
+        assert_eq!(seen(false, false, None), Step::TakeCopy);
+        assert_eq!(seen(true, false, None), Step::Start);
+        assert_eq!(seen(true, true, Some(Progress::Running)), Step::Wait);
+    }
+
+    #[test]
+    fn a_backup_that_vanished_is_lost_and_not_made_again() {
+        // Made again it would be of another moment than was promised.
+        assert_eq!(seen(true, true, None), Step::Lose);
+    }
+
+    #[test]
+    fn what_a_lost_worker_started_is_finished() {
+        let saved = Saved { handle: "h".to_owned(), container: None, objects: 1 };
+        // It died between the start and the note of it.
+        assert_eq!(seen(true, false, Some(Progress::Done(saved.clone()))), Step::Finish(saved));
+        let failed = Some(Progress::Failed("full".to_owned()));
+        assert_eq!(seen(true, true, failed), Step::Fail("full".to_owned()));
+    }
+}

@@ -1,0 +1,502 @@
+//! The backend of every day: `longhorn.io` resources, made real by the controllers of volumes.
+
+use api::longhorn::{
+    Backup, BackupState, CloneState, Engine, Node, Robustness, Snapshot, Volume, VolumeAttachment,
+    VolumeState,
+};
+use async_trait::async_trait;
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::backend::{
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, VolumeOrder,
+};
+
+const NAMESPACE: &str = "longhorn-system";
+const MANAGER: &str = "holdfast-block-storage";
+const GIB: i64 = 1024 * 1024 * 1024;
+/// Backups are counted in blocks of this size.
+const BLOCK: i64 = 2 * 1024 * 1024;
+/// The extra spec of a type that says how many copies its volumes have.
+const REPLICAS_SPEC: &str = "holdfast:replicas";
+
+/// Volumes, snapshots and backups as resources of a cluster.
+#[derive(Clone)]
+pub struct Resources {
+    client: Client,
+    /// Copies of a volume whose type does not say.
+    replicas: i32,
+}
+
+impl std::fmt::Debug for Resources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resources").field("replicas", &self.replicas).finish_non_exhaustive()
+    }
+}
+
+fn volume_name(name: &str) -> String {
+    format!("volume-{name}")
+}
+
+fn snapshot_name(name: &str) -> String {
+    format!("snapshot-{name}")
+}
+
+fn backup_name(name: &str) -> String {
+    format!("backup-{name}")
+}
+
+/// What the API server said, as something to try again or not.
+fn failure(error: kube::Error) -> BackendError {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+            BackendError::Refused(status.message)
+        }
+        other => BackendError::Unreachable(telemetry::Chain(&other).to_string()),
+    }
+}
+
+fn is_code(error: &kube::Error, wanted: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == wanted)
+}
+
+impl Resources {
+    pub const fn new(client: Client, replicas: i32) -> Self {
+        Self { client, replicas }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    async fn find<K>(&self, name: &str) -> Result<Option<K>, BackendError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        self.api::<K>().get_opt(name).await.map_err(failure)
+    }
+
+    /// Makes an object; one that is there already is as good.
+    async fn make<K>(&self, object: Value) -> Result<(), BackendError>
+    where
+        K: Resource<Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + serde::Serialize
+            + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        let object: K = serde_json::from_value(object)
+            .map_err(|error| BackendError::Refused(error.to_string()))?;
+        let params =
+            PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match self.api::<K>().create(&params, &object).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_code(&error, 409) => Ok(()),
+            Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Removes an object: done when it is gone.
+    async fn remove<K>(&self, name: &str) -> Result<Progress<K>, BackendError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        match self.find::<K>(name).await? {
+            None => Ok(Progress::Failed(String::new())),
+            Some(found) => {
+                if found.meta().deletion_timestamp.is_none() {
+                    let deleted = self.api::<K>().delete(name, &DeleteParams::default()).await;
+                    match deleted {
+                        Ok(_) => {}
+                        Err(error) if is_code(&error, 404) => {}
+                        Err(error) => return Err(failure(error)),
+                    }
+                }
+                Ok(Progress::Done(found))
+            }
+        }
+    }
+
+    async fn patch<K>(&self, name: &str, patch: &Value) -> Result<(), BackendError>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(failure)
+    }
+
+    async fn engine(&self, volume: &str) -> Result<Option<Engine>, BackendError> {
+        let selector = ListParams::default().labels(&format!("longhornvolume={volume}"));
+        let found = self.api::<Engine>().list(&selector).await.map_err(failure)?;
+        Ok(found.items.into_iter().next())
+    }
+
+    async fn create_volume(&self, order: &VolumeOrder) -> Result<(), BackendError> {
+        let name = volume_name(&order.name);
+        let replicas = order.specs.get(REPLICAS_SPEC).and_then(|it| it.parse::<i32>().ok());
+        let mut spec = json!({
+            "size": (order.gib.saturating_mul(GIB)).to_string(),
+            "frontend": "blockdev",
+            "numberOfReplicas": replicas.filter(|it| (1..=20).contains(it)).unwrap_or(self.replicas),
+            "dataEngine": "v1",
+            "accessMode": "rwo",
+            "replicaSoftAntiAffinity": "enabled",
+            "replicaDiskSoftAntiAffinity": "enabled",
+        });
+        let source = match &order.origin {
+            Origin::Empty => None,
+            Origin::Backup { handle } => {
+                put(&mut spec, "fromBackup", json!(handle));
+                let size = self.size_of_backup(handle).await?;
+                put_size(&mut spec, size);
+                None
+            }
+            Origin::Volume { volume } => Some((format!("vol://{}", volume_name(volume)), volume)),
+            Origin::Snapshot { volume, snapshot } => Some((
+                format!("snap://{}/{}", volume_name(volume), snapshot_name(snapshot)),
+                volume,
+            )),
+        };
+        if let Some((url, volume)) = source {
+            // A clone has the size of its source, and grows afterwards.
+            let source = self.find::<Volume>(&volume_name(volume)).await?;
+            let source = source.ok_or_else(|| {
+                BackendError::Refused("the source of the volume is gone".to_owned())
+            })?;
+            put(&mut spec, "dataSource", json!(url));
+            let size = match &order.origin {
+                Origin::Snapshot { snapshot, .. } => {
+                    let found = self.find::<Snapshot>(&snapshot_name(snapshot)).await?;
+                    found.and_then(|it| it.status?.restore_size)
+                }
+                _ => None,
+            };
+            put_size(&mut spec, size.or(source.spec.size.map(|it| it.0)));
+        }
+        let object = json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+        });
+        self.make::<Volume>(object).await
+    }
+
+    /// Of the volume a backup is of.
+    async fn size_of_backup(&self, url: &str) -> Result<Option<i64>, BackendError> {
+        let backups = self.api::<Backup>().list(&ListParams::default()).await.map_err(failure)?;
+        let found = backups.items.into_iter().find_map(|it| {
+            it.status.filter(|it| it.url.as_deref() == Some(url)).and_then(|it| it.volume_size)
+        });
+        Ok(found.and_then(|it| it.parse().ok()))
+    }
+
+    /// Where a volume is to be attached: where it is, else on the node of the client, else anywhere.
+    async fn node_for(&self, volume: &Volume, host: Option<&str>) -> Result<String, BackendError> {
+        let current = volume.status.as_ref().and_then(|it| it.current_node_id.clone());
+        if let Some(node) = current.filter(|it| !it.is_empty()) {
+            return Ok(node);
+        }
+        let nodes = self.api::<Node>().list(&ListParams::default()).await.map_err(failure)?;
+        let is_ready = |node: &Node| {
+            node.status.as_ref().is_none_or(|status| {
+                let conditions = status.conditions.as_deref().unwrap_or_default();
+                conditions.iter().all(|it| {
+                    let said = serde_json::to_value(it).unwrap_or_default();
+                    said.get("type") != Some(&json!("Ready"))
+                        || said.get("status") == Some(&json!("True"))
+                })
+            })
+        };
+        let ready: Vec<String> =
+            nodes.items.iter().filter(|it| is_ready(it)).map(ResourceExt::name_any).collect();
+        let own = ready.iter().find(|it| Some(it.as_str()) == host);
+        own.or(ready.first())
+            .cloned()
+            .ok_or_else(|| BackendError::Unreachable("no node is ready".to_owned()))
+    }
+}
+
+fn put(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+fn put_size(spec: &mut Value, size: Option<i64>) {
+    if let Some(size) = size {
+        put(spec, "size", json!(size.to_string()));
+    }
+}
+
+/// How far a volume is from holding what it was made from.
+fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
+    let Some(status) = &volume.status else { return Progress::Running };
+    if status.robustness == Some(Robustness::Faulted) {
+        return Progress::Failed("the volume has no usable copy".to_owned());
+    }
+    let state = status.state.clone().unwrap_or(VolumeState::Unset);
+    let is_settled = matches!(state, VolumeState::Detached | VolumeState::Attached);
+    match origin {
+        Origin::Empty if is_settled => Progress::Done(()),
+        Origin::Backup { .. } => {
+            let restored =
+                status.restore_initiated == Some(true) && status.restore_required != Some(true);
+            if restored && is_settled { Progress::Done(()) } else { Progress::Running }
+        }
+        Origin::Volume { .. } | Origin::Snapshot { .. } => {
+            match status.clone_status.as_ref().and_then(|it| it.state.clone()) {
+                Some(CloneState::Completed) if is_settled => Progress::Done(()),
+                Some(CloneState::Failed) => Progress::Failed("the copy failed".to_owned()),
+                _ => Progress::Running,
+            }
+        }
+        Origin::Empty => Progress::Running,
+    }
+}
+
+#[async_trait]
+impl Backend for Resources {
+    async fn ensure_volume(&self, order: &VolumeOrder) -> Result<Progress<()>, BackendError> {
+        let name = volume_name(&order.name);
+        let Some(volume) = self.find::<Volume>(&name).await? else {
+            self.create_volume(order).await?;
+            return Ok(Progress::Running);
+        };
+        if volume.meta().deletion_timestamp.is_some() {
+            return Ok(Progress::Failed("the volume was deleted by somebody else".to_owned()));
+        }
+        match readiness(&volume, &order.origin) {
+            Progress::Done(()) => self.extend_volume(&order.name, order.gib).await,
+            other => Ok(other),
+        }
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<Progress<()>, BackendError> {
+        Ok(match self.remove::<Volume>(&volume_name(name)).await? {
+            Progress::Failed(_) => Progress::Done(()),
+            _ => Progress::Running,
+        })
+    }
+
+    async fn extend_volume(&self, name: &str, gib: i64) -> Result<Progress<()>, BackendError> {
+        let name = volume_name(name);
+        let Some(volume) = self.find::<Volume>(&name).await? else {
+            return Ok(Progress::Failed("the volume is gone".to_owned()));
+        };
+        let wanted = gib.saturating_mul(GIB);
+        if volume.spec.size.is_none_or(|it| it.0 < wanted) {
+            let patch = json!({"spec": {"size": wanted.to_string()}});
+            self.patch::<Volume>(&name, &patch).await?;
+            return Ok(Progress::Running);
+        }
+        let status = volume.status.unwrap_or_default();
+        if status.expansion_required == Some(true) {
+            let engine = self.engine(&name).await?.and_then(|it| it.status);
+            let said = engine.and_then(|it| it.last_expansion_error).filter(|it| !it.is_empty());
+            return Ok(said.map_or(Progress::Running, Progress::Failed));
+        }
+        let engine = self.engine(&name).await?.and_then(|it| it.status);
+        let current = engine.and_then(|it| it.current_size).map_or(0, |it| it.0);
+        // An engine that never ran has no size yet: it starts with the new one.
+        Ok(if current == 0 || current >= wanted { Progress::Done(()) } else { Progress::Running })
+    }
+
+    async fn ensure_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+    ) -> Result<Progress<jiff::Timestamp>, BackendError> {
+        let (volume, name) = (volume_name(volume), snapshot_name(name));
+        let Some(snapshot) = self.find::<Snapshot>(&name).await? else {
+            let object = json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "Snapshot",
+                "metadata": {
+                    "name": name, "namespace": NAMESPACE, "labels": {"longhornvolume": volume},
+                },
+                "spec": {"volume": volume, "createSnapshot": true},
+            });
+            self.make::<Snapshot>(object).await?;
+            return Ok(Progress::Running);
+        };
+        let status = snapshot.status.unwrap_or_default();
+        if status.ready_to_use == Some(true) {
+            let taken = status.creation_time.map(|it| serde_json::to_value(it).unwrap_or_default());
+            let taken = taken.and_then(|it| it.as_str()?.parse().ok());
+            return Ok(Progress::Done(taken.unwrap_or_else(jiff::Timestamp::now)));
+        }
+        let said = status.error.filter(|it| !it.is_empty());
+        Ok(match said {
+            // Errors are about the attempt; only a snapshot that was there once can be lost.
+            Some(said) if status.creation_time.is_some() => Progress::Failed(said),
+            _ => Progress::Running,
+        })
+    }
+
+    async fn remove_snapshot(
+        &self,
+        _volume: &str,
+        name: &str,
+    ) -> Result<Progress<()>, BackendError> {
+        Ok(match self.remove::<Snapshot>(&snapshot_name(name)).await? {
+            Progress::Failed(_) => Progress::Done(()),
+            Progress::Done(found) if found.meta().deletion_timestamp.is_some() => {
+                // The newest cannot be merged while the volume is written to: marked is as good.
+                let marked = found.status.and_then(|it| it.mark_removed) == Some(true);
+                if marked { Progress::Done(()) } else { Progress::Running }
+            }
+            _ => Progress::Running,
+        })
+    }
+
+    async fn start_backup(&self, order: &BackupOrder) -> Result<(), BackendError> {
+        let volume = volume_name(&order.volume);
+        let mode = if order.incremental { "incremental" } else { "full" };
+        let object = json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Backup",
+            "metadata": {
+                "name": backup_name(&order.name), "namespace": NAMESPACE,
+                "labels": {"backup-volume": volume, "backup-target": "default"},
+            },
+            "spec": {"snapshotName": snapshot_name(&order.snapshot), "backupMode": mode},
+        });
+        self.make::<Backup>(object).await
+    }
+
+    async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError> {
+        let Some(backup) = self.find::<Backup>(&backup_name(name)).await? else { return Ok(None) };
+        let status = backup.status.unwrap_or_default();
+        Ok(Some(match status.state.unwrap_or(BackupState::New) {
+            BackupState::Completed => {
+                let size = status.size.as_deref().and_then(|it| it.parse::<i64>().ok());
+                match status.url.filter(|it| !it.is_empty()) {
+                    None => Progress::Running,
+                    Some(handle) => Progress::Done(Saved {
+                        handle,
+                        container: status.backup_target_name,
+                        objects: size.unwrap_or_default().saturating_add(BLOCK - 1) / BLOCK,
+                    }),
+                }
+            }
+            BackupState::Error | BackupState::Unknown => {
+                let said = status.error.filter(|it| !it.is_empty());
+                let said = said.or_else(|| status.messages.and_then(|it| it.get("error").cloned()));
+                Progress::Failed(said.unwrap_or_else(|| "the backup failed".to_owned()))
+            }
+            BackupState::New
+            | BackupState::Pending
+            | BackupState::InProgress
+            | BackupState::Deleting
+            | BackupState::Other(_) => Progress::Running,
+        }))
+    }
+
+    async fn remove_backup(
+        &self,
+        name: &str,
+        handle: Option<&str>,
+    ) -> Result<Progress<()>, BackendError> {
+        let own = self.remove::<Backup>(&backup_name(name)).await?;
+        if let Progress::Done(_) = own {
+            return Ok(Progress::Running);
+        }
+        let Some(handle) = handle else { return Ok(Progress::Done(())) };
+        // One whose record was imported has the name of where it was made.
+        let backups = self.api::<Backup>().list(&ListParams::default()).await.map_err(failure)?;
+        let same = backups
+            .items
+            .into_iter()
+            .find(|it| it.status.as_ref().is_some_and(|it| it.url.as_deref() == Some(handle)));
+        match same {
+            None => Ok(Progress::Done(())),
+            Some(found) => {
+                self.remove::<Backup>(&found.name_any()).await?;
+                Ok(Progress::Running)
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        volume: &str,
+        attachment: &str,
+        connector: &Value,
+    ) -> Result<Progress<Value>, BackendError> {
+        let name = volume_name(volume);
+        let Some(found) = self.find::<Volume>(&name).await? else {
+            return Ok(Progress::Failed("the volume is gone".to_owned()));
+        };
+        let ticket = format!("block-{attachment}");
+        let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else {
+            return Ok(Progress::Running);
+        };
+        let tickets = wishes.spec.attachment_tickets.unwrap_or_default();
+        if !tickets.contains_key(&ticket) {
+            let host = connector.get("host").and_then(Value::as_str);
+            let node = self.node_for(&found, host).await?;
+            let patch = json!({"spec": {"attachmentTickets": {&ticket: {
+                "id": ticket, "type": "longhorn-api", "nodeID": node,
+                "parameters": {"disableFrontend": "false", "lastAttachedBy": "block-storage"},
+            }}}});
+            self.patch::<VolumeAttachment>(&name, &patch).await?;
+            return Ok(Progress::Running);
+        }
+        let is_attached =
+            found.status.as_ref().is_some_and(|it| it.state == Some(VolumeState::Attached));
+        let engine = if is_attached { self.engine(&name).await? } else { None };
+        let endpoint = engine.and_then(|it| it.status?.endpoint).filter(|it| it.starts_with("nbd"));
+        Ok(endpoint.map_or(Progress::Running, |uri| Progress::Done(connection(&uri))))
+    }
+
+    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
+        let name = volume_name(volume);
+        let ticket = format!("block-{attachment}");
+        let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else { return Ok(()) };
+        let tickets = wishes.spec.attachment_tickets.unwrap_or_default();
+        if !tickets.contains_key(&ticket) {
+            return Ok(());
+        }
+        let patch = json!({"spec": {"attachmentTickets": {ticket: null}}});
+        self.patch::<VolumeAttachment>(&name, &patch).await
+    }
+
+    async fn capacity(&self) -> Result<Capacity, BackendError> {
+        let nodes = self.api::<Node>().list(&ListParams::default()).await.map_err(failure)?;
+        let (mut total, mut free) = (0_i64, 0_i64);
+        for node in nodes.items {
+            let said = serde_json::to_value(node.status).unwrap_or_default();
+            let disks = said.get("diskStatus").and_then(Value::as_object);
+            for disk in disks.into_iter().flat_map(|it| it.values()) {
+                let bytes = |key: &str| disk.get(key).and_then(Value::as_i64).unwrap_or_default();
+                total = total.saturating_add(bytes("storageMaximum"));
+                free = free.saturating_add(bytes("storageAvailable"));
+            }
+        }
+        Ok(Capacity { total_gib: Some(total / GIB), free_gib: Some(free / GIB) })
+    }
+}
+
+/// What a client needs to use a volume: one NBD URI, and its parts for those who do not read URIs.
+fn connection(uri: &str) -> Value {
+    let mut data = json!({
+        "driver_volume_type": "nbd", "uri": uri, "encrypted": false, "qos_specs": null,
+        "discard": true,
+    });
+    if let Ok(parsed) = url::Url::parse(uri) {
+        put(&mut data, "host", json!(parsed.host_str()));
+        put(&mut data, "port", json!(parsed.port().unwrap_or(10809)));
+        put(&mut data, "export", json!(parsed.path().trim_start_matches('/')));
+    }
+    data
+}

@@ -1,0 +1,256 @@
+//! A backend of the imagination for tests: slow, forgetful, sometimes unreachable, and it knows what
+//! every volume, snapshot and backup holds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::backend::{
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, VolumeOrder,
+};
+
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    gib: i64,
+    content: u64,
+    looks: u32,
+    is_removed: bool,
+    snapshots: BTreeMap<String, (u64, jiff::Timestamp)>,
+    connections: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    content: u64,
+    gib: i64,
+    looks: u32,
+}
+
+/// How unkind it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Moods {
+    /// Every nth call finds nobody. 0: none.
+    pub(crate) unreachable_every: u32,
+    /// Looks until something is done.
+    pub(crate) patience: u32,
+    /// Backups and restores stay under way.
+    pub(crate) hold_backups: bool,
+    pub(crate) hold_restores: bool,
+    /// Why the next backups or restores fail.
+    pub(crate) fail_backups: Option<String>,
+    pub(crate) fail_restores: Option<String>,
+    pub(crate) fail_extends: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    moods: Moods,
+    calls: u32,
+    disks: HashMap<String, Disk>,
+    backups: HashMap<String, Kept>,
+    /// By handle.
+    store: HashMap<String, Kept>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Simulated {
+    state: Mutex<State>,
+}
+
+impl Simulated {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn mood(&self, change: impl FnOnce(&mut Moods)) {
+        change(&mut self.state().moods);
+    }
+
+    /// What a client wrote.
+    pub(crate) fn write(&self, volume: &str, content: u64) {
+        if let Some(disk) = self.state().disks.get_mut(volume) {
+            disk.content = content;
+        }
+    }
+
+    pub(crate) fn content(&self, volume: &str) -> Option<u64> {
+        self.state().disks.get(volume).filter(|it| !it.is_removed).map(|it| it.content)
+    }
+
+    /// Backups under way are gone, as after a crash of those who made them.
+    pub(crate) fn forget_backups(&self) {
+        self.state().backups.clear();
+    }
+
+    fn call(&self) -> Result<MutexGuard<'_, State>, BackendError> {
+        let mut state = self.state();
+        state.calls += 1;
+        let every = state.moods.unreachable_every;
+        if every > 0 && state.calls.is_multiple_of(every) {
+            return Err(BackendError::Unreachable("nobody is there".to_owned()));
+        }
+        Ok(state)
+    }
+}
+
+fn refused(what: &str) -> BackendError {
+    BackendError::Refused(what.to_owned())
+}
+
+#[async_trait]
+impl Backend for Simulated {
+    async fn ensure_volume(&self, order: &VolumeOrder) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        let state = &mut *state;
+        if !state.disks.contains_key(&order.name) {
+            let content = match &order.origin {
+                Origin::Empty => 0,
+                Origin::Volume { volume } => {
+                    state.disks.get(volume).ok_or_else(|| refused("no such source"))?.content
+                }
+                Origin::Snapshot { volume, snapshot } => {
+                    let disk = state.disks.get(volume).ok_or_else(|| refused("no such source"))?;
+                    disk.snapshots.get(snapshot).ok_or_else(|| refused("no such snapshot"))?.0
+                }
+                Origin::Backup { handle } => {
+                    if let Some(why) = &state.moods.fail_restores {
+                        return Ok(Progress::Failed(why.clone()));
+                    }
+                    let kept = state.store.get(handle).ok_or_else(|| refused("no such backup"))?;
+                    if order.gib < kept.gib {
+                        return Ok(Progress::Failed("too small".to_owned()));
+                    }
+                    kept.content
+                }
+            };
+            let disk = Disk { gib: order.gib, content, ..Disk::default() };
+            state.disks.insert(order.name.clone(), disk);
+        }
+        let holds = state.moods.hold_restores && matches!(order.origin, Origin::Backup { .. });
+        let patience = state.moods.patience;
+        let disk = state.disks.get_mut(&order.name).ok_or_else(|| refused("gone"))?;
+        disk.looks += 1;
+        Ok(if holds || disk.looks <= patience { Progress::Running } else { Progress::Done(()) })
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        if let Some(disk) = state.disks.get_mut(name) {
+            if !disk.is_removed {
+                disk.is_removed = true;
+                return Ok(Progress::Running);
+            }
+            state.disks.remove(name);
+        }
+        Ok(Progress::Done(()))
+    }
+
+    async fn extend_volume(&self, name: &str, gib: i64) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        if let Some(why) = &state.moods.fail_extends {
+            return Ok(Progress::Failed(why.clone()));
+        }
+        let disk = state.disks.get_mut(name).ok_or_else(|| refused("no such volume"))?;
+        if disk.gib < gib {
+            disk.gib = gib;
+            return Ok(Progress::Running);
+        }
+        Ok(Progress::Done(()))
+    }
+
+    async fn ensure_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+    ) -> Result<Progress<jiff::Timestamp>, BackendError> {
+        let mut state = self.call()?;
+        let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
+        if let Some((_, taken)) = disk.snapshots.get(name) {
+            return Ok(Progress::Done(*taken));
+        }
+        disk.snapshots.insert(name.to_owned(), (disk.content, jiff::Timestamp::now()));
+        Ok(Progress::Running)
+    }
+
+    async fn remove_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+    ) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        if let Some(disk) = state.disks.get_mut(volume) {
+            disk.snapshots.remove(name);
+        }
+        Ok(Progress::Done(()))
+    }
+
+    async fn start_backup(&self, order: &BackupOrder) -> Result<(), BackendError> {
+        let mut state = self.call()?;
+        let disk = state.disks.get(&order.volume).ok_or_else(|| refused("no such volume"))?;
+        let (content, _) =
+            disk.snapshots.get(&order.snapshot).ok_or_else(|| refused("no such snapshot"))?;
+        let kept = Kept { content: *content, gib: disk.gib, looks: 0 };
+        state.backups.entry(order.name.clone()).or_insert(kept);
+        Ok(())
+    }
+
+    async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError> {
+        let mut state = self.call()?;
+        let (holds, patience) = (state.moods.hold_backups, state.moods.patience);
+        let fails = state.moods.fail_backups.clone();
+        let Some(kept) = state.backups.get_mut(name) else { return Ok(None) };
+        kept.looks += 1;
+        if holds || kept.looks <= patience {
+            return Ok(Some(Progress::Running));
+        }
+        if let Some(why) = fails {
+            return Ok(Some(Progress::Failed(why)));
+        }
+        let (handle, kept) = (format!("sim://{name}"), kept.clone());
+        state.store.insert(handle.clone(), kept);
+        Ok(Some(Progress::Done(Saved { handle, container: None, objects: 1 })))
+    }
+
+    async fn remove_backup(
+        &self,
+        name: &str,
+        handle: Option<&str>,
+    ) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        if state.backups.remove(name).is_some() {
+            return Ok(Progress::Running);
+        }
+        if let Some(handle) = handle {
+            state.store.remove(handle);
+        }
+        Ok(Progress::Done(()))
+    }
+
+    async fn connect(
+        &self,
+        volume: &str,
+        attachment: &str,
+        _connector: &Value,
+    ) -> Result<Progress<Value>, BackendError> {
+        let mut state = self.call()?;
+        let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
+        disk.connections.push(attachment.to_owned());
+        Ok(Progress::Done(json!({
+            "driver_volume_type": "nbd", "uri": format!("nbd://127.0.0.1:1/{volume}"),
+        })))
+    }
+
+    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
+        let mut state = self.call()?;
+        if let Some(disk) = state.disks.get_mut(volume) {
+            disk.connections.retain(|it| it != attachment);
+        }
+        Ok(())
+    }
+
+    async fn capacity(&self) -> Result<Capacity, BackendError> {
+        Ok(Capacity { total_gib: Some(1000), free_gib: Some(900) })
+    }
+}

@@ -1,0 +1,258 @@
+//! Volumes: made, extended, removed.
+
+use serde_json::{Value, json};
+
+use super::backend::{BackendError, Origin, Progress, VolumeOrder};
+use super::{Next, WorkError, Worker};
+use crate::sql::Tx;
+use crate::store::guard::{Change, Set};
+use crate::store::messages::{Action, NewMessage};
+use crate::store::volumes::Volume;
+use crate::store::work::{Verb, Work};
+use crate::store::{new_id, now};
+
+/// What failed for good, and what may work later.
+pub(super) fn settled<T>(
+    outcome: Result<Progress<T>, BackendError>,
+) -> Result<Progress<T>, BackendError> {
+    match outcome {
+        Err(BackendError::Refused(why)) => Ok(Progress::Failed(why)),
+        other => other,
+    }
+}
+
+impl Worker {
+    /// The volume of a piece of work, while its status is the one the work belongs to.
+    async fn volume_in(&self, work: &Work, status: &str) -> Result<Option<Volume>, WorkError> {
+        let volume = self.store.volume(&work.resource_id, None).await?;
+        Ok(volume.filter(|it| it.status == status))
+    }
+
+    pub(super) async fn order(
+        &self,
+        volume: &Volume,
+        name: &str,
+        origin: Origin,
+    ) -> Result<VolumeOrder, WorkError> {
+        let kind = self.store.volume_type(&volume.volume_type_id, None).await?;
+        Ok(VolumeOrder {
+            name: name.to_owned(),
+            gib: volume.size,
+            origin,
+            specs: kind.map(|it| it.extra_specs).unwrap_or_default(),
+        })
+    }
+
+    async fn origin(&self, volume: &Volume) -> Result<Result<Origin, String>, WorkError> {
+        if let Some(id) = &volume.snapshot_id {
+            let Some(snapshot) = self.store.snapshot(id, None).await? else {
+                return Ok(Err(format!("the snapshot {id} is gone")));
+            };
+            return Ok(match self.holder(&snapshot).await? {
+                Some(volume) => Ok(Origin::Snapshot { volume, snapshot: snapshot.id }),
+                None => Err(format!("the volume of the snapshot {id} is gone")),
+            });
+        }
+        if let Some(id) = &volume.source_volid {
+            let source = self.store.volume(id, None).await?;
+            return Ok(match source {
+                Some(source) => Ok(Origin::Volume { volume: source.backend_name().to_owned() }),
+                None => Err(format!("the volume {id} is gone")),
+            });
+        }
+        Ok(Ok(Origin::Empty))
+    }
+
+    pub(super) async fn create_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let Some(volume) = self.volume_in(work, "creating").await? else {
+            return self.abandon(work).await;
+        };
+        let progress = match self.origin(&volume).await? {
+            Err(gone) => Progress::Failed(gone),
+            Ok(origin) => {
+                let order = self.order(&volume, volume.backend_name(), origin).await?;
+                settled(self.backend.ensure_volume(&order).await)?
+            }
+        };
+        let change = Change::of(&volume.id).while_status("creating");
+        match progress {
+            Progress::Running => Ok(Next::Soon),
+            Progress::Done(()) => {
+                let change = change.set(Set::Status("available")).column("launched_at", now());
+                self.conclude(work, &volume, change, None).await
+            }
+            Progress::Failed(why) => {
+                let failed = Some((Action::CreateVolume, why));
+                self.conclude(work, &volume, change.set(Set::Status("error")), failed).await
+            }
+        }
+    }
+
+    /// Writes an outcome, if the work is still this worker's.
+    async fn conclude(
+        &self,
+        work: &Work,
+        volume: &Volume,
+        change: Change,
+        failed: Option<(Action, String)>,
+    ) -> Result<Next, WorkError> {
+        let mut tx = self.store.on_volume(&volume.id).await?;
+        if self.store.end(&mut tx, work, &self.name).await? {
+            change.apply(&self.store, &mut tx).await?;
+            if let Some((action, why)) = failed {
+                tracing::warn!(volume = volume.id, ?action, why, "work on a volume failed");
+                self.tell(&mut tx, work, ("VOLUME", &volume.id, &volume.project_id), action, "001")
+                    .await?;
+            }
+            tx.commit().await?;
+        }
+        Ok(Next::Ended)
+    }
+
+    /// A message to the user whose work failed.
+    pub(super) async fn tell(
+        &self,
+        tx: &mut Tx,
+        work: &Work,
+        (kind, id, project): (&'static str, &str, &str),
+        action: Action,
+        detail: &'static str,
+    ) -> Result<(), WorkError> {
+        let message = NewMessage {
+            project_id: project,
+            request_id: work.request_id.as_deref(),
+            resource_type: kind,
+            resource_id: id,
+            action,
+            detail,
+        };
+        Ok(self.store.tell(tx, message).await?)
+    }
+
+    pub(super) async fn delete_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let Some(volume) = self.volume_in(work, "deleting").await? else {
+            return self.abandon(work).await;
+        };
+        let change = Change::of(&volume.id).while_status("deleting");
+        match settled(self.backend.remove_volume(volume.backend_name()).await)? {
+            Progress::Running => Ok(Next::Soon),
+            Progress::Done(()) => {
+                let mut tx = self.store.on_volume(&volume.id).await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    for snapshot in self.store.snapshots_of(&mut tx, &volume.id).await? {
+                        self.store.forget_snapshot(&mut tx, &snapshot.id).await?;
+                    }
+                    self.store.forget_volume(&mut tx, &volume.id).await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Ended)
+            }
+            Progress::Failed(why) => {
+                let change = change.set(Set::Status("error_deleting"));
+                self.conclude(work, &volume, change, Some((Action::DeleteVolume, why))).await
+            }
+        }
+    }
+
+    pub(super) async fn extend_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let size = work.detail.get("new_size").and_then(Value::as_i64);
+        let (Some(volume), Some(size)) = (self.volume_in(work, "extending").await?, size) else {
+            return self.abandon(work).await;
+        };
+        let change = Change::of(&volume.id).while_status("extending");
+        match settled(self.backend.extend_volume(volume.backend_name(), size).await)? {
+            Progress::Running => Ok(Next::Soon),
+            Progress::Done(()) => {
+                let change = change.column("size", size).set(Set::StatusByAttachments);
+                self.conclude(work, &volume, change, None).await
+            }
+            Progress::Failed(why) => {
+                let change = change.set(Set::Status("error_extending"));
+                self.conclude(work, &volume, change, Some((Action::ExtendVolume, why))).await
+            }
+        }
+    }
+
+    /// Types differ in what new volumes are made with; nothing of one that exists has to move.
+    pub(super) async fn retype_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let kind = work.detail.get("type").and_then(Value::as_str);
+        let (Some(volume), Some(kind)) = (self.volume_in(work, "retyping").await?, kind) else {
+            return self.abandon(work).await;
+        };
+        let multiattach =
+            self.store.volume_type(kind, None).await?.is_some_and(|it| it.is_multiattach());
+        let change = Change::of(&volume.id)
+            .while_status("retyping")
+            .column("volume_type_id", kind)
+            .column("multiattach", multiattach)
+            .set(Set::StatusToPrevious);
+        self.conclude(work, &volume, change, None).await
+    }
+
+    /// Every host reaches the same volumes: a migration changes who is responsible.
+    pub(super) async fn migrate_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let host = work.detail.get("host").and_then(Value::as_str);
+        let volume = self.store.volume(&work.resource_id, None).await?;
+        let (Some(volume), Some(host)) = (volume, host) else {
+            return self.abandon(work).await;
+        };
+        let mut change = Change::of(&volume.id)
+            .only_if("volumes.migration_status = 'starting'")
+            .column("host", host)
+            .column("migration_status", "success");
+        if volume.status == "maintenance" {
+            change = change.set(Set::StatusToPrevious);
+        }
+        self.conclude(work, &volume, change, None).await
+    }
+
+    /// What the snapshot holds is made beside the volume, and then put in its place. Snapshots stay
+    /// where they are and can be used as before.
+    pub(super) async fn revert_volume(&self, work: &Work) -> Result<Next, WorkError> {
+        let snapshot = work.detail.get("snapshot").and_then(Value::as_str);
+        let (Some(volume), Some(id)) = (self.volume_in(work, "reverting").await?, snapshot) else {
+            return self.abandon(work).await;
+        };
+        let Some(place) = work.detail.get("place").and_then(Value::as_str) else {
+            let mut tx = self.store.db.begin().await?;
+            let detail = json!({"snapshot": id, "place": new_id()});
+            self.store.amend(&mut tx, work, &self.name, &detail).await?;
+            tx.commit().await?;
+            return Ok(Next::Soon);
+        };
+        let holder = match self.store.snapshot(id, None).await? {
+            Some(snapshot) => self.holder(&snapshot).await?,
+            None => None,
+        };
+        let progress = match holder {
+            None => Progress::Failed("the snapshot is gone".to_owned()),
+            Some(holder) => {
+                let origin = Origin::Snapshot { volume: holder, snapshot: id.to_owned() };
+                let order = self.order(&volume, place, origin).await?;
+                settled(self.backend.ensure_volume(&order).await)?
+            }
+        };
+        let (status, why) = match progress {
+            Progress::Running => return Ok(Next::Soon),
+            Progress::Done(()) => ("available", None),
+            Progress::Failed(why) => ("error", Some(why)),
+        };
+        let mut tx = self.store.on_volume(&volume.id).await?;
+        if self.store.end(&mut tx, work, &self.name).await? {
+            let mut change =
+                Change::of(&volume.id).while_status("reverting").set(Set::Status(status));
+            if why.is_none() {
+                change = change.column("name_id", place);
+            }
+            let applied = change.apply(&self.store, &mut tx).await?;
+            let remnant = if applied && why.is_none() { volume.backend_name() } else { place };
+            self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
+            self.store.move_snapshot(&mut tx, id, &["restoring"], "available").await?;
+            if let Some(why) = why {
+                tracing::warn!(volume = volume.id, why, "a volume is not reverted");
+            }
+            tx.commit().await?;
+        }
+        Ok(Next::Ended)
+    }
+}
