@@ -1,1 +1,204 @@
-//! Settings, which are there from the start.
+//! Settings, which are there from the start: their defaults, and how the others read them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Setting, SettingStatus};
+use reconcile::{Failure, Key, Store};
+use serde_json::Value;
+
+use crate::NAMESPACE;
+
+/// Name and default of every setting that something acts on.
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("allow-empty-disk-selector-volume", "true"),
+    ("allow-empty-node-selector-volume", "true"),
+    ("allow-recurring-job-while-volume-detached", "false"),
+    ("allow-volume-creation-with-degraded-availability", "true"),
+    ("auto-cleanup-recurring-job-backup-snapshot", "true"),
+    ("auto-cleanup-snapshot-after-on-demand-backup-completed", "false"),
+    ("auto-cleanup-system-generated-snapshot", "true"),
+    ("auto-cleanup-when-delete-backup", "false"),
+    ("auto-salvage", "true"),
+    ("backup-compression-method", "lz4"),
+    ("backup-concurrent-limit", "2"),
+    ("backup-execution-timeout", "1"),
+    ("concurrent-replica-rebuild-per-node-limit", "5"),
+    ("concurrent-volume-backup-restore-per-node-limit", "5"),
+    ("default-backup-block-size", "2"),
+    ("default-data-locality", "disabled"),
+    ("default-replica-count", "3"),
+    ("disable-snapshot-purge", "false"),
+    ("engine-replica-timeout", "8"),
+    ("failed-backup-ttl", "1440"),
+    ("fast-replica-rebuild-enabled", "true"),
+    ("long-grpc-timeout", "86400"),
+    ("offline-replica-rebuilding", "false"),
+    ("recurring-job-max-retention", "100"),
+    ("replica-disk-soft-anti-affinity", "true"),
+    ("replica-file-sync-http-client-timeout", "30"),
+    ("replica-rebuild-concurrent-sync-limit", "1"),
+    ("replica-replenishment-wait-interval", "600"),
+    ("replica-soft-anti-affinity", "false"),
+    ("replica-zone-soft-anti-affinity", "true"),
+    ("restore-concurrent-limit", "2"),
+    ("restore-volume-recurring-jobs", "false"),
+    ("snapshot-heavy-task-concurrent-limit", "5"),
+    ("snapshot-max-count", "250"),
+    ("storage-minimal-available-percentage", "25"),
+    ("storage-over-provisioning-percentage", "100"),
+    ("storage-reserved-percentage-for-default-disk", "30"),
+];
+
+/// The value of a setting: as it is set, or as it is without being set. A value that is an object has
+/// one for each kind of engine, of which the first counts here.
+pub fn value(settings: &Store<Setting>, name: &str) -> String {
+    let set = settings.get(&Key::new(NAMESPACE, name)).map(|it| plain(&it.value));
+    set.unwrap_or_else(|| default(name).to_owned())
+}
+
+fn default(name: &str) -> &'static str {
+    DEFAULTS.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| *value)
+}
+
+fn plain(value: &str) -> String {
+    match serde_json::from_str::<Value>(value) {
+        Ok(Value::Object(by_engine)) => {
+            let one = by_engine.get("v1").map(|it| match it {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            one.unwrap_or_default()
+        }
+        Ok(_) | Err(_) => value.to_owned(),
+    }
+}
+
+/// The settings that decide about volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub replica_count: i32,
+    pub node_soft: bool,
+    pub zone_soft: bool,
+    pub disk_soft: bool,
+    pub over_provisioning_percent: i64,
+    pub minimal_available_percent: i64,
+    pub empty_node_selector_matches_all: bool,
+    pub empty_disk_selector_matches_all: bool,
+    /// How long a failed copy is waited for before another is made.
+    pub replenish_wait: Duration,
+    pub rebuilds_per_node: i64,
+    pub restores_per_node: i64,
+    pub degraded_is_enough: bool,
+    pub auto_salvage: bool,
+    pub purge_after_rebuild: bool,
+    pub snapshot_max_count: i32,
+    pub restore_concurrency: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::read(|name| default(name).to_owned())
+    }
+}
+
+impl Settings {
+    pub fn of(store: &Store<Setting>) -> Self {
+        Self::read(|name| value(store, name))
+    }
+
+    /// A value that makes no sense counts as its default.
+    fn read(value: impl Fn(&str) -> String) -> Self {
+        let number = |name: &str| {
+            let parsed: Result<i64, _> = value(name).trim().parse();
+            parsed.or_else(|_| default(name).parse()).unwrap_or_default()
+        };
+        let on = |name: &str| match value(name).trim() {
+            "true" => true,
+            "false" => false,
+            _ => default(name) == "true",
+        };
+        let small = |name: &str| i32::try_from(number(name)).unwrap_or_default();
+        Self {
+            replica_count: small("default-replica-count").clamp(1, 20),
+            node_soft: on("replica-soft-anti-affinity"),
+            zone_soft: on("replica-zone-soft-anti-affinity"),
+            disk_soft: on("replica-disk-soft-anti-affinity"),
+            over_provisioning_percent: number("storage-over-provisioning-percentage"),
+            minimal_available_percent: number("storage-minimal-available-percentage"),
+            empty_node_selector_matches_all: on("allow-empty-node-selector-volume"),
+            empty_disk_selector_matches_all: on("allow-empty-disk-selector-volume"),
+            replenish_wait: Duration::from_secs(
+                u64::try_from(number("replica-replenishment-wait-interval")).unwrap_or_default(),
+            ),
+            rebuilds_per_node: number("concurrent-replica-rebuild-per-node-limit"),
+            restores_per_node: number("concurrent-volume-backup-restore-per-node-limit"),
+            degraded_is_enough: on("allow-volume-creation-with-degraded-availability"),
+            auto_salvage: on("auto-salvage"),
+            purge_after_rebuild: on("auto-cleanup-system-generated-snapshot"),
+            snapshot_max_count: small("snapshot-max-count"),
+            restore_concurrency: number("restore-concurrent-limit").max(1),
+        }
+    }
+}
+
+/// Makes those that are not there. A value that somebody chose stays.
+pub(crate) async fn create_missing(settings: &Store<Setting>) -> Result<(), Failure> {
+    for (name, value) in DEFAULTS {
+        let key = Key::new(NAMESPACE, name);
+        if settings.get(&key).is_some() || settings.is_broken(&key) {
+            continue;
+        }
+        let mut made = Setting::new(name, value);
+        made.metadata.namespace = Some(NAMESPACE.to_owned());
+        match settings.create(&made).await {
+            // Somebody was faster.
+            Ok(_) | Err(Failure::Conflict { .. }) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    for setting in settings.list() {
+        mark_applied(settings, &setting).await?;
+    }
+    Ok(())
+}
+
+/// Every value is read anew by each pass, so it is in effect as soon as it is stored.
+async fn mark_applied(settings: &Store<Setting>, setting: &Arc<Setting>) -> Result<(), Failure> {
+    let mut applied = setting.as_ref().clone();
+    applied.status =
+        Some(SettingStatus { applied: Some(true), ..setting.status.clone().unwrap_or_default() });
+    settings.update(setting, &applied).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_read_and_nonsense_counts_as_a_default() {
+        let usual = Settings::default();
+        assert_eq!(usual.replica_count, 3);
+        assert!(!usual.node_soft && usual.zone_soft && usual.degraded_is_enough);
+        assert_eq!(usual.replenish_wait, Duration::from_mins(10));
+        let odd = Settings::read(|name| match name {
+            "default-replica-count" => "many".to_owned(),
+            "replica-soft-anti-affinity" => "true".to_owned(),
+            other => default(other).to_owned(),
+        });
+        assert_eq!(odd, Settings { node_soft: true, ..usual });
+    }
+
+    #[test]
+    fn a_value_for_each_engine_counts_by_its_first() {
+        assert_eq!(plain(r#"{"v1":"5","v2":"6"}"#), "5");
+        assert_eq!(plain(r#"{"v1":5}"#), "5");
+        assert_eq!(plain("5"), "5");
+        assert_eq!(plain("lz4"), "lz4");
+    }
+
+    #[test]
+    fn names_are_in_order_and_once() {
+        assert!(DEFAULTS.is_sorted_by(|a, b| a.0 < b.0));
+    }
+}

@@ -1,1 +1,234 @@
-//! Snapshots as objects.
+//! Snapshots as objects: one for each that an engine has, and a way to ask for more or fewer.
+//!
+//! What is to be done about one is decided by [`decide`], a pure function. An engine that does not run
+//! is asked for by a ticket, which goes when it is no longer needed.
+
+mod decide;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeState};
+use api::scalar::{Stamp, Time};
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use reconcile::{Failure, Key, Loop, Next, OrFail as _, Reconciler, Severity};
+use rpc::ptypes::VolumeSnapshotRequest;
+
+use self::decide::{Act, Seen, decide};
+use crate::engine::client::Reach;
+use crate::engine::monitor::Monitors;
+use crate::volume::World;
+use crate::{FINALIZER, NAMESPACE, attachment, engine, label};
+
+const HEAD: &str = "volume-head";
+const COMMAND_PATIENCE: Duration = Duration::from_mins(3);
+/// Engines by the names of their snapshots.
+pub(crate) const BY_SNAPSHOT: &str = "snapshot";
+
+/// The value of [`BY_SNAPSHOT`].
+pub(crate) fn snapshots_of(engine: &Engine) -> Vec<String> {
+    let all = engine.status.as_ref().and_then(|it| it.snapshots.as_ref());
+    all.into_iter().flatten().map(|(name, _)| name.clone()).filter(|it| it != HEAD).collect()
+}
+
+pub(crate) fn plan(world: &Arc<World>) -> Loop {
+    let own = Arc::clone(world);
+    Loop::new("snapshots", &world.context)
+        .on(&world.snapshots)
+        .map(&world.engines, move |_, before, now| {
+            let told = |engine: Option<&Engine>| {
+                engine.map(|it| {
+                    (it.status.as_ref().and_then(|it| it.snapshots.clone()), engine::address(it))
+                })
+            };
+            if told(before) == told(now) {
+                return Vec::new();
+            }
+            let volume = now.or(before).and_then(|it| it.spec.instance.volume_name.clone());
+            let objects = own.snapshots.by("volume", volume.as_deref().unwrap_or_default());
+            let mut names: Vec<String> = objects.iter().map(|it| it.name_any()).collect();
+            names.extend(before.into_iter().chain(now).flat_map(snapshots_of));
+            names.iter().map(|name| Key::new(NAMESPACE, name)).collect()
+        })
+        .needs(&world.volumes)
+        .needs(&world.attachments)
+}
+
+pub(crate) struct Snapshots {
+    world: Arc<World>,
+    monitors: Arc<Monitors>,
+}
+
+impl fmt::Debug for Snapshots {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Snapshots").finish_non_exhaustive()
+    }
+}
+
+impl Reconciler for Snapshots {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let Some(snapshot) = self.world.snapshots.get(key) else {
+            return self.adopt(key).await;
+        };
+        self.settle(&snapshot).await
+    }
+}
+
+impl Snapshots {
+    pub(crate) fn new(world: Arc<World>, monitors: Arc<Monitors>) -> Self {
+        Self { world, monitors }
+    }
+
+    /// An engine has a snapshot that no object tells of.
+    async fn adopt(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.world;
+        let engines = world.engines.by(BY_SNAPSHOT, &key.name);
+        let Some(engine) = engines.first().filter(|_| !world.snapshots.is_broken(key)) else {
+            return Ok(Next::WAIT);
+        };
+        let all = engine.status.as_ref().and_then(|it| it.snapshots.as_ref());
+        let known = all.and_then(|it| it.get(key.name.as_ref()));
+        let name = engine.spec.instance.volume_name.clone().unwrap_or_default();
+        let Some(volume) = world.volumes.get(&Key::new(NAMESPACE, &name)) else {
+            return Ok(Next::WAIT);
+        };
+        let leaving = volume.metadata.deletion_timestamp.is_some();
+        // Those of a restore come and go with it.
+        let restores = volume.status.as_ref().is_some_and(|it| it.restore_required == Some(true));
+        if known.is_none_or(|it| it.removed == Some(true)) || leaving || restores {
+            return Ok(Next::WAIT);
+        }
+        let spec =
+            SnapshotSpec { volume: Some(name.clone()), create_snapshot: Some(false), labels: None };
+        let mut made = Snapshot::new(&key.name, spec);
+        made.metadata.namespace = Some(NAMESPACE.to_owned());
+        made.metadata.owner_references = volume.controller_owner_ref(&()).map(|it| vec![it]);
+        made.finalizers_mut().push(FINALIZER.to_owned());
+        made.labels_mut().insert(label::VOLUME.to_owned(), name);
+        world.snapshots.create(&made).await?;
+        Ok(Next::WAIT)
+    }
+
+    async fn settle(&self, snapshot: &Arc<Snapshot>) -> Result<Next, Failure> {
+        let world = &self.world;
+        let name = snapshot.spec.volume.clone().unwrap_or_default();
+        let volume = world.volumes.get(&Key::new(NAMESPACE, &name));
+        let engine = engine::active(&world.engines, &name);
+        let status = engine.as_ref().and_then(|it| it.status.clone()).unwrap_or_default();
+        let all = status.snapshots.unwrap_or_default();
+        let verdict = decide(&Seen {
+            now: Timestamp::now(),
+            snapshot,
+            volume: volume.as_deref(),
+            engine: engine.as_ref().map(|it| it.name_any()),
+            runs: engine.as_deref().is_some_and(|it| engine::address(it).is_some())
+                && status.replica_mode_map.is_some(),
+            purging: status
+                .purge_status
+                .iter()
+                .flatten()
+                .any(|(_, it)| it.is_purging == Some(true)),
+            size: status.current_size.map(|it| it.0),
+            known: all.get(&snapshot.name_any()),
+            may_purge: crate::setting::value(&world.settings, "disable-snapshot-purge") != "true",
+        });
+        self.hold_volume(snapshot, volume.as_deref(), verdict.ticket).await?;
+        let mut next = snapshot.as_ref().clone();
+        next.status = Some(verdict.status);
+        if !verdict.gone && snapshot.metadata.deletion_timestamp.is_none() {
+            if !next.finalizers().iter().any(|it| it == FINALIZER) {
+                next.finalizers_mut().push(FINALIZER.to_owned());
+            }
+            next.labels_mut().entry(label::VOLUME.to_owned()).or_insert_with(|| name.clone());
+            if let Some(volume) = volume.as_ref().filter(|_| next.owner_references().is_empty()) {
+                next.owner_references_mut().extend(volume.controller_owner_ref(&()));
+            }
+        }
+        let written = world.snapshots.update(snapshot, &next).await?;
+        if verdict.gone {
+            if snapshot.metadata.deletion_timestamp.is_none() {
+                world.snapshots.delete(&written).await?;
+            }
+            world.snapshots.remove_finalizer(&written, FINALIZER).await?;
+            return Ok(Next::WAIT);
+        }
+        if let (Some(act), Some(engine)) = (verdict.act, engine.as_deref()) {
+            self.perform(act, &written, engine).await?;
+        }
+        Ok(verdict.next.map_or(Next::WAIT, Next::after))
+    }
+
+    async fn perform(&self, act: Act, snapshot: &Snapshot, engine: &Engine) -> Result<(), Failure> {
+        let Some(reach) = Reach::of(engine) else { return Ok(()) };
+        let name = snapshot.name_any();
+        match act {
+            Act::Take => {
+                take(&reach, snapshot).await?;
+                let mut next = snapshot.clone();
+                let status: &mut SnapshotStatus = next.status.get_or_insert_default();
+                status.requested_time = Some(Stamp::from(Time::new(Timestamp::now())));
+                self.world.snapshots.update(snapshot, &next).await?;
+                let text = format!("successfully provisioned the snapshot {name}");
+                self.world.context.events.say(snapshot, Severity::Normal, "Create", &text);
+            }
+            Act::Remove => {
+                command(&reach, &["snapshot", "rm", &name]).await?;
+                command(&reach, &["snapshot", "purge", "--skip-if-in-progress"]).await?;
+            }
+            Act::Purge => command(&reach, &["snapshot", "purge", "--skip-if-in-progress"]).await?,
+        }
+        self.monitors.nudge(&Key::of(engine));
+        Ok(())
+    }
+
+    /// Keeps the volume attached while the snapshot needs its engine.
+    async fn hold_volume(
+        &self,
+        snapshot: &Snapshot,
+        volume: Option<&api::longhorn::Volume>,
+        wanted: bool,
+    ) -> Result<(), Failure> {
+        let Some(volume) = volume else { return Ok(()) };
+        let Some(known) = self.world.attachments.get(&Key::of(volume)) else { return Ok(()) };
+        let status = volume.status.clone().unwrap_or_default();
+        let node = status.current_node_id.filter(|it| !it.is_empty()).or(status.owner_id);
+        let node = node.unwrap_or_default();
+        let kind = AttacherType::SnapshotController;
+        let (id, ticket) = attachment::own(kind, &snapshot.name_any(), &node, "any");
+        let mut next = known.as_ref().clone();
+        let tickets = next.spec.attachment_tickets.get_or_insert_default();
+        // One that is attached anyway needs no ticket of ours.
+        let attached = status.state == Some(VolumeState::Attached) && !tickets.contains_key(&id);
+        if !wanted {
+            tickets.remove(&id);
+        } else if !attached && !node.is_empty() && !tickets.contains_key(&id) {
+            tickets.insert(id, ticket);
+        }
+        self.world.attachments.merge(&known, &next).await.map(drop)
+    }
+}
+
+async fn take(reach: &Reach, snapshot: &Snapshot) -> Result<(), Failure> {
+    let name = snapshot.name_any();
+    let doing = || format!("take snapshot {name} of volume {}", reach.volume);
+    let request = VolumeSnapshotRequest {
+        name: name.clone(),
+        labels: snapshot.spec.labels.clone().unwrap_or_default().into_iter().collect(),
+        freeze_filesystem: false,
+    };
+    let mut controller = reach.controller().or_fail(doing)?;
+    match controller.volume_snapshot(request).await {
+        Ok(_) => Ok(()),
+        // Taken before, by a pass that was cut short.
+        Err(status) if status.message().contains("exist") => Ok(()),
+        Err(status) => Err(Failure::other(doing(), status.message().to_owned())),
+    }
+}
+
+async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
+    let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+    let run = engine::run(reach, &arguments, COMMAND_PATIENCE).await;
+    run.or_fail(|| format!("run {} for volume {}", arguments.join(" "), reach.volume)).map(drop)
+}

@@ -1,0 +1,404 @@
+//! What is said of a running engine, and what is asked of it. Pure: from the resource, one look at
+//! the engine, and what is under way.
+//!
+//! Restores follow three rules: the newest backup is all that copies are told; it is asked for as long
+//! as one copy lacks it and does not restore; and what all copies hold is only noted, never waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::longhorn::{
+    EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSpec, EngineStatus,
+    Frontend, ProgressState, ReplicaMode,
+};
+use api::scalar::{Stamp, TextInt, Time};
+use jiff::Timestamp;
+
+use super::look::Look;
+
+/// A copy that is write-only though nothing fills it any more is given up after this.
+const STRANDED: Duration = Duration::from_secs(30);
+
+/// Everything that is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) spec: &'a EngineSpec,
+    pub(crate) status: &'a EngineStatus,
+    pub(crate) look: &'a Look,
+    /// Whether the look went as far as the replicas; otherwise what was known of them stays.
+    pub(crate) is_full: bool,
+    /// The copy this process is adding now.
+    pub(crate) adding: Option<&'a str>,
+    /// Copies whose last try to be added failed a moment ago.
+    pub(crate) resting: &'a BTreeSet<String>,
+    /// Whether a restore is being asked for now.
+    pub(crate) asking_restore: bool,
+    /// Whether a restore may be asked for: a place is free and no pause runs.
+    pub(crate) may_restore: bool,
+    /// Whether growing may be asked for: no pause runs.
+    pub(crate) may_expand: bool,
+    /// What copies answered that were asked to restore and cannot.
+    pub(crate) refusals: &'a BTreeMap<String, String>,
+    /// Size of the volume in the store, where it is known.
+    pub(crate) backup_size: Option<i64>,
+}
+
+/// What is asked of an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It is in the engine and in nobody's plan.
+    Remove {
+        address: String,
+    },
+    /// Fill a new copy: from the others, or, for a volume that restores, from the backup.
+    Add {
+        name: String,
+        address: String,
+        restore: bool,
+    },
+    /// It is filled: let it serve.
+    Verify {
+        address: String,
+    },
+    /// It can no longer be filled.
+    Fail {
+        address: String,
+    },
+    Expand {
+        size: i64,
+    },
+    StartFrontend,
+    StopFrontend,
+    Restore {
+        backup: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Verdict {
+    /// The part of the status that is the engine's own; the rest is as it was.
+    pub(crate) status: EngineStatus,
+    pub(crate) acts: Vec<Act>,
+    /// Something is under way: look again soon.
+    pub(crate) busy: bool,
+}
+
+pub(crate) fn decide(seen: &Seen<'_>) -> Verdict {
+    let status = status(seen);
+    let acts = acts(seen, &status);
+    let busy = !acts.is_empty() || is_busy(seen, &status);
+    Verdict { status, acts, busy }
+}
+
+/// An engine that does not run says nothing.
+pub(crate) fn silent(status: &EngineStatus) -> EngineStatus {
+    EngineStatus {
+        instance: status.instance.clone(),
+        current_size: status.current_size,
+        // Snapshots are on disk all the same.
+        snapshots: status.snapshots.clone(),
+        ..EngineStatus::default()
+    }
+}
+
+fn requested(spec: &EngineSpec) -> Option<&str> {
+    spec.requested_backup_restore.as_deref().filter(|name| !name.is_empty())
+}
+
+fn wanted_size(spec: &EngineSpec) -> i64 {
+    spec.instance.volume_size.map_or(0, |size| size.0)
+}
+
+/// Name by address, of copies that are planned or were.
+fn names(seen: &Seen<'_>) -> BTreeMap<String, String> {
+    let known = seen.status.current_replica_address_map.iter().flatten();
+    let planned = seen.spec.replica_address_map.iter().flatten();
+    known.chain(planned).map(|(name, at)| (format!("tcp://{at}"), name.clone())).collect()
+}
+
+/// Address by name, of copies that are planned.
+fn planned(spec: &EngineSpec) -> BTreeMap<String, String> {
+    let map = spec.replica_address_map.iter().flatten();
+    map.map(|(name, at)| (name.clone(), format!("tcp://{at}"))).collect()
+}
+
+fn status(seen: &Seen<'_>) -> EngineStatus {
+    let (look, old) = (seen.look, seen.status);
+    let names = names(seen);
+    let modes: BTreeMap<String, ReplicaMode> = look
+        .modes
+        .iter()
+        .map(|(address, mode)| {
+            let unknown = || format!("UNKNOWN-{address}");
+            (names.get(address).cloned().unwrap_or_else(unknown), mode.clone())
+        })
+        .collect();
+    let current = look.modes.keys().filter_map(|address| {
+        Some((names.get(address)?.clone(), address.strip_prefix("tcp://")?.to_owned()))
+    });
+    let is_listed = |address: &String| look.modes.contains_key(address);
+    let restores = restores(seen, is_listed);
+    EngineStatus {
+        instance: old.instance.clone(),
+        current_size: Some(TextInt(look.size)),
+        current_replica_address_map: Some(current.collect()),
+        replica_transition_time_map: Some(transitions(seen, &modes)),
+        replica_mode_map: Some(modes),
+        endpoint: Some(look.endpoint.clone()),
+        last_restored_backup: Some(consensus(seen, &restores)),
+        restore_status: Some(restores),
+        purge_status: Some(merged(seen, &look.purges, old.purge_status.as_ref())),
+        rebuild_status: Some(rebuilds(seen)),
+        snapshots: snapshots(seen),
+        snapshots_error: Some(if seen.is_full {
+            look.snapshots_error.clone()
+        } else {
+            old.snapshots_error.clone().unwrap_or_default()
+        }),
+        is_expanding: Some(look.is_expanding),
+        last_expansion_error: Some(look.last_expansion_error.clone()),
+        last_expansion_failed_at: Some(Stamp::from(look.last_expansion_failed_at.as_str())),
+        clone_status: old.clone_status.clone(),
+        backup_status: old.backup_status.clone(),
+    }
+}
+
+fn transitions(seen: &Seen<'_>, modes: &BTreeMap<String, ReplicaMode>) -> BTreeMap<String, Stamp> {
+    let old_modes = seen.status.replica_mode_map.as_ref();
+    let old_times = seen.status.replica_transition_time_map.as_ref();
+    let now = || Stamp::from(Time::new(seen.now));
+    let time = |(name, mode): (&String, &ReplicaMode)| {
+        let same = old_modes.and_then(|old| old.get(name)) == Some(mode);
+        let since = old_times.and_then(|old| old.get(name)).filter(|_| same).cloned();
+        (name.clone(), since.unwrap_or_else(now))
+    };
+    modes.iter().map(time).collect()
+}
+
+/// What a replica did not answer now stays as it was known, while the engine has it.
+fn merged<T: Clone>(
+    seen: &Seen<'_>,
+    now: &BTreeMap<String, T>,
+    old: Option<&BTreeMap<String, T>>,
+) -> BTreeMap<String, T> {
+    let old = old.into_iter().flatten();
+    let both = old.chain(now).map(|(address, it)| (address.clone(), it.clone()));
+    let mut all: BTreeMap<String, T> = both.collect();
+    all.retain(|address, _| seen.look.modes.contains_key(address));
+    all
+}
+
+fn restores(
+    seen: &Seen<'_>,
+    is_listed: impl Fn(&String) -> bool,
+) -> BTreeMap<String, EngineRestoreStatus> {
+    if requested(seen.spec).is_none() {
+        return BTreeMap::new();
+    }
+    let mut all = merged(seen, &seen.look.restores, seen.status.restore_status.as_ref());
+    for (address, text) in seen.refusals.iter().filter(|(address, _)| is_listed(address)) {
+        let status = all.entry(address.clone()).or_default();
+        status.error = Some(text.clone());
+        status.state = Some(ProgressState::Error);
+    }
+    all
+}
+
+fn rebuilds(seen: &Seen<'_>) -> BTreeMap<String, EngineRebuildStatus> {
+    let mut all = merged(seen, &seen.look.rebuilds, seen.status.rebuild_status.as_ref());
+    // One that serves was rebuilt; what is told of it is of an earlier day.
+    all.retain(|address, _| seen.look.modes.get(address) == Some(&ReplicaMode::WriteOnly));
+    all
+}
+
+fn snapshots(seen: &Seen<'_>) -> Option<BTreeMap<String, api::longhorn::EngineSnapshot>> {
+    seen.look.snapshots.clone().or_else(|| seen.status.snapshots.clone())
+}
+
+/// The backup that every copy holds.
+fn consensus(seen: &Seen<'_>, restores: &BTreeMap<String, EngineRestoreStatus>) -> String {
+    let working = seen.look.modes.iter().filter(|(_, mode)| **mode != ReplicaMode::Error);
+    let held: BTreeSet<&str> = working
+        .map(|(address, _)| {
+            restores.get(address).and_then(|it| it.last_restored.as_deref()).unwrap_or_default()
+        })
+        .collect();
+    match held.first() {
+        Some(backup) if held.len() == 1 => (*backup).to_owned(),
+        Some(_) | None => String::new(),
+    }
+}
+
+fn is_true(flag: Option<bool>) -> bool {
+    flag == Some(true)
+}
+
+fn is_set(text: Option<&String>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
+}
+
+fn acts(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
+    let mut acts = removals(seen);
+    acts.extend(frontend(seen));
+    if wanted_size(seen.spec) > seen.look.size && seen.look.size > 0 {
+        acts.extend(expansion(seen));
+        return acts;
+    }
+    if seen.look.is_expanding {
+        return acts;
+    }
+    acts.extend(addition(seen));
+    match requested(seen.spec) {
+        Some(backup) => acts.extend(restore(seen, status, backup)),
+        None => acts.extend(stranded(seen, status)),
+    }
+    acts
+}
+
+/// The copies of the engine that no plan knows. The last one that can be read stays.
+fn removals(seen: &Seen<'_>) -> Vec<Act> {
+    let planned: BTreeSet<String> = planned(seen.spec).into_values().collect();
+    if planned.is_empty() {
+        return Vec::new();
+    }
+    let modes = &seen.look.modes;
+    let stays = |address: &String| planned.contains(address);
+    let readable_stays =
+        modes.iter().any(|(address, mode)| *mode == ReplicaMode::ReadWrite && stays(address));
+    modes
+        .iter()
+        .filter(|(address, mode)| {
+            !stays(address) && (readable_stays || **mode != ReplicaMode::ReadWrite)
+        })
+        .map(|(address, _)| Act::Remove { address: address.clone() })
+        .collect()
+}
+
+fn frontend(seen: &Seen<'_>) -> Option<Act> {
+    let has = match seen.spec.frontend.as_ref() {
+        None | Some(Frontend::None) => false,
+        Some(
+            Frontend::BlockDevice
+            | Frontend::Iscsi
+            | Frontend::Nvmf
+            | Frontend::Ublk
+            | Frontend::Other(_),
+        ) => true,
+    };
+    let wanted = has && !is_true(seen.spec.disable_frontend);
+    let readable = seen.look.modes.values().any(|mode| *mode == ReplicaMode::ReadWrite);
+    match (wanted, seen.look.frontend_up) {
+        (true, false) if readable => Some(Act::StartFrontend),
+        (false, true) => Some(Act::StopFrontend),
+        (true, _) | (false, false) => None,
+    }
+}
+
+/// A copy that is being filled cannot grow with the others.
+fn expansion(seen: &Seen<'_>) -> Vec<Act> {
+    let filling = seen.look.modes.iter().filter(|(_, mode)| **mode == ReplicaMode::WriteOnly);
+    let mut acts: Vec<Act> =
+        filling.map(|(address, _)| Act::Fail { address: address.clone() }).collect();
+    if acts.is_empty() && !seen.look.is_expanding && seen.may_expand && seen.adding.is_none() {
+        acts.push(Act::Expand { size: wanted_size(seen.spec) });
+    }
+    acts
+}
+
+/// One copy at a time is filled, and only where there is one to go on with.
+fn addition(seen: &Seen<'_>) -> Option<Act> {
+    let modes = &seen.look.modes;
+    let readable = modes.values().any(|mode| *mode == ReplicaMode::ReadWrite);
+    let filling = modes.values().any(|mode| *mode == ReplicaMode::WriteOnly);
+    if !readable || filling || seen.adding.is_some() || seen.asking_restore {
+        return None;
+    }
+    let (name, address) = planned(seen.spec)
+        .into_iter()
+        .find(|(name, address)| !modes.contains_key(address) && !seen.resting.contains(name))?;
+    Some(Act::Add { name, address, restore: requested(seen.spec).is_some() })
+}
+
+fn restore(seen: &Seen<'_>, status: &EngineStatus, backup: &str) -> Vec<Act> {
+    let empty = BTreeMap::new();
+    let restores = status.restore_status.as_ref().unwrap_or(&empty);
+    let failed = |it: &EngineRestoreStatus| is_set(it.error.as_ref());
+    let purging = |it: &EnginePurgeStatus| is_true(it.is_purging);
+    if !seen.is_full
+        || status.purge_status.iter().flatten().any(|(_, it)| purging(it))
+        || restores.values().any(failed)
+    {
+        return Vec::new();
+    }
+    let working = seen.look.modes.iter().filter(|(_, mode)| **mode != ReplicaMode::Error);
+    let of = |address: &String| seen.look.restores.get(address);
+    let mut acts: Vec<Act> = working
+        .clone()
+        .filter(|(address, mode)| {
+            let filled = |it: &EngineRestoreStatus| {
+                !is_true(it.is_restoring) && is_set(it.last_restored.as_ref())
+            };
+            **mode == ReplicaMode::WriteOnly && of(address).is_some_and(filled)
+        })
+        .map(|(address, _)| Act::Verify { address: address.clone() })
+        .collect();
+    let lacks = |it: &EngineRestoreStatus| {
+        it.last_restored.as_deref() != Some(backup) && !is_true(it.is_restoring)
+    };
+    let needed = working.clone().any(|(address, _)| of(address).is_some_and(lacks));
+    let fits = seen.backup_size.is_none_or(|size| size == seen.look.size);
+    let readable = working.clone().any(|(_, mode)| *mode == ReplicaMode::ReadWrite);
+    if needed
+        && fits
+        && readable
+        && seen.may_restore
+        && !seen.asking_restore
+        && seen.adding.is_none()
+    {
+        acts.push(Act::Restore { backup: backup.to_owned() });
+    }
+    acts
+}
+
+/// Copies that are write-only and that nobody fills: filled ones serve, others are given up.
+fn stranded(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
+    let names = names(seen);
+    let filling = seen.look.modes.iter().filter(|(address, mode)| {
+        **mode == ReplicaMode::WriteOnly && seen.adding != Some(address.as_str())
+    });
+    filling
+        .filter_map(|(address, _)| {
+            let rebuild = seen.look.rebuilds.get(address)?;
+            if is_true(rebuild.is_rebuilding) {
+                return None;
+            }
+            if rebuild.state == Some(ProgressState::Complete) {
+                return Some(Act::Verify { address: address.clone() });
+            }
+            let since = names
+                .get(address)
+                .and_then(|name| status.replica_transition_time_map.as_ref()?.get(name)?.get())?;
+            let age = seen.now.duration_since(since);
+            (age >= jiff::SignedDuration::try_from(STRANDED).unwrap_or_default())
+                .then(|| Act::Fail { address: address.clone() })
+        })
+        .collect()
+}
+
+fn is_busy(seen: &Seen<'_>, status: &EngineStatus) -> bool {
+    let restoring = requested(seen.spec)
+        .is_some_and(|backup| status.last_restored_backup.as_deref() != Some(backup));
+    let purging = status.purge_status.iter().flatten().any(|(_, it)| is_true(it.is_purging));
+    let uneven = seen.look.modes.values().any(|mode| *mode != ReplicaMode::ReadWrite)
+        || seen.look.modes.len() != planned(seen.spec).len();
+    restoring
+        || purging
+        || uneven
+        || seen.adding.is_some()
+        || seen.look.is_expanding
+        || wanted_size(seen.spec) != seen.look.size
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! One look at a running engine: what it and its replicas say of themselves now.
+
+use std::collections::BTreeMap;
+
+use api::longhorn::{
+    EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSnapshot, ProgressState,
+    ReplicaMode,
+};
+use api::scalar::Stamp;
+use futures::future::join_all;
+use rpc::ptypes;
+
+use super::client::{CallError, Reach};
+
+/// What a look found. Addresses are as the engine lists them: `tcp://ip:port`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Look {
+    pub(crate) size: i64,
+    pub(crate) endpoint: String,
+    pub(crate) frontend_up: bool,
+    pub(crate) is_expanding: bool,
+    pub(crate) last_expansion_error: String,
+    pub(crate) last_expansion_failed_at: String,
+    pub(crate) modes: BTreeMap<String, ReplicaMode>,
+    /// Of those that answered; the others keep what was known.
+    pub(crate) restores: BTreeMap<String, EngineRestoreStatus>,
+    pub(crate) purges: BTreeMap<String, EnginePurgeStatus>,
+    pub(crate) rebuilds: BTreeMap<String, EngineRebuildStatus>,
+    /// Of one copy that can be read.
+    pub(crate) snapshots: Option<BTreeMap<String, EngineSnapshot>>,
+    pub(crate) snapshots_error: String,
+    /// Snapshots of the copy that has the most, without the head.
+    pub(crate) most_snapshots: usize,
+}
+
+/// How far a look goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// What the engine itself says.
+    Engine,
+    /// What its replicas say, too.
+    Replicas,
+    /// And how far they have restored.
+    Restores,
+}
+
+/// Asks the engine, then all its replicas at once.
+pub(crate) async fn look(reach: &Reach, depth: Depth) -> Result<Look, CallError> {
+    let restores = depth == Depth::Restores;
+    let mut controller = reach.controller()?;
+    let volume = controller.volume_get(()).await;
+    let volume = volume.map_err(|status| CallError::of("get volume", &status))?.into_inner();
+    let listed = controller.replica_list(()).await;
+    let listed = listed.map_err(|status| CallError::of("list replicas", &status))?.into_inner();
+    let mut found = Look {
+        size: volume.size,
+        frontend_up: volume.frontend_state == "up",
+        endpoint: volume.endpoint,
+        is_expanding: volume.is_expanding,
+        last_expansion_error: volume.last_expansion_error,
+        last_expansion_failed_at: volume.last_expansion_failed_at,
+        modes: listed.replicas.into_iter().filter_map(mode).collect(),
+        ..Look::default()
+    };
+    if depth == Depth::Engine {
+        return Ok(found);
+    }
+    let working: Vec<(&String, &ReplicaMode)> =
+        found.modes.iter().filter(|(_, mode)| **mode != ReplicaMode::Error).collect();
+    let asked = join_all(working.iter().map(|(address, mode)| {
+        let readable = **mode == ReplicaMode::ReadWrite;
+        of_replica(reach, address, restores, readable)
+    }));
+    let answers: Vec<(String, OfReplica)> = asked.await;
+    for (address, answer) in answers {
+        if let Some(restore) = answer.restore {
+            found.restores.insert(address.clone(), restore);
+        }
+        if let Some(purge) = answer.purge {
+            found.purges.insert(address.clone(), purge);
+        }
+        if let Some(rebuild) = answer.rebuild {
+            found.rebuilds.insert(address.clone(), rebuild);
+        }
+        match answer.snapshots {
+            Some(Ok(snapshots)) => {
+                found.most_snapshots = found.most_snapshots.max(snapshots.len().saturating_sub(1));
+                found.snapshots.get_or_insert(snapshots);
+            }
+            Some(Err(error)) => found.snapshots_error = error,
+            None => {}
+        }
+    }
+    if found.snapshots.is_some() {
+        found.snapshots_error.clear();
+    }
+    Ok(found)
+}
+
+fn mode(replica: ptypes::ControllerReplica) -> Option<(String, ReplicaMode)> {
+    let mode = match replica.mode() {
+        ptypes::ReplicaMode::Wo => ReplicaMode::WriteOnly,
+        ptypes::ReplicaMode::Rw => ReplicaMode::ReadWrite,
+        ptypes::ReplicaMode::Err => ReplicaMode::Error,
+    };
+    Some((replica.address?.address, mode))
+}
+
+#[derive(Default)]
+struct OfReplica {
+    restore: Option<EngineRestoreStatus>,
+    purge: Option<EnginePurgeStatus>,
+    rebuild: Option<EngineRebuildStatus>,
+    snapshots: Option<Result<BTreeMap<String, EngineSnapshot>, String>>,
+}
+
+async fn of_replica(
+    reach: &Reach,
+    address: &str,
+    restores: bool,
+    readable: bool,
+) -> (String, OfReplica) {
+    let mut answer = OfReplica::default();
+    if let Ok(mut agent) = reach.agent(address) {
+        let mut other = agent.clone();
+        let mut third = agent.clone();
+        let (purge, rebuild, restore) = tokio::join!(
+            agent.snapshot_purge_status(()),
+            other.replica_rebuild_status(()),
+            async { if restores { third.restore_status(()).await.ok() } else { None } },
+        );
+        answer.purge = purge.ok().map(|reply| purge_status(reply.into_inner()));
+        answer.rebuild = rebuild.ok().map(|reply| rebuild_status(reply.into_inner()));
+        answer.restore = restore.map(|reply| restore_status(reply.into_inner()));
+    }
+    if readable {
+        answer.snapshots = Some(snapshots(reach, address).await);
+    }
+    (address.to_owned(), answer)
+}
+
+async fn snapshots(
+    reach: &Reach,
+    address: &str,
+) -> Result<BTreeMap<String, EngineSnapshot>, String> {
+    let mut replica = reach.replica(address).map_err(|error| error.to_string())?;
+    let reply = replica.replica_get(()).await.map_err(|status| status.message().to_owned())?;
+    let found = reply.into_inner().replica.ok_or_else(|| "the replica said nothing".to_owned())?;
+    let disks = found.disks.into_values();
+    Ok(disks.filter_map(|disk| snapshot(disk, &found.head)).collect())
+}
+
+const HEAD: &str = "volume-head";
+
+/// `volume-snap-NAME.img` is snapshot NAME, and the head is `volume-head`; others are none.
+fn short<'n>(disk: &'n str, head: &str) -> Option<&'n str> {
+    if disk == head {
+        return Some(HEAD);
+    }
+    disk.strip_prefix("volume-snap-")?.strip_suffix(".img")
+}
+
+fn snapshot(disk: ptypes::DiskInfo, head: &str) -> Option<(String, EngineSnapshot)> {
+    let name = short(&disk.name, head)?.to_owned();
+    let children = disk.children.into_iter();
+    let children = children.filter_map(|(child, is)| Some((short(&child, head)?.to_owned(), is)));
+    let snapshot = EngineSnapshot {
+        name: Some(name.clone()),
+        parent: Some(short(&disk.parent, head).unwrap_or_default().to_owned()),
+        children: Some(children.collect()),
+        removed: Some(disk.removed),
+        usercreated: Some(disk.user_created),
+        created: Some(Stamp::from(disk.created.as_str())),
+        size: Some(disk.size),
+        labels: Some(disk.labels.into_iter().collect()),
+    };
+    Some((name, snapshot))
+}
+
+fn progress(word: &str) -> Option<ProgressState> {
+    Some(ProgressState::from(word))
+}
+
+fn restore_status(reply: ptypes::RestoreStatusResponse) -> EngineRestoreStatus {
+    EngineRestoreStatus {
+        is_restoring: Some(reply.is_restoring),
+        last_restored: Some(reply.last_restored),
+        current_restoring_backup: Some(reply.current_restoring_backup),
+        progress: Some(reply.progress),
+        error: Some(reply.error),
+        filename: Some(reply.dest_file_name),
+        state: progress(&reply.state),
+        backup_url: Some(reply.backup_url),
+    }
+}
+
+fn purge_status(reply: ptypes::SnapshotPurgeStatusResponse) -> EnginePurgeStatus {
+    EnginePurgeStatus {
+        is_purging: Some(reply.is_purging),
+        progress: Some(reply.progress),
+        state: progress(&reply.state),
+        error: Some(reply.error),
+    }
+}
+
+fn rebuild_status(reply: ptypes::ReplicaRebuildStatusResponse) -> EngineRebuildStatus {
+    EngineRebuildStatus {
+        is_rebuilding: Some(reply.is_rebuilding),
+        progress: Some(reply.progress),
+        state: progress(&reply.state),
+        error: Some(reply.error),
+        from_replica_address_list: Some(reply.from_replica_address_list),
+        applied_rebuilding_mbps: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_are_named_as_snapshots_and_others_are_left_out() {
+        let head = "volume-head-003.img";
+        assert_eq!(short(head, head), Some("volume-head"));
+        assert_eq!(short("volume-snap-a-b.img", head), Some("a-b"));
+        assert_eq!(short("volume-head-002.img", head), None);
+        assert_eq!(short("base.qcow2", head), None);
+    }
+}

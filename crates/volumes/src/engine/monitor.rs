@@ -1,0 +1,331 @@
+//! One task for each engine that runs: look, decide, ask, and write down what changed.
+//!
+//! Nothing here has to survive: a monitor that is gone is replaced by one that looks anew. Long work
+//! (filling a copy, asking for a restore) is a task beside the monitor's and ends with it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::longhorn::{Engine, EngineStatus, ReplicaMode, Volume};
+use jiff::Timestamp;
+use reconcile::{Failure, Key, Next, Pace, Reconciler, Severity};
+use tasks::Tasks;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::client::Reach;
+use super::decide::{self, Seen};
+use super::look::{Depth, Look, look};
+use super::work;
+use crate::NAMESPACE;
+use crate::volume::World;
+
+/// Between looks while something is under way, and while nothing is.
+const SOON: Duration = Duration::from_millis(400);
+const LATER: Duration = Duration::from_secs(5);
+/// Replicas are asked for snapshots at least so often.
+const FULL_EVERY: Duration = Duration::from_secs(30);
+
+pub(super) const EXPAND_PACE: Pace =
+    Pace { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
+pub(super) const REBUILD_PACE: Pace =
+    Pace { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
+pub(super) const RESTORE_PACE: Pace =
+    Pace { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
+
+/// The monitors of all engines that run.
+pub(crate) struct Monitors {
+    world: Arc<World>,
+    running: Mutex<HashMap<Key, Running>>,
+}
+
+impl fmt::Debug for Monitors {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Monitors").finish_non_exhaustive()
+    }
+}
+
+struct Running {
+    reach: Reach,
+    generation: Option<i64>,
+    nudge: Arc<Notify>,
+    tasks: Tasks,
+}
+
+impl Monitors {
+    pub(crate) fn new(world: Arc<World>) -> Self {
+        Self { world, running: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the engine looked at now.
+    pub(crate) fn nudge(&self, key: &Key) {
+        if let Some(running) = self.lock().get(key) {
+            running.nudge.notify_one();
+        }
+    }
+
+    fn stop(&self, key: &Key) {
+        if let Some(running) = self.lock().remove(key) {
+            running.tasks.begin_stop();
+        }
+    }
+
+    /// One monitor for each engine, at the address it has now.
+    fn follow(&self, key: &Key, engine: &Engine, reach: Reach) {
+        let generation = engine.metadata.generation;
+        {
+            let mut running = self.lock();
+            if let Some(known) = running.get_mut(key).filter(|it| it.reach == reach) {
+                // What is wanted of it has changed.
+                if known.generation != generation {
+                    known.generation = generation;
+                    known.nudge.notify_one();
+                }
+                return;
+            }
+        }
+        self.stop(key);
+        let tasks = self.world.context.tasks.child(&key.name);
+        let nudge = Arc::new(Notify::new());
+        let monitor = Monitor {
+            world: Arc::clone(&self.world),
+            key: key.clone(),
+            reach: reach.clone(),
+            tasks: tasks.clone(),
+            nudge: Arc::clone(&nudge),
+            memory: Arc::default(),
+        };
+        tasks.spawn("monitor", monitor.run());
+        self.lock().insert(key.clone(), Running { reach, generation, nudge, tasks });
+    }
+}
+
+impl Reconciler for Monitors {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let Some(engine) = self.world.engines.get(key) else {
+            self.stop(key);
+            return Ok(Next::WAIT);
+        };
+        if let Some(reach) = Reach::of(&engine) {
+            self.follow(key, &engine, reach);
+            return Ok(Next::WAIT);
+        }
+        self.stop(key);
+        let known = engine.status.clone().unwrap_or_default();
+        let silent = decide::silent(&known);
+        if silent != known {
+            let next = Engine { status: Some(silent), ..engine.as_ref().clone() };
+            self.world.engines.merge(&engine, &next).await?;
+        }
+        Ok(Next::WAIT)
+    }
+}
+
+/// What one monitor remembers between looks. All of it may be lost.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Address of the copy that is being added.
+    pub(super) adding: Option<String>,
+    /// Copies that could not be added: how often, and when to try again.
+    pub(super) rests: BTreeMap<String, (u32, Instant)>,
+    pub(super) asking_restore: bool,
+    pub(super) refusals: BTreeMap<String, String>,
+    pub(super) restore_rest: (u32, Option<Instant>),
+    pub(super) expand_rest: (u32, Option<Instant>),
+    full_at: Option<Instant>,
+}
+
+/// The monitor of one engine.
+#[derive(Clone)]
+pub(super) struct Monitor {
+    pub(super) world: Arc<World>,
+    pub(super) key: Key,
+    pub(super) reach: Reach,
+    pub(super) tasks: Tasks,
+    pub(super) nudge: Arc<Notify>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl Monitor {
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn engine(&self) -> Option<Arc<Engine>> {
+        self.world.engines.get(&self.key)
+    }
+
+    pub(super) fn volume(&self) -> Option<Arc<Volume>> {
+        self.world.volumes.get(&Key::new(NAMESPACE, &self.reach.volume))
+    }
+
+    async fn run(self) {
+        let said = telemetry::Seldom::new(Duration::from_secs(30));
+        let (mut busy, mut nudged) = (true, true);
+        loop {
+            match self.pass(busy || nudged).await {
+                Ok(more) => busy = more,
+                Err(error) => {
+                    busy = false;
+                    if let Some(unsaid) = said.pass() {
+                        tracing::warn!(engine = %self.key.name, unsaid, "{error}");
+                    }
+                }
+            }
+            let pause = if busy { SOON } else { LATER };
+            nudged = tokio::select! {
+                () = self.nudge.notified() => true,
+                () = tokio::time::sleep(pause) => false,
+            };
+        }
+    }
+
+    /// One look and what follows. Says whether to look again soon.
+    async fn pass(&self, wants_full: bool) -> Result<bool, String> {
+        let Some(engine) = self.engine() else { return Ok(false) };
+        let is_full =
+            wants_full || self.memory().full_at.is_none_or(|at| at.elapsed() >= FULL_EVERY);
+        let restores =
+            engine.spec.requested_backup_restore.as_deref().is_some_and(|it| !it.is_empty());
+        let depth = match (is_full, restores) {
+            (false, _) => Depth::Engine,
+            (true, false) => Depth::Replicas,
+            (true, true) => Depth::Restores,
+        };
+        let found = look(&self.reach, depth).await.map_err(|error| error.to_string())?;
+        if is_full {
+            self.memory().full_at = Some(Instant::now());
+        }
+        // It may have changed while the engine was asked.
+        let Some(engine) = self.engine() else { return Ok(false) };
+        if Reach::of(&engine).as_ref() != Some(&self.reach) {
+            return Ok(false);
+        }
+        let verdict = self.decide(&engine, &found, is_full);
+        let known = engine.status.clone().unwrap_or_default();
+        if verdict.status != known {
+            self.tell_modes(&engine, &known, &verdict.status);
+            let next = Engine { status: Some(verdict.status), ..engine.as_ref().clone() };
+            let written = self.world.engines.merge(&engine, &next).await;
+            written.map_err(|error| telemetry::Chain(&error).to_string())?;
+        }
+        for act in verdict.acts {
+            work::perform(self, &found, act).await;
+        }
+        Ok(verdict.busy)
+    }
+
+    fn decide(&self, engine: &Engine, found: &Look, is_full: bool) -> decide::Verdict {
+        let now = Instant::now();
+        let over = |rest: &(u32, Option<Instant>)| rest.1.is_none_or(|until| until <= now);
+        let may_restore = self.has_place(engine);
+        let backup_size = self.backup_size(engine);
+        let status = engine.status.clone().unwrap_or_default();
+        let mut memory = self.memory();
+        memory.refusals.retain(|address, _| found.modes.contains_key(address));
+        let resting: BTreeSet<String> = memory
+            .rests
+            .iter()
+            .filter(|(_, (_, until))| *until > now)
+            .map(|(name, _)| name.clone())
+            .collect();
+        decide::decide(&Seen {
+            now: Timestamp::now(),
+            spec: &engine.spec,
+            status: &status,
+            look: found,
+            is_full,
+            adding: memory.adding.as_deref(),
+            resting: &resting,
+            asking_restore: memory.asking_restore,
+            may_restore: may_restore && over(&memory.restore_rest),
+            may_expand: over(&memory.expand_rest),
+            refusals: &memory.refusals,
+            backup_size,
+        })
+    }
+
+    /// The size of the source, as the store has it. A plain restore is of its own size.
+    fn backup_size(&self, engine: &Engine) -> Option<i64> {
+        let standby = self.volume()?.status.as_ref()?.is_standby == Some(true);
+        let name = engine.spec.backup_volume.as_deref().filter(|_| standby)?;
+        let volume = self.world.backup_volumes.get(&Key::new(NAMESPACE, name))?;
+        volume.status.as_ref()?.size.as_ref()?.parse().ok()
+    }
+
+    /// Whether its node may restore one more volume. Standby volumes do not count.
+    fn has_place(&self, engine: &Engine) -> bool {
+        let world = &self.world;
+        let is_standby = |volume: &str| {
+            let volume = world.volumes.get(&Key::new(NAMESPACE, volume));
+            volume.and_then(|it| it.status.as_ref()?.is_standby) == Some(true)
+        };
+        if is_standby(&self.reach.volume) {
+            return true;
+        }
+        let limit = world.settings().restores_per_node;
+        let node = &engine.spec.instance.node_id;
+        let others = world.engines.list().into_iter().filter(|other| {
+            let restoring = |status: &EngineStatus| {
+                status.restore_status.iter().flatten().any(|(_, it)| it.is_restoring == Some(true))
+            };
+            other.metadata.name != engine.metadata.name
+                && other.spec.instance.node_id == *node
+                && other.status.as_ref().is_some_and(restoring)
+                && !other.spec.instance.volume_name.as_deref().is_some_and(is_standby)
+        });
+        i64::try_from(others.count()).unwrap_or(i64::MAX) < limit
+    }
+
+    /// People see what becomes of copies.
+    fn tell_modes(&self, engine: &Engine, old: &EngineStatus, new: &EngineStatus) {
+        let Some(modes) = &new.replica_mode_map else { return };
+        for (name, mode) in modes {
+            let before = old.replica_mode_map.as_ref().and_then(|old| old.get(name));
+            if before == Some(mode) {
+                continue;
+            }
+            let at = new.current_replica_address_map.as_ref().and_then(|map| map.get(name));
+            let at = at.map_or("", String::as_str);
+            let events = &self.world.context.events;
+            let volume = &self.reach.volume;
+            match (before, mode) {
+                (_, ReplicaMode::Error) => {
+                    let text = format!("Detected replica {name} ({at}) in error");
+                    events.say(engine, Severity::Warning, "Faulted", &text);
+                }
+                (_, ReplicaMode::WriteOnly) => {
+                    let text = format!(
+                        "Start rebuilding replica {name} with Address {at} for volume {volume}"
+                    );
+                    events.say(engine, Severity::Normal, "Rebuilding", &text);
+                }
+                (Some(ReplicaMode::WriteOnly), ReplicaMode::ReadWrite) => {
+                    let text = format!(
+                        "Replica {name} with Address {at} has been rebuilt for volume {volume}"
+                    );
+                    events.say(engine, Severity::Normal, "Rebuilt", &text);
+                }
+                (_, ReplicaMode::ReadWrite | ReplicaMode::Other(_)) => {}
+            }
+        }
+    }
+
+    pub(super) fn say(&self, severity: Severity, reason: &str, text: &str) {
+        if let Some(engine) = self.engine() {
+            self.world.context.events.say(engine.as_ref(), severity, reason, text);
+        }
+        tracing::info!(engine = %self.key.name, reason, "{text}");
+    }
+}
+
+/// Whether an engine's object still wants to be restored to this.
+pub(super) fn requests(engine: &Engine, backup: &str) -> bool {
+    engine.spec.requested_backup_restore.as_deref() == Some(backup)
+}

@@ -1,0 +1,153 @@
+//! Writes what was decided: copies, then the engine, then the volume.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::longhorn::{Engine, Replica, Volume, VolumeAttachment, VolumeAttachmentSpec};
+use kube::{Resource, ResourceExt};
+use reconcile::{Failure, Key, Next, Object, Reconciler, Store};
+
+use super::World;
+use super::decide::decide;
+use super::draft::{Plan, Seen, is_at_rest, process_state};
+use super::observe::observe;
+use crate::{FINALIZER, NAMESPACE, label};
+
+pub(super) struct Volumes(pub(super) Arc<World>);
+
+impl Reconciler for Volumes {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.0;
+        let Some(volume) = world.volumes.get(key) else { return Ok(Next::WAIT) };
+        let deleting = volume.metadata.deletion_timestamp.is_some();
+        if !deleting {
+            ensure_attachment(world, &volume).await?;
+        }
+        let seen = observe(world, &volume).await?;
+        let mut fresh = || {
+            let random = uuid::Uuid::new_v4().simple().to_string();
+            random.chars().take(8).collect::<String>()
+        };
+        let plan = decide(&seen, &mut fresh);
+        apply(world, &volume, &seen, &plan).await?;
+        Ok(plan.next.map_or(Next::WAIT, |pause| Next::after(pause.max(Duration::from_millis(50)))))
+    }
+}
+
+/// Every volume has one, of its name.
+async fn ensure_attachment(world: &World, volume: &Volume) -> Result<(), Failure> {
+    let key = Key::of(volume);
+    if world.attachments.get(&key).is_some() || world.attachments.is_broken(&key) {
+        return Ok(());
+    }
+    let spec = VolumeAttachmentSpec {
+        volume: Some(volume.name_any()),
+        attachment_tickets: Some(std::collections::BTreeMap::new()),
+    };
+    let mut made = VolumeAttachment::new(&volume.name_any(), spec);
+    made.metadata.namespace = Some(NAMESPACE.to_owned());
+    made.metadata.owner_references = volume.controller_owner_ref(&()).map(|it| vec![it]);
+    made.finalizers_mut().push(FINALIZER.to_owned());
+    made.labels_mut().insert(label::VOLUME.to_owned(), volume.name_any());
+    world.attachments.create(&made).await.map(drop)
+}
+
+async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Result<(), Failure> {
+    for (old, new) in seen.replicas.iter().zip(&plan.replicas) {
+        world.replicas.update(old, new).await?;
+    }
+    for replica in &plan.create {
+        world.replicas.create(replica).await?;
+    }
+    match (&seen.engine, &plan.engine) {
+        (Some(old), Some(new)) => {
+            world.engines.update(old, new).await?;
+        }
+        (None, Some(new)) => {
+            world.engines.create(new).await?;
+        }
+        (_, None) => {}
+    }
+    if let (Some(old), Some(new)) = (&seen.attachment, &plan.attachment) {
+        world.attachments.update(old, new).await?;
+    }
+    let written = world.volumes.update(volume, &plan.volume).await?;
+    for told in &plan.told {
+        world.context.events.say(volume, told.severity, told.reason, &told.message);
+    }
+    for replica in seen.replicas.iter().filter(|it| plan.delete.contains(&it.name_any())) {
+        world.replicas.delete(replica).await?;
+    }
+    for replica in &seen.replicas {
+        release_idle(&world.replicas, replica, |it| is_idle_replica(it)).await?;
+    }
+    if plan.dismantle {
+        dismantle(world, seen, plan, &written).await?;
+    }
+    Ok(())
+}
+
+/// One that was never given to a node has nobody to see it off.
+async fn release_idle<K: Object>(
+    store: &Store<K>,
+    object: &K,
+    is_idle: impl Fn(&K) -> bool,
+) -> Result<(), Failure> {
+    if object.meta().deletion_timestamp.is_some() && is_idle(object) {
+        let now = store.get(&Key::of(object));
+        if let Some(now) = now {
+            store.remove_finalizer(&now, FINALIZER).await?;
+        }
+    }
+    Ok(())
+}
+
+fn is_idle_replica(replica: &Replica) -> bool {
+    let set = |text: Option<&String>| text.is_some_and(|text| !text.is_empty());
+    let owner = replica.status.as_ref().and_then(|it| it.instance.owner_id.as_ref());
+    !set(replica.spec.instance.node_id.as_ref())
+        && !set(owner)
+        && is_at_rest(&process_state(replica))
+}
+
+fn is_idle_engine(engine: &Engine) -> bool {
+    let set = |text: Option<&String>| text.is_some_and(|text| !text.is_empty());
+    let owner = engine.status.as_ref().and_then(|it| it.instance.owner_id.as_ref());
+    !set(engine.spec.instance.node_id.as_ref()) && !set(owner)
+}
+
+/// Snapshots, engine, copies, then the attachment; the volume when nothing is left.
+async fn dismantle(
+    world: &World,
+    seen: &Seen,
+    plan: &Plan,
+    volume: &Volume,
+) -> Result<(), Failure> {
+    let name = volume.name_any();
+    for snapshot in world.snapshots.by("volume", &name) {
+        if snapshot.metadata.deletion_timestamp.is_none() {
+            world.snapshots.delete(&snapshot).await?;
+        }
+        // It goes with the data.
+        if let Some(now) = world.snapshots.get(&Key::of(snapshot.as_ref())) {
+            world.snapshots.remove_finalizer(&now, FINALIZER).await?;
+        }
+    }
+    if let Some(engine) = &seen.engine {
+        if engine.metadata.deletion_timestamp.is_none() {
+            world.engines.delete(engine).await?;
+        }
+        release_idle(&world.engines, engine, is_idle_engine).await?;
+    }
+    if !plan.release {
+        return Ok(());
+    }
+    if let Some(attachment) = world.attachments.get(&Key::new(NAMESPACE, &name)) {
+        if attachment.metadata.deletion_timestamp.is_none() {
+            world.attachments.delete(&attachment).await?;
+        }
+        let now = world.attachments.get(&Key::new(NAMESPACE, &name)).unwrap_or(attachment);
+        world.attachments.remove_finalizer(&now, FINALIZER).await?;
+    }
+    world.volumes.remove_finalizer(volume, FINALIZER).await
+}

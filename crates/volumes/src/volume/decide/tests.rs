@@ -1,0 +1,540 @@
+//! The life of volumes against nodes that obey: the same functions that run, with everything around
+//! them in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::longhorn::{
+    AttacherType, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, Engine, EngineRestoreStatus,
+    InstanceState, InstanceStatus, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment,
+    VolumeAttachmentSpec, VolumeSpec, VolumeStatus,
+};
+use api::scalar::{Stamp, TextInt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use kube::ResourceExt;
+
+use super::*;
+use crate::attachment;
+use crate::replica::address_of;
+use crate::schedule::{Candidate, CandidateDisk, Room};
+use crate::setting::Settings;
+use crate::volume::draft::{has_failed, is_usable};
+
+const MIB: i64 = 1024 * 1024;
+const NODE: &str = "n1";
+
+/// A volume and everything that belongs to it, with processes that do as they are told.
+struct World {
+    now: Timestamp,
+    volume: Volume,
+    attachment: VolumeAttachment,
+    engine: Option<Engine>,
+    replicas: Vec<Replica>,
+    settings: Settings,
+    backup_volume: Option<BackupVolume>,
+    source: Source,
+    up: BTreeSet<String>,
+    serial: u32,
+    told: Vec<String>,
+    /// Copies whose data is behind, or whose restore fails.
+    broken: BTreeSet<String>,
+    /// Backups that copies hold.
+    held: BTreeMap<String, String>,
+}
+
+fn node(name: &str) -> Candidate {
+    Candidate {
+        name: name.into(),
+        zone: String::new(),
+        region: String::new(),
+        is_open: true,
+        runs_instances: true,
+        has_image: true,
+        tags: BTreeSet::new(),
+        disks: vec![CandidateDisk {
+            uuid: format!("{name}-disk"),
+            path: "/disk".into(),
+            is_open: true,
+            has_file_limit: false,
+            tags: BTreeSet::new(),
+            room: Room {
+                maximum_bytes: 1 << 40,
+                available_bytes: 1 << 40,
+                scheduled_bytes: 0,
+                reserved_bytes: 0,
+            },
+        }],
+    }
+}
+
+impl World {
+    fn new(spec: VolumeSpec) -> Self {
+        let spec =
+            VolumeSpec { size: Some(TextInt(32 * MIB)), number_of_replicas: Some(2), ..spec };
+        let mut volume = Volume::new("v", spec);
+        volume.metadata.uid = Some("u".into());
+        let spec =
+            VolumeAttachmentSpec { volume: Some("v".into()), ..VolumeAttachmentSpec::default() };
+        Self {
+            now: Timestamp::from_second(1_000_000).unwrap(),
+            volume,
+            attachment: VolumeAttachment::new("v", spec),
+            engine: None,
+            replicas: Vec::new(),
+            settings: Settings { node_soft: true, ..Settings::default() },
+            backup_volume: None,
+            source: Source::None,
+            up: BTreeSet::from([NODE.to_owned()]),
+            serial: 0,
+            told: Vec::new(),
+            broken: BTreeSet::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    fn from_backup(standby: bool) -> Self {
+        let mut world = Self::new(VolumeSpec {
+            from_backup: Some("vfs:///d?backup=b1&volume=src".into()),
+            standby: Some(standby),
+            ..VolumeSpec::default()
+        });
+        world.source = Source::Found {
+            volume: "src".into(),
+            backup: "b1".into(),
+            backup_volume_size: Some(32 * MIB),
+        };
+        world.store("b1", 32 * MIB);
+        world
+    }
+
+    /// The newest backup of the source, and how large that is.
+    fn store(&mut self, newest: &str, size: i64) {
+        let spec = BackupVolumeSpec {
+            volume_name: Some("src".into()),
+            backup_target_name: Some("default".into()),
+            ..BackupVolumeSpec::default()
+        };
+        let mut stored = BackupVolume::new("src-1", spec);
+        stored.status = Some(BackupVolumeStatus {
+            size: Some(size.to_string()),
+            last_backup_name: Some(newest.into()),
+            ..BackupVolumeStatus::default()
+        });
+        self.backup_volume = Some(stored);
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            now: self.now,
+            volume: self.volume.clone(),
+            attachment: Some(self.attachment.clone()),
+            engine: self.engine.clone(),
+            replicas: self.replicas.clone(),
+            has_snapshots: false,
+            candidates: self.up.iter().map(|name| node(name)).collect(),
+            up: self.up.clone(),
+            settings: self.settings.clone(),
+            source: self.source.clone(),
+            backup_volume: self.backup_volume.clone(),
+            newest_is_known: true,
+            rebuilding: BTreeMap::new(),
+        }
+    }
+
+    fn pass(&mut self) {
+        let seen = self.seen();
+        let mut serial = self.serial;
+        let plan = decide(&seen, &mut || {
+            serial += 1;
+            format!("{serial:08x}")
+        });
+        self.serial = serial;
+        self.volume = plan.volume;
+        self.attachment = plan.attachment.unwrap();
+        self.engine = plan.engine;
+        self.replicas = plan.replicas;
+        self.replicas.extend(plan.create);
+        for replica in &mut self.replicas {
+            if plan.delete.contains(&replica.name_any()) {
+                replica.metadata.deletion_timestamp = Some(meta::Time(self.now));
+            }
+        }
+        self.told.extend(plan.told.into_iter().map(|it| it.reason.to_owned()));
+        self.check();
+    }
+
+    /// What must hold at every moment.
+    fn check(&self) {
+        let Some(engine) = &self.engine else { return };
+        let modes = engine.status.clone().unwrap_or_default().replica_mode_map.unwrap_or_default();
+        let filling = modes.values().filter(|mode| **mode == ReplicaMode::WriteOnly).count();
+        assert!(filling <= 1, "more than one copy is being filled");
+        let had_data = self
+            .replicas
+            .iter()
+            .any(|it| it.spec.last_healthy_at.as_ref().is_some_and(Stamp::is_set));
+        let stays = self.replicas.iter().any(|it| it.metadata.deletion_timestamp.is_none());
+        let leaving = self.volume.metadata.deletion_timestamp.is_some();
+        assert!(!had_data || stays || leaving, "the last copy is removed");
+    }
+
+    /// The node does as the plans say; the engine and its monitor, too.
+    fn obey(&mut self) {
+        self.replicas.retain(|it| it.metadata.deletion_timestamp.is_none());
+        for (index, replica) in self.replicas.iter_mut().enumerate() {
+            let wants = replica.spec.instance.desire_state == Some(InstanceState::Running);
+            let up =
+                replica.spec.instance.node_id.as_deref().is_some_and(|it| self.up.contains(it));
+            let status = replica.status.get_or_insert_default();
+            let failed = status.instance.current_state == Some(InstanceState::Error);
+            if failed && wants {
+                continue;
+            }
+            let runs = wants && up;
+            status.instance = InstanceStatus {
+                current_state: Some(if runs {
+                    InstanceState::Running
+                } else {
+                    InstanceState::Stopped
+                }),
+                ip: Some("10.0.0.1".into()),
+                port: Some(if runs { 1000 + i32::try_from(index).unwrap() * 10 } else { 0 }),
+                ..InstanceStatus::default()
+            };
+        }
+        self.engine_obeys();
+    }
+
+    fn engine_obeys(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        let mut status = engine.status.clone().unwrap_or_default();
+        let wants = engine.spec.instance.desire_state == Some(InstanceState::Running);
+        if status.instance.current_state == Some(InstanceState::Error) && wants {
+            return;
+        }
+        if !wants {
+            let size = status.current_size;
+            status = api::longhorn::EngineStatus { current_size: size, ..Default::default() };
+            status.instance.current_state = Some(InstanceState::Stopped);
+            engine.status = Some(status);
+            return;
+        }
+        let began = status.instance.current_state == Some(InstanceState::Running);
+        status.instance.current_state = Some(InstanceState::Running);
+        (status.instance.ip, status.instance.port) = (Some("10.0.0.1".into()), Some(900));
+        let map = engine.spec.replica_address_map.clone().unwrap_or_default();
+        let old = status.replica_mode_map.clone().unwrap_or_default();
+        let mut modes = BTreeMap::new();
+        let mut fills = old.values().any(|mode| *mode == ReplicaMode::WriteOnly);
+        let grows = engine.spec.instance.volume_size != status.current_size && began;
+        for name in map.keys() {
+            let mode = match old.get(name) {
+                Some(ReplicaMode::WriteOnly) => ReplicaMode::ReadWrite,
+                Some(mode) => mode.clone(),
+                None if !began => ReplicaMode::ReadWrite,
+                None if fills || grows => continue,
+                None => {
+                    fills = true;
+                    self.held.remove(name);
+                    ReplicaMode::WriteOnly
+                }
+            };
+            modes.insert(name.clone(), mode);
+        }
+        status.current_size = engine.spec.instance.volume_size;
+        status.current_replica_address_map = Some(
+            map.iter()
+                .filter(|(name, _)| modes.contains_key(*name))
+                .map(|(a, b)| (a.clone(), b.clone()))
+                .collect(),
+        );
+        let asked = engine.spec.requested_backup_restore.clone().filter(|it| !it.is_empty());
+        let mut restores = BTreeMap::new();
+        for (name, at) in map.iter().filter(|(name, _)| modes.contains_key(*name)) {
+            let Some(asked) = &asked else { continue };
+            let fails = self.broken.contains(name);
+            if !fails {
+                self.held.insert(name.clone(), asked.clone());
+            }
+            restores.insert(
+                format!("tcp://{at}"),
+                EngineRestoreStatus {
+                    last_restored: self.held.get(name).cloned(),
+                    error: fails.then(|| "a block is missing".to_owned()),
+                    ..EngineRestoreStatus::default()
+                },
+            );
+        }
+        let held: BTreeSet<Option<&String>> =
+            modes.keys().map(|name| self.held.get(name)).collect();
+        let agreed = if held.len() == 1 { held.first().unwrap().cloned() } else { None };
+        status.last_restored_backup = Some(agreed.unwrap_or_default()).filter(|_| asked.is_some());
+        status.restore_status = Some(restores);
+        status.replica_mode_map = Some(modes);
+        engine.status = Some(status);
+    }
+
+    fn run(&mut self, passes: usize) {
+        for _ in 0..passes {
+            self.pass();
+            self.obey();
+            self.now += SignedDuration::from_millis(200);
+        }
+    }
+
+    fn ticket(&mut self, node: &str) {
+        let (_, ticket) = attachment::own(AttacherType::LonghornApi, "x", node, "false");
+        let tickets = self.attachment.spec.attachment_tickets.get_or_insert_default();
+        tickets.insert("api".into(), ticket);
+    }
+
+    fn drop_ticket(&mut self) {
+        self.attachment.spec.attachment_tickets.get_or_insert_default().remove("api");
+    }
+
+    fn status(&self) -> VolumeStatus {
+        self.volume.status.clone().unwrap()
+    }
+
+    fn is(&self, state: VolumeState, robustness: Robustness) {
+        let status = self.status();
+        let replicas: Vec<_> = self.replicas.iter().map(|it| (&it.spec, &it.status)).collect();
+        assert_eq!(
+            (status.state.as_ref(), status.robustness.as_ref()),
+            (Some(&state), Some(&robustness)),
+            "{status:#?} {replicas:#?} {:#?}",
+            self.engine
+        );
+    }
+
+    /// The process of a copy ends by itself.
+    fn kill(&mut self, index: usize) -> String {
+        let replica = &mut self.replicas[index];
+        replica.status.as_mut().unwrap().instance.current_state = Some(InstanceState::Error);
+        replica.name_any()
+    }
+}
+
+fn attached() -> World {
+    let mut world = World::new(VolumeSpec::default());
+    world.run(6);
+    world.ticket(NODE);
+    world.run(8);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    world
+}
+
+#[test]
+fn a_new_volume_is_made_whole_and_detached() {
+    let mut world = World::new(VolumeSpec::default());
+    world.run(6);
+    world.is(VolumeState::Detached, Robustness::Unknown);
+    assert_eq!(world.replicas.len(), 2);
+    assert_eq!(world.engine.as_ref().unwrap().name_any(), "v-e-0");
+    assert!(world.volume.finalizers().contains(&FINALIZER.to_owned()));
+    let scheduled =
+        world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Scheduled");
+    assert_eq!(scheduled.unwrap().status, api::condition::Status::True);
+    let before = world.volume.clone();
+    world.run(3);
+    assert_eq!(world.volume, before, "a quiet volume is not written");
+}
+
+#[test]
+fn a_ticket_attaches_and_its_end_detaches() {
+    let mut world = attached();
+    assert_eq!(world.status().current_node_id.as_deref(), Some(NODE));
+    assert!(world.attachment.status.as_ref().unwrap().attachment_ticket_statuses.as_ref().unwrap()["api"].satisfied);
+    world.drop_ticket();
+    world.run(6);
+    world.is(VolumeState::Detached, Robustness::Unknown);
+    assert!(world.replicas.iter().all(|it| address_of(it).is_none()));
+    world.ticket(NODE);
+    world.run(8);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert_eq!(world.replicas.len(), 2);
+}
+
+#[test]
+fn a_copy_that_broke_is_filled_again() {
+    let mut world = attached();
+    let name = world.kill(0);
+    world.pass();
+    world.is(VolumeState::Attached, Robustness::Degraded);
+    assert!(has_failed(&world.replicas[0]));
+    world.run(12);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert_eq!(world.replicas[0].name_any(), name);
+    assert_eq!(world.replicas.len(), 2);
+    assert!(
+        world.told.contains(&"Degraded".to_owned()) && world.told.contains(&"Healthy".to_owned())
+    );
+}
+
+#[test]
+fn a_copy_that_was_deleted_is_replaced_at_once() {
+    let mut world = attached();
+    world.replicas[0].metadata.deletion_timestamp = Some(meta::Time(world.now));
+    world.run(10);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert_eq!(world.replicas.len(), 2);
+}
+
+#[test]
+fn more_and_fewer_copies_without_a_degraded_moment_on_the_way_down() {
+    let mut world = attached();
+    world.volume.spec.number_of_replicas = Some(3);
+    world.run(12);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert_eq!(world.replicas.len(), 3);
+    world.told.clear();
+    world.volume.spec.number_of_replicas = Some(1);
+    world.run(12);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert_eq!(world.replicas.len(), 1);
+    assert!(!world.told.contains(&"Degraded".to_owned()));
+}
+
+#[test]
+fn an_engine_that_broke_is_attached_again_and_the_volume_is_never_faulted() {
+    let mut world = attached();
+    let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+    status.instance.current_state = Some(InstanceState::Error);
+    world.run(14);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert!(world.told.contains(&"DetachedUnexpectedly".to_owned()));
+    assert!(!world.told.contains(&"Faulted".to_owned()));
+}
+
+#[test]
+fn copies_that_all_broke_are_salvaged_together() {
+    let mut world = attached();
+    world.kill(0);
+    world.kill(1);
+    world.pass();
+    assert_eq!(world.status().robustness, Some(Robustness::Faulted));
+    world.run(20);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert!(world.told.contains(&"AutoSalvaged".to_owned()));
+}
+
+#[test]
+fn a_volume_grows_and_never_shrinks() {
+    let mut world = attached();
+    world.volume.spec.size = Some(TextInt(64 * MIB));
+    world.run(4);
+    assert_eq!(
+        world.engine.as_ref().unwrap().status.as_ref().unwrap().current_size,
+        Some(TextInt(64 * MIB))
+    );
+    world.volume.spec.size = Some(TextInt(32 * MIB));
+    world.run(2);
+    assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
+}
+
+#[test]
+fn a_restore_ends_by_itself() {
+    let mut world = World::from_backup(false);
+    world.run(20);
+    world.is(VolumeState::Detached, Robustness::Unknown);
+    let status = world.status();
+    assert_eq!((status.restore_initiated, status.restore_required), (Some(true), Some(false)));
+    assert!(world.attachment.spec.attachment_tickets.as_ref().unwrap().is_empty());
+    world.ticket(NODE);
+    world.run(8);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+}
+
+#[test]
+fn a_restore_that_no_copy_can_do_ends_faulted_and_stays_so() {
+    let mut world = World::from_backup(false);
+    world.run(1);
+    world.broken = (0..99).map(|serial| format!("v-r-{serial:08x}")).collect();
+    world.run(30);
+    world.is(VolumeState::Detached, Robustness::Faulted);
+    let restore =
+        world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Restore").unwrap();
+    assert_eq!(restore.reason.as_deref(), Some("RestoreFailure"));
+    assert!(
+        restore
+            .message
+            .unwrap()
+            .starts_with("All replica restore failed and the volume became Faulted")
+    );
+    world.ticket(NODE);
+    world.run(10);
+    world.is(VolumeState::Detached, Robustness::Faulted);
+}
+
+#[test]
+fn a_standby_volume_follows_heals_grows_and_is_activated_with_the_newest() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    let held = |world: &World| {
+        world
+            .engine
+            .as_ref()
+            .unwrap()
+            .status
+            .as_ref()
+            .unwrap()
+            .last_restored_backup
+            .clone()
+            .unwrap()
+    };
+    assert_eq!(held(&world), "b1");
+    world.ticket(NODE);
+    world.run(4);
+    assert_eq!(world.volume.spec.disable_frontend, Some(true), "nobody gets a volume that follows");
+    world.kill(0);
+    world.store("b2", 64 * MIB);
+    world.run(20);
+    assert_eq!(held(&world), "b2");
+    assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
+    world.is(VolumeState::Attached, Robustness::Healthy);
+    assert!(!world.told.contains(&"Faulted".to_owned()));
+    world.drop_ticket();
+    world.volume.spec.standby = Some(false);
+    world.run(12);
+    world.is(VolumeState::Detached, Robustness::Unknown);
+    assert_eq!(world.status().is_standby, Some(false));
+}
+
+#[test]
+fn activation_waits_for_a_copy_that_is_being_filled() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    world.volume.spec.standby = Some(false);
+    world.kill(0);
+    world.pass();
+    assert_eq!(world.status().is_standby, Some(true));
+    world.run(20);
+    assert_eq!(world.status().is_standby, Some(false));
+    let good = world.replicas.iter().filter(|it| is_usable(it)).count();
+    assert_eq!(good, 2);
+}
+
+#[test]
+fn a_volume_that_is_deleted_stops_everything_and_goes_last() {
+    let mut world = attached();
+    world.volume.metadata.deletion_timestamp = Some(meta::Time(world.now));
+    let seen = world.seen();
+    let plan = decide(&seen, &mut || "x".into());
+    assert!(plan.dismantle && !plan.release);
+    assert_eq!(plan.delete.len(), 2);
+    let mut seen = world.seen();
+    (seen.engine, seen.replicas) = (None, Vec::new());
+    assert!(decide(&seen, &mut || "x".into()).release);
+}
+
+#[test]
+fn a_backup_that_is_not_there_is_waited_for_with_the_reason() {
+    let mut world = World::from_backup(false);
+    world.source = Source::Missing("cannot get backup b1: it does not exist".into());
+    world.run(3);
+    assert!(world.engine.is_none() && world.replicas.is_empty());
+    let restore =
+        world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Restore").unwrap();
+    assert_eq!(restore.reason.as_deref(), Some("RestorePending"));
+}

@@ -1,0 +1,260 @@
+//! What is known of a volume and what it is to become: the ground on which the parts of the decision
+//! work, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::condition::{self, Verdict};
+use api::longhorn::{
+    AttachmentTicket, BackupVolume, Condition, Engine, EngineStatus, InstanceState, Replica,
+    ReplicaMode, Robustness, Volume, VolumeAttachment, VolumeState, VolumeStatus,
+};
+use api::scalar::{Stamp, Time};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use reconcile::Severity;
+
+use crate::schedule::Candidate;
+use crate::setting::Settings;
+
+/// The backup a volume is made from, as far as it could be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The volume is made from nothing.
+    None,
+    /// It cannot be found, or not yet.
+    Missing(String),
+    Found {
+        /// Name of the source volume and of the backup.
+        volume: String,
+        backup: String,
+        /// Size of the source when that backup was made.
+        backup_volume_size: Option<i64>,
+    },
+}
+
+/// Everything that is looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) now: Timestamp,
+    pub(crate) volume: Volume,
+    pub(crate) attachment: Option<VolumeAttachment>,
+    pub(crate) engine: Option<Engine>,
+    pub(crate) replicas: Vec<Replica>,
+    /// Whether there are snapshots of it as objects.
+    pub(crate) has_snapshots: bool,
+    /// Nodes as far as placing copies goes.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Nodes that are there and ready.
+    pub(crate) up: BTreeSet<String>,
+    pub(crate) settings: Settings,
+    pub(crate) source: Source,
+    /// What the store has of the volume it is made from, or of itself.
+    pub(crate) backup_volume: Option<BackupVolume>,
+    /// Whether the newest backup in there has an object.
+    pub(crate) newest_is_known: bool,
+    /// Copies that are being filled on each node, of all volumes.
+    pub(crate) rebuilding: BTreeMap<String, i64>,
+}
+
+/// Something for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) severity: Severity,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What is to be written. Objects that are as they were are not written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) volume: Volume,
+    pub(crate) attachment: Option<VolumeAttachment>,
+    pub(crate) engine: Option<Engine>,
+    /// Those that are there, as they are to be.
+    pub(crate) replicas: Vec<Replica>,
+    /// New ones.
+    pub(crate) create: Vec<Replica>,
+    pub(crate) delete: BTreeSet<String>,
+    /// Everything that hangs on the volume goes.
+    pub(crate) dismantle: bool,
+    /// Nothing hangs on it any more.
+    pub(crate) release: bool,
+    pub(crate) told: Vec<Told>,
+    pub(crate) next: Option<Duration>,
+}
+
+/// The decision in the making.
+pub(super) struct Draft<'a> {
+    pub(super) seen: &'a Seen,
+    pub(super) volume: Volume,
+    pub(super) status: VolumeStatus,
+    pub(super) engine: Option<Engine>,
+    pub(super) replicas: Vec<Replica>,
+    pub(super) create: Vec<Replica>,
+    pub(super) delete: BTreeSet<String>,
+    pub(super) tickets: BTreeMap<String, AttachmentTicket>,
+    pub(super) told: Vec<Told>,
+    pub(super) next: Option<Duration>,
+    pub(super) fresh: &'a mut dyn FnMut() -> String,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(seen: &'a Seen, fresh: &'a mut dyn FnMut() -> String) -> Self {
+        let tickets = seen.attachment.as_ref().and_then(|it| it.spec.attachment_tickets.clone());
+        Self {
+            volume: seen.volume.clone(),
+            status: seen.volume.status.clone().unwrap_or_default(),
+            engine: seen.engine.clone(),
+            replicas: seen.replicas.clone(),
+            create: Vec::new(),
+            delete: BTreeSet::new(),
+            tickets: tickets.unwrap_or_default(),
+            told: Vec::new(),
+            next: None,
+            seen,
+            fresh,
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.volume.name_any()
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp::from(Time::new(self.seen.now))
+    }
+
+    pub(super) fn tell(&mut self, severity: Severity, reason: &'static str, message: String) {
+        self.told.push(Told { severity, reason, message });
+    }
+
+    pub(super) fn look_after(&mut self, pause: Duration) {
+        self.next = Some(self.next.map_or(pause, |earlier| earlier.min(pause)));
+    }
+
+    pub(super) fn condition(&mut self, kind: &str, holds: bool, reason: &str, message: &str) {
+        let list: &mut Vec<Condition> = self.status.conditions.get_or_insert_default();
+        let verdict = Verdict::new(kind, holds, reason, message);
+        condition::set(list, &verdict, Time::new(self.seen.now));
+    }
+
+    pub(super) fn state(&self) -> VolumeState {
+        self.status.state.clone().unwrap_or(VolumeState::Unset)
+    }
+
+    pub(super) fn robustness(&self) -> Robustness {
+        self.status.robustness.clone().unwrap_or(Robustness::Unset)
+    }
+
+    pub(super) fn is_faulted(&self) -> bool {
+        self.status.robustness == Some(Robustness::Faulted)
+    }
+
+    pub(super) fn restores(&self) -> bool {
+        self.status.restore_required == Some(true)
+    }
+
+    pub(super) fn copies_wanted(&self) -> usize {
+        let asked = self.volume.spec.number_of_replicas.filter(|count| *count > 0);
+        let count = asked.unwrap_or(self.seen.settings.replica_count);
+        usize::try_from(count).unwrap_or(1)
+    }
+
+    pub(super) fn size(&self) -> i64 {
+        self.volume.spec.size.map_or(0, |size| size.0)
+    }
+
+    pub(super) fn engine_status(&self) -> EngineStatus {
+        self.seen.engine.as_ref().and_then(|it| it.status.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn engine_state(&self) -> InstanceState {
+        self.engine_status().instance.current_state.unwrap_or(InstanceState::Unset)
+    }
+
+    /// The engine answers.
+    pub(super) fn engine_runs(&self) -> bool {
+        self.engine_state() == InstanceState::Running
+    }
+
+    pub(super) fn mode(&self, replica: &str) -> Option<ReplicaMode> {
+        self.engine_status().replica_mode_map?.get(replica).cloned()
+    }
+
+    /// Its node is there.
+    pub(super) fn is_up(&self, node: Option<&str>) -> bool {
+        node.is_some_and(|node| self.seen.up.contains(node))
+    }
+
+    pub(super) fn set_state(&mut self, state: VolumeState) {
+        self.status.state = Some(state);
+    }
+
+    pub(super) fn set_robustness(&mut self, robustness: Robustness) {
+        self.status.robustness = Some(robustness);
+    }
+
+    pub(super) fn finish(mut self) -> Plan {
+        let attachment = self.seen.attachment.as_ref().map(|attachment| {
+            let mut next = attachment.clone();
+            next.spec.attachment_tickets = Some(self.tickets.clone());
+            super::tickets::report(&mut next, &self.volume, &self.status, self.seen.now);
+            next
+        });
+        self.volume.status = Some(self.status);
+        Plan {
+            volume: self.volume,
+            attachment,
+            engine: self.engine,
+            replicas: self.replicas,
+            create: self.create,
+            delete: self.delete,
+            dismantle: false,
+            release: false,
+            told: self.told,
+            next: self.next,
+        }
+    }
+}
+
+/// Whether a stamp says that something happened.
+pub(crate) fn is_set(stamp: Option<&Stamp>) -> bool {
+    stamp.is_some_and(Stamp::is_set)
+}
+
+pub(crate) fn has_failed(replica: &Replica) -> bool {
+    is_set(replica.spec.failed_at.as_ref())
+}
+
+pub(crate) fn is_leaving(replica: &Replica) -> bool {
+    replica.metadata.deletion_timestamp.is_some()
+}
+
+/// In use, and not given up.
+pub(crate) fn is_usable(replica: &Replica) -> bool {
+    !has_failed(replica) && !is_leaving(replica) && replica.spec.active != Some(false)
+}
+
+pub(crate) fn process_state(replica: &Replica) -> InstanceState {
+    let status = replica.status.as_ref().map(|it| &it.instance);
+    status.and_then(|it| it.current_state.clone()).unwrap_or(InstanceState::Unset)
+}
+
+/// Nothing of it runs.
+pub(crate) fn is_at_rest(state: &InstanceState) -> bool {
+    match state {
+        InstanceState::Stopped | InstanceState::Unset | InstanceState::Terminated => true,
+        InstanceState::Running
+        | InstanceState::Suspended
+        | InstanceState::Error
+        | InstanceState::Starting
+        | InstanceState::Stopping
+        | InstanceState::Unknown
+        | InstanceState::Other(_) => false,
+    }
+}
+
+pub(crate) fn node_of(replica: &Replica) -> Option<&str> {
+    replica.spec.instance.node_id.as_deref().filter(|node| !node.is_empty())
+}

@@ -1,0 +1,401 @@
+//! How the copies of a volume are, and the volume with them; more copies where some are missing, fewer
+//! where there are too many.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::longhorn::{InstanceState, Replica, ReplicaMode, Robustness, VolumeState};
+use api::scalar::Stamp;
+use jiff::SignedDuration;
+use kube::ResourceExt;
+use reconcile::{Pace, Severity};
+
+use super::draft::{
+    Draft, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
+};
+use super::make::LAST_TRY;
+
+/// Failed copies whose failures are no further apart failed together.
+const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
+/// Pauses before a failed copy is tried again.
+const REUSE: Pace = Pace { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
+
+impl Draft<'_> {
+    /// Which copies have failed, and which are whole.
+    pub(super) fn judge_copies(&mut self) {
+        let modes = self.engine_status().replica_mode_map.filter(|_| self.engine_runs());
+        let failures = self.reported_failures();
+        let now = self.stamp();
+        let mut told = Vec::new();
+        for replica in &mut self.replicas {
+            let name = replica.name_any();
+            if is_leaving(replica) {
+                continue;
+            }
+            let mode = modes.as_ref().and_then(|modes| modes.get(&name));
+            let broke = process_state(replica) == InstanceState::Error
+                && replica.spec.instance.desire_state == Some(InstanceState::Running);
+            let reported = failures.get(&name);
+            if let Some((reason, why)) = reported.filter(|_| !has_failed(replica)) {
+                told.push((*reason, why.clone()));
+            }
+            if mode == Some(&ReplicaMode::Error) || broke || reported.is_some() {
+                fail(replica, &now);
+            } else if mode == Some(&ReplicaMode::ReadWrite) && is_usable(replica) {
+                if !is_set(replica.spec.healthy_at.as_ref()) {
+                    replica.spec.healthy_at = Some(now.clone());
+                    replica.spec.last_healthy_at = Some(now.clone());
+                    replica.spec.rebuild_retry_count = Some(0);
+                }
+            }
+        }
+        for (reason, why) in told {
+            self.tell(Severity::Warning, reason, why);
+        }
+    }
+
+    /// What copies say against themselves while they restore or purge, by name.
+    fn reported_failures(&self) -> BTreeMap<String, (&'static str, String)> {
+        let status = self.engine_status();
+        let map = status.current_replica_address_map.unwrap_or_default();
+        let mut all = BTreeMap::new();
+        for (name, at) in map {
+            let address = format!("tcp://{at}");
+            let of_restore = status.restore_status.as_ref().and_then(|it| it.get(&address));
+            let of_purge = status.purge_status.as_ref().and_then(|it| it.get(&address));
+            let set = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+            if let Some(why) = of_restore.and_then(|it| set(it.error.as_ref())) {
+                let text = format!("replica {name} failed the restore: {why}");
+                all.insert(name, ("FailedRestore", text));
+            } else if let Some(why) = of_purge.and_then(|it| set(it.error.as_ref())) {
+                let text = format!("replica {name} failed the snapshot purge: {why}");
+                all.insert(name, ("FailedSnapshotPurge", text));
+            }
+        }
+        all
+    }
+
+    /// Copies the engine reads from and writes to.
+    pub(super) fn whole_copies(&self) -> usize {
+        let whole = |replica: &&Replica| {
+            is_usable(replica) && self.mode(&replica.name_any()) == Some(ReplicaMode::ReadWrite)
+        };
+        self.replicas.iter().filter(whole).count()
+    }
+
+    /// Healthy, degraded or faulted; unknown while nobody can tell.
+    pub(super) fn judge_volume(&mut self) {
+        let before = self.robustness();
+        if self.has_lost_all() {
+            if before != Robustness::Faulted {
+                let text = format!("volume {} became faulted", self.name());
+                self.tell(Severity::Warning, "Faulted", text);
+            }
+            self.set_robustness(Robustness::Faulted);
+            return;
+        }
+        if self.engine_state() == InstanceState::Unknown && self.state() == VolumeState::Attached {
+            self.say_robustness(&before, Robustness::Unknown);
+            return;
+        }
+        if !self.engine_runs() || self.engine_status().replica_mode_map.is_none() {
+            return;
+        }
+        let whole = self.whole_copies();
+        let now =
+            if whole >= self.copies_wanted() { Robustness::Healthy } else { Robustness::Degraded };
+        if whole == 0 || !matches!(self.state(), VolumeState::Attached | VolumeState::Attaching) {
+            return;
+        }
+        if now == Robustness::Degraded && before != Robustness::Degraded {
+            self.status.last_degraded_at = Some(self.stamp());
+        }
+        self.say_robustness(&before, now);
+    }
+
+    fn say_robustness(&mut self, before: &Robustness, now: Robustness) {
+        if *before != now {
+            let name = self.name();
+            match &now {
+                Robustness::Healthy if *before == Robustness::Degraded => {
+                    self.tell(Severity::Normal, "Healthy", format!("volume {name} became healthy"));
+                }
+                Robustness::Degraded => {
+                    self.tell(
+                        Severity::Normal,
+                        "Degraded",
+                        format!("volume {name} became degraded"),
+                    );
+                }
+                Robustness::Unknown => {
+                    self.tell(
+                        Severity::Warning,
+                        "Unknown",
+                        format!("volume {name} robustness is unknown"),
+                    );
+                }
+                Robustness::Healthy
+                | Robustness::Faulted
+                | Robustness::Unset
+                | Robustness::Other(_) => {}
+            }
+        }
+        self.set_robustness(now);
+    }
+
+    /// No copy with data is left that has not failed, and at least one has.
+    fn has_lost_all(&self) -> bool {
+        let active =
+            self.replicas.iter().filter(|it| it.spec.active != Some(false) && !is_leaving(it));
+        let failed = active.clone().any(has_failed);
+        let has_data = |replica: &&Replica| is_set(replica.spec.last_healthy_at.as_ref());
+        let any_data = self.replicas.iter().any(|replica| has_data(&replica));
+        let good = active.clone().any(|replica| {
+            !has_failed(replica) && (!any_data || is_set(replica.spec.healthy_at.as_ref()))
+        });
+        failed && !good
+    }
+
+    /// Copies that failed together are tried together once more, where nothing better is left.
+    pub(super) fn salvage(&mut self) {
+        if self.engine_status().instance.salvage_executed == Some(true) && self.engine_runs() {
+            if let Some(engine) = &mut self.engine {
+                engine.spec.instance.salvage_requested = Some(false);
+            }
+        }
+        let may = self.is_faulted()
+            && self.seen.settings.auto_salvage
+            && self.state() == VolumeState::Detached
+            && !self.restores()
+            && self.status.is_standby != Some(true);
+        if !may {
+            return;
+        }
+        let failed_at = |replica: &Replica| replica.spec.failed_at.as_ref().and_then(Stamp::get);
+        let candidates: Vec<String> = self
+            .replicas
+            .iter()
+            .filter(|it| {
+                has_failed(it)
+                    && !is_leaving(it)
+                    && is_set(it.spec.last_healthy_at.as_ref())
+                    && self.is_up(node_of(it))
+                    && is_at_rest(&process_state(it))
+            })
+            .map(ResourceExt::name_any)
+            .collect();
+        let newest = self
+            .replicas
+            .iter()
+            .filter(|it| candidates.contains(&it.name_any()))
+            .filter_map(failed_at)
+            .max();
+        let Some(newest) = newest else { return };
+        let mut saved = Vec::new();
+        for replica in &mut self.replicas {
+            let recent =
+                failed_at(replica).is_some_and(|at| newest.duration_since(at) <= SALVAGE_WINDOW);
+            if candidates.contains(&replica.name_any()) && recent {
+                replica.spec.failed_at = Some(Stamp::never());
+                replica.spec.healthy_at.clone_from(&replica.spec.last_healthy_at);
+                saved.push(replica.name_any());
+            }
+        }
+        if let Some(engine) = &mut self.engine {
+            engine.spec.instance.salvage_requested = Some(true);
+        }
+        let now = self.stamp();
+        self.status.last_auto_salvaged_at = Some(now.clone());
+        self.status.remount_requested_at = Some(now);
+        self.set_robustness(Robustness::Unknown);
+        let text = format!("volume {}: {} will be salvaged", self.name(), saved.join(", "));
+        self.tell(Severity::Warning, "AutoSalvaged", text);
+    }
+
+    /// The engine has said how all copies are, and they are as planned.
+    fn is_synced(&self) -> bool {
+        let status = self.engine_status();
+        let Some(modes) = &status.replica_mode_map else { return false };
+        let planned = self.seen.engine.as_ref().and_then(|it| it.spec.replica_address_map.as_ref());
+        let planned = planned.map_or(0, BTreeMap::len);
+        let settled = modes.values().all(|mode| *mode == ReplicaMode::ReadWrite);
+        settled && modes.len() == planned
+    }
+
+    fn is_growing(&self) -> bool {
+        self.engine_status().current_size.is_some_and(|it| it.0 != self.size())
+            || self.engine_status().is_expanding == Some(true)
+    }
+
+    /// One more copy, if one is missing: one that failed is used again, or another is made.
+    pub(super) fn replenish(&mut self) {
+        let may = self.state() == VolumeState::Attached
+            && self.engine_runs()
+            && self.seen.settings.rebuilds_per_node != 0
+            && !self.is_faulted()
+            && !self.is_growing()
+            && self.is_synced();
+        let usable = self.replicas.iter().filter(|it| is_usable(it)).count();
+        let filling = self
+            .replicas
+            .iter()
+            .any(|it| is_usable(it) && self.mode(&it.name_any()) != Some(ReplicaMode::ReadWrite));
+        if !may || filling || usable >= self.copies_wanted() {
+            return;
+        }
+        if self.use_again() {
+            return;
+        }
+        let waits = self.replicas.iter().any(|it| self.is_worth_waiting(it));
+        let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
+        let patience = self.seen.settings.replenish_wait;
+        let left = degraded_at.map(|at| {
+            let waited = self.seen.now.duration_since(at);
+            let whole = SignedDuration::try_from(patience).unwrap_or_default()
+                + SignedDuration::from_secs(1);
+            Duration::try_from(whole - waited).unwrap_or_default()
+        });
+        match left.filter(|left| waits && !left.is_zero()) {
+            Some(left) => self.look_after(left),
+            None => {
+                let copy = self.new_copy(LAST_TRY);
+                self.create.push(copy);
+                self.place_copies();
+                self.drop_unplaced();
+            }
+        }
+    }
+
+    /// A copy that finds no place is not made: the condition says why.
+    fn drop_unplaced(&mut self) {
+        self.create.retain(|replica| node_of(replica).is_some());
+    }
+
+    fn is_worth_waiting(&self, replica: &Replica) -> bool {
+        has_failed(replica)
+            && !is_leaving(replica)
+            && node_of(replica).is_some()
+            && replica.spec.rebuild_retry_count.unwrap_or(0) < LAST_TRY
+    }
+
+    /// How long it takes until a failed copy may be tried again.
+    fn rest_of(&self, replica: &Replica) -> Duration {
+        let tries = u32::try_from(replica.spec.rebuild_retry_count.unwrap_or(0)).unwrap_or(0);
+        if tries == 0 {
+            return Duration::ZERO;
+        }
+        let failed = replica.spec.failed_at.as_ref().and_then(Stamp::get).unwrap_or(self.seen.now);
+        let waited = self.seen.now.duration_since(failed);
+        let pause = SignedDuration::try_from(REUSE.after(tries)).unwrap_or_default();
+        Duration::try_from(pause - waited).unwrap_or_default()
+    }
+
+    /// The copy that failed last and can be filled again. Says whether one is, or will be soon.
+    fn use_again(&mut self) -> bool {
+        let reusable: Vec<usize> = (0..self.replicas.len())
+            .filter(|index| {
+                self.replicas.get(*index).is_some_and(|replica| {
+                    self.is_worth_waiting(replica)
+                        && self.is_up(node_of(replica))
+                        && replica.spec.eviction_requested != Some(true)
+                })
+            })
+            .collect();
+        let newest = reusable.into_iter().max_by_key(|index| {
+            self.replicas.get(*index).and_then(|it| it.spec.failed_at.as_ref().and_then(Stamp::get))
+        });
+        let Some(index) = newest else { return false };
+        let Some(replica) = self.replicas.get(index) else { return false };
+        let rest = self.rest_of(replica);
+        if !rest.is_zero() {
+            self.look_after(rest);
+            return false;
+        }
+        // It has not ended yet; its end is seen.
+        if !is_at_rest(&process_state(replica)) {
+            return true;
+        }
+        let Some(replica) = self.replicas.get_mut(index) else { return false };
+        let tries = replica.spec.rebuild_retry_count.unwrap_or(0);
+        replica.spec.failed_at = Some(Stamp::never());
+        replica.spec.healthy_at = Some(Stamp::never());
+        replica.spec.rebuild_retry_count = Some(tries.saturating_add(1));
+        true
+    }
+
+    /// Copies that are of no more use.
+    pub(super) fn clean_up(&mut self) {
+        let stale = self.volume.spec.stale_replica_timeout.filter(|minutes| *minutes > 0);
+        let now = self.seen.now;
+        let names: Vec<String> = self
+            .replicas
+            .iter()
+            .filter(|replica| {
+                let old = stale.is_some_and(|minutes| {
+                    let at = replica.spec.failed_at.as_ref().and_then(Stamp::get);
+                    at.is_some_and(|at| {
+                        now.duration_since(at) > SignedDuration::from_mins(minutes.into())
+                    })
+                });
+                let given_up = replica.spec.rebuild_retry_count.unwrap_or(0) >= LAST_TRY;
+                has_failed(replica)
+                    && !is_leaving(replica)
+                    && (old || given_up)
+                    && self.is_safe_to_lose(replica)
+            })
+            .map(ResourceExt::name_any)
+            .collect();
+        self.delete.extend(names);
+        if let Some(name) = self.surplus() {
+            self.delete.insert(name);
+        }
+    }
+
+    /// Another copy has all that this one ever had.
+    fn is_safe_to_lose(&self, replica: &Replica) -> bool {
+        if !is_set(replica.spec.last_healthy_at.as_ref()) {
+            return true;
+        }
+        let newer = |other: &Replica| {
+            let healthy = other.spec.last_healthy_at.as_ref().and_then(Stamp::get);
+            let failed = other.spec.last_failed_at.as_ref().and_then(Stamp::get);
+            healthy.is_some() && failed.is_none_or(|failed| healthy > Some(failed))
+        };
+        self.replicas.iter().any(|other| {
+            other.metadata.name != replica.metadata.name
+                && is_usable(other)
+                && is_set(other.spec.healthy_at.as_ref())
+                && (newer(other) || self.mode(&other.name_any()) == Some(ReplicaMode::ReadWrite))
+        })
+    }
+
+    /// One copy too many, while all are whole: one to be evicted, or one on the fullest node.
+    fn surplus(&self) -> Option<String> {
+        if self.status.robustness != Some(Robustness::Healthy) || !self.is_synced() {
+            return None;
+        }
+        let whole: Vec<&Replica> = self
+            .replicas
+            .iter()
+            .filter(|it| is_usable(it) && self.mode(&it.name_any()) == Some(ReplicaMode::ReadWrite))
+            .collect();
+        if whole.len() <= self.copies_wanted() {
+            return None;
+        }
+        let beside = |replica: &Replica| {
+            whole.iter().filter(|other| node_of(other) == node_of(replica)).count()
+        };
+        let worst = whole
+            .iter()
+            .max_by_key(|it| (it.spec.eviction_requested == Some(true), beside(it), it.name_any()));
+        worst.map(|it| it.name_any())
+    }
+}
+
+fn fail(replica: &mut Replica, now: &Stamp) {
+    if !has_failed(replica) {
+        replica.spec.failed_at = Some(now.clone());
+        replica.spec.last_failed_at = Some(now.clone());
+    }
+    replica.spec.instance.desire_state = Some(InstanceState::Stopped);
+}

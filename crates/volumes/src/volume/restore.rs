@@ -1,0 +1,231 @@
+//! Volumes that come from a backup: once, or following its source until they are activated.
+
+use std::time::Duration;
+
+use api::longhorn::{EngineStatus, ReplicaMode, Robustness, VolumeState};
+use api::scalar::TextInt;
+use kube::ResourceExt;
+use reconcile::Severity;
+
+use super::draft::{Draft, Plan, Source, is_usable, node_of};
+use crate::label;
+
+/// When a source that was not there is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Draft<'_> {
+    fn is_from_backup(&self) -> bool {
+        self.volume.spec.from_backup.as_deref().is_some_and(|url| !url.is_empty())
+    }
+
+    /// Nothing is made of a volume whose backup is not there.
+    pub(super) fn wait_for_source(mut self, why: &str) -> Plan {
+        if self.status.restore_initiated == Some(true) {
+            // It was there when it began. What it needs now is the store's business.
+            return self.finish();
+        }
+        self.condition("Restore", false, "RestorePending", why);
+        self.look_after(LOOK_AGAIN);
+        self.finish()
+    }
+
+    /// Sets up the restore, once.
+    pub(super) fn begin_restore(&mut self) {
+        let Source::Found { volume, backup_volume_size, .. } = &self.seen.source else { return };
+        if self.status.restore_initiated == Some(true) || !self.is_from_backup() {
+            return;
+        }
+        let standby = self.volume.spec.standby == Some(true);
+        let of_store = self.store_size();
+        // One that follows its source begins as large as that is now.
+        let size = if standby { of_store } else { backup_volume_size.or(of_store) };
+        if let Some(size) = size {
+            self.volume.spec.size = Some(TextInt(size));
+        }
+        let target =
+            self.seen.backup_volume.as_ref().and_then(|it| it.spec.backup_target_name.clone());
+        self.volume.labels_mut().insert(label::BACKUP_VOLUME.to_owned(), volume.clone());
+        if let Some(target) = target {
+            self.volume.labels_mut().insert(label::BACKUP_TARGET.to_owned(), target.clone());
+            self.volume.spec.backup_target_name = Some(target);
+        }
+        self.status.is_standby = Some(standby);
+        self.status.restore_initiated = Some(true);
+        self.status.restore_required = Some(true);
+        self.status.actual_size = self.volume.spec.size.map(|size| size.0);
+    }
+
+    fn store_size(&self) -> Option<i64> {
+        self.seen.backup_volume.as_ref()?.status.as_ref()?.size.as_ref()?.parse().ok()
+    }
+
+    /// The newest backup, what is to be restored of it, and how large the volume has to be for it.
+    pub(super) fn follow_backups(&mut self) {
+        let known =
+            self.seen.backup_volume.as_ref().filter(|it| it.metadata.deletion_timestamp.is_none());
+        let store = known.and_then(|it| it.status.clone()).unwrap_or_default();
+        let newest = store.last_backup_name.unwrap_or_default();
+        if self.status.last_backup.as_deref().unwrap_or_default() != newest {
+            self.status.last_backup = Some(newest.clone());
+            self.status.last_backup_at = store.last_backup_at;
+        }
+        if !self.restores() {
+            return;
+        }
+        let standby = self.status.is_standby == Some(true);
+        let wanted = match &self.seen.source {
+            // One that is gone from the store is not asked for; what was asked for stays.
+            _ if standby && !newest.is_empty() => Some(newest),
+            _ if standby => None,
+            Source::Found { backup, .. } => Some(backup.clone()),
+            Source::None | Source::Missing(_) => None,
+        };
+        if standby && let Some(size) = self.store_size().filter(|size| *size > self.size()) {
+            self.volume.spec.size = Some(TextInt(size));
+        }
+        let object = self.seen.backup_volume.as_ref().map(ResourceExt::name_any);
+        let Some(engine) = &mut self.engine else { return };
+        if let Some(object) = object {
+            engine.spec.backup_volume = Some(object);
+        }
+        if let Some(wanted) = wanted {
+            engine.spec.requested_backup_restore = Some(wanted);
+        }
+    }
+
+    /// While it restores, people are told; when all copies have failed at it, too.
+    pub(super) fn say_restore(&mut self) {
+        if !self.is_from_backup() || self.status.restore_initiated != Some(true) {
+            return;
+        }
+        if self.is_faulted() && self.restores() {
+            let why = self.restore_errors();
+            let text = format!("All replica restore failed and the volume became Faulted{why}");
+            self.condition("Restore", false, "RestoreFailure", &text);
+            return;
+        }
+        let asked = self.engine.as_ref().and_then(|it| it.spec.requested_backup_restore.clone());
+        let under_way = self.restores() && asked.is_some_and(|it| !it.is_empty());
+        match self.state() {
+            VolumeState::Attached | VolumeState::Attaching if under_way => {
+                self.condition("Restore", true, "RestoreInProgress", "");
+            }
+            _ => self.condition("Restore", false, "", ""),
+        }
+    }
+
+    /// The reasons, as they were last told.
+    fn restore_errors(&self) -> String {
+        let known = self.status.conditions.iter().flatten().find(|it| it.kind == "Restore");
+        let known = known.filter(|it| it.reason.as_deref() == Some("RestoreFailure"));
+        let text = known.and_then(|it| it.message.as_deref()?.split_once(": "));
+        let mut all: Vec<String> = self
+            .engine_status()
+            .restore_status
+            .into_iter()
+            .flatten()
+            .filter_map(|(address, it)| {
+                Some(format!("{address}: {}", it.error.filter(|error| !error.is_empty())?))
+            })
+            .collect();
+        all.sort();
+        match (all.is_empty(), text) {
+            (false, _) => format!(": {}", all.join("; ")),
+            (true, Some((_, earlier))) => format!(": {earlier}"),
+            (true, None) => String::new(),
+        }
+    }
+
+    /// The restore is over: every copy holds the newest backup, nothing is under way, and all are
+    /// there. Then the volume detaches, and is like any other.
+    pub(super) fn finish_restore(&mut self) {
+        if !self.restores() || self.volume.spec.standby == Some(true) || !self.engine_runs() {
+            return;
+        }
+        let status = self.engine_status();
+        let asked = self.engine.as_ref().and_then(|it| it.spec.requested_backup_restore.clone());
+        let held = status.last_restored_backup.clone().unwrap_or_default();
+        if held.is_empty() || asked.as_deref() != Some(&held) {
+            return;
+        }
+        if self.status.is_standby == Some(true) && !self.has_newest(&held) {
+            self.look_after(LOOK_AGAIN);
+            return;
+        }
+        if is_busy(&status) || !self.has_enough_copies() || self.size_differs(&status) {
+            return;
+        }
+        let was_standby = self.status.is_standby == Some(true);
+        self.status.is_standby = Some(false);
+        self.status.restore_required = Some(false);
+        let name = self.name();
+        let text = if was_standby {
+            format!("volume {name} is activated with backup {held}")
+        } else {
+            format!("volume {name} has restored backup {held}")
+        };
+        self.tell(Severity::Normal, "Restored", text);
+    }
+
+    fn size_differs(&self, status: &EngineStatus) -> bool {
+        status.current_size.is_some_and(|it| it.0 != self.size())
+    }
+
+    /// What the store has is known and is what the copies hold.
+    fn has_newest(&self, held: &str) -> bool {
+        let Some(store) = &self.seen.backup_volume else { return true };
+        let status = store.status.clone().unwrap_or_default();
+        let pending = store
+            .spec
+            .sync_requested_at
+            .is_some_and(|asked| status.last_synced_at.is_none_or(|done| asked > done));
+        match status.last_backup_name.as_deref() {
+            _ if pending => false,
+            None | Some("") => true,
+            Some(newest) => newest == held && self.seen.newest_is_known,
+        }
+    }
+
+    fn has_enough_copies(&self) -> bool {
+        let whole = self.whole_copies();
+        match self.status.robustness.as_ref() {
+            Some(Robustness::Healthy) => {
+                let placed =
+                    self.replicas.iter().filter(|it| is_usable(it) && self.is_up(node_of(it)));
+                let all = placed
+                    .clone()
+                    .all(|it| self.mode(&it.name_any()) == Some(ReplicaMode::ReadWrite));
+                all || whole >= self.copies_wanted()
+            }
+            // A copy that is being filled is waited for; one that cannot be made is not.
+            Some(Robustness::Degraded) => {
+                let filling = self.replicas.iter().any(|it| {
+                    is_usable(it) && self.mode(&it.name_any()) != Some(ReplicaMode::ReadWrite)
+                });
+                self.seen.settings.degraded_is_enough
+                    && !filling
+                    && self.create.is_empty()
+                    && self.cannot_place()
+            }
+            Some(
+                Robustness::Faulted
+                | Robustness::Unknown
+                | Robustness::Unset
+                | Robustness::Other(_),
+            )
+            | None => false,
+        }
+    }
+
+    fn cannot_place(&self) -> bool {
+        let scheduled = self.status.conditions.iter().flatten().find(|it| it.kind == "Scheduled");
+        scheduled.is_some_and(|it| it.status == api::condition::Status::False)
+    }
+}
+
+fn is_busy(status: &EngineStatus) -> bool {
+    let on = |flag: Option<bool>| flag == Some(true);
+    status.purge_status.iter().flatten().any(|(_, it)| on(it.is_purging))
+        || status.restore_status.iter().flatten().any(|(_, it)| on(it.is_restoring))
+        || on(status.is_expanding)
+}
