@@ -76,6 +76,7 @@ fn plain(value: &str) -> String {
 
 /// The settings that decide about volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     pub replica_count: i32,
     pub node_soft: bool,

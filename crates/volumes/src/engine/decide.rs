@@ -21,6 +21,7 @@ const STRANDED: Duration = Duration::from_secs(30);
 
 /// Everything that is looked at.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing that was seen")]
 pub(crate) struct Seen<'a> {
     pub(crate) now: Timestamp,
     pub(crate) spec: &'a EngineSpec,

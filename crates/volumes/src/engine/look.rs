@@ -177,10 +177,6 @@ fn snapshot(disk: ptypes::DiskInfo, head: &str) -> Option<(String, EngineSnapsho
     Some((name, snapshot))
 }
 
-fn progress(word: &str) -> Option<ProgressState> {
-    Some(ProgressState::from(word))
-}
-
 fn restore_status(reply: ptypes::RestoreStatusResponse) -> EngineRestoreStatus {
     EngineRestoreStatus {
         is_restoring: Some(reply.is_restoring),
@@ -189,7 +185,7 @@ fn restore_status(reply: ptypes::RestoreStatusResponse) -> EngineRestoreStatus {
         progress: Some(reply.progress),
         error: Some(reply.error),
         filename: Some(reply.dest_file_name),
-        state: progress(&reply.state),
+        state: Some(ProgressState::from(reply.state.as_str())),
         backup_url: Some(reply.backup_url),
     }
 }
@@ -198,7 +194,7 @@ fn purge_status(reply: ptypes::SnapshotPurgeStatusResponse) -> EnginePurgeStatus
     EnginePurgeStatus {
         is_purging: Some(reply.is_purging),
         progress: Some(reply.progress),
-        state: progress(&reply.state),
+        state: Some(ProgressState::from(reply.state.as_str())),
         error: Some(reply.error),
     }
 }
@@ -207,7 +203,7 @@ fn rebuild_status(reply: ptypes::ReplicaRebuildStatusResponse) -> EngineRebuildS
     EngineRebuildStatus {
         is_rebuilding: Some(reply.is_rebuilding),
         progress: Some(reply.progress),
-        state: progress(&reply.state),
+        state: Some(ProgressState::from(reply.state.as_str())),
         error: Some(reply.error),
         from_replica_address_list: Some(reply.from_replica_address_list),
         applied_rebuilding_mbps: None,

@@ -79,7 +79,7 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
         world.replicas.delete(replica).await?;
     }
     for replica in &seen.replicas {
-        release_idle(&world.replicas, replica, |it| is_idle_replica(it)).await?;
+        release_idle(&world.replicas, replica, is_idle_replica).await?;
     }
     if plan.dismantle {
         dismantle(world, seen, plan, &written).await?;

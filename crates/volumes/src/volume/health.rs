@@ -41,12 +41,13 @@ impl Draft<'_> {
             }
             if mode == Some(&ReplicaMode::Error) || broke || reported.is_some() {
                 fail(replica, &now);
-            } else if mode == Some(&ReplicaMode::ReadWrite) && is_usable(replica) {
-                if !is_set(replica.spec.healthy_at.as_ref()) {
-                    replica.spec.healthy_at = Some(now.clone());
-                    replica.spec.last_healthy_at = Some(now.clone());
-                    replica.spec.rebuild_retry_count = Some(0);
-                }
+            } else if mode == Some(&ReplicaMode::ReadWrite)
+                && is_usable(replica)
+                && !is_set(replica.spec.healthy_at.as_ref())
+            {
+                replica.spec.healthy_at = Some(now.clone());
+                replica.spec.last_healthy_at = Some(now.clone());
+                replica.spec.rebuild_retry_count = Some(0);
             }
         }
         for (reason, why) in told {
@@ -158,10 +159,11 @@ impl Draft<'_> {
 
     /// Copies that failed together are tried together once more, where nothing better is left.
     pub(super) fn salvage(&mut self) {
-        if self.engine_status().instance.salvage_executed == Some(true) && self.engine_runs() {
-            if let Some(engine) = &mut self.engine {
-                engine.spec.instance.salvage_requested = Some(false);
-            }
+        if self.engine_status().instance.salvage_executed == Some(true)
+            && self.engine_runs()
+            && let Some(engine) = &mut self.engine
+        {
+            engine.spec.instance.salvage_requested = Some(false);
         }
         let may = self.is_faulted()
             && self.seen.settings.auto_salvage
@@ -246,7 +248,7 @@ impl Draft<'_> {
         if self.use_again() {
             return;
         }
-        let waits = self.replicas.iter().any(|it| self.is_worth_waiting(it));
+        let waits = self.replicas.iter().any(is_worth_waiting);
         let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
         let patience = self.seen.settings.replenish_wait;
         let left = degraded_at.map(|at| {
@@ -255,27 +257,19 @@ impl Draft<'_> {
                 + SignedDuration::from_secs(1);
             Duration::try_from(whole - waited).unwrap_or_default()
         });
-        match left.filter(|left| waits && !left.is_zero()) {
-            Some(left) => self.look_after(left),
-            None => {
-                let copy = self.new_copy(LAST_TRY);
-                self.create.push(copy);
-                self.place_copies();
-                self.drop_unplaced();
-            }
+        if let Some(left) = left.filter(|left| waits && !left.is_zero()) {
+            self.look_after(left);
+            return;
         }
+        let copy = self.new_copy(LAST_TRY);
+        self.create.push(copy);
+        self.place_copies();
+        self.drop_unplaced();
     }
 
     /// A copy that finds no place is not made: the condition says why.
     fn drop_unplaced(&mut self) {
         self.create.retain(|replica| node_of(replica).is_some());
-    }
-
-    fn is_worth_waiting(&self, replica: &Replica) -> bool {
-        has_failed(replica)
-            && !is_leaving(replica)
-            && node_of(replica).is_some()
-            && replica.spec.rebuild_retry_count.unwrap_or(0) < LAST_TRY
     }
 
     /// How long it takes until a failed copy may be tried again.
@@ -295,7 +289,7 @@ impl Draft<'_> {
         let reusable: Vec<usize> = (0..self.replicas.len())
             .filter(|index| {
                 self.replicas.get(*index).is_some_and(|replica| {
-                    self.is_worth_waiting(replica)
+                    is_worth_waiting(replica)
                         && self.is_up(node_of(replica))
                         && replica.spec.eviction_requested != Some(true)
                 })
@@ -398,4 +392,12 @@ fn fail(replica: &mut Replica, now: &Stamp) {
         replica.spec.last_failed_at = Some(now.clone());
     }
     replica.spec.instance.desire_state = Some(InstanceState::Stopped);
+}
+
+/// It may be filled again, here, before another is made.
+fn is_worth_waiting(replica: &Replica) -> bool {
+    has_failed(replica)
+        && !is_leaving(replica)
+        && node_of(replica).is_some()
+        && replica.spec.rebuild_retry_count.unwrap_or(0) < LAST_TRY
 }

@@ -296,12 +296,12 @@ impl World {
         self.volume.status.clone().unwrap()
     }
 
-    fn is(&self, state: VolumeState, robustness: Robustness) {
+    fn is(&self, state: &VolumeState, robustness: &Robustness) {
         let status = self.status();
         let replicas: Vec<_> = self.replicas.iter().map(|it| (&it.spec, &it.status)).collect();
         assert_eq!(
             (status.state.as_ref(), status.robustness.as_ref()),
-            (Some(&state), Some(&robustness)),
+            (Some(state), Some(robustness)),
             "{status:#?} {replicas:#?} {:#?}",
             self.engine
         );
@@ -320,7 +320,7 @@ fn attached() -> World {
     world.run(6);
     world.ticket(NODE);
     world.run(8);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     world
 }
 
@@ -328,7 +328,7 @@ fn attached() -> World {
 fn a_new_volume_is_made_whole_and_detached() {
     let mut world = World::new(VolumeSpec::default());
     world.run(6);
-    world.is(VolumeState::Detached, Robustness::Unknown);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
     assert_eq!(world.replicas.len(), 2);
     assert_eq!(world.engine.as_ref().unwrap().name_any(), "v-e-0");
     assert!(world.volume.finalizers().contains(&FINALIZER.to_owned()));
@@ -347,11 +347,11 @@ fn a_ticket_attaches_and_its_end_detaches() {
     assert!(world.attachment.status.as_ref().unwrap().attachment_ticket_statuses.as_ref().unwrap()["api"].satisfied);
     world.drop_ticket();
     world.run(6);
-    world.is(VolumeState::Detached, Robustness::Unknown);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
     assert!(world.replicas.iter().all(|it| address_of(it).is_none()));
     world.ticket(NODE);
     world.run(8);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert_eq!(world.replicas.len(), 2);
 }
 
@@ -360,10 +360,10 @@ fn a_copy_that_broke_is_filled_again() {
     let mut world = attached();
     let name = world.kill(0);
     world.pass();
-    world.is(VolumeState::Attached, Robustness::Degraded);
+    world.is(&VolumeState::Attached, &Robustness::Degraded);
     assert!(has_failed(&world.replicas[0]));
     world.run(12);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert_eq!(world.replicas[0].name_any(), name);
     assert_eq!(world.replicas.len(), 2);
     assert!(
@@ -376,7 +376,7 @@ fn a_copy_that_was_deleted_is_replaced_at_once() {
     let mut world = attached();
     world.replicas[0].metadata.deletion_timestamp = Some(meta::Time(world.now));
     world.run(10);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert_eq!(world.replicas.len(), 2);
 }
 
@@ -385,12 +385,12 @@ fn more_and_fewer_copies_without_a_degraded_moment_on_the_way_down() {
     let mut world = attached();
     world.volume.spec.number_of_replicas = Some(3);
     world.run(12);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert_eq!(world.replicas.len(), 3);
     world.told.clear();
     world.volume.spec.number_of_replicas = Some(1);
     world.run(12);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert_eq!(world.replicas.len(), 1);
     assert!(!world.told.contains(&"Degraded".to_owned()));
 }
@@ -401,7 +401,7 @@ fn an_engine_that_broke_is_attached_again_and_the_volume_is_never_faulted() {
     let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
     status.instance.current_state = Some(InstanceState::Error);
     world.run(14);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert!(world.told.contains(&"DetachedUnexpectedly".to_owned()));
     assert!(!world.told.contains(&"Faulted".to_owned()));
 }
@@ -414,7 +414,7 @@ fn copies_that_all_broke_are_salvaged_together() {
     world.pass();
     assert_eq!(world.status().robustness, Some(Robustness::Faulted));
     world.run(20);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert!(world.told.contains(&"AutoSalvaged".to_owned()));
 }
 
@@ -436,13 +436,13 @@ fn a_volume_grows_and_never_shrinks() {
 fn a_restore_ends_by_itself() {
     let mut world = World::from_backup(false);
     world.run(20);
-    world.is(VolumeState::Detached, Robustness::Unknown);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
     let status = world.status();
     assert_eq!((status.restore_initiated, status.restore_required), (Some(true), Some(false)));
     assert!(world.attachment.spec.attachment_tickets.as_ref().unwrap().is_empty());
     world.ticket(NODE);
     world.run(8);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
 }
 
 #[test]
@@ -451,7 +451,7 @@ fn a_restore_that_no_copy_can_do_ends_faulted_and_stays_so() {
     world.run(1);
     world.broken = (0..99).map(|serial| format!("v-r-{serial:08x}")).collect();
     world.run(30);
-    world.is(VolumeState::Detached, Robustness::Faulted);
+    world.is(&VolumeState::Detached, &Robustness::Faulted);
     let restore =
         world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Restore").unwrap();
     assert_eq!(restore.reason.as_deref(), Some("RestoreFailure"));
@@ -463,14 +463,14 @@ fn a_restore_that_no_copy_can_do_ends_faulted_and_stays_so() {
     );
     world.ticket(NODE);
     world.run(10);
-    world.is(VolumeState::Detached, Robustness::Faulted);
+    world.is(&VolumeState::Detached, &Robustness::Faulted);
 }
 
 #[test]
 fn a_standby_volume_follows_heals_grows_and_is_activated_with_the_newest() {
     let mut world = World::from_backup(true);
     world.run(12);
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     let held = |world: &World| {
         world
             .engine
@@ -492,12 +492,12 @@ fn a_standby_volume_follows_heals_grows_and_is_activated_with_the_newest() {
     world.run(20);
     assert_eq!(held(&world), "b2");
     assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
-    world.is(VolumeState::Attached, Robustness::Healthy);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
     assert!(!world.told.contains(&"Faulted".to_owned()));
     world.drop_ticket();
     world.volume.spec.standby = Some(false);
     world.run(12);
-    world.is(VolumeState::Detached, Robustness::Unknown);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
     assert_eq!(world.status().is_standby, Some(false));
 }
 
