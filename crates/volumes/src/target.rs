@@ -72,7 +72,11 @@ fn seen(world: &World, target: &BackupTarget) -> Seen {
         now: now(),
         has_url: spec.backup_target_url.as_deref().is_some_and(|it| !it.trim().is_empty()),
         interval: spec.poll_interval.and_then(|it| it.get().ok()).unwrap_or(Duration::from_mins(5)),
-        asked: spec.sync_requested_at.map(Time::timestamp),
+        asked: spec
+            .sync_requested_at
+            .filter(|it| !world.answered.is_answered(&target.uid().unwrap_or_default(), *it))
+            .map(Time::timestamp),
+        failed: world.doors.failed_at(&target.name_any(), &fingerprint),
         synced: status.last_synced_at.map(Time::timestamp),
         is_known_unavailable: status.available != Some(true),
         was_emptied: status.available == Some(false)
@@ -98,10 +102,16 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
     match &found {
         Found::Volumes(volumes) => {
             look::take(world, target, volumes, entry.mark.is_changed).await?;
-            show(world, target, Ok(entry.mark.at)).await?;
+            show(world, target, Ok((entry.mark.at, entry.mark.asked))).await?;
+            if let Some(asked) = entry.mark.asked {
+                world.answered.answer(&uid, asked);
+            }
             world.doors.saw(&target.name_any(), &entry.mark.fingerprint);
         }
-        Found::Silent(why) => show(world, target, Err(why)).await?,
+        Found::Silent(why) => {
+            world.doors.failed(&target.name_any(), &entry.mark.fingerprint, now());
+            show(world, target, Err(why)).await?;
+        }
     }
     world.syncs.forget(&uid);
     Ok(())
@@ -110,16 +120,15 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
 async fn show(
     world: &World,
     target: &Arc<BackupTarget>,
-    found: Result<jiff::Timestamp, &str>,
+    found: Result<(jiff::Timestamp, Option<Time>), &str>,
 ) -> Result<(), Failure> {
     let mut new = target.as_ref().clone();
     let was = target.status.as_ref().and_then(|it| it.available);
-    let asked = new.spec.sync_requested_at;
     let status = new.status.get_or_insert_default();
     let conditions = status.conditions.get_or_insert_default();
     let at = Time::new(now());
     let conclusion = match found {
-        Ok(looked) => {
+        Ok((looked, asked)) => {
             status.available = Some(true);
             status.last_synced_at = Some(Time::new(looked)).max(asked);
             Conclusion::new("Unavailable", false, "", "")

@@ -36,6 +36,8 @@ pub(crate) enum Found {
 pub(crate) struct Listed {
     /// When the look began.
     at: Timestamp,
+    /// What had been asked for then; what was asked for later needs another look.
+    asked: Option<Time>,
     /// Before the look: what was complete, and so must be in the list.
     known: BTreeSet<String>,
     backups: BTreeSet<String>,
@@ -89,9 +91,10 @@ fn plain(reference: OwnerReference) -> OwnerReference {
 pub(crate) async fn ask_for_sync(world: &World, volume: &Arc<BackupVolume>) -> Result<(), Failure> {
     world.listings.forget(&asked_key(volume));
     let mut new = volume.as_ref().clone();
-    // A second look in the same second is still a second look.
-    let before = volume.status.as_ref().and_then(|it| it.last_synced_at).map(Time::timestamp);
-    let asked = now().max(before.map_or(now(), |it| it + Duration::from_secs(1)));
+    // Later than any look that has begun, and than what was asked for before.
+    let next = |it: Time| it.timestamp() + Duration::from_secs(1);
+    let before = volume.spec.sync_requested_at.map(next);
+    let asked = before.map_or(next(Time::new(now())), |it| it.max(next(Time::new(now()))));
     new.spec.sync_requested_at = Some(Time::new(asked));
     world.backup_volumes.merge(volume, &new).await?;
     Ok(())
@@ -126,7 +129,7 @@ impl Reconciler for BackupVolumes {
                 world.listings.forget(&uid);
                 Ok(Next::after(AGAIN))
             }
-            Some(Stand::Broken) | None if is_stale(&volume) => {
+            Some(Stand::Broken) | None if is_stale(world, &volume) => {
                 start(world, &volume, key);
                 Ok(Next::WAIT)
             }
@@ -135,10 +138,11 @@ impl Reconciler for BackupVolumes {
     }
 }
 
-fn is_stale(volume: &BackupVolume) -> bool {
-    let synced = volume.status.as_ref().and_then(|it| it.last_synced_at);
-    let asked = volume.spec.sync_requested_at;
-    synced.is_none_or(|synced| asked.is_some_and(|asked| asked > synced))
+fn is_stale(world: &World, volume: &BackupVolume) -> bool {
+    let Some(synced) = volume.status.as_ref().and_then(|it| it.last_synced_at) else { return true };
+    let Some(asked) = volume.spec.sync_requested_at else { return false };
+    // Times are of seconds: one that is equal may have been asked for after the look.
+    asked > synced || (asked == synced && !world.answered.is_answered(&asked_key(volume), asked))
 }
 
 fn start(world: &Arc<World>, volume: &BackupVolume, key: &Key) {
@@ -146,11 +150,12 @@ fn start(world: &Arc<World>, volume: &BackupVolume, key: &Key) {
     let known = world.backups_of(&of.target, &of.volume);
     let known = known.iter().filter(|it| state_of(it) == BackupState::Completed);
     let known = known.map(|it| it.name_any()).collect();
+    let asked = volume.spec.sync_requested_at;
     let tell = (Arc::clone(&world.queues.volumes), key.clone());
     let own = Arc::clone(world);
     let limit = Duration::from_secs(60 * world.number("backup-execution-timeout", 1).max(1));
     world.listings.start(&asked_key(volume), (), tell, async move {
-        match tokio::time::timeout(limit, list(&own, of, known)).await {
+        match tokio::time::timeout(limit, list(&own, of, known, asked)).await {
             Ok(Ok(listed)) => Found::Listed(Box::new(listed)),
             Ok(Err(why)) => Found::Silent(why),
             Err(_) => {
@@ -160,7 +165,12 @@ fn start(world: &Arc<World>, volume: &BackupVolume, key: &Key) {
     });
 }
 
-async fn list(world: &World, of: Names, known: BTreeSet<String>) -> Result<Listed, String> {
+async fn list(
+    world: &World,
+    of: Names,
+    known: BTreeSet<String>,
+    asked: Option<Time>,
+) -> Result<Listed, String> {
     let at = now();
     let door = target::open(world, &of.target).await?;
     let volume = Name::parse(&of.volume).map_err(|error| error.to_string())?;
@@ -174,7 +184,7 @@ async fn list(world: &World, of: Names, known: BTreeSet<String>) -> Result<Liste
         Err(error) => return Err(target::text(&error)),
     };
     let modified = door.store.head(&volume, None).await.ok().map(|it| it.modification_time);
-    Ok(Listed { at, known, backups, info, modified, why })
+    Ok(Listed { at, asked, known, backups, info, modified, why })
 }
 
 async fn take(
@@ -266,9 +276,12 @@ async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Res
     status.owner_id = Some(world.me.clone());
     status.last_modification_time = listed.modified.map(Time::new);
     // As if it had been looked at when the look began, but never before what was asked for.
-    status.last_synced_at = Some(Time::new(listed.at)).max(new.spec.sync_requested_at);
+    status.last_synced_at = Some(Time::new(listed.at)).max(listed.asked);
     new.status = Some(status);
     world.backup_volumes.update(volume, &new).await?;
+    if let Some(asked) = listed.asked {
+        world.answered.answer(&asked_key(volume), asked);
+    }
     Ok(())
 }
 

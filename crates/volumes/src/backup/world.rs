@@ -1,11 +1,13 @@
 //! What passes over backups look at: caches, work under way, open stores.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::longhorn::{
     Backup, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume, VolumeAttachment,
 };
+use api::scalar::Time;
 use aws_lc_rs::digest;
 use backupstore::{BackupUrl, Name};
 use k8s_openapi::api::core::v1::Secret;
@@ -52,8 +54,24 @@ pub(crate) struct World {
     /// Of the data of whole stores.
     pub(crate) verifications: Work<(), target::Verified>,
     pub(crate) numbers: numbers::Numbers,
+    pub(crate) answered: Answered,
     /// Whose name stands in `ownerID`.
     pub(crate) me: String,
+}
+
+/// Which requests to look at a store were answered, by the uid of who asked. After a restart the last
+/// one may be answered twice.
+#[derive(Debug, Default)]
+pub(crate) struct Answered(Mutex<HashMap<String, Time>>);
+
+impl Answered {
+    pub(crate) fn is_answered(&self, uid: &str, asked: Time) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid) == Some(&asked)
+    }
+
+    pub(crate) fn answer(&self, uid: &str, asked: Time) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), asked);
+    }
 }
 
 /// What a backup belongs to.
@@ -121,6 +139,7 @@ impl World {
             listings: Work::new("listings", &context.tasks),
             syncs: Work::new("syncs", &context.tasks),
             verifications: Work::new("verifications", &context.tasks),
+            answered: Answered::default(),
             numbers: numbers::Numbers(context.metrics.clone()),
             me: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }

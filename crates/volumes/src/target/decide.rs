@@ -21,7 +21,10 @@ pub(crate) struct Seen {
     pub(crate) has_url: bool,
     /// Zero: only when asked.
     pub(crate) interval: Duration,
+    /// What nobody has answered yet.
     pub(crate) asked: Option<Timestamp>,
+    /// When the last look at this very store failed.
+    pub(crate) failed: Option<Timestamp>,
     pub(crate) synced: Option<Timestamp>,
     pub(crate) is_known_unavailable: bool,
     /// It has no URL, and its objects are gone already.
@@ -62,11 +65,15 @@ pub(crate) fn decide(seen: &Seen) -> Verdict {
 }
 
 fn is_due(seen: &Seen) -> bool {
+    if let Some(failed) = seen.failed {
+        let is_asked = seen.asked.is_some_and(|asked| asked > failed);
+        return is_asked || failed.duration_until(seen.now).unsigned_abs() >= AGAIN;
+    }
     let Some(synced) = seen.synced else { return true };
     let waited = synced.duration_until(seen.now);
     let is_old = |interval: Duration| waited.is_positive() && waited.unsigned_abs() >= interval;
     seen.is_changed
-        || seen.asked.is_some_and(|asked| asked > synced)
+        || seen.asked.is_some_and(|asked| asked >= synced)
         || (seen.is_known_unavailable && is_old(AGAIN))
         || (!seen.interval.is_zero() && is_old(seen.interval))
 }
@@ -76,7 +83,7 @@ fn pause(seen: &Seen) -> Duration {
     let waited =
         seen.synced.map_or(Duration::ZERO, |it| it.duration_until(seen.now).unsigned_abs());
     let left = regular.saturating_sub(waited).max(Duration::from_secs(1));
-    if seen.is_known_unavailable { left.min(AGAIN) } else { left }
+    if seen.is_known_unavailable || seen.failed.is_some() { left.min(AGAIN) } else { left }
 }
 
 #[cfg(test)]
@@ -94,6 +101,7 @@ mod tests {
             has_url: true,
             interval: Duration::from_mins(5),
             asked: None,
+            failed: None,
             synced: Some(now() - Duration::from_mins(1)),
             is_known_unavailable: false,
             was_emptied: false,
@@ -123,6 +131,17 @@ mod tests {
             ..idle()
         };
         assert_eq!(decide(&manual).act, Act::Nothing);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_left_alone_for_a_while() {
+        let failed = Seen { synced: None, failed: Some(now()), is_changed: true, ..idle() };
+        assert_eq!(decide(&failed).act, Act::Nothing);
+        assert!(decide(&failed).look_after.is_some_and(|it| it <= AGAIN));
+        let later = Seen { failed: Some(now() - AGAIN), ..failed.clone() };
+        assert_eq!(decide(&later).act, Act::Look);
+        let asked = Seen { asked: Some(now() + Duration::from_secs(1)), ..failed };
+        assert_eq!(decide(&asked).act, Act::Look);
     }
 
     #[test]

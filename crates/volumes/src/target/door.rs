@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::longhorn::BackupTarget;
 use backupstore::{BackupStore, Environment, TargetUrl};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use reconcile::Key;
@@ -30,6 +31,8 @@ pub(crate) struct Doors {
     open: Mutex<HashMap<String, (String, Arc<Door>)>>,
     /// What the last look of this process at a target went by.
     seen: Mutex<HashMap<String, String>>,
+    /// What the last look that failed went by, and when that was.
+    failures: Mutex<HashMap<String, (String, Timestamp)>>,
 }
 
 impl Doors {
@@ -42,8 +45,19 @@ impl Doors {
         lock(&self.seen).get(target).is_some_and(|it| it == fingerprint)
     }
 
+    pub(crate) fn failed(&self, target: &str, fingerprint: &str, at: Timestamp) {
+        lock(&self.failures).insert(target.to_owned(), (fingerprint.to_owned(), at));
+    }
+
+    /// When the last look at this very store failed.
+    pub(crate) fn failed_at(&self, target: &str, fingerprint: &str) -> Option<Timestamp> {
+        let failures = lock(&self.failures);
+        failures.get(target).filter(|(went_by, _)| went_by == fingerprint).map(|(_, at)| *at)
+    }
+
     pub(crate) fn saw(&self, target: &str, fingerprint: &str) {
         lock(&self.seen).insert(target.to_owned(), fingerprint.to_owned());
+        lock(&self.failures).remove(target);
     }
 }
 

@@ -23,6 +23,8 @@ const ASKS_AT_ONCE: usize = 16;
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) at: Timestamp,
+    /// What had been asked for then.
+    pub(crate) asked: Option<Time>,
     pub(crate) fingerprint: String,
     /// It is another store than the last time, or nobody knows.
     pub(crate) is_changed: bool,
@@ -39,7 +41,8 @@ pub(super) fn start(world: &Arc<World>, target: &Arc<BackupTarget>) {
     let fingerprint = door::fingerprint(world, target);
     let name = target.name_any();
     let is_changed = !world.doors.is_seen(&name, &fingerprint);
-    let mark = Mark { at: now(), fingerprint, is_changed };
+    let asked = target.spec.sync_requested_at;
+    let mark = Mark { at: now(), asked, fingerprint, is_changed };
     let tell = (Arc::clone(&world.queues.targets), Key::of(target.as_ref()));
     let own = Arc::clone(world);
     let limit = Duration::from_secs(60 * world.number("backup-execution-timeout", 1).max(1));
@@ -99,8 +102,13 @@ pub(super) async fn take(
             None if is_at_rest(world, &name, volume) => drop_object(world, object).await?,
             None => {}
             Some(modified) => {
-                let known = object.status.as_ref().and_then(|it| it.last_modification_time);
-                if is_changed || known != modified.map(Time::new) {
+                let status = object.status.clone().unwrap_or_default();
+                let is_same = status.last_modification_time == modified.map(Time::new);
+                // What changed while it was last looked at may have changed twice in that second.
+                let is_fresh = status.last_synced_at.is_none_or(|synced| {
+                    modified.is_some_and(|it| it + Duration::from_secs(2) > synced.timestamp())
+                });
+                if is_changed || !is_same || is_fresh {
                     catalog::ask_for_sync(world, object).await?;
                 }
             }
