@@ -148,6 +148,7 @@ const DEFINITIONS: Controller = Controller {
 pub(crate) fn all() -> Vec<Controller> {
     let mut all = vec![DEFINITIONS];
     all.append(&mut volumes::controllers());
+    all.append(&mut tenants::controllers());
     all
 }
 

@@ -4,16 +4,83 @@
 //! resources in the administrators' namespace. The tenant never gets a right outside its namespace,
 //! and the executor never hears what was not checked here.
 //!
-//! Each kind is a module: `decide` is its life as a pure function, the rest observes and carries
-//! out. Start with [`backup::decide`].
+//! Each kind is a module: `decide` is its life as a pure function, `validate` what its spec may say,
+//! `run` observes and carries out. Start with [`backup::decide`].
 #![forbid(unsafe_code)]
 
 pub mod backup;
+mod config;
+mod counts;
 pub mod download;
 pub mod enforce;
 pub mod location;
+pub mod loose;
 pub mod names;
+mod periodic;
 pub mod queue;
 pub mod restore;
+mod run;
 pub mod settings;
 pub mod spec;
+mod tell;
+mod tombstones;
+mod world;
+
+use reconcile::{Controller, EVENT_RIGHTS, Grant};
+
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+
+/// The controllers of this crate: one, because its kinds share caches and one queue.
+pub fn controllers() -> Vec<Controller> {
+    vec![CONTROLLER]
+}
+
+const CONTROLLER: Controller = Controller {
+    name: "tenants",
+    grants: &[
+        Grant {
+            groups: &["oadp.openshift.io"],
+            resources: &[
+                "nonadminbackups",
+                "nonadminbackups/status",
+                "nonadminrestores",
+                "nonadminrestores/status",
+                "nonadminbackupstoragelocations",
+                "nonadminbackupstoragelocations/status",
+                "nonadminbackupstoragelocationrequests",
+                "nonadminbackupstoragelocationrequests/status",
+                "nonadmindownloadrequests",
+                "nonadmindownloadrequests/status",
+            ],
+            verbs: WRITE,
+        },
+        Grant {
+            groups: &["velero.io"],
+            resources: &[
+                "backups",
+                "restores",
+                "backupstoragelocations",
+                "deletebackuprequests",
+                "downloadrequests",
+            ],
+            verbs: WRITE,
+        },
+        Grant {
+            groups: &["velero.io"],
+            resources: &["datauploads", "datadownloads", "podvolumebackups", "podvolumerestores"],
+            verbs: READ,
+        },
+        Grant { groups: &[""], resources: &["namespaces"], verbs: &["get", "create"] },
+        Grant { groups: &[""], resources: &["configmaps", "secrets"], verbs: WRITE },
+        EVENT_RIGHTS,
+    ],
+    acts_on: &[
+        "nonadminbackups.oadp.openshift.io",
+        "nonadminrestores.oadp.openshift.io",
+        "nonadminbackupstoragelocations.oadp.openshift.io",
+        "nonadminbackupstoragelocationrequests.oadp.openshift.io",
+        "nonadmindownloadrequests.oadp.openshift.io",
+    ],
+    run: |context| Box::pin(run::run(context)),
+};

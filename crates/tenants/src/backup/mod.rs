@@ -1,4 +1,5 @@
 //! Backups of tenants.
 
 pub mod decide;
+pub(crate) mod run;
 pub mod validate;

@@ -1,3 +1,4 @@
 //! Tenants' requests for files of their backups and restores.
 
 pub mod decide;
+pub(crate) mod run;

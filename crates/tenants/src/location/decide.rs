@@ -311,6 +311,12 @@ impl Observed {
         asked.is_some_and(|asked| *asked != self.requested)
     }
 
+    /// What a request says that was made just now.
+    pub(crate) fn first_answer(&self, decision: Approval) -> RequestStatus {
+        let made = Request { decision: Some(decision), status: RequestStatus::default() };
+        self.answer(&made)
+    }
+
     /// What the request should say: what was asked first, and what came of it.
     fn answer(&self, request: &Request) -> RequestStatus {
         let said = request.status.non_admin_backup_storage_location.clone().unwrap_or_default();

@@ -1,4 +1,5 @@
 //! Tenants' own places in object stores.
 
 pub mod decide;
+pub(crate) mod run;
 pub mod validate;

@@ -1,0 +1,453 @@
+//! Observes a tenant's backup and carries out what was decided.
+
+use std::sync::{Arc, PoisonError};
+
+use api::mirror::Mirror;
+use api::nonadmin::{
+    NonAdminBackup, NonAdminBackupStatus as Status, NonAdminBackupStorageLocationStatus, Phase,
+};
+use api::velero::{Backup, BackupStorageLocationStatus, LocationPhase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
+use serde_json::{Map, Value, json};
+
+use super::decide::{self, Candidate, Found, Observed, Path, Request, Step, Turn, Velero, Wanted};
+use super::validate::{self, Others, Storage, VeleroLocation};
+use crate::counts;
+use crate::loose::Loose;
+use crate::names::{self, ATTEMPT, BACKUP_FINALIZER, Kind, Origin, SYNCED_FROM};
+use crate::settings::Settings;
+use crate::spec;
+use crate::tell;
+use crate::tombstones;
+use crate::world::{BY_NAMESPACE, BY_TARGET, BY_TENANT, Dbr, Nab, Nar, Vb, World, created};
+
+/// No path of the graph is longer; more would be a circle.
+const STEPS_MAX: usize = 24;
+
+/// The controller of backups.
+pub(crate) struct Backups(pub(crate) Arc<World>);
+
+impl Reconciler for Backups {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let settings = self.0.settings();
+        if !settings.enable {
+            return Ok(Next::WAIT);
+        }
+        let Some(object) = self.0.fresh::<NonAdminBackup>(key).await? else {
+            return Ok(Next::WAIT);
+        };
+        let counted = settings.max_backups.is_some() && status(&object).nacuuid().is_none();
+        // Two that are counted at once would both find room for one.
+        let _turn = if counted { Some(self.0.quota.lock().await) } else { None };
+        Pass { world: &self.0, key, settings, object: Arc::new(object), is_marked: false }
+            .walk()
+            .await
+    }
+}
+
+/// One pass over one object.
+struct Pass<'a> {
+    world: &'a World,
+    key: &'a Key,
+    settings: Arc<Settings>,
+    /// As the API server answered last.
+    object: Arc<Nab>,
+    is_marked: bool,
+}
+
+impl Pass<'_> {
+    async fn walk(mut self) -> Result<Next, Failure> {
+        for _ in 0..STEPS_MAX {
+            let seen = self.observe().await?;
+            match decide::decide(&seen) {
+                Step::End => return Ok(Next::WAIT),
+                Step::Terminal(why) => {
+                    tracing::debug!(why, "nothing more happens until the object is edited");
+                    return Ok(Next::WAIT);
+                }
+                Step::Requeue(pause) => return Ok(Next::after(pause)),
+                step => {
+                    if !self.apply(step, &seen).await? {
+                        return Ok(Next::WAIT);
+                    }
+                }
+            }
+        }
+        Err(Failure::other("end the pass", "it goes in a circle"))
+    }
+
+    async fn observe(&self) -> Result<Observed, Failure> {
+        let object = &self.object;
+        let wanted = wanted(&object.spec);
+        let is_deleted = object.is_deleted();
+        let path = decide::path(wanted, is_deleted);
+        let known = status(object);
+        let candidate = self.candidate(&known).await?;
+        let velero = self.velero(&known, &candidate, path).await?;
+        let deletes = matches!(path, Path::Delete | Path::ForceDelete);
+        Ok(Observed {
+            now: World::now(),
+            admin_namespace: self.world.admin.clone(),
+            generation: object.metadata.generation,
+            wanted,
+            is_deleted,
+            has_finalizer: object.has_finalizer(BACKUP_FINALIZER),
+            spec: if path == Path::CreateUpdate {
+                self.judge(&known)
+            } else {
+                spec::Verdict::Valid
+            },
+            turn: self.turn(&known),
+            request: if deletes { self.request(&known).await? } else { None },
+            restores: if path == Path::Delete { self.restores().await?.len() } else { 0 },
+            policy: self.settings.api_delete_policy,
+            namespace_ends: path == Path::ApiDelete
+                && self.world.namespace_ends(&self.key.namespace).await?,
+            is_marked: self.is_marked,
+            status: known,
+            candidate,
+            velero,
+        })
+    }
+
+    fn origin(&self, nacuuid: &str) -> Origin {
+        Origin::new(&self.key.namespace, &self.key.name, nacuuid)
+    }
+
+    /// A new identity, or the one of a Velero backup from a store. The label alone proves nothing: a
+    /// tenant can write it.
+    async fn candidate(&self, known: &Status) -> Result<Candidate, Failure> {
+        let label = self.object.label(SYNCED_FROM).filter(|text| !text.is_empty());
+        match (known.nacuuid(), label) {
+            (Some(nacuuid), Some(label)) if nacuuid == label => {
+                Ok(Candidate::Synced(nacuuid.to_owned()))
+            }
+            (Some(nacuuid), _) => Ok(Candidate::Generated(nacuuid.to_owned())),
+            (None, Some(label)) => {
+                let found = self.world.fresh::<Backup>(&self.world.admin_key(label)).await?;
+                let owned =
+                    found.is_some_and(|found| self.world.owns_backup(&self.origin(label), &found));
+                Ok(if owned { Candidate::Synced(label.to_owned()) } else { Candidate::Nothing })
+            }
+            (None, None) => Ok(Candidate::Generated(names::nacuuid(
+                &self.key.namespace,
+                &self.key.name,
+                &uuid::Uuid::new_v4().to_string(),
+            ))),
+        }
+    }
+
+    async fn velero(
+        &self,
+        known: &Status,
+        candidate: &Candidate,
+        path: Path,
+    ) -> Result<Velero, Failure> {
+        let nacuuid = match (known.nacuuid(), candidate) {
+            (Some(nacuuid), _) => nacuuid,
+            (None, Candidate::Synced(nacuuid)) => nacuuid,
+            (None, _) => return Ok(Velero::Absent),
+        };
+        let key = self.world.admin_key(nacuuid);
+        let cached = self.world.velero_backups.get(&key);
+        // What is cached was there a moment ago, which is enough to copy from. That something is
+        // not there, or is to be deleted, is asked of the API server.
+        let found = match cached.filter(|_| path == Path::CreateUpdate) {
+            Some(found) => found,
+            None => match self.world.fresh::<Backup>(&key).await? {
+                Some(found) => Arc::new(found),
+                None => return Ok(Velero::Absent),
+            },
+        };
+        if !self.world.owns_backup(&self.origin(nacuuid), &found) {
+            return Ok(Velero::Foreign);
+        }
+        Ok(Velero::Found(Box::new(self.describe(nacuuid, &found))))
+    }
+
+    fn describe(&self, nacuuid: &str, found: &Vb) -> Found {
+        let queue = self.world.backup_queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let position = queue.position(nacuuid);
+        drop(queue);
+        Found {
+            status: Vb::document(&found.status).into(),
+            spec: Vb::document(&found.spec).into(),
+            is_deleted: found.is_deleted(),
+            position,
+            uploads: counts::movers(&self.world.uploads.by(BY_TARGET, nacuuid)),
+            pod_volumes: counts::pod_volumes(&self.world.pod_backups.by(BY_TARGET, nacuuid)),
+        }
+    }
+
+    fn judge(&self, known: &Status) -> spec::Verdict {
+        let others = Others(if known.nacuuid().is_some() { 0 } else { self.others() });
+        let storage = self.storage();
+        validate::judge(&self.key.namespace, &self.object.spec, &storage, others, &self.settings)
+    }
+
+    /// Backups the namespace has: those of its objects, and Velero backups whose object is gone.
+    fn others(&self) -> usize {
+        let mut all: std::collections::BTreeSet<String> = self
+            .world
+            .velero_backups
+            .by(BY_TENANT, &self.key.namespace)
+            .iter()
+            .map(|it| it.name().to_owned())
+            .collect();
+        let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
+        all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
+        all.len()
+    }
+
+    fn storage(&self) -> Storage {
+        let Some(name) = Nab::text(&self.object.spec, "/backupSpec/storageLocation") else {
+            return Storage::Default;
+        };
+        let Some(found) = self.world.locations.get(&self.key.beside(name)) else {
+            return Storage::Missing(name.to_owned());
+        };
+        let status: NonAdminBackupStorageLocationStatus = found.view();
+        let nacuuid = status.velero_backup_storage_location.and_then(|it| it.nacuuid);
+        let phase = if found.is_deleted() { Some(Phase::Deleting) } else { status.phase };
+        Storage::Found { phase, velero: self.velero_location(name, nacuuid.as_deref()), nacuuid }
+    }
+
+    fn velero_location(&self, name: &str, nacuuid: Option<&str>) -> VeleroLocation {
+        let Some(nacuuid) = nacuuid else { return VeleroLocation::Missing };
+        let Some(found) = self.world.velero_locations.get(&self.world.admin_key(nacuuid)) else {
+            return VeleroLocation::Missing;
+        };
+        let origin = Origin::new(&self.key.namespace, name, nacuuid);
+        if !origin.owns(Kind::Location, &found.metadata) {
+            return VeleroLocation::Missing;
+        }
+        let status: BackupStorageLocationStatus = found.view();
+        match status.phase {
+            Some(LocationPhase::Available) => VeleroLocation::Available,
+            _ => VeleroLocation::Unavailable,
+        }
+    }
+
+    fn turn(&self, known: &Status) -> Turn {
+        let waits = known.phase.is_none_or(|phase| phase < Phase::Created);
+        match self.settings.max_concurrent {
+            Some(max) if waits && self.world.unfinished(&self.key.namespace) >= max => {
+                Turn::Later(format!(
+                    "{max} backups of namespace {} are unfinished, which is as many as the \
+                     administrator allows; this one follows",
+                    self.key.namespace
+                ))
+            }
+            _ => Turn::Now,
+        }
+    }
+
+    /// The request to delete the Velero backup that counts: one that still runs, or the newest.
+    async fn request(&self, known: &Status) -> Result<Option<Request>, Failure> {
+        let Some(nacuuid) = known.nacuuid() else { return Ok(None) };
+        let found = self.requests(nacuuid).await?;
+        let ended = |it: &Dbr| Dbr::text(&it.status, "/phase") == Some("Processed");
+        let chosen = found.iter().max_by_key(|it| (!ended(it), created(*it), it.name().to_owned()));
+        Ok(chosen.map(|it| Request {
+            name: it.name().to_owned(),
+            status: Mirror::from(Dbr::document(&it.status)),
+            attempt: it
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(ATTEMPT)?.parse().ok())
+                .unwrap_or_default(),
+            created: created(it).unwrap_or_else(World::now),
+        }))
+    }
+
+    /// All requests to delete the Velero backup, whoever made them, as the API server has them.
+    async fn requests(&self, nacuuid: &str) -> Result<Vec<Dbr>, Failure> {
+        let api: kube::Api<Dbr> =
+            kube::Api::namespaced(self.world.client.clone(), &self.world.admin);
+        let selector = format!("{}={nacuuid}", names::VELERO_BACKUP_NAME);
+        let params = kube::api::ListParams::default().labels(&selector);
+        let list = api.list(&params).await.map_err(|error| Failure::Api {
+            doing: format!("list DeleteBackupRequests of {nacuuid}"),
+            source: Box::new(error),
+        })?;
+        let own = |it: &Dbr| Dbr::text(&it.spec, "/backupName") == Some(nacuuid);
+        Ok(list.items.into_iter().filter(own).collect())
+    }
+
+    /// Restores from this backup that nobody has deleted yet, as the API server has them.
+    async fn restores(&self) -> Result<Vec<Nar>, Failure> {
+        let api: kube::Api<Nar> =
+            kube::Api::namespaced(self.world.client.clone(), &self.key.namespace);
+        let list = api.list(&kube::api::ListParams::default()).await;
+        let list = list.map_err(|error| Failure::Api {
+            doing: format!("list NonAdminRestores of {}", self.key.namespace),
+            source: Box::new(error),
+        })?;
+        let name = Some(&*self.key.name);
+        let own =
+            |it: &Nar| !it.is_deleted() && Nar::text(&it.spec, "/restoreSpec/backupName") == name;
+        Ok(list.items.into_iter().filter(own).collect())
+    }
+
+    /// Carries out a step; `false` when the object is gone.
+    async fn apply(&mut self, step: Step, seen: &Observed) -> Result<bool, Failure> {
+        match step {
+            Step::Report(status) => self.report(&status, seen).await?,
+            Step::ReportAndMark(status) => {
+                self.report(&status, seen).await?;
+                self.is_marked = true;
+            }
+            Step::AddFinalizer => {
+                let store = &self.world.backups;
+                self.object = store.add_finalizer(&self.object, BACKUP_FINALIZER).await?;
+            }
+            Step::CreateVeleroBackup => self.create_backup(seen).await?,
+            Step::SetDelete => {
+                self.world.backups.delete(&self.object).await?;
+                self.is_marked = true;
+                return self.refetch().await;
+            }
+            Step::DeleteVeleroObjects => self.delete_objects(seen).await?,
+            Step::DeleteRestores => {
+                for restore in self.restores().await? {
+                    self.world.restores.delete(&restore).await?;
+                }
+            }
+            Step::CreateDeleteRequest => self.create_request(seen, 0).await?,
+            Step::ReplaceDeleteRequest { name, attempt } => {
+                let old = self.world.fresh(&self.world.admin_key(&name)).await?;
+                if let Some(old) = old {
+                    self.world.delete_requests.delete(&old).await?;
+                }
+                self.create_request(seen, attempt).await?;
+            }
+            Step::RemoveFinalizer => {
+                let store = &self.world.backups;
+                store.remove_finalizer(&self.object, BACKUP_FINALIZER).await?;
+                return self.refetch().await;
+            }
+            Step::End | Step::Terminal(_) | Step::Requeue(_) => {}
+        }
+        Ok(true)
+    }
+
+    async fn refetch(&mut self) -> Result<bool, Failure> {
+        match self.world.fresh::<NonAdminBackup>(self.key).await? {
+            Some(object) if object.metadata.uid == self.object.metadata.uid => {
+                self.object = Arc::new(object);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn report(&mut self, status: &Status, seen: &Observed) -> Result<(), Failure> {
+        let mut next = (*self.object).clone();
+        next.status =
+            serde_json::to_value(status).or_fail(|| format!("write the status of {}", self.key))?;
+        let written = self.world.backups.update(&self.object, &next).await?;
+        tell::backup(&self.world.events, &written, &seen.status, status);
+        self.object = written;
+        Ok(())
+    }
+
+    async fn create_backup(&self, seen: &Observed) -> Result<(), Failure> {
+        let nacuuid = seen.nacuuid().unwrap_or_default();
+        let origin = self.origin(nacuuid);
+        let location = Nab::text(&self.object.spec, "/backupSpec/storageLocation")
+            .and_then(|name| self.world.locations.get(&self.key.beside(name)))
+            .and_then(|it| {
+                it.view::<NonAdminBackupStorageLocationStatus>().velero_backup_storage_location
+            })
+            .and_then(|it| it.name);
+        let asked = spec::object(&self.object.spec, "/backupSpec");
+        let made =
+            validate::velero_spec(&self.key.namespace, &asked, location.as_deref(), &self.settings);
+        let made = Vb::new(origin.meta(Kind::Backup, &self.world.admin), made);
+        match self.world.velero_backups.create(&made).await {
+            Ok(made) => {
+                // Its place is known before the cache hears of it.
+                self.world.note_backup(nacuuid, Some(&made));
+                Ok(())
+            }
+            // Made by a pass that did not live to tell; whose it is, is looked at next.
+            Err(Failure::Conflict { .. }) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn delete_objects(&self, seen: &Observed) -> Result<(), Failure> {
+        let nacuuid = seen.nacuuid().unwrap_or_default();
+        let origin = self.origin(nacuuid);
+        let forced = decide::path(seen.wanted, seen.is_deleted) == Path::ForceDelete;
+        if forced {
+            let status = seen.status.velero_backup.as_ref().and_then(|it| it.status.as_ref());
+            let expiration = status.and_then(|it| it.view().ok()?.expiration);
+            tombstones::record(self.world, nacuuid, expiration).await?;
+        }
+        for request in self.requests(nacuuid).await? {
+            self.world.delete_requests.delete(&request).await?;
+        }
+        let found = self.world.fresh::<Backup>(&self.world.admin_key(nacuuid)).await?;
+        match found.filter(|found| self.world.owns_backup(&origin, found)) {
+            Some(found) if !found.is_deleted() => self.world.velero_backups.delete(&found).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_request(&self, seen: &Observed, attempt: u32) -> Result<(), Failure> {
+        let nacuuid = seen.nacuuid().unwrap_or_default();
+        let origin = self.origin(nacuuid);
+        let found: Option<Vb> = self.world.fresh(&self.world.admin_key(nacuuid)).await?;
+        let Some(found) = found.filter(|found| self.world.owns_backup(&origin, found)) else {
+            return Ok(());
+        };
+        let mut labels = origin.labels(Kind::Backup);
+        labels.insert(names::VELERO_BACKUP_NAME.into(), nacuuid.to_owned());
+        labels.extend(found.metadata.uid.map(|uid| (names::VELERO_BACKUP_UID.to_owned(), uid)));
+        let mut annotations = origin.annotations(Kind::Backup);
+        if attempt > 0 {
+            annotations.insert(ATTEMPT.into(), attempt.to_string());
+        }
+        let metadata = ObjectMeta {
+            generate_name: Some(format!("{nacuuid}-")),
+            namespace: Some(self.world.admin.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        };
+        let spec: Map<String, Value> =
+            [("backupName".to_owned(), json!(nacuuid))].into_iter().collect();
+        self.world.delete_requests.create(&Dbr::new(metadata, spec)).await?;
+        Ok(())
+    }
+}
+
+fn wanted(spec: &Value) -> Wanted {
+    let flag = |key: &str| spec.get(key) == Some(&Value::Bool(true));
+    if flag("forceDeleteBackup") {
+        Wanted::ForceDeleted
+    } else if flag("deleteBackup") {
+        Wanted::Deleted
+    } else {
+        Wanted::Kept
+    }
+}
+
+/// The status as this build reads it.
+fn status<K>(object: &Loose<K>) -> Status {
+    object.view()
+}
+
+/// The identity a status has.
+trait Identity {
+    fn nacuuid(&self) -> Option<&str>;
+}
+
+impl Identity for Status {
+    fn nacuuid(&self) -> Option<&str> {
+        self.velero_backup.as_ref()?.nacuuid.as_deref().filter(|it| !it.is_empty())
+    }
+}

@@ -1,0 +1,265 @@
+//! Wires the controllers: which change asks for which pass.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::nonadmin::Phase;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Api;
+use kube::api::{PartialObjectMeta, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use reconcile::{Context, Key, Loop, Object, Store};
+
+use crate::backup::run::Backups;
+use crate::config::Config;
+use crate::download::run::Downloads;
+use crate::location::run::Locations;
+use crate::loose::Loose;
+use crate::names::{ADMIN_NAMESPACE, Kind};
+use crate::periodic;
+use crate::queue::Progress;
+use crate::restore::run::Restores;
+use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, origin_key};
+
+/// Every object is looked at this often, though nothing changes.
+const RESYNC: Duration = Duration::from_mins(10);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Runs until it is dropped.
+pub(crate) async fn run(context: Context) {
+    let admin = ADMIN_NAMESPACE;
+    make_namespace(&context, admin).await;
+    let (config, settings) = Config::start(&context, admin).await;
+    let world = World::start(&context, admin, settings);
+    let backups = backups(&context, &world);
+    let restores = restores(&context, &world);
+    let locations = locations(&context, &world);
+    let downloads = downloads(&context, &world);
+    let again = resettle(Arc::clone(&world), &backups, &restores, &locations);
+    let secrets = follow_secrets(Arc::clone(&world), &locations);
+    let sync = periodic::every(
+        Arc::clone(&world),
+        "sync of backups found in stores",
+        |settings| settings.sync_period,
+        periodic::sync,
+    );
+    let collect = periodic::every(
+        Arc::clone(&world),
+        "collection of orphans",
+        |settings| settings.collection_period,
+        periodic::collect,
+    );
+    tokio::join!(
+        config.follow(),
+        backups.run(Arc::new(Backups(Arc::clone(&world)))),
+        restores.run(Arc::new(Restores(Arc::clone(&world)))),
+        locations.run(Arc::new(Locations(Arc::clone(&world)))),
+        downloads.run(Arc::new(Downloads(Arc::clone(&world)))),
+        again,
+        secrets,
+        sync,
+        collect,
+    );
+}
+
+/// Makes the administrators' namespace, if it is not there.
+async fn make_namespace(context: &Context, name: &str) {
+    let api: Api<Namespace> = Api::all(context.client.clone());
+    let mut wanted = Namespace::default();
+    wanted.metadata.name = Some(name.to_owned());
+    loop {
+        let done = match api.get_opt(name).await {
+            Ok(Some(_)) => return,
+            Ok(None) => api.create(&PostParams::default(), &wanted).await.map(drop),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => return,
+            Err(kube::Error::Api(status)) if status.code == 409 => return,
+            Err(error) => tracing::warn!(name, error = %telemetry::Chain(&error),
+                "cannot make the administrators' namespace, will try again"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Its own writes of status ask for no pass; spec, finalizers and deletion do.
+fn edited<K>(key: &Key, before: Option<&Loose<K>>, now: Option<&Loose<K>>) -> Vec<Key> {
+    let same = match (before, now) {
+        (Some(before), Some(now)) => {
+            let (before, now) = (&before.metadata, &now.metadata);
+            before.generation == now.generation
+                && before.uid == now.uid
+                && before.finalizers == now.finalizers
+                && before.deletion_timestamp == now.deletion_timestamp
+        }
+        _ => false,
+    };
+    if same { Vec::new() } else { vec![key.clone()] }
+}
+
+fn backups(context: &Context, world: &Arc<World>) -> Loop {
+    let it = Loop::new("nonadminbackup", context)
+        .resync(&world.backups, RESYNC)
+        .map(&world.backups, |key, before, now| edited(key, before, now));
+    let shared = Arc::clone(world);
+    // A backup that is gone may make room for one that waits.
+    let it = it.map(&world.backups, move |key, _, now| match now {
+        None => waiting(&shared, &key.namespace),
+        Some(_) => Vec::new(),
+    });
+    let shared = Arc::clone(world);
+    let it = it.map(&world.velero_backups, move |key, before, now| {
+        let mut keys = shared.note_backup(&key.name, now);
+        let own = [before, now].into_iter().flatten().filter_map(|it| origin_key(Kind::Backup, it));
+        keys.extend(own);
+        let is_done = |it: &Vb| Progress::of_backup(&it.view()) == Progress::Done;
+        let origin = before.or(now).and_then(|it| origin_key(Kind::Backup, it));
+        if let Some(origin) = origin.filter(|_| now.is_none_or(is_done)) {
+            keys.extend(waiting(&shared, &origin.namespace));
+        }
+        keys
+    });
+    let it = it.on_related(&world.delete_requests, |it| {
+        origin_key(Kind::Backup, it).into_iter().collect()
+    });
+    let shared = Arc::clone(world);
+    let it = it.map(&world.locations, move |key, _, _| waiting(&shared, &key.namespace));
+    let shared = Arc::clone(world);
+    let it = it.on_related(&world.velero_locations, move |it| {
+        let origin = origin_key(Kind::Location, it);
+        origin.map(|origin| waiting(&shared, &origin.namespace)).unwrap_or_default()
+    });
+    let it = moves(it, world, &world.uploads, Kind::Backup);
+    moves(it, world, &world.pod_backups, Kind::Backup)
+}
+
+/// Backups of a namespace that are not in the queue yet.
+fn waiting(world: &World, namespace: &str) -> Vec<Key> {
+    let early = |it: &Nab| {
+        let status: api::nonadmin::NonAdminBackupStatus = it.view();
+        status.phase < Some(Phase::Created)
+    };
+    let all = world.backups.by(BY_NAMESPACE, namespace);
+    all.iter().filter(|it| early(it.as_ref())).map(|it| Key::of(it.as_ref())).collect()
+}
+
+/// A move of volume data is counted by its backup or restore.
+fn moves<K>(it: Loop, world: &Arc<World>, store: &Store<Loose<K>>, kind: Kind) -> Loop
+where
+    Loose<K>: Object,
+    K: Send + Sync + 'static,
+{
+    let shared = Arc::clone(world);
+    it.on_related(store, move |it| {
+        let (label, is_backup) = match kind {
+            Kind::Backup => (crate::names::VELERO_BACKUP_NAME, true),
+            Kind::Restore | Kind::Location | Kind::Download => {
+                (crate::names::VELERO_RESTORE_NAME, false)
+            }
+        };
+        let Some(name) = it.label(label) else { return Vec::new() };
+        let key = shared.admin_key(name);
+        let origin = if is_backup {
+            shared.velero_backups.get(&key).and_then(|it| origin_key(kind, &it))
+        } else {
+            shared.velero_restores.get(&key).and_then(|it| origin_key(kind, &it))
+        };
+        origin.into_iter().collect()
+    })
+}
+
+fn restores(context: &Context, world: &Arc<World>) -> Loop {
+    let it = Loop::new("nonadminrestore", context)
+        .resync(&world.restores, RESYNC)
+        .needs(&world.velero_backups)
+        .needs(&world.velero_locations)
+        .map(&world.restores, |key, before, now| edited(key, before, now));
+    let shared = Arc::clone(world);
+    let it = it.map(&world.velero_restores, move |key, before, now| {
+        let mut keys = shared.note_restore(&key.name, now);
+        let own =
+            [before, now].into_iter().flatten().filter_map(|it| origin_key(Kind::Restore, it));
+        keys.extend(own);
+        keys
+    });
+    let shared = Arc::clone(world);
+    // A backup that becomes ready is what its restores wait for.
+    let it = it.map(&world.backups, move |key, _, _| {
+        let all = shared.restores.by(BY_TARGET, &key.to_string());
+        let early = |it: &crate::world::Nar| {
+            it.view::<api::nonadmin::NonAdminRestoreStatus>().phase < Some(Phase::Created)
+        };
+        all.iter().filter(|it| early(it.as_ref())).map(|it| Key::of(it.as_ref())).collect()
+    });
+    let it = moves(it, world, &world.data_downloads, Kind::Restore);
+    moves(it, world, &world.pod_restores, Kind::Restore)
+}
+
+fn locations(context: &Context, world: &Arc<World>) -> Loop {
+    Loop::new("nonadminbackupstoragelocation", context)
+        .resync(&world.locations, RESYNC)
+        .map(&world.locations, |key, before, now| edited(key, before, now))
+        .on_related(&world.approvals, |it| origin_key(Kind::Location, it).into_iter().collect())
+        .on_related(&world.velero_locations, |it| {
+            origin_key(Kind::Location, it).into_iter().collect()
+        })
+}
+
+fn downloads(context: &Context, world: &Arc<World>) -> Loop {
+    Loop::new("nonadmindownloadrequest", context)
+        .resync(&world.downloads, RESYNC)
+        .needs(&world.velero_locations)
+        .map(&world.downloads, |key, before, now| edited(key, before, now))
+        .on_related(&world.download_requests, |it| {
+            origin_key(Kind::Download, it).into_iter().collect()
+        })
+}
+
+/// Other settings are other decisions, for everything.
+fn resettle(
+    world: Arc<World>,
+    backups: &Loop,
+    restores: &Loop,
+    locations: &Loop,
+) -> impl Future<Output = ()> + use<> {
+    let queues = (backups.queue(), restores.queue(), locations.queue());
+    async move {
+        let mut settings = world.settings.clone();
+        while settings.changed().await.is_ok() {
+            for it in world.backups.list() {
+                queues.0.add(&Key::of(it.as_ref()));
+            }
+            for it in world.restores.list() {
+                queues.1.add(&Key::of(it.as_ref()));
+            }
+            for it in world.locations.list() {
+                queues.2.add(&Key::of(it.as_ref()));
+            }
+        }
+    }
+}
+
+/// A Secret that comes or changes asks for a pass of the locations that name it. Only names and
+/// labels of Secrets are watched, never what is in them.
+fn follow_secrets(world: Arc<World>, locations: &Loop) -> impl Future<Output = ()> + use<> {
+    let queue = locations.queue();
+    async move {
+        let api: Api<PartialObjectMeta<Secret>> = Api::all(world.client.clone());
+        let config = watcher::Config::default();
+        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+        while let Some(event) = events.next().await {
+            let (Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret))
+            | Ok(watcher::Event::Delete(secret))) = event
+            else {
+                continue;
+            };
+            let namespace = secret.metadata.namespace.unwrap_or_default();
+            let name = secret.metadata.name.unwrap_or_default();
+            for it in world.locations.by(BY_TARGET, &format!("{namespace}/{name}")) {
+                queue.add(&Key::of(it.as_ref()));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What the controllers of tenants share: caches, settings, the two queues, and questions about them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::nonadmin::{
+    NonAdminBackup, NonAdminBackupStorageLocation, NonAdminBackupStorageLocationRequest,
+    NonAdminDownloadRequest, NonAdminRestore,
+};
+use api::scalar::Time;
+use api::velero::{
+    Backup, BackupStatus, BackupStorageLocation, DataDownload, DataUpload, DeleteBackupRequest,
+    DownloadRequest, PodVolumeBackup, PodVolumeRestore, Restore, RestoreStatus,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ApiResource;
+use kube::{Api, Client, Resource};
+use reconcile::{Context, Events, Failure, Key, Metrics, Object, Store};
+use tokio::sync::{Mutex as Turn, watch};
+
+use crate::loose::Loose;
+use crate::names::{Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
+use crate::queue::{Progress, Queue};
+use crate::settings::Settings;
+
+pub(crate) type Nab = Loose<NonAdminBackup>;
+pub(crate) type Nar = Loose<NonAdminRestore>;
+pub(crate) type Nabsl = Loose<NonAdminBackupStorageLocation>;
+pub(crate) type Nadr = Loose<NonAdminDownloadRequest>;
+pub(crate) type Approval = Loose<NonAdminBackupStorageLocationRequest>;
+pub(crate) type Vb = Loose<Backup>;
+pub(crate) type Vr = Loose<Restore>;
+pub(crate) type Bsl = Loose<BackupStorageLocation>;
+pub(crate) type Dbr = Loose<DeleteBackupRequest>;
+pub(crate) type Dr = Loose<DownloadRequest>;
+
+/// Objects by their namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// Restores by `namespace/backup`; locations by `namespace/secret`; Velero objects of one backup or
+/// restore by its name.
+pub(crate) const BY_TARGET: &str = "target";
+/// Velero objects by the namespace of the tenant they were made for.
+pub(crate) const BY_TENANT: &str = "tenant";
+
+/// Everything the controllers share.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    /// The namespace of the executor.
+    pub(crate) admin: String,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) backups: Store<Nab>,
+    pub(crate) restores: Store<Nar>,
+    pub(crate) locations: Store<Nabsl>,
+    pub(crate) downloads: Store<Nadr>,
+    pub(crate) approvals: Store<Approval>,
+    pub(crate) velero_backups: Store<Vb>,
+    pub(crate) velero_restores: Store<Vr>,
+    pub(crate) velero_locations: Store<Bsl>,
+    pub(crate) delete_requests: Store<Dbr>,
+    pub(crate) download_requests: Store<Dr>,
+    pub(crate) uploads: Store<Loose<DataUpload>>,
+    pub(crate) data_downloads: Store<Loose<DataDownload>>,
+    pub(crate) pod_backups: Store<Loose<PodVolumeBackup>>,
+    pub(crate) pod_restores: Store<Loose<PodVolumeRestore>>,
+    pub(crate) backup_queue: Mutex<Queue>,
+    pub(crate) restore_queue: Mutex<Queue>,
+    /// Held while a backup is counted against the quota and takes its place in it.
+    pub(crate) quota: Turn<()>,
+}
+
+impl World {
+    pub(crate) fn start(
+        context: &Context,
+        admin: &str,
+        settings: watch::Receiver<Arc<Settings>>,
+    ) -> Arc<Self> {
+        let world = Self {
+            client: context.client.clone(),
+            admin: admin.to_owned(),
+            settings,
+            events: context.events.clone(),
+            metrics: context.metrics.clone(),
+            backups: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
+            restores: Store::everywhere()
+                .index(BY_NAMESPACE, in_namespace)
+                .index(BY_TARGET, |it: &Nar| beside(it, &it.spec, "/restoreSpec/backupName"))
+                .start(context),
+            locations: Store::everywhere()
+                .index(BY_NAMESPACE, in_namespace)
+                .index(BY_TARGET, |it: &Nabsl| {
+                    beside(it, &it.spec, "/backupStorageLocationSpec/credential/name")
+                })
+                .start(context),
+            downloads: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
+            approvals: Store::within(admin).start(context),
+            velero_backups: Store::within(admin)
+                .status_in_object()
+                .index(BY_TENANT, |it: &Vb| tenant(Kind::Backup, it))
+                .start(context),
+            velero_restores: Store::within(admin)
+                .status_in_object()
+                .index(BY_TENANT, |it: &Vr| tenant(Kind::Restore, it))
+                .start(context),
+            velero_locations: Store::within(admin).status_in_object().start(context),
+            delete_requests: Store::within(admin)
+                .status_in_object()
+                .index(BY_TARGET, |it: &Dbr| {
+                    Dbr::text(&it.spec, "/backupName").map(str::to_owned).into_iter().collect()
+                })
+                .start(context),
+            download_requests: Store::within(admin).status_in_object().start(context),
+            uploads: moves(admin, VELERO_BACKUP_NAME, context),
+            data_downloads: moves(admin, VELERO_RESTORE_NAME, context),
+            pod_backups: moves(admin, VELERO_BACKUP_NAME, context),
+            pod_restores: moves(admin, VELERO_RESTORE_NAME, context),
+            backup_queue: Mutex::default(),
+            restore_queue: Mutex::default(),
+            quota: Turn::default(),
+        };
+        Arc::new(world)
+    }
+
+    pub(crate) fn now() -> Time {
+        jiff::Timestamp::now().into()
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The object as the API server has it now.
+    pub(crate) async fn fresh<K>(&self, key: &Key) -> Result<Option<Loose<K>>, Failure>
+    where
+        K: Resource<DynamicType = ()> + 'static,
+    {
+        let resource = ApiResource::erase::<K>(&());
+        let api: Api<Loose<K>> = Api::namespaced(self.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await;
+        found.map_err(|error| Failure::Api {
+            doing: format!("read {} {key}", resource.kind),
+            source: Box::new(error),
+        })
+    }
+
+    pub(crate) fn admin_key(&self, name: &str) -> Key {
+        Key::new(&self.admin, name)
+    }
+
+    /// Whether this place may hold what `namespace` owns: its own location, or one of the
+    /// administrators. A tenant writes what it likes into its bucket, also Velero backups that claim
+    /// to be somebody else's.
+    pub(crate) fn may_hold(&self, location: Option<&str>, namespace: &str) -> bool {
+        let Some(location) = location else { return true };
+        let Some(found) = self.velero_locations.get(&self.admin_key(location)) else { return true };
+        match Origin::read(Kind::Location, &found.metadata) {
+            Some(origin) => origin.namespace == namespace,
+            None => true,
+        }
+    }
+
+    /// Whether this Velero backup was made for this origin, and lies where it may.
+    pub(crate) fn owns_backup(&self, origin: &Origin, found: &Vb) -> bool {
+        let location = Vb::text(&found.spec, "/storageLocation");
+        let included = found.spec.get("includedNamespaces").and_then(serde_json::Value::as_array);
+        let own = included.is_some_and(|list| {
+            list.len() == 1 && list.iter().all(|it| it.as_str() == Some(&origin.namespace))
+        });
+        own && origin.owns(Kind::Backup, &found.metadata)
+            && self.may_hold(location, &origin.namespace)
+    }
+
+    /// Whether the tenant's namespace is being deleted.
+    pub(crate) async fn namespace_ends(&self, namespace: &str) -> Result<bool, Failure> {
+        let found = self.namespace(namespace).await?;
+        Ok(found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()))
+    }
+
+    pub(crate) async fn namespace(&self, name: &str) -> Result<Option<Namespace>, Failure> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        api.get_opt(name).await.map_err(|error| Failure::Api {
+            doing: format!("read Namespace {name}"),
+            source: Box::new(error),
+        })
+    }
+
+    /// Notes how far a Velero backup is; returns the tenants' backups whose place moved.
+    pub(crate) fn note_backup(&self, name: &str, now: Option<&Vb>) -> Vec<Key> {
+        let mut queue = self.backup_queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = match now.and_then(|it| Some((it, created(it)?))) {
+            Some((it, created)) => {
+                queue.set(name, created, Progress::of_backup(&it.view::<BackupStatus>()))
+            }
+            None => queue.remove(name),
+        };
+        drop(queue);
+        let origins = moved.iter().filter_map(|name| {
+            let found = self.velero_backups.get(&self.admin_key(name))?;
+            origin_key(Kind::Backup, found.as_ref())
+        });
+        origins.collect()
+    }
+
+    /// Notes how far a Velero restore is; returns the tenants' restores whose place moved.
+    pub(crate) fn note_restore(&self, name: &str, now: Option<&Vr>) -> Vec<Key> {
+        let mut queue = self.restore_queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = match now.and_then(|it| Some((it, created(it)?))) {
+            Some((it, created)) => {
+                queue.set(name, created, Progress::of_restore(&it.view::<RestoreStatus>()))
+            }
+            None => queue.remove(name),
+        };
+        drop(queue);
+        let origins = moved.iter().filter_map(|name| {
+            let found = self.velero_restores.get(&self.admin_key(name))?;
+            origin_key(Kind::Restore, found.as_ref())
+        });
+        origins.collect()
+    }
+
+    /// Unfinished Velero backups of a namespace.
+    pub(crate) fn unfinished(&self, namespace: &str) -> usize {
+        let all = self.velero_backups.by(BY_TENANT, namespace);
+        let done = |it: &Vb| Progress::of_backup(&it.view::<BackupStatus>()) == Progress::Done;
+        all.iter().filter(|it| !done(it.as_ref())).count()
+    }
+}
+
+/// The tenant's object that an object of the executor says it was made for.
+pub(crate) fn origin_key<K>(kind: Kind, object: &Loose<K>) -> Option<Key> {
+    let origin = Origin::read(kind, &object.metadata)?;
+    Some(Key::new(&origin.namespace, &origin.name))
+}
+
+pub(crate) fn created<K>(object: &Loose<K>) -> Option<Time> {
+    object.metadata.creation_timestamp.as_ref().map(Time::from)
+}
+
+fn in_namespace<K>(object: &Loose<K>) -> Vec<String> {
+    vec![object.namespace().to_owned()]
+}
+
+fn beside<K>(object: &Loose<K>, value: &serde_json::Value, pointer: &str) -> Vec<String> {
+    let name = Loose::<K>::text(value, pointer);
+    name.map(|name| format!("{}/{name}", object.namespace())).into_iter().collect()
+}
+
+fn tenant<K>(kind: Kind, object: &Loose<K>) -> Vec<String> {
+    Origin::read(kind, &object.metadata).map(|origin| origin.namespace).into_iter().collect()
+}
+
+fn moves<K>(admin: &str, label: &'static str, context: &Context) -> Store<Loose<K>>
+where
+    Loose<K>: Object,
+    K: Resource<DynamicType = ()> + 'static,
+{
+    Store::within(admin)
+        .status_in_object()
+        .index(BY_TARGET, move |it: &Loose<K>| {
+            it.label(label).map(str::to_owned).into_iter().collect()
+        })
+        .start(context)
+}
