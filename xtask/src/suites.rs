@@ -82,6 +82,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("etcd", Needs::Etcd),
     ("etcd_cluster", Needs::Etcd),
     ("etcd_crash", Needs::Etcd),
+    ("tenants", Needs::Kubectl),
     ("conform", Needs::Conform),
 ];
 

@@ -14,6 +14,7 @@ pub struct Metrics {
     dropped_events: CounterFamily<1>,
     objects: GaugeFamily<2>,
     work: CounterFamily<2>,
+    made_seconds: HistogramFamily<1>,
 }
 
 impl Metrics {
@@ -40,6 +41,11 @@ impl Metrics {
                 "work",
                 "What controllers did outside of their passes, by its sort and its outcome",
             ),
+            made_seconds: registry.histograms(
+                "made_seconds",
+                "Time from the creation of an object until what it asks for was made",
+                Buckets::LATENCY_SECONDS,
+            ),
         }
     }
 
@@ -53,6 +59,12 @@ impl Metrics {
     pub fn work(&self, sort: &str, outcome: &str, more: u64) {
         let labels = [("sort", sort.to_owned()), ("outcome", outcome.to_owned())];
         self.work.get_or_create_owned(&labels).inc_by(more);
+    }
+
+    /// What an object asks for was made, so long after its creation.
+    pub fn made(&self, kind: &str, took: Duration) {
+        let labels = [("kind", kind.to_owned())];
+        self.made_seconds.get_or_create_owned(&labels).observe(took.as_secs_f64());
     }
 
     pub(crate) fn pass(&self, controller: &str, outcome: &str, took: Duration) {

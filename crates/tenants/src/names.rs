@@ -160,7 +160,7 @@ mod tests {
     const UUID: &str = "0d0b7b2c-ee76-412d-a867-2c23b8aa51ab";
 
     #[test]
-    fn the_identity_is_cut_as_the_seed_shows() {
+    fn the_identity_is_cut_to_a_label() {
         let table = [
             ("mongo-persistent", "anothertest-backup", "mongo-persistent-anotherte"),
             ("ns", "nab", "ns-nab"),

@@ -1,14 +1,15 @@
 //! Wires the controllers: which change asks for which pass.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::nonadmin::Phase;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::Api;
 use kube::api::{PartialObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource as _};
 use reconcile::{Context, Key, Loop, Object, Store};
 
 use crate::backup::run::Backups;
@@ -20,7 +21,7 @@ use crate::names::{ADMIN_NAMESPACE, Kind};
 use crate::periodic;
 use crate::queue::Progress;
 use crate::restore::run::Restores;
-use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, origin_key};
+use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, created, origin_key};
 
 /// Every object is looked at this often, though nothing changes.
 const RESYNC: Duration = Duration::from_mins(10);
@@ -32,6 +33,9 @@ pub(crate) async fn run(context: Context) {
     make_namespace(&context, admin).await;
     let (config, settings) = Config::start(&context, admin).await;
     let world = World::start(&context, admin, settings);
+    count(&world.backups, &world);
+    count(&world.restores, &world);
+    count(&world.locations, &world);
     let backups = backups(&context, &world);
     let restores = restores(&context, &world);
     let locations = locations(&context, &world);
@@ -82,6 +86,41 @@ async fn make_namespace(context: &Context, name: &str) {
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// Keeps the numbers of objects by phase, at the price of the changes.
+fn count<K>(store: &Store<Loose<K>>, world: &World)
+where
+    Loose<K>: Object,
+    K: 'static,
+{
+    let (metrics, kind) = (world.metrics.clone(), Loose::<K>::kind(&()).into_owned());
+    let phase = |it: Option<&Loose<K>>| {
+        let text = Loose::<K>::text(&it?.status, "/phase")?;
+        // What is no phase of ours is not counted: others could write what they like.
+        Phase::KNOWN.iter().copied().find(|known| *known == text)
+    };
+    let counts: Mutex<BTreeMap<&'static str, usize>> = Mutex::default();
+    store.listen(move |_, before, now| {
+        let (was, is) = (phase(before), phase(now));
+        if was == is {
+            return;
+        }
+        let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for (phase, comes) in [(was, false), (is, true)] {
+            let Some(phase) = phase else { continue };
+            let count: &mut usize = counts.entry(phase).or_default();
+            *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+            metrics.objects(&kind, phase, *count);
+        }
+        drop(counts);
+        let made = is == Some("Created") && before.is_some();
+        let created = now.filter(|_| made).and_then(created);
+        if let Some(created) = created {
+            let took = World::now().timestamp().duration_since(created.timestamp());
+            metrics.made(&kind, Duration::try_from(took).unwrap_or_default());
+        }
+    });
 }
 
 /// Its own writes of status ask for no pass; spec, finalizers and deletion do.

@@ -66,6 +66,8 @@ pub struct Server {
     url: String,
     starts: u32,
     scratch: Scratch,
+    /// More arguments of `up`.
+    more: Vec<String>,
 }
 
 impl Server {
@@ -76,10 +78,23 @@ impl Server {
         Self::start_in(scratch, data_dir)
     }
 
+    /// As [`Server::start`], with more arguments.
+    pub fn start_with(more: &[&str]) -> Self {
+        let scratch = Scratch::new().unwrap();
+        let data_dir = scratch.path().join("data");
+        Self::begin(scratch, data_dir, more)
+    }
+
     /// As [`Server::start`], with its data in a directory of the caller's.
     pub fn start_in(scratch: Scratch, data_dir: PathBuf) -> Self {
+        Self::begin(scratch, data_dir, &[])
+    }
+
+    fn begin(scratch: Scratch, data_dir: PathBuf, more: &[&str]) -> Self {
         write(&scratch.path().join("tokens.csv"), TOKENS);
-        let mut server = Self { process: None, data_dir, url: String::new(), starts: 0, scratch };
+        let more = more.iter().map(|it| (*it).to_owned()).collect();
+        let (process, url) = (None, String::new());
+        let mut server = Self { process, data_dir, url, starts: 0, scratch, more };
         server.start_again().unwrap();
         server
     }
@@ -90,6 +105,7 @@ impl Server {
         command.arg("up").arg("--data-dir").arg(&self.data_dir);
         command.args(["--listen", "127.0.0.1:0", "--token-auth-file"]);
         command.arg(self.scratch.path().join("tokens.csv"));
+        command.args(&self.more);
         command
     }
 

@@ -1,4 +1,4 @@
-//! The life of a tenant's backup, as the seed's graph draws it.
+//! The life of a tenant's backup, as the graph in `docs/state-machines.md` draws it.
 //!
 //! [`decide`] looks at what was observed and names the next [`Step`]; whoever carries it out observes
 //! again and asks again, until a step ends the pass. Nothing here reads a clock or an API. A step is

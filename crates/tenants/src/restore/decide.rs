@@ -1,4 +1,4 @@
-//! The life of a tenant's restore: the seed's graph for backups, with one way to delete.
+//! The life of a tenant's restore: the graph of backups, with one way to delete.
 //!
 //! [`decide`] names the next [`Step`]; whoever carries it out observes again and asks again, until a
 //! step ends the pass. A step is only named when something would change.

@@ -6,11 +6,11 @@ use e2e::server::PATIENCE;
 use e2e::{Server, write};
 use testkit::process::Process;
 
-use super::{BACKUP, CONFIG_MAP, DEPLOYMENT, Kubectl};
+use super::{BACKUP, CONFIG_MAP, DEPLOYMENT, Kubectl, still};
 
 #[test]
 fn apply_creates_changes_and_leaves_alone() {
-    let server = Server::start();
+    let server = still();
     let kubectl = Kubectl::admin(&server);
     for (name, text, from, to) in [
         ("map.yaml", CONFIG_MAP, "green", "red"),
@@ -60,7 +60,7 @@ fn apply_takes_a_list_and_checks_what_is_in_it() {
 
 #[test]
 fn apply_on_the_server_knows_who_owns_what() {
-    let server = Server::start();
+    let server = still();
     let kubectl = Kubectl::admin(&server);
     for (name, text) in [("map.yaml", CONFIG_MAP), ("web.yaml", DEPLOYMENT), ("nab.yaml", BACKUP)] {
         let file = kubectl.file(name, text);
@@ -95,7 +95,7 @@ fn mistakes_in_a_manifest_are_told_before_anything_is_stored() {
 
 #[test]
 fn edit_opens_an_editor_and_stores_what_it_leaves() {
-    let server = Server::start();
+    let server = still();
     let kubectl = Kubectl::admin(&server);
     kubectl.run(&format!("apply -f {}", kubectl.file("map.yaml", CONFIG_MAP)));
     kubectl.run(&format!("apply -f {}", kubectl.file("nab.yaml", BACKUP)));
@@ -114,7 +114,7 @@ fn edit_opens_an_editor_and_stores_what_it_leaves() {
 
 #[test]
 fn every_type_of_patch_is_taken() {
-    let server = Server::start();
+    let server = still();
     let kubectl = Kubectl::admin(&server);
     kubectl.run(&format!("apply -f {}", kubectl.file("web.yaml", DEPLOYMENT)));
     kubectl.run(&format!("apply -f {}", kubectl.file("nab.yaml", BACKUP)));
@@ -138,7 +138,7 @@ fn every_type_of_patch_is_taken() {
 
 #[test]
 fn wait_returns_when_it_is_so() {
-    let server = Server::start();
+    let server = still();
     let kubectl = Kubectl::admin(&server);
     kubectl.run(&format!("apply -f {}", kubectl.file("nab.yaml", BACKUP)));
     let for_phase =

@@ -63,6 +63,27 @@ impl<'a> Kubectl<'a> {
     }
 }
 
+/// A server whose controllers of tenants leave everything alone: their kinds are then kinds as any
+/// others.
+fn still() -> Server {
+    let server = Server::start();
+    let kubectl = Kubectl::admin(&server);
+    let until = |line: &str, part: &str| {
+        let began = std::time::Instant::now();
+        while !texts(&kubectl.output(line)).0.contains(part) {
+            assert!(began.elapsed() < e2e::server::PATIENCE, "in vain: {line}");
+        }
+    };
+    until("get namespaces -o name", "namespace/openshift-adp");
+    let text = "apiVersion: v1\nkind: ConfigMap\n\
+                metadata: {name: non-admin-config, namespace: openshift-adp}\n\
+                data: {config.yaml: 'nonAdmin: {enable: false}'}\n";
+    kubectl.run(&format!("apply -f {}", kubectl.file("still.yaml", text)));
+    until("get configmap -n openshift-adp -o yaml non-admin-config-last-good", "enable: false");
+    drop(kubectl);
+    server
+}
+
 fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))

@@ -1,4 +1,4 @@
-//! Every edge of the seed's graph, by the names of its two nodes, and what the graph does not draw.
+//! Every edge of the graph, by the names of its two nodes, and what the graph does not draw.
 //!
 //! `tests/graph.rs` compares the names here with the graph in `docs/state-machines.md`.
 
@@ -738,7 +738,7 @@ mod delete_backup {
     }
 }
 
-/// What the graph does not draw: the decisions where the seed is silent.
+/// What the graph does not draw: the decisions where it is silent.
 mod beyond {
     use super::*;
 

@@ -1,0 +1,217 @@
+//! What a hostile tenant tries, and that it gets nowhere.
+
+use serde_json::{Value, json};
+
+use super::{ADMIN, World, conditions, nacuuid};
+
+const NAB: &str = "NonAdminBackup";
+const SYNCED: &str = "openshift.io/oadp-nab-synced-from-nacuuid";
+
+fn refused(it: &Value) -> bool {
+    it["status"]["phase"] == json!("BackingOff")
+}
+
+/// A victim with a completed backup, and an attacker's namespace.
+async fn victim(world: &mut World) -> (Value, Value) {
+    world.play(4);
+    world.namespace("victim").await;
+    world.namespace("attacker").await;
+    let it = world.ready("victim", "nab").await;
+    let velero = world.get("Backup", ADMIN, &nacuuid(&it)).await.unwrap();
+    (it, velero)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_label_neither_shows_nor_deletes_another_tenants_backup() {
+    let mut world = World::start().await;
+    let (mine, velero) = victim(&mut world).await;
+    let identity = nacuuid(&mine);
+    let forged = |name: &str, more: Value| {
+        let mut spec = json!({"backupSpec": {}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": {"name": name, "labels": {SYNCED: identity}}, "spec": spec})
+    };
+    world.create(NAB, "attacker", &forged("steal", json!({}))).await;
+    let it = world.see(NAB, ("attacker", "steal"), "BackingOff", refused).await;
+    assert_eq!(
+        conditions(&it),
+        [
+            "Accepted=False VeleroBackupNotFound: related Velero Backup to be synced from does not exist"
+        ]
+    );
+    assert!(it["status"].get("veleroBackup").is_none(), "{it}");
+    world.patch(NAB, "attacker", "steal", &json!({"spec": {"deleteBackup": true}})).await;
+    world.gone(NAB, "attacker", "steal").await;
+    world.create(NAB, "attacker", &forged("force", json!({"forceDeleteBackup": true}))).await;
+    world.gone(NAB, "attacker", "force").await;
+    // One that has an identity of its own does not get another by a label.
+    world.created("attacker", "late", &json!({})).await;
+    world
+        .patch(
+            NAB,
+            "attacker",
+            "late",
+            &json!({"metadata": {"labels": {SYNCED: identity}}, "spec": {"deleteBackup": true}}),
+        )
+        .await;
+    world.gone(NAB, "attacker", "late").await;
+    // The same name in another namespace is another backup.
+    world.create(NAB, "attacker", &json!({"metadata": {"name": "nab", "labels": {SYNCED: identity}}, "spec": {"backupSpec": {}}})).await;
+    world.see(NAB, ("attacker", "nab"), "BackingOff", refused).await;
+    let after = world.get("Backup", ADMIN, &identity).await.unwrap();
+    assert_eq!(after["metadata"]["resourceVersion"], velero["metadata"]["resourceVersion"]);
+    // The status cannot be made with the object.
+    let mut planted = json!({"metadata": {"name": "planted"}, "spec": {"backupSpec": {"includedNamespaces": ["victim"]}}});
+    planted["status"] = mine["status"].clone();
+    let made = world.create(NAB, "attacker", &planted).await;
+    assert!(made.get("status").is_none_or(|it| it.get("veleroBackup").is_none()), "{made}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planted_backup_in_a_tenants_bucket_reaches_nobody_else() {
+    let mut world = World::start().await;
+    let (mine, _) = victim(&mut world).await;
+    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": "[default]"}});
+    world.create("Secret", "attacker", &secret).await;
+    let spec = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "credential": {"name": "cloud", "key": "cloud"}, "config": {"region": "x"}});
+    let location =
+        json!({"metadata": {"name": "loc"}, "spec": {"backupStorageLocationSpec": spec}});
+    world.create("NonAdminBackupStorageLocation", "attacker", &location).await;
+    let it = world
+        .see("NonAdminBackupStorageLocation", ("attacker", "loc"), "Created", |it| {
+            it["status"]["phase"] == json!("Created")
+        })
+        .await;
+    let place = nacuuid(&it);
+    // As Velero's sync would bring it from the attacker's bucket: it claims to be the victim's.
+    let plant = |identity: &str, name: &str| {
+        json!({
+        "metadata": {"name": identity,
+            "labels": {"openshift.io/oadp": "True", "app.kubernetes.io/managed-by": "oadp-nac-controller",
+                "openshift.io/oadp-nab-origin-nacuuid": identity},
+            "annotations": {"openshift.io/oadp-nab-origin-namespace": "victim", "openshift.io/oadp-nab-origin-name": name}},
+        "spec": {"includedNamespaces": ["victim"], "storageLocation": place},
+        "status": {"phase": "Completed", "completionTimestamp": "2026-01-01T00:00:00Z"}})
+    };
+    world.create("Backup", ADMIN, &plant("victim-planted-1", "planted")).await;
+    // And one in the place of a backup of the victim's that is gone.
+    world.delete("Backup", ADMIN, &nacuuid(&mine)).await;
+    world
+        .see(NAB, ("victim", "nab"), "that it is gone", |it| {
+            conditions(it)[0].contains("VeleroBackupNotFound")
+        })
+        .await;
+    world.create("Backup", ADMIN, &plant(&nacuuid(&mine), "nab")).await;
+    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "24h"})).await;
+    // A backup of the administrators' place does come back, so the sync has looked.
+    world.create("BackupStorageLocation", ADMIN, &json!({"metadata": {"name": "default"}, "spec": {"default": true, "provider": "aws", "objectStorage": {"bucket": "admin"}}})).await;
+    let mut honest = plant("victim-honest-1", "honest");
+    honest["spec"]["storageLocation"] = json!("default");
+    world.create("Backup", ADMIN, &honest).await;
+    world.see(NAB, ("victim", "honest"), "to be synced", super::is_created).await;
+    assert_eq!(world.get(NAB, "victim", "planted").await, None);
+    let it = world.get(NAB, "victim", "nab").await.unwrap();
+    assert!(conditions(&it)[0].contains("VeleroBackupNotFound"), "{it}");
+    assert!(it["status"]["veleroBackup"].get("status").is_none(), "{it}");
+    world
+        .create(
+            "NonAdminRestore",
+            "victim",
+            &json!({"metadata": {"name": "r"}, "spec": {"restoreSpec": {"backupName": "nab"}}}),
+        )
+        .await;
+    let it = world.see("NonAdminRestore", ("victim", "r"), "BackingOff", refused).await;
+    assert!(conditions(&it)[0].ends_with("NonAdminBackup is not ready to be restored"), "{it}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_spec_leads_out_of_the_namespace() {
+    let mut world = World::start().await;
+    victim(&mut world).await;
+    world.ready("attacker", "own").await;
+    for (number, spec) in [
+        json!({"includedNamespaces": ["victim"]}),
+        json!({"includedNamespaces": ["*"]}),
+        json!({"excludedNamespaces": ["x"]}),
+        json!({"includeClusterResources": true}),
+        json!({"includedClusterScopedResources": ["clusterroles"]}),
+        json!({"volumeSnapshotLocations": ["x"]}),
+        json!({"storageLocation": "default"}),
+        json!({"resourcePolicy": {"kind": "configmap", "name": "x"}}),
+        json!({"hooks": {"resources": [{"name": "h", "pre": [{"exec": {"command": ["id"]}}]}]}}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("b{number}");
+        world
+            .create(
+                NAB,
+                "attacker",
+                &json!({"metadata": {"name": name}, "spec": {"backupSpec": spec}}),
+            )
+            .await;
+        let it = world.see(NAB, ("attacker", &name), "BackingOff", refused).await;
+        assert!(conditions(&it)[0].starts_with("Accepted=False InvalidBackupSpec"), "{it}");
+        assert_eq!(nacuuid(&it), "");
+    }
+    for (number, spec) in [
+        json!({"backupName": "nab"}),
+        json!({"backupName": "own", "includedNamespaces": ["victim"]}),
+        json!({"backupName": "own", "namespaceMapping": {"attacker": "victim"}}),
+        json!({"backupName": "own", "scheduleName": "s"}),
+        json!({"backupName": "own", "includeClusterResources": true}),
+        json!({"backupName": "own", "existingResourcePolicy": "recreate"}),
+        json!({"backupName": "own", "restoreStatus": {"includedResources": ["*"]}}),
+        json!({"backupName": "own", "resourceModifier": {"kind": "configmap", "name": "x"}}),
+        json!({"backupName": "own", "hooks": {"resources": [{"name": "h"}]}}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("r{number}");
+        world
+            .create(
+                "NonAdminRestore",
+                "attacker",
+                &json!({"metadata": {"name": name}, "spec": {"restoreSpec": spec}}),
+            )
+            .await;
+        let it = world.see("NonAdminRestore", ("attacker", &name), "BackingOff", refused).await;
+        assert!(conditions(&it)[0].starts_with("Accepted=False InvalidRestoreSpec"), "{it}");
+    }
+    assert!(world.list("Restore", ADMIN).await.is_empty());
+    for (number, change) in [
+        json!({"objectStorage": {"bucket": "b", "prefix": "../victim"}}),
+        json!({"objectStorage": {"bucket": "b", "prefix": "/victim"}}),
+        json!({"config": {"credentialsFile": "/etc/shadow"}}),
+        json!({"provider": "directory"}),
+        json!({"default": true}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("l{number}");
+        let mut spec = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "credential": {"name": "c", "key": "k"}});
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        world
+            .create(
+                "NonAdminBackupStorageLocation",
+                "attacker",
+                &json!({"metadata": {"name": name}, "spec": {"backupStorageLocationSpec": spec}}),
+            )
+            .await;
+        let it = world
+            .see("NonAdminBackupStorageLocation", ("attacker", &name), "BackingOff", refused)
+            .await;
+        assert!(conditions(&it)[0].starts_with("Accepted=False BslSpecValidation"), "{it}");
+    }
+    assert!(world.list("BackupStorageLocation", ADMIN).await.is_empty());
+    // An address in the administrators' bucket is not handed out.
+    world.create("NonAdminDownloadRequest", "attacker", &json!({"metadata": {"name": "d"}, "spec": {"target": {"kind": "BackupLog", "name": "own"}}})).await;
+    let it = world.see("NonAdminDownloadRequest", ("attacker", "d"), "BackingOff", refused).await;
+    assert!(
+        conditions(&it)[0].starts_with("NonAdminBackupStorageLocationNotUsed=True Error"),
+        "{it}"
+    );
+}

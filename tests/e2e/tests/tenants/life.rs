@@ -1,0 +1,234 @@
+//! Lives of backups and restores: created, refused, restored, and deleted in three ways.
+
+use e2e::write;
+use serde_json::{Value, json};
+
+use super::{ADMIN, World, conditions, nacuuid, position};
+
+const NAB: &str = "NonAdminBackup";
+const ACCEPTED: &str = "Accepted=True BackupAccepted: backup accepted";
+const QUEUED: &str = "Queued=True BackupScheduled: Created Velero Backup object";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_backs_up_and_restores_with_kubectl_and_its_own_kubeconfig() {
+    let mut world = World::start().await;
+    let alice = world.tenant("alice", "team-a", "edit");
+    let said = |arguments: &[&str]| {
+        let output = world.kubectl(&alice, arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text
+    };
+    write(
+        &world.server.scratch().join("nab.yaml"),
+        "apiVersion: oadp.openshift.io/v1alpha1\nkind: NonAdminBackup\nmetadata: {name: nightly}\nspec: {backupSpec: {ttl: 24h0m0s}}\n",
+    );
+    said(&["apply", "-f", "nab.yaml"]);
+    said(&["wait", "nab/nightly", "--for=jsonpath={.status.phase}=Created", "--timeout=120s"]);
+    // Velero has not begun: what a queued one shows, field by field.
+    let it = world.get(NAB, "team-a", "nightly").await.unwrap();
+    assert_eq!(conditions(&it), [ACCEPTED, QUEUED]);
+    assert_eq!(position(&it), Some(1));
+    let identity = nacuuid(&it);
+    let velero = &it["status"]["veleroBackup"];
+    assert_eq!(velero["status"], json!({}));
+    assert_eq!((&velero["name"], &velero["namespace"]), (&json!(identity), &json!(ADMIN)));
+    assert!(identity.starts_with("team-a-nightly-"), "{identity}");
+    assert_eq!(it["metadata"]["finalizers"], json!(["nonadminbackup.oadp.openshift.io/finalizer"]));
+    assert_eq!(it["spec"], json!({"backupSpec": {"ttl": "24h0m0s"}}));
+    world.play(1);
+    let output = world.kubectl(
+        &alice,
+        &[
+            "wait",
+            "nab/nightly",
+            "--timeout=120s",
+            "--for=jsonpath={.status.veleroBackup.status.phase}=Completed",
+        ],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let it =
+        world.see(NAB, ("team-a", "nightly"), "position 0", |it| position(it) == Some(0)).await;
+    let velero = world.get("Backup", ADMIN, &identity).await.unwrap();
+    assert_eq!(it["status"]["veleroBackup"]["status"], velero["status"]);
+    assert_eq!(it["status"]["veleroBackup"]["spec"], velero["spec"]);
+    assert_eq!(it["status"]["phase"], json!("Created"));
+    assert_eq!(velero["spec"]["includedNamespaces"], json!(["team-a"]));
+
+    write(
+        &world.server.scratch().join("nar.yaml"),
+        "apiVersion: oadp.openshift.io/v1alpha1\nkind: NonAdminRestore\nmetadata: {name: back}\nspec: {restoreSpec: {backupName: nightly}}\n",
+    );
+    for arguments in [
+        &["apply", "-f", "nar.yaml"][..],
+        &[
+            "wait",
+            "nar/back",
+            "--timeout=120s",
+            "--for=jsonpath={.status.veleroRestore.status.phase}=Completed",
+        ],
+    ] {
+        let output = world.kubectl(&alice, arguments);
+        assert!(output.status.success(), "{output:?}");
+    }
+    let output = world.kubectl(&alice, &["get", "nab,nar"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for word in ["REQUEST-PHASE", "VELERO-PHASE", "nightly", "back", "Created", "Completed"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    // What tenants may not touch: the status, and the administrators' namespace.
+    for arguments in [
+        &[
+            "patch",
+            "nab",
+            "nightly",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            "{\"status\":{\"phase\":\"New\"}}",
+        ][..],
+        &["get", "backups.velero.io", "-n", ADMIN],
+        &["get", "nabslrequest", "-n", ADMIN],
+    ] {
+        let output = world.kubectl(&alice, arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("orbidden"), "{output:?}");
+    }
+    let output = world.kubectl(&alice, &["delete", "nar", "back", "--timeout=120s"]);
+    assert!(output.status.success(), "{output:?}");
+    let events = world.list("Event", "team-a").await;
+    let reasons: Vec<&str> = events.iter().filter_map(|it| it["reason"].as_str()).collect();
+    for reason in ["BackupCreated", "BackupCompleted", "RestoreCompleted"] {
+        assert!(reasons.contains(&reason), "{reason}: {reasons:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_is_deleted_in_three_ways() {
+    let mut world = World::start().await;
+    world.play(2);
+    world.namespace("team-a").await;
+    // By the API: held, with the words users know, and nothing is touched.
+    let it = world.ready("team-a", "held").await;
+    let velero = world.get("Backup", ADMIN, &nacuuid(&it)).await;
+    world.delete(NAB, "team-a", "held").await;
+    let it = world
+        .see(NAB, ("team-a", "held"), "Deleting", |it| it["status"]["phase"] == json!("Deleting"))
+        .await;
+    assert_eq!(
+        conditions(&it),
+        [
+            ACCEPTED,
+            QUEUED,
+            "Deleting=True DeletionPending: backup deletion requires setting \
+         spec.deleteBackup or spec.forceDeleteBackup to true or finalizer removal"
+        ]
+    );
+    assert_eq!(world.get("Backup", ADMIN, &nacuuid(&it)).await, velero);
+    // Then by the flag: Velero is asked, and all goes, restores as well.
+    world
+        .create(
+            "NonAdminRestore",
+            "team-a",
+            &json!({"metadata": {"name": "r"}, "spec": {"restoreSpec": {"backupName": "other"}}}),
+        )
+        .await;
+    world.patch(NAB, "team-a", "held", &json!({"spec": {"deleteBackup": true}})).await;
+    world.gone(NAB, "team-a", "held").await;
+    assert_eq!(world.get("Backup", ADMIN, &nacuuid(&it)).await, None);
+    assert!(world.get("NonAdminRestore", "team-a", "r").await.is_some());
+    // By force: no request, no wait, and it does not come back from the store.
+    let it = world.ready("team-a", "forced").await;
+    world.create("NonAdminRestore", "team-a", &json!({"metadata": {"name": "mine"}, "spec": {"restoreSpec": {"backupName": "forced"}}})).await;
+    world
+        .patch(
+            NAB,
+            "team-a",
+            "forced",
+            &json!({"spec": {"forceDeleteBackup": true, "deleteBackup": true}}),
+        )
+        .await;
+    world.gone(NAB, "team-a", "forced").await;
+    world.gone("Backup", ADMIN, &nacuuid(&it)).await;
+    let graves = world.get("ConfigMap", ADMIN, "non-admin-tombstones").await.unwrap();
+    assert!(graves["data"].get(nacuuid(&it)).is_some(), "{graves}");
+    // Deleted with its restores.
+    world.ready("team-a", "whole").await;
+    world.create("NonAdminRestore", "team-a", &json!({"metadata": {"name": "of-whole"}, "spec": {"restoreSpec": {"backupName": "whole"}}})).await;
+    world.see("NonAdminRestore", ("team-a", "of-whole"), "Created", super::is_created).await;
+    world.patch(NAB, "team-a", "whole", &json!({"spec": {"deleteBackup": true}})).await;
+    world.gone(NAB, "team-a", "whole").await;
+    world.gone("NonAdminRestore", "team-a", "of-whole").await;
+    assert!(world.list("DeleteBackupRequest", ADMIN).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_backup_is_done_and_wrong_specs_come_back_to_life() {
+    let mut world = World::start().await;
+    world.play(3);
+    world.namespace("team-a").await;
+    world.created("team-a", "fails-1", &json!({})).await;
+    let it =
+        world.see(NAB, ("team-a", "fails-1"), "position 0", |it| position(it) == Some(0)).await;
+    assert_eq!(it["status"]["veleroBackup"]["status"]["phase"], json!("Failed"));
+    assert_eq!(it["status"]["phase"], json!("Created"));
+    let made =
+        json!({"metadata": {"name": "n"}, "spec": {"backupSpec": {"includedNamespaces": ["b"]}}});
+    world.create(NAB, "team-a", &made).await;
+    let backing_off = |it: &Value| it["status"]["phase"] == json!("BackingOff");
+    let it = world.see(NAB, ("team-a", "n"), "BackingOff", backing_off).await;
+    assert_eq!(
+        conditions(&it),
+        ["Accepted=False InvalidBackupSpec: NonAdminBackup \
+        spec.backupSpec.includedNamespaces is restricted, can not contain namespaces other than: team-a"]
+    );
+    world
+        .patch(NAB, "team-a", "n", &json!({"spec": {"backupSpec": {"includedNamespaces": null}}}))
+        .await;
+    let it = world.see(NAB, ("team-a", "n"), "Created", super::is_created).await;
+    assert_eq!(conditions(&it), [ACCEPTED, QUEUED]);
+    // Settings bind from the moment they change, and wrong ones change nothing.
+    world.set(&json!({"enforceBackupSpec": {"ttl": "36h"}, "maxBackupsPerNamespace": 2})).await;
+    let made = json!({"metadata": {"name": "long"}, "spec": {"backupSpec": {"ttl": "99h"}}});
+    world.create(NAB, "team-a", &made).await;
+    let it = world.see(NAB, ("team-a", "long"), "BackingOff", backing_off).await;
+    assert!(
+        conditions(&it)[0].ends_with(
+            "the administrator has restricted spec.backupSpec.ttl field value to 36h0m0s"
+        ),
+        "{:?}",
+        conditions(&it)
+    );
+    world.patch(NAB, "team-a", "long", &json!({"spec": {"backupSpec": {"ttl": null}}})).await;
+    let it = world
+        .see(NAB, ("team-a", "long"), "the quota", |it| {
+            conditions(it)
+                .first()
+                .is_some_and(|it| it.contains("has 2 backups and the administrator allows 2"))
+        })
+        .await;
+    assert_eq!(nacuuid(&it), "");
+    world
+        .patch(
+            "ConfigMap",
+            ADMIN,
+            "non-admin-config",
+            &json!({"data": {"config.yaml": "nonAdmin: {maxBackups: 9}"}}),
+        )
+        .await;
+    world
+        .until("the event about the settings", async || {
+            let events = world.list("Event", ADMIN).await;
+            events.iter().any(|it| it["reason"] == json!("InvalidSettings"))
+        })
+        .await;
+    world.patch(NAB, "team-a", "n", &json!({"spec": {"deleteBackup": true}})).await;
+    world.gone(NAB, "team-a", "n").await;
+    let it = world.see(NAB, ("team-a", "long"), "its place", super::is_created).await;
+    let velero = world.get("Backup", ADMIN, &nacuuid(&it)).await.unwrap();
+    assert_ne!(velero["spec"]["ttl"], json!(null), "{velero}");
+}
