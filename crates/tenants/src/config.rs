@@ -45,14 +45,14 @@ impl Config {
     /// Follows changes until it is dropped.
     pub(crate) async fn follow(self) {
         // Capacity one: the last value is enough.
-        let (changed, mut changes) = mpsc::channel(1);
+        let (tell, mut told) = mpsc::channel(1);
         self.maps.listen(move |key, _, _| {
             if &*key.name == CONFIG_MAP {
-                let _ = changed.try_send(());
+                let _ = tell.try_send(());
             }
         });
         self.take().await;
-        while changes.recv().await.is_some() {
+        while told.recv().await.is_some() {
             self.take().await;
         }
     }

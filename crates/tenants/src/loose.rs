@@ -159,7 +159,8 @@ mod tests {
             "spec": {"backupSpec": {"ttl": 30, "new": {"er": true}}}, "status": "what"});
         let read: Loose<NonAdminBackup> = serde_json::from_value(odd.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), odd);
-        assert_eq!(read.view::<api::nonadmin::NonAdminBackupStatus>(), Default::default());
+        let empty = api::nonadmin::NonAdminBackupStatus::default();
+        assert_eq!(read.view::<api::nonadmin::NonAdminBackupStatus>(), empty);
         assert_eq!(Loose::<NonAdminBackup>::plural(&()), "nonadminbackups");
     }
 

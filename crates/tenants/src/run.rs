@@ -42,6 +42,7 @@ pub(crate) async fn run(context: Context) {
     let downloads = downloads(&context, &world);
     let again = resettle(Arc::clone(&world), &backups, &restores, &locations);
     let secrets = follow_secrets(Arc::clone(&world), &locations);
+    let (backup_keys, restore_keys) = (backups.queue(), restores.queue());
     let sync = periodic::every(
         Arc::clone(&world),
         "sync of backups found in stores",
@@ -60,6 +61,8 @@ pub(crate) async fn run(context: Context) {
         restores.run(Arc::new(Restores(Arc::clone(&world)))),
         locations.run(Arc::new(Locations(Arc::clone(&world)))),
         downloads.run(Arc::new(Downloads(Arc::clone(&world)))),
+        world.moved_backups.feed(&backup_keys),
+        world.moved_restores.feed(&restore_keys),
         again,
         secrets,
         sync,
@@ -141,7 +144,7 @@ fn edited<K>(key: &Key, before: Option<&Loose<K>>, now: Option<&Loose<K>>) -> Ve
 fn backups(context: &Context, world: &Arc<World>) -> Loop {
     let it = Loop::new("nonadminbackup", context)
         .resync(&world.backups, RESYNC)
-        .map(&world.backups, |key, before, now| edited(key, before, now));
+        .map(&world.backups, edited);
     let shared = Arc::clone(world);
     // A backup that is gone may make room for one that waits.
     let it = it.map(&world.backups, move |key, _, now| match now {
@@ -150,9 +153,9 @@ fn backups(context: &Context, world: &Arc<World>) -> Loop {
     });
     let shared = Arc::clone(world);
     let it = it.map(&world.velero_backups, move |key, before, now| {
-        let mut keys = shared.note_backup(&key.name, now);
-        let own = [before, now].into_iter().flatten().filter_map(|it| origin_key(Kind::Backup, it));
-        keys.extend(own);
+        shared.note_backup(&key.name, now);
+        let own = [before, now].into_iter().flatten();
+        let mut keys: Vec<Key> = own.filter_map(|it| origin_key(Kind::Backup, it)).collect();
         let is_done = |it: &Vb| Progress::of_backup(&it.view()) == Progress::Done;
         let origin = before.or(now).and_then(|it| origin_key(Kind::Backup, it));
         if let Some(origin) = origin.filter(|_| now.is_none_or(is_done)) {
@@ -214,14 +217,12 @@ fn restores(context: &Context, world: &Arc<World>) -> Loop {
         .resync(&world.restores, RESYNC)
         .needs(&world.velero_backups)
         .needs(&world.velero_locations)
-        .map(&world.restores, |key, before, now| edited(key, before, now));
+        .map(&world.restores, edited);
     let shared = Arc::clone(world);
     let it = it.map(&world.velero_restores, move |key, before, now| {
-        let mut keys = shared.note_restore(&key.name, now);
-        let own =
-            [before, now].into_iter().flatten().filter_map(|it| origin_key(Kind::Restore, it));
-        keys.extend(own);
-        keys
+        shared.note_restore(&key.name, now);
+        let own = [before, now].into_iter().flatten();
+        own.filter_map(|it| origin_key(Kind::Restore, it)).collect()
     });
     let shared = Arc::clone(world);
     // A backup that becomes ready is what its restores wait for.
@@ -239,7 +240,7 @@ fn restores(context: &Context, world: &Arc<World>) -> Loop {
 fn locations(context: &Context, world: &Arc<World>) -> Loop {
     Loop::new("nonadminbackupstoragelocation", context)
         .resync(&world.locations, RESYNC)
-        .map(&world.locations, |key, before, now| edited(key, before, now))
+        .map(&world.locations, edited)
         .on_related(&world.approvals, |it| origin_key(Kind::Location, it).into_iter().collect())
         .on_related(&world.velero_locations, |it| {
             origin_key(Kind::Location, it).into_iter().collect()
@@ -250,7 +251,7 @@ fn downloads(context: &Context, world: &Arc<World>) -> Loop {
     Loop::new("nonadmindownloadrequest", context)
         .resync(&world.downloads, RESYNC)
         .needs(&world.velero_locations)
-        .map(&world.downloads, |key, before, now| edited(key, before, now))
+        .map(&world.downloads, edited)
         .on_related(&world.download_requests, |it| {
             origin_key(Kind::Download, it).into_iter().collect()
         })
@@ -289,8 +290,11 @@ fn follow_secrets(world: Arc<World>, locations: &Loop) -> impl Future<Output = (
         let config = watcher::Config::default();
         let mut events = std::pin::pin!(watcher(api, config).default_backoff());
         while let Some(event) = events.next().await {
-            let (Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret))
-            | Ok(watcher::Event::Delete(secret))) = event
+            let Ok(
+                watcher::Event::Apply(secret)
+                | watcher::Event::InitApply(secret)
+                | watcher::Event::Delete(secret),
+            ) = event
             else {
                 continue;
             };

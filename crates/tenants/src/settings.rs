@@ -131,7 +131,8 @@ impl Settings {
             return Ok(Self::default());
         }
         let file: File = serde_saphyr::from_str(text)
-            .map_err(|error| SettingsError::Text(one_line(&error.to_string())))?;
+            // Behind its first line the error shows the text again.
+            .map_err(|error| first_line(&error.to_string()))?;
         file.non_admin.unwrap_or_default().check()
     }
 }
@@ -258,6 +259,11 @@ fn restore_field(field: &str, _: &Value) -> Option<&'static str> {
 
 fn location_field(field: &str, _: &Value) -> Option<&'static str> {
     (field == "default").then_some("")
+}
+
+fn first_line(error: &str) -> SettingsError {
+    let line = error.lines().next().unwrap_or_default();
+    SettingsError::Text(line.trim_start_matches("error: ").to_owned())
 }
 
 fn one_line(text: &str) -> String {

@@ -1,6 +1,7 @@
 //! What tenants see in `kubectl describe`: the turns in the life of their objects.
 
 use api::condition::{self, Condition};
+use api::mirror::Mirror;
 use api::nonadmin::condition::{ACCEPTED, DELETING};
 use api::nonadmin::{
     NonAdminBackupStatus, NonAdminBackupStorageLocationStatus, NonAdminRestoreStatus, Phase,
@@ -29,7 +30,7 @@ pub(crate) fn backup(
             (
                 status.phase,
                 status.conditions.clone().unwrap_or_default(),
-                phase_of(velero.map(|it| it.document())),
+                phase_of(velero.map(Mirror::document)),
             )
         };
     say(events, object, "Backup", &turn(before), &turn(now));
@@ -47,7 +48,7 @@ pub(crate) fn restore(
             (
                 status.phase,
                 status.conditions.clone().unwrap_or_default(),
-                phase_of(velero.map(|it| it.document())),
+                phase_of(velero.map(Mirror::document)),
             )
         };
     say(events, object, "Restore", &turn(before), &turn(now));

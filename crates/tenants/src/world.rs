@@ -1,6 +1,8 @@
 //! What the controllers of tenants share: caches, settings, the two queues, and questions about them.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use api::nonadmin::{
     NonAdminBackup, NonAdminBackupStorageLocation, NonAdminBackupStorageLocationRequest,
@@ -15,7 +17,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::{Api, Client, Resource};
 use reconcile::{Context, Events, Failure, Key, Metrics, Object, Store};
-use tokio::sync::{Mutex as Turn, watch};
+use tokio::sync::{Mutex as Turn, Notify, watch};
 
 use crate::loose::Loose;
 use crate::names::{Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
@@ -65,6 +67,9 @@ pub(crate) struct World {
     pub(crate) pod_restores: Store<Loose<PodVolumeRestore>>,
     pub(crate) backup_queue: Mutex<Queue>,
     pub(crate) restore_queue: Mutex<Queue>,
+    /// Tenants' objects whose place moved, which nobody has looked at since.
+    pub(crate) moved_backups: Moved,
+    pub(crate) moved_restores: Moved,
     /// Held while a backup is counted against the quota and takes its place in it.
     pub(crate) quota: Turn<()>,
 }
@@ -116,6 +121,8 @@ impl World {
             pod_restores: moves(admin, VELERO_RESTORE_NAME, context),
             backup_queue: Mutex::default(),
             restore_queue: Mutex::default(),
+            moved_backups: Moved::default(),
+            moved_restores: Moved::default(),
             quota: Turn::default(),
         };
         Arc::new(world)
@@ -184,8 +191,8 @@ impl World {
         })
     }
 
-    /// Notes how far a Velero backup is; returns the tenants' backups whose place moved.
-    pub(crate) fn note_backup(&self, name: &str, now: Option<&Vb>) -> Vec<Key> {
+    /// Notes how far a Velero backup is, and which tenants' backups moved by that.
+    pub(crate) fn note_backup(&self, name: &str, now: Option<&Vb>) {
         let mut queue = self.backup_queue.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = match now.and_then(|it| Some((it, created(it)?))) {
             Some((it, created)) => {
@@ -198,11 +205,11 @@ impl World {
             let found = self.velero_backups.get(&self.admin_key(name))?;
             origin_key(Kind::Backup, found.as_ref())
         });
-        origins.collect()
+        self.moved_backups.add(origins);
     }
 
-    /// Notes how far a Velero restore is; returns the tenants' restores whose place moved.
-    pub(crate) fn note_restore(&self, name: &str, now: Option<&Vr>) -> Vec<Key> {
+    /// Notes how far a Velero restore is, and which tenants' restores moved by that.
+    pub(crate) fn note_restore(&self, name: &str, now: Option<&Vr>) {
         let mut queue = self.restore_queue.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = match now.and_then(|it| Some((it, created(it)?))) {
             Some((it, created)) => {
@@ -215,7 +222,7 @@ impl World {
             let found = self.velero_restores.get(&self.admin_key(name))?;
             origin_key(Kind::Restore, found.as_ref())
         });
-        origins.collect()
+        self.moved_restores.add(origins);
     }
 
     /// Unfinished Velero backups of a namespace.
@@ -223,6 +230,45 @@ impl World {
         let all = self.velero_backups.by(BY_TENANT, namespace);
         let done = |it: &Vb| Progress::of_backup(&it.view::<BackupStatus>()) == Progress::Done;
         all.iter().filter(|it| !done(it.as_ref())).count()
+    }
+}
+
+/// Objects whose place in the queue moved, in the order of their places. One end moves all behind it:
+/// these must not stand in the way of the one that ended, nor be written once for every end.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    keys: Mutex<(Vec<Key>, HashSet<Key>)>,
+    changed: Notify,
+}
+
+impl Moved {
+    fn add(&self, keys: impl Iterator<Item = Key>) {
+        let mut waiting = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            if waiting.1.insert(key.clone()) {
+                waiting.0.push(key);
+            }
+        }
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Gives them to the queue, a few at a time, until it is dropped.
+    pub(crate) async fn feed(&self, queue: &reconcile::Queue) {
+        /// So many may wait before more are given.
+        const AHEAD: usize = 8;
+        const PAUSE: Duration = Duration::from_millis(5);
+        loop {
+            self.changed.notified().await;
+            let waiting =
+                std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
+            for key in waiting.0 {
+                while queue.depth() >= AHEAD {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                queue.add(&key);
+            }
+        }
     }
 }
 

@@ -62,6 +62,10 @@ pub enum Path {
 
 /// Everything a decision may depend on, gathered anew for every step.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are observed apart and mean nothing together"
+)]
 pub struct Observed {
     pub now: Time,
     pub admin_namespace: String,

@@ -82,13 +82,11 @@ pub fn decide(seen: &Observed) -> Step {
         );
     }
     let until = created.timestamp().saturating_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
-    match left(until.into(), seen.now) {
-        Some(left) => Step::Requeue(left),
-        None => {
-            let after = Step::Terminal(NOT_PROCESSED.into());
-            seen.say(Phase::BackingOff, (PROCESSED, false), ("Error", NOT_PROCESSED), None, after)
-        }
+    if let Some(left) = left(until.into(), seen.now) {
+        return Step::Requeue(left);
     }
+    let after = Step::Terminal(NOT_PROCESSED.into());
+    seen.say(Phase::BackingOff, (PROCESSED, false), ("Error", NOT_PROCESSED), None, after)
 }
 
 fn ask(seen: &Observed) -> Step {

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::{ADMIN, api};
 
@@ -15,29 +15,27 @@ const FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 
 /// The task that plays, if it does.
 pub(crate) struct Played {
-    task: Option<JoinHandle<()>>,
+    task: JoinSet<()>,
     seed: u64,
 }
 
 impl Played {
     pub(crate) fn start(client: Client, seed: u64) -> Self {
-        let mut it = Self { task: None, seed };
+        let mut it = Self { task: JoinSet::new(), seed };
         it.restart(client);
         it
     }
 
     /// Killed in the middle of whatever it does.
     pub(crate) fn stop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
+        self.task.abort_all();
     }
 
     pub(crate) fn restart(&mut self, client: Client) {
         self.stop();
         self.seed += 1;
         let random = StdRng::seed_from_u64(self.seed);
-        self.task = Some(tokio::spawn(Act { client, random }.run()));
+        self.task.spawn(Act { client, random }.run());
     }
 }
 
