@@ -71,6 +71,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("up", Needs::Nothing),
     ("kube_rs", Needs::Nothing),
     ("kubectl", Needs::Kubectl),
+    ("velero", Needs::Kubectl),
     ("python", Needs::Python),
     ("faults", Needs::Nothing),
     ("crash", Needs::Nothing),

@@ -32,7 +32,7 @@ pub use durable::Retry;
 pub use error::Error;
 pub use key::{Key, KeyError, Prefix};
 pub use local::LocalStore;
-pub use open::{Credentials, Network, OpenError, open, open_held, open_over};
+pub use open::{Credentials, Network, OpenError, open, open_held, open_over, signed_get};
 pub use refusal::Refusal;
 pub use remote::memory;
 pub use store::{

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use object_store::aws::{
     AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, Checksum, S3ConditionalPut,
 };
@@ -22,6 +23,7 @@ use object_store::azure::{AzureCredential, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
+use object_store::signer::Signer;
 use object_store::{
     Certificate, ClientOptions, ObjectStore, RetryConfig, StaticCredentialProvider,
 };
@@ -31,7 +33,7 @@ use url::Url;
 use crate::error::{Cause, Error};
 use crate::google;
 use crate::holds::{AzureHolds, GoogleHolds, Opened, S3Holds, bucket_url};
-use crate::key::{KeyError, Prefix};
+use crate::key::{Key, KeyError, Prefix};
 use crate::local::LocalStore;
 use crate::patience::{CONNECT, Patience, Patient};
 use crate::remote::{RemoteStore, memory};
@@ -109,6 +111,8 @@ pub enum OpenError {
     Prefix(#[source] KeyError),
     #[error("these credentials are not for a {scheme} store")]
     Credentials { scheme: String },
+    #[error("a {scheme} store gives no addresses to others")]
+    Unsigned { scheme: String },
     #[error("the store cannot be set up")]
     Build { source: Cause },
     #[error("the directory of the store cannot be used")]
@@ -347,19 +351,60 @@ fn s3_builder(place: &Place, credentials: &Credentials) -> Result<AmazonS3Builde
     })
 }
 
-fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
+/// Where a store is and who we are to it; the rest is for whoever builds it.
+struct Addressed {
+    builder: AmazonS3Builder,
+    allow_http: bool,
+    path_style: bool,
+}
+
+fn address_s3(place: &Place, credentials: &Credentials) -> Result<Addressed, OpenError> {
     let endpoint = place.endpoint()?;
     let mut builder = s3_builder(place, credentials)?;
     let allow_http = endpoint.as_ref().is_some_and(|(_, http)| *http);
     // Stores other than Amazon's rarely have a name a bucket.
     let path_style = place.switch("path_style", endpoint.is_some())?;
-    let conditional_put = place.switch("conditional_put", true)?;
     if let Some((endpoint, _)) = endpoint {
         builder = builder.with_endpoint(endpoint);
     }
     if let Some(region) = place.setting("region") {
         builder = builder.with_region(region);
     }
+    let builder = builder
+        .with_bucket_name(&place.bucket)
+        .with_virtual_hosted_style_request(!path_style)
+        .with_retry(no_retries())
+        .with_client_options(place.client(allow_http)?);
+    Ok(Addressed { builder, allow_http, path_style })
+}
+
+/// An address from which anybody may read this one object, for a while. Nothing is asked of the store:
+/// neither whether the object is there nor whether the credentials are good.
+pub async fn signed_get(
+    url: &str,
+    credentials: &Credentials,
+    network: &Network,
+    key: &Key,
+    lifetime: Duration,
+) -> Result<String, OpenError> {
+    let mut place = Place::parse(url)?;
+    place.network = network.clone();
+    if place.scheme != "s3" {
+        return Err(OpenError::Unsigned { scheme: place.scheme });
+    }
+    let store = address_s3(&place, credentials)?.builder.build().map_err(failed)?;
+    let path = match place.prefix.folder() {
+        Some(folder) => format!("{folder}/{key}"),
+        None => key.to_string(),
+    };
+    let path = Path::parse(path).map_err(|error| OpenError::Build { source: error.into() })?;
+    let signed = store.signed_url(Method::GET, &path, lifetime).await.map_err(failed)?;
+    Ok(signed.into())
+}
+
+fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError> {
+    let Addressed { mut builder, allow_http, path_style } = address_s3(place, credentials)?;
+    let conditional_put = place.switch("conditional_put", true)?;
     let checksum = place.switch("checksum", false)?;
     if checksum {
         builder = builder.with_checksum_algorithm(Checksum::SHA256);
@@ -371,11 +416,7 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError
     let conditions =
         if conditional_put { S3ConditionalPut::ETagMatch } else { S3ConditionalPut::Disabled };
     let store = builder
-        .with_bucket_name(&place.bucket)
-        .with_virtual_hosted_style_request(!path_style)
         .with_conditional_put(conditions)
-        .with_retry(no_retries())
-        .with_client_options(place.client(allow_http)?)
         .with_http_connector(place.patient())
         .build()
         .map_err(failed)?;
@@ -564,6 +605,20 @@ mod tests {
         {
             assert_eq!(Place::parse(url).unwrap().prefix.to_string(), prefix, "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_signed_for_one_object_and_a_while() {
+        let url = "s3://bucket/pre?region=x&endpoint=http://127.0.0.1:9000";
+        let key = Key::parse("backups/a b").unwrap();
+        let network = Network::default();
+        let lifetime = Duration::from_mins(10);
+        let signed = signed_get(url, &s3_key(), &network, &key, lifetime).await.unwrap();
+        assert!(signed.starts_with("http://127.0.0.1:9000/bucket/pre/backups/a%20b?"), "{signed}");
+        assert!(signed.contains("X-Amz-Expires=600") && signed.contains("X-Amz-Signature="));
+        assert!(!signed.contains("hidden"));
+        let file = signed_get("memory:", &Credentials::Ambient, &network, &key, lifetime).await;
+        assert!(matches!(file, Err(OpenError::Unsigned { .. })), "{file:?}");
     }
 
     #[test]

@@ -62,6 +62,20 @@ pub(crate) struct Settings {
     /// by default [env: HOLDFAST_BLOCK_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     block_database_url: Option<String>,
+    /// Whether this program executes the resources of Velero: true, false, or auto, which is true in
+    /// `up` and false for a cluster [env: HOLDFAST_VELERO; default: auto]
+    #[arg(long, value_name = "WHEN")]
+    velero: Option<String>,
+    /// Another program executes the resources of Velero; the same as --velero false
+    #[arg(long, conflicts_with = "velero")]
+    no_velero: bool,
+    /// Namespace of the administrator's backups and restores [env: HOLDFAST_ADMIN_NAMESPACE; default:
+    /// openshift-adp]
+    #[arg(long, value_name = "NAME")]
+    admin_namespace: Option<String>,
+    /// Backups that may run at the same time [env: HOLDFAST_CONCURRENT_BACKUPS; default: 1]
+    #[arg(long, value_name = "COUNT")]
+    concurrent_backups: Option<String>,
     /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -82,8 +96,11 @@ impl Settings {
         self
     }
 
-    fn flag(&self, key: &str) -> Option<&String> {
-        match key {
+    fn flag(&self, key: &str) -> Option<&str> {
+        if key == "velero" && self.no_velero {
+            return Some("false");
+        }
+        let given = match key {
             "data-dir" => self.data_dir.as_ref(),
             "listen" => self.listen.as_ref(),
             "tls-san" => self.tls_san.as_ref(),
@@ -98,13 +115,17 @@ impl Settings {
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
+            "velero" => self.velero.as_ref(),
+            "admin-namespace" => self.admin_namespace.as_ref(),
+            "concurrent-backups" => self.concurrent_backups.as_ref(),
             _ => None,
-        }
+        };
+        given.map(String::as_str)
     }
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 17] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
@@ -116,6 +137,9 @@ const KEYS: [(&str, &str); 14] = [
     ("node-address", ""),
     ("block-listen", "127.0.0.1:8776"),
     ("block-database-url", ""),
+    ("velero", "auto"),
+    ("admin-namespace", "openshift-adp"),
+    ("concurrent-backups", "1"),
     ("log", "info"),
     ("log-format", "text"),
     ("otlp-endpoint", ""),
@@ -186,7 +210,7 @@ impl Resolved {
         let values = KEYS.iter().map(|(key, default)| {
             let name = variable(key);
             let (value, source) = if let Some(value) = settings.flag(key) {
-                (value.clone(), Source::Flag((*key).to_owned()))
+                (value.to_owned(), Source::Flag((*key).to_owned()))
             } else if let Some(value) = environment(&name) {
                 (value, Source::Variable(name))
             } else if let (Some(value), Some(path)) = (file.get(*key), &path) {
@@ -250,6 +274,20 @@ impl Resolved {
                 }),
             })?,
             database_url: self.parse("block-database-url", optional)?,
+            velero: self.parse("velero", |text| match text {
+                "auto" => Ok(None),
+                "true" => Ok(Some(true)),
+                "false" => Ok(Some(false)),
+                _ => Err("is neither true, false nor auto".to_owned()),
+            })?,
+            admin_namespace: self.parse("admin-namespace", |text| match text {
+                "" => Err("is not the name of a namespace".to_owned()),
+                text => Ok(text.to_owned()),
+            })?,
+            concurrent_backups: self.parse("concurrent-backups", |text| match text.parse() {
+                Ok(count @ 1..=100) => Ok(count),
+                _ => Err("is not a number from 1 to 100".to_owned()),
+            })?,
             log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
             log_format: self.parse("log-format", |text| match text {
                 "text" => Ok(telemetry::Format::Text),
@@ -338,6 +376,10 @@ pub(crate) struct Config {
     /// Nothing: not served.
     pub(crate) block_listen: Option<SocketAddr>,
     pub(crate) database_url: Option<String>,
+    /// Whether Velero's resources are executed here, if it is said.
+    pub(crate) velero: Option<bool>,
+    pub(crate) admin_namespace: String,
+    pub(crate) concurrent_backups: usize,
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,

@@ -2,6 +2,7 @@
 //! one at a time works. In `holdfast up` the same controllers run beside the API server.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
-use crate::config::Settings;
+use crate::config::{Config as ProcessConfig, Settings};
 use crate::leader::{Candidate, Terms};
 use crate::output::{self, Hint};
 
@@ -55,11 +56,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = cli::runtime()?;
     runtime.block_on(async {
         let _guard = cli::telemetry(&config)?;
-        serve(args).await
+        serve(args, &config).await
     })
 }
 
-async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
+async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let client = connect(args.kubeconfig.as_ref(), args.context.as_deref()).await?;
@@ -80,8 +81,9 @@ async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let api = Api::namespaced(client.clone(), &args.lease_namespace);
     let mut candidate = Candidate::new(api, terms);
+    let executor = executor(config);
     tokio::select! {
-        () = campaign(&mut candidate, &client) => {}
+        () = campaign(&mut candidate, &client, executor.as_ref()) => {}
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
@@ -91,14 +93,23 @@ async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// On a cluster a Velero may run already: ours begins only where it is asked for.
+fn executor(config: &ProcessConfig) -> Option<Executor> {
+    config.velero.unwrap_or(false).then(|| {
+        let mut settings = velero::Settings::new(&config.admin_namespace);
+        settings.concurrent_backups = config.concurrent_backups;
+        Executor { settings, downloads: None }
+    })
+}
+
 /// Leads, works, and starts over when the lead is lost.
-async fn campaign(candidate: &mut Candidate, client: &Client) {
+async fn campaign(candidate: &mut Candidate, client: &Client, executor: Option<&Executor>) {
     let metrics = Metrics::new(&mut telemetry::Registry::new("holdfast"));
     loop {
         candidate.lead().await;
         tracing::info!("leading: controllers start");
         let tasks = tasks::Tasks::new();
-        spawn(&tasks, &metrics, |_| client.clone());
+        spawn(&tasks, &metrics, executor, |_| client.clone());
         candidate.keep().await;
         tracing::warn!("the lead was lost: controllers stop");
         if let Err(late) = tasks.stop(PATIENCE).await {
@@ -149,7 +160,21 @@ pub(crate) fn all() -> Vec<Controller> {
     let mut all = vec![DEFINITIONS];
     all.append(&mut volumes::controllers());
     all.append(&mut tenants::controllers());
+    all.push(velero::CONTROLLER);
     all
+}
+
+/// Those that run. Where another program executes the resources of Velero, ours does not.
+pub(crate) fn chosen(has_executor: bool) -> impl Iterator<Item = Controller> {
+    all().into_iter().filter(move |it| has_executor || it.name != velero::CONTROLLER.name)
+}
+
+/// The executor of Velero's resources, as this process has it.
+#[derive(Debug, Clone)]
+pub(crate) struct Executor {
+    pub(crate) settings: velero::Settings,
+    /// Where files of backups are fetched from, if they are kept on this machine.
+    pub(crate) downloads: Option<SocketAddr>,
 }
 
 /// Under whom a controller acts beside the embedded server.
@@ -161,19 +186,29 @@ pub(crate) fn identity(controller: &Controller) -> Identity {
 pub(crate) const EMBEDDED: &[Controller] = &[volumes::claim::CONTROLLER];
 
 /// Everybody who acts beside the embedded server.
-pub(crate) fn identities() -> Vec<Identity> {
+pub(crate) fn identities(has_executor: bool) -> Vec<Identity> {
     let others = [crate::node::IDENTITY, crate::block::IDENTITY];
-    all().iter().chain(EMBEDDED).map(identity).chain(others).collect()
+    let all: Vec<Controller> = chosen(has_executor).chain(EMBEDDED.iter().copied()).collect();
+    all.iter().map(identity).chain(others).collect()
 }
 
 /// Starts controllers, each with a client of its own.
 pub(crate) fn spawn(
     tasks: &tasks::Tasks,
     metrics: &Metrics,
+    executor: Option<&Executor>,
     client: impl Fn(&Controller) -> Client,
 ) {
-    for controller in all() {
-        controller.spawn(client(&controller), tasks, metrics.clone());
+    for controller in chosen(executor.is_some()) {
+        let (client, metrics) = (client(&controller), metrics.clone());
+        match executor {
+            Some(Executor { settings, downloads })
+                if controller.name == velero::CONTROLLER.name =>
+            {
+                velero::spawn(settings.clone(), *downloads, client, tasks, metrics);
+            }
+            _ => controller.spawn(client, tasks, metrics),
+        }
     }
 }
 

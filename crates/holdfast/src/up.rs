@@ -68,7 +68,8 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         // Before the controllers: what still runs is found before anybody misses it.
         let place = node::Place::of(config, config.listen.ip());
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
-        controllers::spawn(&tasks, &metrics, |controller| {
+        let executor = executor(config)?;
+        controllers::spawn(&tasks, &metrics, executor.as_ref(), |controller| {
             client(controllers::identity(controller))
         });
         for controller in controllers::EMBEDDED {
@@ -114,8 +115,26 @@ fn options(config: &Config) -> anyhow::Result<Options> {
         audit: config.audit,
         definitions: api::crds(),
         services: config.services.clone(),
-        controllers: controllers::identities(),
+        controllers: controllers::identities(has_executor(config)),
     })
+}
+
+fn has_executor(config: &Config) -> bool {
+    config.velero.unwrap_or(true)
+}
+
+/// Beside the embedded server, backups go to a directory of this machine unless told otherwise.
+fn executor(config: &Config) -> anyhow::Result<Option<controllers::Executor>> {
+    if !has_executor(config) {
+        return Ok(None);
+    }
+    let mut settings = velero::Settings::new(&config.admin_namespace);
+    settings.concurrent_backups = config.concurrent_backups;
+    settings.directories = Some(config.data_dir.join("locations"));
+    settings.spool = config.data_dir.join("spool");
+    durable::create_dir_private(&settings.spool)?;
+    let downloads = Some((config.listen.ip(), 0).into());
+    Ok(Some(controllers::Executor { settings, downloads }))
 }
 
 fn read_tokens(path: &Path) -> anyhow::Result<StaticTokens> {

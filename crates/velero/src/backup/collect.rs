@@ -1,0 +1,424 @@
+//! Goes through the cluster and gives everything a backup takes to the tarball, page by page.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::pack::{Packer, Unwanted};
+use crate::catalog::{Catalog, Kind};
+use crate::door::{Door, code, words};
+use crate::journal::{Journal, Place, about};
+use crate::layout::{self, Item};
+use crate::lists::is_pattern;
+use crate::names;
+use crate::selection::{Cluster, Selection, is_left_out};
+
+const SOURCE: &str = "velero/collect";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
+const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+
+/// `apiVersion/Kind` to sorted names.
+pub(crate) type ResourceList = BTreeMap<String, BTreeSet<String>>;
+
+#[derive(Debug)]
+pub(crate) struct Collector<'c> {
+    pub(crate) door: &'c Door,
+    pub(crate) catalog: &'c Catalog,
+    pub(crate) selection: &'c Selection,
+    pub(crate) packer: Packer,
+    pub(crate) journal: Journal,
+    pub(crate) listed: ResourceList,
+    /// How many objects are in the tarball so far.
+    pub(crate) count: watch::Sender<i64>,
+    pub(crate) backup: String,
+    /// `namespace/name` of objects to take before others of their `resource.group`.
+    pub(crate) ordered: BTreeMap<String, Vec<String>>,
+    /// Of the kind that is being gone through, those that were taken first.
+    first: HashSet<String>,
+    related: Related,
+    /// Namespaces that something was taken from.
+    touched: BTreeSet<String>,
+    /// Claims that were taken, for whoever takes their volumes.
+    pub(crate) claims: Vec<Value>,
+}
+
+/// Objects without a namespace that others need.
+#[derive(Debug, Default)]
+struct Related {
+    volumes: BTreeSet<String>,
+    priorities: BTreeSet<String>,
+    /// `namespace/name`
+    accounts: HashSet<String>,
+    /// `plural.group` of kinds that objects were taken of.
+    kinds: BTreeSet<String>,
+}
+
+impl<'c> Collector<'c> {
+    pub(crate) fn new(
+        door: &'c Door,
+        catalog: &'c Catalog,
+        selection: &'c Selection,
+        packer: Packer,
+        journal: Journal,
+        backup: &str,
+    ) -> Self {
+        Self {
+            door,
+            catalog,
+            selection,
+            packer,
+            journal,
+            listed: ResourceList::new(),
+            count: watch::Sender::new(0),
+            backup: backup.to_owned(),
+            ordered: BTreeMap::new(),
+            first: HashSet::new(),
+            related: Related::default(),
+            touched: BTreeSet::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// Everything, in order. Only an upload that has failed ends it; what cannot be read is told.
+    pub(crate) async fn run(&mut self) -> Result<(), Unwanted> {
+        self.packer.begin().await?;
+        let namespaces = self.namespaces().await;
+        let wanted: Vec<String> =
+            namespaces.iter().filter_map(|it| name_of(it).map(str::to_owned)).collect();
+        for kind in self.catalog.to_back_up() {
+            if kind.namespaced {
+                if self.selection.takes_namespaced(kind) {
+                    self.namespaced(kind, &wanted).await?;
+                }
+            } else if kind.resource() != "namespaces"
+                && self.selection.takes_cluster(kind) == Cluster::All
+            {
+                self.kind(kind, None, None).await?;
+            }
+        }
+        self.namespace_objects(namespaces).await?;
+        self.related_objects().await
+    }
+
+    /// The Namespace objects that the name filter picks; those that are named and missing are told.
+    async fn namespaces(&mut self) -> Vec<Value> {
+        let Some(kind) = self.catalog.resource("namespaces") else { return Vec::new() };
+        let mut found = Vec::new();
+        let mut next: Option<String> = None;
+        loop {
+            match self.door.list(kind, None, next.as_deref()).await {
+                Ok(page) => {
+                    found.extend(page.items);
+                    next = page.next;
+                }
+                Err(error) => {
+                    let message = format!("cannot list namespaces: {}", words(&error));
+                    self.journal.error(Place::Server, SOURCE, &message);
+                    return Vec::new();
+                }
+            }
+            if next.is_none() {
+                break;
+            }
+        }
+        let lists = &self.selection.namespaces;
+        for name in lists.includes.iter().filter(|it| !is_pattern(it)) {
+            if !found.iter().any(|it| name_of(it) == Some(name)) {
+                let message = format!(
+                    "fail to get the namespace {name} specified in backup.Spec.IncludedNamespaces"
+                );
+                self.journal.error(Place::Server, SOURCE, &message);
+            }
+        }
+        found.retain(|it| {
+            let is_active =
+                it.pointer("/status/phase").and_then(Value::as_str) != Some("Terminating");
+            is_active && name_of(it).is_some_and(|name| lists.holds(name)) && !is_left_out(it)
+        });
+        found
+    }
+
+    async fn namespaced(&mut self, kind: &Kind, wanted: &[String]) -> Result<(), Unwanted> {
+        self.first.clear();
+        for place in self.ordered.get(&kind.resource()).cloned().unwrap_or_default() {
+            self.take_first(kind, &place, wanted).await?;
+        }
+        if self.selection.namespaces.includes_everything() {
+            let held: HashSet<&str> = wanted.iter().map(String::as_str).collect();
+            return self.kind(kind, None, Some(&held)).await;
+        }
+        for namespace in wanted {
+            self.kind(kind, Some(namespace), None).await?;
+        }
+        Ok(())
+    }
+
+    /// One that was asked for before the others of its kind.
+    async fn take_first(
+        &mut self,
+        kind: &Kind,
+        place: &str,
+        wanted: &[String],
+    ) -> Result<(), Unwanted> {
+        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        if !wanted.iter().any(|it| it == namespace) {
+            return Ok(());
+        }
+        match self.door.get(kind, Some(namespace), name).await {
+            Ok(Some(object)) if self.selection.matches(&object) => {
+                self.first.insert(place.to_owned());
+                self.take(kind, object).await
+            }
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(_) => {
+                let message = format!("Cannot find resource '{place}'.");
+                self.journal.warn(Place::Namespace(namespace), SOURCE, &message);
+                Ok(())
+            }
+        }
+    }
+
+    /// All objects of a kind that are wanted, page by page.
+    async fn kind(
+        &mut self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        among: Option<&HashSet<&str>>,
+    ) -> Result<(), Unwanted> {
+        let mut next: Option<String> = None;
+        // A list that ran out of time is begun again; what was taken is not taken twice.
+        let mut taken = self.first.clone();
+        let mut begun = 0;
+        loop {
+            let page = match self.door.list(kind, namespace, next.as_deref()).await {
+                Ok(page) => page,
+                Err(error) if code(&error) == Some(410) && begun < 5 => {
+                    begun += 1;
+                    next = None;
+                    continue;
+                }
+                // The kind went away meanwhile, and its objects with it.
+                Err(error) if matches!(code(&error), Some(404 | 405)) => return Ok(()),
+                Err(error) => {
+                    let message =
+                        about(&kind.resource(), "", "Error listing items", Some(&words(&error)));
+                    self.journal.error(Place::of(namespace), SOURCE, &message);
+                    return Ok(());
+                }
+            };
+            for object in page.items {
+                let is_wanted = self.selection.matches(&object)
+                    && among.is_none_or(|it| namespace_of(&object).is_some_and(|n| it.contains(n)));
+                let place = format!(
+                    "{}/{}",
+                    namespace_of(&object).unwrap_or(""),
+                    name_of(&object).unwrap_or("")
+                );
+                if is_wanted && taken.insert(place) {
+                    self.take(kind, object).await?;
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn namespace_objects(&mut self, namespaces: Vec<Value>) -> Result<(), Unwanted> {
+        let Some(kind) = self.catalog.resource("namespaces") else { return Ok(()) };
+        if !self.selection.takes_namespace_objects() {
+            return Ok(());
+        }
+        let is_open = self.selection.namespaces.includes_everything();
+        for object in namespaces {
+            let is_touched = name_of(&object).is_some_and(|name| self.touched.contains(name));
+            if !(is_open && self.selection.has_selectors())
+                || is_touched
+                || self.selection.matches(&object)
+            {
+                self.take(kind, object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn related_objects(&mut self) -> Result<(), Unwanted> {
+        let related = std::mem::take(&mut self.related);
+        self.named("persistentvolumes", &related.volumes).await?;
+        self.named("priorityclasses.scheduling.k8s.io", &related.priorities).await?;
+        self.bindings(&related.accounts).await?;
+        self.named(DEFINITIONS, &related.kinds).await
+    }
+
+    /// Objects of one kind by name, if that kind is taken where it is needed.
+    async fn named(&mut self, resource: &str, wanted: &BTreeSet<String>) -> Result<(), Unwanted> {
+        let Some(kind) = self.catalog.resource(resource) else { return Ok(()) };
+        if self.selection.takes_cluster(kind) != Cluster::Related {
+            return Ok(());
+        }
+        for name in wanted {
+            match self.door.get(kind, None, name).await {
+                Ok(Some(object)) if !is_left_out(&object) => self.take(kind, object).await?,
+                Ok(_) => {}
+                Err(error) => {
+                    let message = about(resource, name, "Error getting item", Some(&words(&error)));
+                    self.journal.error(Place::Cluster, SOURCE, &message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What gives rights to the service accounts that were taken.
+    async fn bindings(&mut self, accounts: &HashSet<String>) -> Result<(), Unwanted> {
+        let Some(kind) = self.catalog.resource(BINDINGS) else { return Ok(()) };
+        if accounts.is_empty() || self.selection.takes_cluster(kind) != Cluster::Related {
+            return Ok(());
+        }
+        let mut roles = BTreeSet::new();
+        let mut next: Option<String> = None;
+        loop {
+            let page = match self.door.list(kind, None, next.as_deref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    let message = about(BINDINGS, "", "Error listing items", Some(&words(&error)));
+                    self.journal.error(Place::Cluster, SOURCE, &message);
+                    return Ok(());
+                }
+            };
+            for object in page.items {
+                if binds(&object, accounts) && !is_left_out(&object) {
+                    if let Some(role) = object.pointer("/roleRef/name").and_then(Value::as_str) {
+                        roles.insert(role.to_owned());
+                    }
+                    self.take(kind, object).await?;
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        self.named(ROLES, &roles).await
+    }
+
+    async fn take(&mut self, kind: &Kind, mut object: Value) -> Result<(), Unwanted> {
+        let Some(name) = name_of(&object).map(str::to_owned) else { return Ok(()) };
+        let namespace = namespace_of(&object).map(str::to_owned);
+        let resource = kind.resource();
+        self.note(kind, &resource, &object, namespace.as_deref(), &name);
+        if resource == "persistentvolumeclaims" {
+            edit_claim(&mut object, &self.backup);
+            self.claims.push(object.clone());
+        }
+        let bytes = serde_json::to_vec(&object).unwrap_or_default();
+        let item = Item { resource: &resource, namespace: namespace.as_deref(), name: &name };
+        for path in layout::members(&item, &kind.version) {
+            self.packer.add(&path, &bytes).await?;
+        }
+        let place = match &namespace {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name.clone(),
+        };
+        self.listed
+            .entry(format!("{}/{}", kind.api_version(), kind.kind))
+            .or_default()
+            .insert(place);
+        self.count.send_modify(|count| *count += 1);
+        let more = [
+            ("resource", resource.as_str()),
+            ("name", &name),
+            ("namespace", namespace.as_deref().unwrap_or("")),
+        ];
+        self.journal.info(SOURCE, "Backed up item", &more);
+        Ok(())
+    }
+
+    /// What this object needs that lives in no namespace.
+    fn note(
+        &mut self,
+        kind: &Kind,
+        resource: &str,
+        object: &Value,
+        namespace: Option<&str>,
+        name: &str,
+    ) {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        if let Some(namespace) = namespace {
+            self.touched.insert(namespace.to_owned());
+        }
+        if !kind.group.is_empty() {
+            self.related.kinds.insert(resource.to_owned());
+        }
+        match resource {
+            "persistentvolumeclaims" => {
+                self.related.volumes.extend(text("/spec/volumeName").filter(|it| !it.is_empty()));
+            }
+            "pods" => {
+                self.related
+                    .priorities
+                    .extend(text("/spec/priorityClassName").filter(|it| !it.is_empty()));
+                let has_hook = |prefix: &str| {
+                    crate::restore::edit::annotation(
+                        object,
+                        &format!("{prefix}hook.backup.velero.io/command"),
+                    )
+                    .is_some()
+                };
+                if has_hook("pre.") || has_hook("post.") || has_hook("") {
+                    let message = about(
+                        "pods",
+                        name,
+                        "hooks in annotations are not run by this server",
+                        None,
+                    );
+                    self.journal.warn(Place::of(namespace), SOURCE, &message);
+                }
+            }
+            "serviceaccounts" => {
+                self.related.accounts.insert(format!("{}/{name}", namespace.unwrap_or_default()));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn binds(binding: &Value, accounts: &HashSet<String>) -> bool {
+    let subjects = binding.get("subjects").and_then(Value::as_array);
+    subjects.into_iter().flatten().any(|it| {
+        let text = |name: &str| it.get(name).and_then(Value::as_str).unwrap_or_default();
+        text("kind") == "ServiceAccount"
+            && accounts.contains(&format!("{}/{}", text("namespace"), text("name")))
+    })
+}
+
+/// A claim is kept without what bound it to where its contents once came from.
+fn edit_claim(object: &mut Value, backup: &str) {
+    let is_bound = object.pointer("/status/phase").and_then(Value::as_str) == Some("Bound");
+    if let (true, Some(spec)) = (is_bound, object.get_mut("spec").and_then(Value::as_object_mut)) {
+        spec.remove("dataSource");
+        spec.remove("dataSourceRef");
+        if spec.get("storageClassName").and_then(Value::as_str) != Some("") {
+            spec.remove("selector");
+        }
+    }
+    let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    if let Some(labels) = labels {
+        labels.remove(names::RESTORE_NAME);
+        labels.remove("velero.io/volume-snapshot-name");
+        if labels.get(names::BACKUP_NAME).and_then(Value::as_str) != Some(backup) {
+            labels.remove(names::BACKUP_NAME);
+        }
+    }
+}
+
+pub(crate) fn name_of(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("name")?.as_str()
+}
+
+pub(crate) fn namespace_of(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("namespace")?.as_str()
+}

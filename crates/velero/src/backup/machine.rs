@@ -1,0 +1,256 @@
+//! The queue of backups: which waits, at which place, which is next. Pure.
+//!
+//! ```text
+//! "" | New -> Queued -> ReadyToStart -> InProgress -> Completed | PartiallyFailed | Failed
+//!                                   \-> FailedValidation
+//! ```
+//!
+//! Everything follows from the objects: nothing is remembered that a restart could lose. The order is
+//! that of creation, and of names within a second.
+
+use std::collections::BTreeSet;
+
+use api::velero::BackupPhase;
+use jiff::Timestamp;
+
+use crate::lists::{Lists, is_pattern};
+
+/// One backup as the queue sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    pub(crate) created: Timestamp,
+    pub(crate) phase: Option<BackupPhase>,
+    pub(crate) position: Option<i64>,
+    pub(crate) namespaces: Lists,
+    /// Whether this process works on it now.
+    pub(crate) is_running: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Wait, at this place.
+    Queue { name: String, position: i64 },
+    /// A place that is not told too often: at the next quiet moment.
+    Renumber { name: String, position: i64 },
+    /// Leave the queue.
+    Release { name: String },
+    /// Begin the work.
+    Start { name: String },
+    /// It was being worked on by a process that is gone.
+    Abandoned { name: String },
+}
+
+/// Where a backup stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    Queued,
+    Ready,
+    /// Work that only a process that lives can go on with.
+    Working,
+    Done,
+}
+
+fn stage(phase: Option<&BackupPhase>) -> Stage {
+    use BackupPhase as P;
+    match phase {
+        None | Some(P::New) => Stage::New,
+        Some(P::Other(word)) if word.is_empty() => Stage::New,
+        Some(P::Queued) => Stage::Queued,
+        Some(P::ReadyToStart) => Stage::Ready,
+        Some(
+            P::InProgress
+            | P::WaitingForPluginOperations
+            | P::WaitingForPluginOperationsPartiallyFailed
+            | P::Finalizing
+            | P::FinalizingPartiallyFailed,
+        ) => Stage::Working,
+        Some(
+            P::FailedValidation
+            | P::Completed
+            | P::PartiallyFailed
+            | P::Failed
+            | P::Deleting
+            | P::Other(_),
+        ) => Stage::Done,
+    }
+}
+
+/// What is to be done, for as many as `at_once` at a time.
+pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
+    let mut waiting: Vec<(&Seen, Stage)> =
+        seen.iter().map(|it| (it, stage(it.phase.as_ref()))).collect();
+    waiting.retain(|(it, stage)| *stage != Stage::Done || it.is_running);
+    waiting.sort_by(|(a, _), (b, _)| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    let mut actions = Vec::new();
+    let mut busy = 0;
+    let mut before: Vec<&Lists> = Vec::new();
+    for (it, stage) in &waiting {
+        let name = || it.name.clone();
+        match stage {
+            Stage::Working if !it.is_running => actions.push(Action::Abandoned { name: name() }),
+            Stage::Ready if !it.is_running => {
+                actions.push(Action::Start { name: name() });
+                busy += 1;
+                before.push(&it.namespaces);
+            }
+            _ if it.is_running => {
+                busy += 1;
+                before.push(&it.namespaces);
+            }
+            _ => {}
+        }
+    }
+    let mut position = 0;
+    let mut is_blocked = false;
+    for (it, stage) in &waiting {
+        if !matches!(stage, Stage::New | Stage::Queued) || it.is_running {
+            continue;
+        }
+        let is_free = busy < at_once && !before.iter().any(|other| meet(other, &it.namespaces));
+        before.push(&it.namespaces);
+        if is_free && !is_blocked {
+            busy += 1;
+            actions.push(Action::Release { name: it.name.clone() });
+            continue;
+        }
+        // Those behind one that could run wait for it; those behind one whose namespaces are in use
+        // do not.
+        is_blocked |= is_free;
+        position += 1;
+        match (stage, it.position) {
+            (Stage::Queued, Some(old)) if old == position => {}
+            (Stage::Queued, _) => {
+                actions.push(Action::Renumber { name: it.name.clone(), position });
+            }
+            _ => actions.push(Action::Queue { name: it.name.clone(), position }),
+        }
+    }
+    actions
+}
+
+/// Whether two choices of namespaces may have one in common.
+fn meet(one: &Lists, other: &Lists) -> bool {
+    let plain = |lists: &Lists| {
+        let is_plain =
+            !lists.includes.is_empty() && lists.includes.iter().all(|it| !is_pattern(it));
+        is_plain.then(|| lists.includes.iter().cloned().collect::<BTreeSet<_>>())
+    };
+    match (plain(one), plain(other)) {
+        (Some(one), Some(other)) => one.intersection(&other).next().is_some(),
+        (Some(names), None) => names.iter().any(|name| other.holds(name)),
+        (None, Some(names)) => names.iter().any(|name| one.holds(name)),
+        (None, None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(name: &str, second: i64, phase: Option<BackupPhase>) -> Seen {
+        Seen {
+            name: name.to_owned(),
+            created: Timestamp::from_second(second).unwrap(),
+            phase,
+            position: None,
+            namespaces: Lists { includes: vec![name.to_owned()], excludes: Vec::new() },
+            is_running: false,
+        }
+    }
+
+    fn release(name: &str) -> Action {
+        Action::Release { name: name.to_owned() }
+    }
+
+    fn queue(name: &str, position: i64) -> Action {
+        Action::Queue { name: name.to_owned(), position }
+    }
+
+    #[test]
+    fn the_oldest_is_next_and_the_others_have_their_places() {
+        let all = [seen("c", 3, None), seen("a", 1, None), seen("b", 1, Some(BackupPhase::New))];
+        assert_eq!(decide(&all, 1), [release("a"), queue("b", 1), queue("c", 2)]);
+        assert_eq!(decide(&all, 2), [release("a"), release("b"), queue("c", 1)]);
+    }
+
+    #[test]
+    fn one_that_runs_takes_a_place_whatever_its_object_says() {
+        let mut running = seen("a", 1, Some(BackupPhase::ReadyToStart));
+        running.is_running = true;
+        let mut placed = seen("b", 2, Some(BackupPhase::Queued));
+        placed.position = Some(1);
+        assert_eq!(decide(&[running.clone(), placed], 1), []);
+        running.phase = Some(BackupPhase::Completed);
+        assert_eq!(decide(&[running, seen("b", 2, None)], 1), [queue("b", 1)]);
+    }
+
+    #[test]
+    fn after_a_restart_ready_ones_start_and_running_ones_are_abandoned() {
+        let all = [
+            seen("a", 1, Some(BackupPhase::InProgress)),
+            seen("b", 2, Some(BackupPhase::ReadyToStart)),
+            seen("c", 3, Some(BackupPhase::Queued)),
+        ];
+        assert_eq!(
+            decide(&all, 1),
+            [
+                Action::Abandoned { name: "a".to_owned() },
+                Action::Start { name: "b".to_owned() },
+                Action::Renumber { name: "c".to_owned(), position: 1 },
+            ]
+        );
+    }
+
+    #[test]
+    fn backups_of_one_namespace_run_one_after_another() {
+        let mut running = seen("a", 1, Some(BackupPhase::InProgress));
+        running.is_running = true;
+        let mut same = seen("b", 2, None);
+        same.namespaces.includes = vec!["a".to_owned()];
+        let other = seen("c", 3, None);
+        assert_eq!(decide(&[running, same, other], 2), [queue("b", 1), release("c")]);
+    }
+
+    #[test]
+    fn what_is_done_is_left_alone() {
+        use BackupPhase as P;
+        for phase in [P::Completed, P::Failed, P::PartiallyFailed, P::FailedValidation, P::Deleting]
+        {
+            assert_eq!(decide(&[seen("a", 1, Some(phase))], 1), []);
+        }
+        let strange = P::Other("Newer".to_owned());
+        assert_eq!(decide(&[seen("a", 1, Some(strange))], 1), []);
+    }
+
+    proptest! {
+        /// Whatever is there, places are 1, 2, 3… and no more run than may.
+        #[test]
+        fn places_have_no_gaps(
+            seconds in prop::collection::vec((0_i64..5, 0_u8..4), 0..30),
+            at_once in 1_usize..4,
+        ) {
+            let all: Vec<Seen> = seconds.iter().enumerate().map(|(n, (second, phase))| {
+                let phase = match phase {
+                    0 => None,
+                    1 => Some(BackupPhase::Queued),
+                    2 => Some(BackupPhase::Completed),
+                    _ => Some(BackupPhase::New),
+                };
+                seen(&format!("b{n}"), *second, phase)
+            }).collect();
+            let actions = decide(&all, at_once);
+            let places: Vec<i64> = actions.iter().filter_map(|it| match it {
+                Action::Queue { position, .. } | Action::Renumber { position, .. } => Some(*position),
+                _ => None,
+            }).collect();
+            let wanted: Vec<i64> = (1..=i64::try_from(places.len()).unwrap()).collect();
+            prop_assert_eq!(places, wanted);
+            let released = actions.iter().filter(|it| matches!(it, Action::Release { .. })).count();
+            prop_assert!(released <= at_once);
+        }
+    }
+}

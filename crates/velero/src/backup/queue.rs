@@ -1,0 +1,144 @@
+//! The loop around the queue: what [`super::machine`] decides is written, and work is started.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::velero::{Backup, BackupPhase};
+use jiff::Timestamp;
+use reconcile::{Failure, Key, Loop, Next, Reconciler};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::machine::{Action, Seen, decide};
+use super::run;
+use crate::lists::Lists;
+use crate::world::World;
+
+pub(crate) const KIND: &str = "backup";
+/// Places in a long queue change with each backup that ends; they are told no more often than this for
+/// each hundred that wait.
+const RENUMBER_EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) struct BackupQueue {
+    world: Arc<World>,
+    again: Arc<reconcile::Queue>,
+    renumbered: Mutex<Option<Instant>>,
+}
+
+impl std::fmt::Debug for BackupQueue {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("BackupQueue").finish_non_exhaustive()
+    }
+}
+
+/// Any change of any backup is a look at all of them.
+pub(crate) async fn run(world: Arc<World>) {
+    let all = world.key("queue");
+    let whole = all.clone();
+    let queue = Loop::new("velero-backups", &world.context)
+        .workers(1)
+        .map(&world.backups, move |_, _, _| vec![whole.clone()])
+        .needs(&world.locations);
+    let again = queue.queue();
+    again.add(&all);
+    let reconciler = BackupQueue { world, again, renumbered: Mutex::default() };
+    queue.run(Arc::new(reconciler)).await;
+}
+
+impl BackupQueue {
+    fn see(&self) -> Vec<Seen> {
+        self.world.backups.list().iter().map(|it| seen(&self.world, it)).collect()
+    }
+
+    async fn place(
+        &self,
+        name: &str,
+        phase: BackupPhase,
+        position: Option<i64>,
+    ) -> Result<(), Failure> {
+        let Some(backup) = self.world.backups.get(&self.world.key(name)) else { return Ok(()) };
+        let mut next = backup.as_ref().clone();
+        let status = next.status.get_or_insert_default();
+        status.phase = Some(phase);
+        status.queue_position = position;
+        self.world.backups.update(&backup, &next).await.map(drop)
+    }
+
+    fn start(&self, key: &Key, name: String) {
+        let Some(work) = self.world.running.begin(KIND, &name) else { return };
+        let (world, again, key) = (Arc::clone(&self.world), Arc::clone(&self.again), key.clone());
+        self.world.context.tasks.spawn("backup", async move {
+            run::run(&world, &name).await;
+            drop(work);
+            again.add(&key);
+        });
+    }
+
+    fn abandon(&self, key: &Key, name: &str) {
+        let Some(backup) = self.world.backups.get(&self.world.key(name)) else { return };
+        let Some(work) = self.world.running.begin(KIND, name) else { return };
+        let (world, again, key) = (Arc::clone(&self.world), Arc::clone(&self.again), key.clone());
+        self.world.context.tasks.spawn("abandoned backup", async move {
+            run::abandoned(&world, &backup).await;
+            drop(work);
+            again.add(&key);
+        });
+    }
+}
+
+impl Reconciler for BackupQueue {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let actions = decide(&self.see(), self.world.settings.concurrent_backups.max(1));
+        let waiting = actions.iter().filter(|it| matches!(it, Action::Renumber { .. })).count();
+        let mut renumbered = self.renumbered.lock().await;
+        let pause = RENUMBER_EVERY * u32::try_from(waiting / 100 + 1).unwrap_or(u32::MAX);
+        let wait = renumbered.map_or(Duration::ZERO, |it| pause.saturating_sub(it.elapsed()));
+        let mut next = Next::WAIT;
+        // Work first: places can wait.
+        for action in &actions {
+            match action {
+                Action::Release { name } => {
+                    self.place(name, BackupPhase::ReadyToStart, None).await?;
+                    self.start(key, name.clone());
+                }
+                Action::Start { name } => self.start(key, name.clone()),
+                Action::Abandoned { name } => self.abandon(key, name),
+                Action::Queue { .. } | Action::Renumber { .. } => {}
+            }
+        }
+        let may_renumber = wait.is_zero();
+        for action in actions {
+            match action {
+                Action::Queue { name, position } => {
+                    self.place(&name, BackupPhase::Queued, Some(position)).await?;
+                }
+                Action::Renumber { name, position } if may_renumber => {
+                    self.place(&name, BackupPhase::Queued, Some(position)).await?;
+                }
+                Action::Renumber { .. } => next = Next::after(wait),
+                Action::Release { .. } | Action::Start { .. } | Action::Abandoned { .. } => {}
+            }
+        }
+        if may_renumber && waiting > 0 {
+            *renumbered = Some(Instant::now());
+        }
+        Ok(next)
+    }
+}
+
+fn seen(world: &World, backup: &Backup) -> Seen {
+    let name = backup.metadata.name.clone().unwrap_or_default();
+    let status = backup.status.as_ref();
+    let spec = &backup.spec;
+    Seen {
+        is_running: world.running.has(KIND, &name),
+        created: backup.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |it| it.0),
+        phase: status.and_then(|it| it.phase.clone()),
+        position: status.and_then(|it| it.queue_position),
+        namespaces: Lists::new(
+            spec.included_namespaces.as_ref(),
+            spec.excluded_namespaces.as_ref(),
+        ),
+        name,
+    }
+}

@@ -1,0 +1,171 @@
+//! Any object of the cluster, as a plain document: read, listed page by page, made and changed, with
+//! our own rights or with those of somebody else.
+
+use http::{Method, Request};
+use kube::Client;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::catalog::Kind;
+
+/// Objects of one page of a list.
+const PAGE: usize = 500;
+
+/// Whose rights a request is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) user: String,
+    pub(crate) groups: Vec<String>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Door {
+    client: Client,
+    identity: Option<Identity>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Door").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// One page, and how to go on.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) items: Vec<Value>,
+    pub(crate) next: Option<String>,
+}
+
+impl Door {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, identity: None }
+    }
+
+    #[must_use]
+    pub(crate) fn acting_as(&self, identity: Identity) -> Self {
+        Self { client: self.client.clone(), identity: Some(identity) }
+    }
+
+    /// `None` where there is no such object.
+    pub(crate) async fn get(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, kube::Error> {
+        let path = object_path(kind, namespace, name);
+        match self.send(Method::GET, &path, None, None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn list(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        next: Option<&str>,
+    ) -> Result<Page, kube::Error> {
+        let mut path = format!("{}?limit={PAGE}", kind.path(namespace));
+        if let Some(next) = next {
+            path.push_str("&continue=");
+            path.push_str(&encode(next));
+        }
+        let mut list = self.send(Method::GET, &path, None, None).await?;
+        let next = list
+            .pointer("/metadata/continue")
+            .and_then(Value::as_str)
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned);
+        let mut items = match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        // Items of a list of a built-in kind do not say what they are.
+        for item in &mut items {
+            if let Some(fields) = item.as_object_mut() {
+                fields.insert("apiVersion".to_owned(), Value::String(kind.api_version()));
+                fields.insert("kind".to_owned(), Value::String(kind.kind.clone()));
+            }
+        }
+        Ok(Page { items, next })
+    }
+
+    pub(crate) async fn create(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        object: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.send(Method::POST, &kind.path(namespace), Some(object), None).await
+    }
+
+    /// A merge patch; of the status with `part`.
+    pub(crate) async fn merge(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+        part: Option<&str>,
+    ) -> Result<Value, kube::Error> {
+        let mut place = object_path(kind, namespace, name);
+        if let Some(part) = part {
+            place.push('/');
+            place.push_str(part);
+        }
+        self.send(Method::PATCH, &place, Some(patch), Some("application/merge-patch+json")).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        content: Option<&str>,
+    ) -> Result<Value, kube::Error> {
+        let bytes = match body {
+            Some(body) => serde_json::to_vec(body).map_err(kube::Error::SerdeError)?,
+            None => Vec::new(),
+        };
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header("accept", "application/json");
+        if body.is_some() {
+            request = request.header("content-type", content.unwrap_or("application/json"));
+        }
+        if let Some(identity) = &self.identity {
+            request = request.header("impersonate-user", &identity.user);
+            for group in &identity.groups {
+                request = request.header("impersonate-group", group);
+            }
+        }
+        let request = request.body(bytes).map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}
+
+fn object_path(kind: &Kind, namespace: Option<&str>, name: &str) -> String {
+    format!("{}/{}", kind.path(namespace), encode(name))
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// The status code of an answer.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// What the server said, or what happened on the way to it.
+pub(crate) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => telemetry::Chain(other).to_string(),
+    }
+}

@@ -1,0 +1,290 @@
+//! What happens by the clock: backups that have expired, and schedules that make new ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::scalar::Time;
+use api::velero::{
+    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestSpec, DeletePhase, Schedule,
+    SchedulePhase, ScheduleStatus,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use reconcile::{Failure, Key, Loop, Next, Reconciler};
+
+use crate::backup::decide::is_available;
+use crate::cron::Cron;
+use crate::names;
+use crate::world::World;
+
+/// No pause is longer: clocks may be set.
+const LOOK_AT_LEAST: Duration = Duration::from_hours(1);
+const SCHEDULE_AT_LEAST: Duration = Duration::from_mins(1);
+const RETRY_AFTER: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+struct Expiry {
+    world: Arc<World>,
+}
+
+pub(crate) async fn run_expiry(world: Arc<World>) {
+    Loop::new("velero-expiry", &world.context)
+        .on(&world.backups)
+        .needs(&world.deletions)
+        .needs(&world.locations)
+        .run(Arc::new(Expiry { world }))
+        .await;
+}
+
+fn until(end: Timestamp, longest: Duration) -> Duration {
+    let left = Duration::try_from(Timestamp::now().duration_until(end)).unwrap_or_default();
+    // A little later than the whole second, so that it has passed for sure.
+    left.saturating_add(Duration::from_millis(50)).min(longest)
+}
+
+impl Reconciler for Expiry {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.world;
+        let Some(backup) = world.backups.get(key) else { return Ok(Next::WAIT) };
+        let status = backup.status.clone().unwrap_or_default();
+        let Some(expiration) = status.expiration else { return Ok(Next::WAIT) };
+        if expiration.timestamp() > Timestamp::now() {
+            return Ok(Next::after(until(expiration.timestamp(), LOOK_AT_LEAST)));
+        }
+        if matches!(status.phase, Some(BackupPhase::InProgress | BackupPhase::ReadyToStart)) {
+            return Ok(Next::after(RETRY_AFTER));
+        }
+        let name = backup.metadata.name.clone().unwrap_or_default();
+        let location = backup.spec.storage_location.clone().unwrap_or_default();
+        let failure = match world.location(&location) {
+            None => Some("BSLNotFound"),
+            Some(it) if it.spec.access_mode == Some(api::velero::AccessMode::ReadOnly) => {
+                Some("BSLReadOnly")
+            }
+            Some(it) if !is_available(&it) => return Ok(Next::after(RETRY_AFTER)),
+            Some(_) => None,
+        };
+        let marked = backup.metadata.labels.as_ref().and_then(|it| it.get(names::GC_FAILURE));
+        if marked.map(String::as_str) != failure {
+            let mut next = backup.as_ref().clone();
+            let labels = next.metadata.labels.get_or_insert_default();
+            match failure {
+                Some(reason) => labels.insert(names::GC_FAILURE.to_owned(), reason.to_owned()),
+                None => labels.remove(names::GC_FAILURE),
+            };
+            world.backups.update(&backup, &next).await?;
+        }
+        if failure.is_some() {
+            return Ok(Next::after(LOOK_AT_LEAST));
+        }
+        let is_asked = world.deletions.list().iter().any(|it| {
+            it.spec.backup_name.as_deref() == Some(&name)
+                && it.status.as_ref().and_then(|it| it.phase.clone())
+                    != Some(DeletePhase::Processed)
+        });
+        if !is_asked {
+            tracing::info!(backup.name = name, "a backup has expired");
+            world.deletions.create(&deletion(&backup, &world.settings.namespace)).await?;
+        }
+        Ok(Next::after(RETRY_AFTER))
+    }
+}
+
+/// A request to delete this backup.
+fn deletion(backup: &Backup, namespace: &str) -> DeleteBackupRequest {
+    let name = backup.metadata.name.clone().unwrap_or_default();
+    let mut request = DeleteBackupRequest {
+        spec: DeleteBackupRequestSpec { backup_name: Some(name.clone()) },
+        ..DeleteBackupRequest::default()
+    };
+    request.metadata.generate_name = Some(format!("{name}-"));
+    request.metadata.namespace = Some(namespace.to_owned());
+    let labels = request.metadata.labels.get_or_insert_default();
+    labels.insert(names::BACKUP_NAME.to_owned(), names::label_value(&name));
+    if let Some(uid) = &backup.metadata.uid {
+        labels.insert(names::BACKUP_UID.to_owned(), uid.clone());
+    }
+    request
+}
+
+#[derive(Debug)]
+struct Schedules {
+    world: Arc<World>,
+}
+
+pub(crate) async fn run_schedules(world: Arc<World>) {
+    Loop::new("velero-schedules", &world.context)
+        .on(&world.schedules)
+        .needs(&world.backups)
+        .run(Arc::new(Schedules { world }))
+        .await;
+}
+
+impl Reconciler for Schedules {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.world;
+        let Some(schedule) = world.schedules.get(key) else { return Ok(Next::WAIT) };
+        if schedule.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::WAIT);
+        }
+        let text = schedule.spec.schedule.clone().unwrap_or_default();
+        let parsed = parse(&text);
+        let enabled = verdict(&schedule, parsed.as_ref().err());
+        let schedule = world.schedules.update(&schedule, &enabled).await?;
+        let Ok(cron) = parsed else { return Ok(Next::WAIT) };
+        if schedule.spec.paused == Some(true) {
+            return Ok(Next::WAIT);
+        }
+        let now = Timestamp::now();
+        let Some(due) = next_run(&schedule, &cron) else { return Ok(Next::WAIT) };
+        if due > now {
+            return Ok(Next::after(until(due, SCHEDULE_AT_LEAST)));
+        }
+        if self.is_busy(&schedule) {
+            return Ok(Next::after(SCHEDULE_AT_LEAST));
+        }
+        let backup = from_schedule(&schedule, now, &world.settings.namespace);
+        match world.backups.create(&backup).await {
+            Ok(_) | Err(Failure::Conflict { .. }) => {}
+            Err(failure) => return Err(failure),
+        }
+        let mut next = schedule.as_ref().clone();
+        next.status.get_or_insert_default().last_backup = Some(Time::new(now));
+        world.schedules.update(&schedule, &next).await?;
+        Ok(Next::after(Duration::ZERO))
+    }
+}
+
+fn parse(text: &str) -> Result<Cron, String> {
+    if text.trim().is_empty() {
+        return Err("Schedule must be a non-empty valid Cron expression".to_owned());
+    }
+    text.parse().map_err(|error| format!("invalid schedule: {error}"))
+}
+
+/// The schedule with what is wrong with it, and a first run that was asked to be skipped.
+fn verdict(schedule: &Schedule, problem: Option<&String>) -> Schedule {
+    let mut next = schedule.clone();
+    let status: &mut ScheduleStatus = next.status.get_or_insert_default();
+    match problem {
+        None => {
+            status.phase = Some(SchedulePhase::Enabled);
+            status.validation_errors = None;
+        }
+        Some(problem) => {
+            status.phase = Some(SchedulePhase::FailedValidation);
+            status.validation_errors = Some(vec![problem.clone()]);
+        }
+    }
+    if next.spec.skip_immediately == Some(true) {
+        next.spec.skip_immediately = Some(false);
+        status.last_skipped = Some(Time::new(Timestamp::now()));
+    }
+    next
+}
+
+/// Runs that were missed are not made up for: the next one counts from the last.
+fn next_run(schedule: &Schedule, cron: &Cron) -> Option<Timestamp> {
+    let status = schedule.status.clone().unwrap_or_default();
+    let created = schedule.metadata.creation_timestamp.as_ref().map(|it| it.0);
+    let last = status.last_backup.map(Time::timestamp).or(created)?;
+    let last = status.last_skipped.map_or(last, |it| it.timestamp().max(last));
+    cron.after(last)
+}
+
+fn from_schedule(schedule: &Schedule, now: Timestamp, namespace: &str) -> Backup {
+    let name = schedule.metadata.name.clone().unwrap_or_default();
+    let stamp = now.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y%m%d%H%M%S").to_string();
+    let mut template = schedule.spec.template.clone().unwrap_or_default();
+    let labels = template.metadata.take().and_then(|it| it.labels);
+    let mut backup = Backup::new(&format!("{name}-{stamp}"), template);
+    backup.metadata.namespace = Some(namespace.to_owned());
+    let mut labels = labels.or_else(|| schedule.metadata.labels.clone()).unwrap_or_default();
+    labels.insert(names::SCHEDULE_NAME.to_owned(), names::label_value(&name));
+    backup.metadata.labels = Some(labels);
+    backup.metadata.annotations.clone_from(&schedule.metadata.annotations);
+    if schedule.spec.use_owner_references_in_backup == Some(true) {
+        backup.metadata.owner_references = Some(vec![OwnerReference {
+            api_version: "velero.io/v1".to_owned(),
+            kind: "Schedule".to_owned(),
+            name,
+            uid: schedule.metadata.uid.clone().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]);
+    }
+    backup
+}
+
+impl Schedules {
+    /// Whether a backup of this schedule has not ended yet.
+    fn is_busy(&self, schedule: &Schedule) -> bool {
+        let name = names::label_value(schedule.metadata.name.as_deref().unwrap_or_default());
+        self.world.backups.list().iter().any(|it| {
+            let labels = it.metadata.labels.as_ref();
+            let phase = it.status.as_ref().and_then(|it| it.phase.as_ref());
+            labels.and_then(|it| it.get(names::SCHEDULE_NAME)) == Some(&name)
+                && matches!(
+                    phase,
+                    None | Some(
+                        BackupPhase::New
+                            | BackupPhase::Queued
+                            | BackupPhase::ReadyToStart
+                            | BackupPhase::InProgress
+                    )
+                )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_of_a_schedule_is_named_and_marked_after_it() {
+        let schedule: Schedule = serde_json::from_value(json!({
+            "metadata": {"name": "daily", "uid": "u", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"schedule": "@daily", "useOwnerReferencesInBackup": true,
+                "template": {"ttl": "1h", "metadata": {"labels": {"x": "y"}}}}}))
+        .unwrap();
+        let now = "2024-02-03T04:05:06Z".parse().unwrap();
+        let backup = from_schedule(&schedule, now, "adm");
+        assert_eq!(
+            serde_json::to_value(&backup).unwrap(),
+            json!({"apiVersion": "velero.io/v1", "kind": "Backup",
+                "metadata": {"name": "daily-20240203040506", "namespace": "adm",
+                    "labels": {"x": "y", "velero.io/schedule-name": "daily"},
+                    "annotations": {"c": "d"}, "ownerReferences": [{"apiVersion": "velero.io/v1",
+                        "kind": "Schedule", "name": "daily", "uid": "u", "controller": true}]},
+                "spec": {"ttl": "1h"}})
+        );
+    }
+
+    #[test]
+    fn schedules_count_from_the_last_run_or_skip() {
+        let schedule = |status: serde_json::Value| -> Schedule {
+            serde_json::from_value(json!({"metadata": {"name": "s",
+                "creationTimestamp": "2024-01-01T00:30:00Z"}, "spec": {}, "status": status}))
+            .unwrap()
+        };
+        let cron = parse("CRON_TZ=UTC 0 * * * *").unwrap();
+        let at = |status| next_run(&schedule(status), &cron).unwrap().to_string();
+        assert_eq!(at(json!({})), "2024-01-01T01:00:00Z");
+        assert_eq!(at(json!({"lastBackup": "2024-01-01T05:00:00Z"})), "2024-01-01T06:00:00Z");
+        assert_eq!(
+            at(
+                json!({"lastBackup": "2024-01-01T05:00:00Z", "lastSkipped": "2024-01-01T07:10:00Z"})
+            ),
+            "2024-01-01T08:00:00Z"
+        );
+    }
+
+    #[test]
+    fn a_schedule_that_cannot_be_read_says_so() {
+        assert_eq!(parse(" ").unwrap_err(), "Schedule must be a non-empty valid Cron expression");
+        assert!(parse("every day").unwrap_err().starts_with("invalid schedule: "));
+    }
+}

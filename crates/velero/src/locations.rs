@@ -1,0 +1,404 @@
+//! Storage locations: whether they can be used, and what lies in them that the cluster does not know.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::duration::GoDuration;
+use api::scalar::Time;
+use api::velero::{
+    Backup, BackupPhase, BackupStorageLocation, BackupStorageLocationSpec, LocationPhase,
+    ObjectStorage,
+};
+use blobs::Prefix;
+use jiff::Timestamp;
+use reconcile::{Failure, Key, Loop, Next, Reconciler};
+
+use crate::backup::queue::KIND as BACKUP;
+use crate::layout::{self, BackupFile};
+use crate::names;
+use crate::place::DIRECTORY;
+use crate::world::{Opened, World};
+
+/// Where the default location of this machine keeps its backups.
+pub(crate) const DEFAULT_BUCKET: &str = "backups";
+const OBJECT_MAX_BYTES: u64 = 4 << 20;
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Locations {
+    world: Arc<World>,
+    /// The specs that were checked by this process, by uid: another one is checked at once.
+    checked: Mutex<HashMap<String, BackupStorageLocationSpec>>,
+}
+
+pub(crate) async fn run(world: Arc<World>) {
+    if world.settings.directories.is_some() {
+        while let Err(failure) = provide_default(&world).await {
+            tracing::warn!(error = %telemetry::Chain(&failure), "the default storage location is not made yet");
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+    Loop::new("velero-locations", &world.context)
+        .on(&world.locations)
+        .needs(&world.backups)
+        .needs(&world.schedules)
+        .run(Arc::new(Locations { world, checked: Mutex::default() }))
+        .await;
+}
+
+/// The location that this machine has without being told, unless there is one of that name.
+async fn provide_default(world: &World) -> Result<(), Failure> {
+    world.locations.ready().await;
+    let name = &world.settings.default_location;
+    if let Some(directories) = &world.settings.directories {
+        let bucket = directories.join(DEFAULT_BUCKET);
+        // A store that is opened is made.
+        blobs::LocalStore::open(bucket)
+            .map_err(|error| Failure::other("make the directory for backups", error))?;
+    }
+    if world.locations.get(&world.key(name)).is_some() {
+        return Ok(());
+    }
+    let has_default = world.locations.list().iter().any(|it| it.spec.default == Some(true));
+    let spec = BackupStorageLocationSpec {
+        provider: Some(DIRECTORY.to_owned()),
+        object_storage: Some(ObjectStorage {
+            bucket: DEFAULT_BUCKET.to_owned(),
+            ..ObjectStorage::default()
+        }),
+        default: Some(!has_default),
+        ..BackupStorageLocationSpec::default()
+    };
+    let mut location = BackupStorageLocation::new(name, spec);
+    location.metadata.namespace = Some(world.settings.namespace.clone());
+    match world.locations.create(&location).await {
+        Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// When something is due: never, at once, or after a while.
+fn due(last: Option<Time>, every: Duration, now: Timestamp) -> Option<Duration> {
+    let Some(last) = last else { return Some(Duration::ZERO) };
+    if every.is_zero() {
+        return None;
+    }
+    let passed = now.duration_since(last.timestamp());
+    let passed = Duration::try_from(passed).unwrap_or_default();
+    Some(every.saturating_sub(passed))
+}
+
+fn period(given: Option<&GoDuration>, default: Duration) -> Duration {
+    given.and_then(|it| it.get().ok()).unwrap_or(default)
+}
+
+impl Reconciler for Locations {
+    async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
+        let world = &self.world;
+        let Some(location) = world.locations.get(key) else { return Ok(Next::WAIT) };
+        if let Some(newer) = self.newer_default(&location) {
+            let mut next = location.as_ref().clone();
+            next.spec.default = Some(false);
+            tracing::info!(location = %key, newer, "another location is the default now");
+            world.locations.update(&location, &next).await?;
+            return Ok(Next::after(Duration::ZERO));
+        }
+        let now = Timestamp::now();
+        let status = location.status.clone().unwrap_or_default();
+        let every =
+            period(location.spec.validation_frequency.as_ref(), world.settings.validate_every);
+        let mut next = Next::WAIT;
+        let changed = status.phase.is_none() || self.is_changed(&location);
+        let checked = if changed { None } else { status.last_validation_time };
+        let mut current = Arc::clone(&location);
+        match due(checked, every, now) {
+            Some(wait) if wait.is_zero() => {
+                current = self.validate(&location).await?;
+                if !every.is_zero() {
+                    next = next.or(Next::after(every));
+                }
+            }
+            Some(wait) => next = next.or(Next::after(wait)),
+            None => {}
+        }
+        let phase = current.status.as_ref().and_then(|it| it.phase.clone());
+        if phase != Some(LocationPhase::Available) {
+            return Ok(next);
+        }
+        let every = period(location.spec.backup_sync_period.as_ref(), world.settings.sync_every);
+        if every.is_zero() {
+            return Ok(next);
+        }
+        let synced = current.status.as_ref().and_then(|it| it.last_synced_time);
+        match due(synced, every, now) {
+            Some(wait) if wait.is_zero() => {
+                self.sync(&current).await?;
+                next = next.or(Next::after(every));
+            }
+            Some(wait) => next = next.or(Next::after(wait)),
+            None => {}
+        }
+        Ok(next)
+    }
+}
+
+impl Locations {
+    /// Of several defaults only the newest stays.
+    fn newer_default(&self, location: &BackupStorageLocation) -> Option<String> {
+        if location.spec.default != Some(true) {
+            return None;
+        }
+        let age = |it: &BackupStorageLocation| {
+            (it.metadata.creation_timestamp.as_ref().map(|it| it.0), it.metadata.name.clone())
+        };
+        let own = age(location);
+        let all = self.world.locations.list();
+        let newer = all.iter().filter(|it| it.spec.default == Some(true)).find(|it| age(it) > own);
+        newer.and_then(|it| it.metadata.name.clone())
+    }
+
+    fn is_changed(&self, location: &BackupStorageLocation) -> bool {
+        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = location.metadata.uid.as_deref().unwrap_or_default();
+        checked.get(uid) != Some(&location.spec)
+    }
+
+    async fn validate(
+        &self,
+        location: &BackupStorageLocation,
+    ) -> Result<Arc<BackupStorageLocation>, Failure> {
+        let name = location.metadata.name.as_deref().unwrap_or_default();
+        let found = self.check(location).await;
+        if let (Some(uid), Ok(mut checked)) = (location.metadata.uid.clone(), self.checked.lock()) {
+            let known = self.world.locations.list();
+            checked.retain(|uid, _| known.iter().any(|it| it.metadata.uid.as_ref() == Some(uid)));
+            checked.insert(uid, location.spec.clone());
+        }
+        let mut next = location.clone();
+        let status = next.status.get_or_insert_default();
+        status.last_validation_time = Some(Time::new(Timestamp::now()));
+        match found {
+            Ok(()) => {
+                status.phase = Some(LocationPhase::Available);
+                status.message = None;
+            }
+            Err(error) => {
+                status.phase = Some(LocationPhase::Unavailable);
+                status.message =
+                    Some(format!("BackupStorageLocation \"{name}\" is unavailable: {error}"));
+            }
+        }
+        self.world.locations.update(location, &next).await
+    }
+
+    async fn check(&self, location: &BackupStorageLocation) -> Result<(), String> {
+        let opened = self.world.open(location).await?;
+        let level = opened.store.list_level(&Prefix::ROOT).await;
+        let level = level.map_err(|error| telemetry::Chain(&error).to_string())?;
+        let foreign: Vec<&str> = level
+            .folders
+            .iter()
+            .map(|it| it.parts().last().unwrap_or_default())
+            .filter(|it| !layout::TOP_FOLDERS.contains(it))
+            .collect();
+        match foreign.as_slice() {
+            [] => Ok(()),
+            few @ ([_] | [_, _] | [_, _, _]) => Err(format!(
+                "Backup store contains invalid top-level directories: [{}]",
+                few.join(" ")
+            )),
+            many => Err(format!(
+                "Backup store contains {} invalid top-level directories: [{} ...]",
+                many.len(),
+                many.get(..3).unwrap_or_default().join(" ")
+            )),
+        }
+    }
+
+    /// Both ways: what is in the store comes into the cluster, what has gone from it goes.
+    async fn sync(&self, location: &BackupStorageLocation) -> Result<(), Failure> {
+        let name = location.metadata.name.as_deref().unwrap_or_default();
+        let doing = || format!("look through storage location {name}");
+        let opened = self.world.open(location).await.map_err(|it| Failure::other(doing(), it))?;
+        let root = layout::TOP_FOLDERS[0];
+        let root = Prefix::parse(root).map_err(|it| Failure::other(doing(), it))?;
+        let level = opened.store.list_level(&root).await;
+        let level = level.map_err(|it| Failure::other(doing(), it))?;
+        let stored: BTreeSet<String> =
+            level.folders.iter().filter_map(|it| it.parts().last().map(str::to_owned)).collect();
+        for backup in &stored {
+            let key = self.world.key(backup);
+            if self.world.backups.get(&key).is_some() || self.world.backups.is_broken(&key) {
+                continue;
+            }
+            if let Err(error) = self.bring_in(&opened, name, backup).await {
+                tracing::warn!(
+                    location = name,
+                    backup,
+                    error,
+                    "a backup in the store cannot be used"
+                );
+            }
+        }
+        self.forget(name, &stored).await?;
+        let mut next = location.clone();
+        next.status.get_or_insert_default().last_synced_time = Some(Time::new(Timestamp::now()));
+        self.world.locations.update(location, &next).await.map(drop)
+    }
+
+    async fn bring_in(&self, opened: &Opened, location: &str, name: &str) -> Result<(), String> {
+        let key = BackupFile::Object.key(name).map_err(|error| error.to_string())?;
+        let blob = match blobs::get_limited(opened.store.as_ref(), &key, OBJECT_MAX_BYTES).await {
+            Ok(blob) => blob,
+            // Still on its way in, or on its way out.
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(telemetry::Chain(&error).to_string()),
+        };
+        let stored: Backup = serde_json::from_slice(&blob.bytes)
+            .map_err(|error| format!("{key} is not a backup: {error}"))?;
+        let schedules = self.world.schedules.list();
+        let is_known =
+            |uid: &str| schedules.iter().any(|it| it.metadata.uid.as_deref() == Some(uid));
+        let Some(backup) =
+            known_backup(stored, name, location, &self.world.settings.namespace, is_known)?
+        else {
+            return Ok(());
+        };
+        match self.world.backups.create(&backup).await {
+            Ok(_) => {
+                tracing::info!(backup.name = name, location, "a backup was found in the store");
+                Ok(())
+            }
+            Err(Failure::Conflict { .. }) => Ok(()),
+            Err(failure) => Err(telemetry::Chain(&failure).to_string()),
+        }
+    }
+
+    /// Backups that say they are complete and are not in the store any more.
+    async fn forget(&self, location: &str, stored: &BTreeSet<String>) -> Result<(), Failure> {
+        let label = names::label_value(location);
+        for backup in self.world.backups.list() {
+            let name = backup.metadata.name.as_deref().unwrap_or_default();
+            let of_here =
+                backup.metadata.labels.as_ref().and_then(|it| it.get(names::STORAGE_LOCATION));
+            let phase = backup.status.as_ref().and_then(|it| it.phase.as_ref());
+            let is_whole =
+                matches!(phase, Some(BackupPhase::Completed | BackupPhase::PartiallyFailed));
+            let is_busy = self.world.running.has(BACKUP, name);
+            if of_here == Some(&label) && is_whole && !is_busy && !stored.contains(name) {
+                tracing::info!(
+                    backup.name = name,
+                    location,
+                    "a backup is not in the store any more"
+                );
+                self.world.backups.delete(&backup).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The object that is made for a backup that was found, or nothing while it is not finished.
+fn known_backup(
+    mut stored: Backup,
+    name: &str,
+    location: &str,
+    namespace: &str,
+    is_known_schedule: impl Fn(&str) -> bool,
+) -> Result<Option<Backup>, String> {
+    use BackupPhase as P;
+    if stored.metadata.name.as_deref() != Some(name) {
+        let found = stored.metadata.name.as_deref().unwrap_or_default();
+        return Err(format!("the object in the folder {name:?} is called {found:?}"));
+    }
+    let status = stored.status.get_or_insert_default();
+    match status.phase {
+        Some(
+            P::WaitingForPluginOperations
+            | P::WaitingForPluginOperationsPartiallyFailed
+            | P::Finalizing
+            | P::FinalizingPartiallyFailed,
+        ) => {
+            let now = Timestamp::now();
+            if status.expiration.is_none_or(|it| it.timestamp() > now) {
+                return Ok(None);
+            }
+            status.phase = Some(P::PartiallyFailed);
+        }
+        // As it stands it would be begun here.
+        None | Some(P::New | P::Queued | P::ReadyToStart | P::InProgress) => return Ok(None),
+        Some(_) => {}
+    }
+    let metadata = &mut stored.metadata;
+    metadata.namespace = Some(namespace.to_owned());
+    metadata.resource_version = None;
+    metadata.uid = None;
+    metadata.generation = None;
+    metadata.managed_fields = None;
+    metadata.self_link = None;
+    metadata.deletion_timestamp = None;
+    metadata.deletion_grace_period_seconds = None;
+    metadata.finalizers = None;
+    if let Some(owners) = &mut metadata.owner_references {
+        owners.retain(|it| it.kind == "Schedule" && is_known_schedule(&it.uid));
+    }
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(names::STORAGE_LOCATION.to_owned(), names::label_value(location));
+    stored.spec.storage_location = Some(location.to_owned());
+    Ok(Some(stored))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn found(metadata: Value, phase: &str) -> Result<Option<Backup>, String> {
+        let stored = json!({"metadata": metadata, "spec": {"storageLocation": "elsewhere"},
+            "status": {"phase": phase}});
+        let stored = serde_json::from_value(stored).unwrap();
+        known_backup(stored, "b", "here", "adm", |uid| uid == "known")
+    }
+
+    #[test]
+    fn a_backup_that_is_found_belongs_here_and_keeps_its_marks() {
+        let owner = |uid: &str| {
+            json!({"apiVersion": "velero.io/v1", "kind": "Schedule",
+            "name": "s", "uid": uid})
+        };
+        let metadata = json!({"name": "b", "namespace": "velero", "uid": "u", "resourceVersion": "7",
+            "labels": {"mine": "x", "velero.io/storage-location": "elsewhere"},
+            "annotations": {"a": "b"}, "finalizers": ["f"],
+            "ownerReferences": [owner("known"), owner("strange")]});
+        let backup = found(metadata, "Completed").unwrap().unwrap();
+        let value = serde_json::to_value(&backup).unwrap();
+        assert_eq!(
+            value["metadata"],
+            json!({"name": "b", "namespace": "adm",
+                "labels": {"mine": "x", "velero.io/storage-location": "here"},
+                "annotations": {"a": "b"}, "ownerReferences": [owner("known")]})
+        );
+        assert_eq!(backup.spec.storage_location.as_deref(), Some("here"));
+    }
+
+    #[test]
+    fn what_is_not_finished_or_not_itself_stays_outside() {
+        for phase in ["InProgress", "New", "Finalizing", "WaitingForPluginOperations"] {
+            assert_eq!(found(json!({"name": "b"}), phase).unwrap(), None, "{phase}");
+        }
+        assert!(found(json!({"name": "b"}), "Failed").unwrap().is_some());
+        assert!(found(json!({"name": "other"}), "Completed").is_err());
+    }
+
+    #[test]
+    fn periods_of_zero_are_never_due_twice() {
+        let now = Timestamp::from_second(100).unwrap();
+        let last = Some(Time::new(Timestamp::from_second(70).unwrap()));
+        assert_eq!(due(None, Duration::ZERO, now), Some(Duration::ZERO));
+        assert_eq!(due(last, Duration::ZERO, now), None);
+        assert_eq!(due(last, Duration::from_secs(60), now), Some(Duration::from_secs(30)));
+        assert_eq!(due(last, Duration::from_secs(20), now), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,570 @@
+//! One restore, from its start to its end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::scalar::Time;
+use api::velero::{Backup, HookCount, Restore, RestorePhase, RestoreProgress};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::decide::{self, Observed};
+use super::edit::{self, Rules};
+use super::item::{Existing, Fate, Maker, Outcome};
+use super::spool::{Contents, Entry, Spool};
+use crate::catalog::Catalog;
+use crate::door::{Door, Identity, code, words};
+use crate::journal::{Journal, Place, packed};
+use crate::layout::{BackupFile, RestoreFile};
+use crate::lists::Lists;
+use crate::names;
+use crate::selection::{Cluster, RestoreSelection};
+use crate::tarball::{Limits, Unpacker};
+use crate::world::{Opened, World};
+
+const SOURCE: &str = "velero/restore";
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Objects of one kind that are made at the same time.
+const AT_ONCE: usize = 8;
+const CHUNK: usize = 256;
+/// For definitions to be served, and for namespaces on their way out.
+const SERVED_WITHIN: Duration = Duration::from_mins(1);
+const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
+/// A tenant without an identity of its own may not gain rights by a restore.
+const RIGHTS: &str = "rbac.authorization.k8s.io";
+
+/// Works on a restore, to whatever end.
+pub(crate) async fn run(world: &World, name: &str) {
+    let Some((begun, backup)) = begin(world, name).await else { return };
+    let (status, result) = watch::channel(0_i64);
+    let progress = report_progress(world, &begun, result);
+    let work = carry_out(world, &begun, &backup, &status);
+    let done = tokio::select! {
+        done = work => done,
+        () = progress => return,
+    };
+    let done = done.unwrap_or_else(|reason| {
+        tracing::warn!(restore.name = name, reason, "the restore failed");
+        let mut done = begun.as_ref().clone();
+        let status = done.status.get_or_insert_default();
+        status.phase = Some(RestorePhase::Failed);
+        status.failure_reason = Some(reason);
+        status.completion_timestamp = Some(Time::new(Timestamp::now()));
+        done
+    });
+    settle(world, &begun, &done).await;
+}
+
+async fn settle(world: &World, begun: &Restore, done: &Restore) {
+    let mut before = begun.clone();
+    if let Some(status) = &mut before.status {
+        status.progress = None;
+    }
+    loop {
+        match world.restores.merge(&before, done).await {
+            Ok(_) => return,
+            Err(reconcile::Failure::Api { source, .. })
+                if matches!(code(&source), Some(404 | 422)) =>
+            {
+                tracing::warn!(error = %source, "the end of a restore is not written");
+                return;
+            }
+            Err(failure) => {
+                tracing::warn!(error = %telemetry::Chain(&failure), "the end of a restore is not written yet");
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+}
+
+async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)> {
+    let restore = world.restores.get(&world.key(name))?;
+    let (backups, locations) = (world.backups.list(), world.locations.list());
+    let seen = Observed {
+        restore: &restore,
+        backups: &backups,
+        locations: &locations,
+        namespace: &world.settings.namespace,
+        now: Timestamp::now(),
+    };
+    let mut begun = decide::begin(&seen);
+    let finalizers = begun.metadata.finalizers.get_or_insert_default();
+    if !finalizers.iter().any(|it| it == names::RESTORE_FINALIZER) {
+        finalizers.push(names::RESTORE_FINALIZER.to_owned());
+    }
+    let written = match world.restores.update(&restore, &begun).await {
+        Ok(written) => written,
+        Err(failure) => {
+            tracing::warn!(restore.name = name, error = %telemetry::Chain(&failure), "the restore does not begin yet");
+            tokio::time::sleep(RETRY_AFTER).await;
+            return None;
+        }
+    };
+    let phase = written.status.as_ref().and_then(|it| it.phase.clone());
+    if phase != Some(RestorePhase::InProgress) {
+        return None;
+    }
+    let backup = world.backups.get(&world.key(written.spec.backup_name.as_deref()?))?;
+    Some((written, backup))
+}
+
+async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<i64>) {
+    let mut told = begun.clone();
+    loop {
+        tokio::time::sleep(PROGRESS_EVERY).await;
+        let now = *count.borrow();
+        let mut next = told.clone();
+        let progress = RestoreProgress { total_items: Some(now), items_restored: Some(now) };
+        next.status.get_or_insert_default().progress = Some(progress);
+        if next != told && world.restores.merge(&told, &next).await.is_ok() {
+            told = next;
+        }
+    }
+}
+
+async fn carry_out(
+    world: &World,
+    begun: &Restore,
+    backup: &Backup,
+    count: &watch::Sender<i64>,
+) -> Result<Restore, String> {
+    let name = begun.metadata.name.as_deref().unwrap_or_default();
+    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
+    let location = world
+        .location(location)
+        .ok_or_else(|| format!("backup storage location {location} not found"))?;
+    let opened = world.open(&location).await?;
+    let contents = fetch(world, &opened, backup).await?;
+    let volumes = crate::volumes::stored(&opened, backup).await;
+    let mut restorer = Restorer::new(world, begun, backup, contents, volumes, count).await?;
+    restorer.run().await;
+    let Restorer { mut journal, listed, done_count, .. } = restorer;
+    journal.info(SOURCE, "restore completed", &[]);
+    let mut done = begun.clone();
+    let status = done.status.get_or_insert_default();
+    status.phase = Some(if journal.errors.count == 0 {
+        RestorePhase::Completed
+    } else {
+        RestorePhase::PartiallyFailed
+    });
+    status.errors = journal.errors.counted();
+    status.warnings = journal.warnings.counted();
+    status.progress =
+        Some(RestoreProgress { total_items: Some(done_count), items_restored: Some(done_count) });
+    status.hook_status = Some(HookCount::default());
+    let files = [
+        (RestoreFile::Results, journal.results()),
+        (RestoreFile::ResourceList, packed(&listed)),
+        (RestoreFile::ItemOperations, packed(&json!([]))),
+        (RestoreFile::VolumeInfo, packed(&json!([]))),
+        (RestoreFile::Log, journal.into_log()),
+    ];
+    for (file, bytes) in files {
+        keep(&opened, file, name, bytes).await;
+    }
+    status.completion_timestamp = Some(Time::new(Timestamp::now()));
+    Ok(done)
+}
+
+/// The files of a restore are for reading only: without them it is a restore all the same.
+async fn keep(opened: &Opened, file: RestoreFile, name: &str, bytes: Vec<u8>) {
+    let Ok(key) = file.key(name) else { return };
+    if let Err(error) = opened.store.put(&key, Bytes::from(bytes)).await {
+        tracing::warn!(restore.name = name, %key, error = %telemetry::Chain(&error), "a file of a restore is not kept");
+    }
+}
+
+/// The contents of the backup, read to their end and checked.
+async fn fetch(world: &World, opened: &Opened, backup: &Backup) -> Result<Contents, String> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let key = BackupFile::Contents.key(name).map_err(|error| error.to_string())?;
+    let told = |error: &dyn std::error::Error| {
+        format!("error downloading backup: {}", telemetry::Chain(error))
+    };
+    let (_, mut pieces) =
+        blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
+    let spool = Spool::new(&world.settings.spool)
+        .map_err(|error| format!("no room to unpack the backup: {error}"))?;
+    let mut unpacker = Unpacker::new(spool, Limits::default());
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| told(&error))?;
+        unpacker.push(&piece).map_err(|error| format!("error reading backup: {error}"))?;
+        // Unpacking is work: let others have their turn.
+        tokio::task::yield_now().await;
+    }
+    let spool = unpacker.finish().map_err(|error| format!("error reading backup: {error}"))?;
+    spool.finish().map_err(|error| format!("no room to unpack the backup: {error}"))
+}
+
+/// `apiVersion/Kind` and what became of the object; nothing where it was not asked for.
+type Made = Option<(String, Outcome)>;
+
+struct Restorer<'r> {
+    world: &'r World,
+    /// With the rights the restore is carried out with.
+    door: Door,
+    catalog: Catalog,
+    contents: Contents,
+    selection: RestoreSelection,
+    rules: Rules,
+    existing: Existing,
+    status: Option<Lists>,
+    /// The only namespace that may be touched.
+    tenant: Option<String>,
+    has_identity: bool,
+    journal: Journal,
+    /// `apiVersion/Kind` to `namespace/name(fate)`.
+    listed: BTreeMap<String, BTreeSet<String>>,
+    ready: HashMap<String, bool>,
+    count: &'r watch::Sender<i64>,
+    done_count: i64,
+    volumes: crate::volumes::Stored,
+}
+
+impl<'r> Restorer<'r> {
+    async fn new(
+        world: &'r World,
+        begun: &'r Restore,
+        backup: &Backup,
+        contents: Contents,
+        volumes: crate::volumes::Stored,
+        count: &'r watch::Sender<i64>,
+    ) -> Result<Self, String> {
+        let (catalog, silent) = Catalog::ask(&world.context.client)
+            .await
+            .map_err(|error| format!("error listing kinds: {}", words(&error)))?;
+        let name = begun.metadata.name.clone().unwrap_or_default();
+        let mut journal = Journal::new("restore", &world.settings.namespace, &name);
+        journal.info(SOURCE, "starting restore", &[]);
+        for group in silent {
+            let message = format!("a group of the API does not answer: {group}");
+            journal.warn(Place::Server, SOURCE, &message);
+        }
+        let note =
+            |key: &str| begun.metadata.annotations.as_ref().and_then(|it| it.get(key)).cloned();
+        let identity = note(names::RUN_AS_USER).map(|user| Identity {
+            user,
+            groups: note(names::RUN_AS_GROUPS)
+                .map(|it| {
+                    it.split(',')
+                        .map(|it| it.trim().to_owned())
+                        .filter(|it| !it.is_empty())
+                        .collect()
+                })
+                .unwrap_or_default(),
+        });
+        let has_identity = identity.is_some();
+        let status = begun.spec.restore_status.as_ref().map(|it| {
+            Lists::new(it.included_resources.as_ref(), it.excluded_resources.as_ref())
+                .resolved(|name| catalog.resolve(name))
+        });
+        Ok(Self {
+            door: identity.map_or_else(|| world.door.clone(), |it| world.door.acting_as(it)),
+            has_identity,
+            selection: RestoreSelection::of(&begun.spec, &catalog)?,
+            rules: Rules {
+                backup: backup.metadata.name.clone().unwrap_or_default(),
+                restore: name,
+                namespaces: begun.spec.namespace_mapping.clone().unwrap_or_default(),
+                keep_node_ports: begun.spec.preserve_node_ports == Some(true),
+            },
+            existing: Existing::of(begun.spec.existing_resource_policy.as_deref()),
+            status,
+            tenant: note(names::TENANT_NAMESPACE),
+            journal,
+            listed: BTreeMap::new(),
+            ready: HashMap::new(),
+            count,
+            done_count: 0,
+            catalog,
+            contents,
+            world,
+            volumes,
+        })
+    }
+
+    async fn run(&mut self) {
+        if self.contents.is_empty() {
+            let message = "zero items to be restored: directory \"resources\": does not exist";
+            self.journal.warn(Place::Server, SOURCE, message);
+        }
+        for resource in self.contents.resources() {
+            if !self.selection.takes_resource(&resource) && resource != "namespaces" {
+                continue;
+            }
+            let entries: Vec<Entry> = self
+                .contents
+                .of(&resource)
+                .into_iter()
+                .filter(|it| self.wants(&resource, it))
+                .collect();
+            if resource == "namespaces" {
+                self.namespaces(&entries).await;
+                continue;
+            }
+            if entries.is_empty() {
+                continue;
+            }
+            self.kind(&resource, &entries).await;
+            if resource == DEFINITIONS {
+                self.await_definitions(&entries).await;
+            }
+        }
+    }
+
+    fn wants(&self, resource: &str, entry: &Entry) -> bool {
+        match &entry.namespace {
+            Some(namespace) => {
+                let is_allowed =
+                    self.tenant.as_ref().is_none_or(|it| it == self.rules.target(namespace));
+                is_allowed && self.selection.takes_namespace(namespace)
+            }
+            None if resource == "namespaces" => {
+                self.tenant.is_none()
+                    && !self.selection.excludes_resource(resource)
+                    && self.selection.takes_namespace(&entry.name)
+            }
+            None => {
+                self.tenant.is_none()
+                    && resource != "persistentvolumes"
+                    && self.selection.takes_cluster_objects() == Cluster::All
+                    || self.is_kept_volume(resource, entry)
+            }
+        }
+    }
+
+    /// A volume that stays when its claim goes is made again as it was; others get new ones.
+    fn is_kept_volume(&self, resource: &str, entry: &Entry) -> bool {
+        if resource != "persistentvolumes"
+            || self.tenant.is_some()
+            || self.selection.takes_cluster_objects() == Cluster::None
+            || self.volumes.has_volume(&entry.name)
+        {
+            return false;
+        }
+        let Ok(volume) = self.contents.read(entry) else { return false };
+        let text = |path: &str| volume.pointer(path).and_then(Value::as_str);
+        text("/spec/persistentVolumeReclaimPolicy") == Some("Retain")
+            && (self.selection.takes_cluster_objects() == Cluster::All
+                || text("/spec/claimRef/namespace")
+                    .is_some_and(|it| self.selection.takes_namespace(it)))
+    }
+
+    async fn namespaces(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            self.ensure_namespace(&entry.name).await;
+        }
+    }
+
+    /// All objects of one kind, some at a time.
+    async fn kind(&mut self, resource: &str, entries: &[Entry]) {
+        let originals: BTreeSet<String> =
+            entries.iter().filter_map(|it| it.namespace.as_deref().map(str::to_owned)).collect();
+        for namespace in &originals {
+            self.ensure_namespace(namespace).await;
+        }
+        // Some at a time: what was made is told before more is read.
+        for some in entries.chunks(CHUNK) {
+            let made = self.some(resource, some).await;
+            for (entry, done) in some.iter().zip(made) {
+                if let Some((kind, outcome)) = done {
+                    self.record(resource, entry, &kind, &outcome);
+                }
+            }
+        }
+    }
+
+    /// What became of each, in their order.
+    async fn some(&self, resource: &str, entries: &[Entry]) -> Vec<Made> {
+        let work: Vec<BoxFuture<'_, Made>> = entries
+            .iter()
+            .map(|entry| {
+                let made = async move {
+                    let made = self.one(resource, entry).await;
+                    self.count.send_modify(|count| *count += 1);
+                    made
+                };
+                Box::pin(made) as BoxFuture<'_, Made>
+            })
+            .collect();
+        futures::stream::iter(work).buffered(AT_ONCE).collect().await
+    }
+    /// `None` for what the labels leave out.
+    async fn one(&self, resource: &str, entry: &Entry) -> Made {
+        let failed = |why: String| Some((resource.to_owned(), Outcome::failed(why)));
+        let shown = match &entry.namespace {
+            Some(namespace) => format!("{resource}/{namespace}/{}", entry.name),
+            None => format!("{resource}/{}", entry.name),
+        };
+        let original = match self.contents.read(entry) {
+            Ok(object) => object,
+            Err(why) => return failed(format!("error restoring {shown}: {why}")),
+        };
+        if !self.selection.matches(&original) {
+            return None;
+        }
+        if let Some(namespace) = &entry.namespace {
+            let target = self.rules.target(namespace);
+            if self.ready.get(target) != Some(&true) {
+                return failed(format!(
+                    "error restoring {shown}: the namespace {target} is not there"
+                ));
+            }
+        }
+        let maker = Maker {
+            door: &self.door,
+            catalog: &self.catalog,
+            rules: &self.rules,
+            existing: self.existing,
+            status: self.status.as_ref(),
+        };
+        let kind = match maker.kind(resource, &original) {
+            Ok(kind) => kind,
+            Err(why) => return failed(format!("error restoring {shown}: {why}")),
+        };
+        let listed = format!("{}/{}", kind.api_version(), kind.kind);
+        if kind.namespaced != entry.namespace.is_some() {
+            return failed(format!("error restoring {shown}: it does not belong into this scope"));
+        }
+        if self.tenant.is_some() && !self.has_identity && kind.group == RIGHTS {
+            let mut outcome = Outcome::new(Fate::Skipped);
+            outcome.warnings.push(format!(
+                "{shown} is not restored: rights are given by an administrator, not by a tenant's restore"
+            ));
+            return Some((listed, outcome));
+        }
+        if edit::skip(resource, &original).is_some() {
+            return Some((listed, Outcome::new(Fate::Skipped)));
+        }
+        let mut object = edit::prepare(resource, original.clone(), &self.rules);
+        if resource == "persistentvolumeclaims" {
+            self.claim(&original, &mut object);
+        }
+        Some((listed, maker.make(resource, kind, &object, &original).await))
+    }
+
+    /// A claim keeps its volume where that comes back too; for others a new one is provided.
+    fn claim(&self, original: &Value, claim: &mut Value) {
+        let volume = original.pointer("/spec/volumeName").and_then(Value::as_str);
+        let volume = self.contents.find("persistentvolumes", None, volume.unwrap_or_default());
+        if !volume.is_some_and(|it| self.is_kept_volume("persistentvolumes", it)) {
+            edit::unbind(claim);
+        }
+    }
+
+    fn record(&mut self, resource: &str, entry: &Entry, kind: &str, outcome: &Outcome) {
+        let target = entry.namespace.as_deref().map(|it| self.rules.target(it).to_owned());
+        let place = Place::of(target.as_deref());
+        for message in &outcome.warnings {
+            self.journal.warn(place, SOURCE, message);
+        }
+        for message in &outcome.errors {
+            self.journal.error(place, SOURCE, message);
+        }
+        let shown = match &target {
+            Some(namespace) => format!("{namespace}/{}", entry.name),
+            None => entry.name.to_string(),
+        };
+        let word = outcome.fate.word();
+        let more = [("resource", resource), ("name", &shown), ("action", word)];
+        self.journal.info(SOURCE, "Restored item", &more);
+        self.listed.entry(kind.to_owned()).or_default().insert(format!("{shown}({word})"));
+        self.done_count += 1;
+    }
+
+    /// The namespace that `original` is restored to; `false` is remembered as well.
+    async fn ensure_namespace(&mut self, original: &str) {
+        let target = self.rules.target(original).to_owned();
+        if self.ready.contains_key(&target) {
+            return;
+        }
+        let is_ready = match self.make_namespace(original, &target).await {
+            Ok(()) => true,
+            Err(why) => {
+                let message = format!("cannot restore to namespace {target}: {why}");
+                self.journal.error(Place::Namespace(&target), SOURCE, &message);
+                false
+            }
+        };
+        self.ready.insert(target, is_ready);
+    }
+
+    async fn make_namespace(&self, original: &str, target: &str) -> Result<(), String> {
+        let kind = self.catalog.resource("namespaces").ok_or("the server has no namespaces")?;
+        let began = tokio::time::Instant::now();
+        // Looking is ours to do: a tenant may not see its own Namespace object.
+        loop {
+            let found = self.world.door.get(kind, None, target).await.map_err(|it| words(&it))?;
+            match found {
+                Some(found) if found.pointer("/metadata/deletionTimestamp").is_none() => {
+                    return Ok(());
+                }
+                Some(_) if began.elapsed() < TERMINATED_WITHIN && self.tenant.is_none() => {
+                    tokio::time::sleep(PROGRESS_EVERY).await;
+                }
+                Some(_) => return Err("it is being deleted".to_owned()),
+                None if self.tenant.is_some() => return Err("it does not exist".to_owned()),
+                None => break,
+            }
+        }
+        let stored = self.contents.find("namespaces", None, original);
+        let stored = stored.and_then(|it| self.contents.read(it).ok()).unwrap_or_else(|| json!({}));
+        let labels = stored.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
+        let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+            "name": target, "labels": labels,
+            "annotations": stored.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}))}});
+        if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut)
+        {
+            labels
+                .insert("kubernetes.io/metadata.name".to_owned(), Value::String(target.to_owned()));
+        }
+        match self.door.create(kind, None, &object).await {
+            Ok(_) => Ok(()),
+            Err(error) if code(&error) == Some(409) => Ok(()),
+            Err(error) => Err(words(&error)),
+        }
+    }
+
+    /// Objects of kinds that were just defined can be made once the server serves them.
+    async fn await_definitions(&mut self, entries: &[Entry]) {
+        let began = tokio::time::Instant::now();
+        loop {
+            let mut waits = false;
+            for entry in entries {
+                let Some(kind) = self.catalog.resource(DEFINITIONS) else { return };
+                if let Ok(Some(found)) = self.world.door.get(kind, None, &entry.name).await {
+                    waits |= !is_established(&found);
+                }
+            }
+            if !waits || began.elapsed() > SERVED_WITHIN {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        match Catalog::ask(&self.world.context.client).await {
+            Ok((catalog, _)) => self.catalog = catalog,
+            Err(error) => {
+                let message = format!("error listing kinds: {}", words(&error));
+                self.journal.error(Place::Server, SOURCE, &message);
+            }
+        }
+    }
+}
+
+fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    let holds = |name: &str| {
+        conditions.into_iter().flatten().any(|it| {
+            it.get("type").and_then(Value::as_str) == Some(name)
+                && it.get("status").and_then(Value::as_str) == Some("True")
+        })
+    };
+    holds("Established") && holds("NamesAccepted")
+}

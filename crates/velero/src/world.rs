@@ -1,0 +1,226 @@
+//! What the parts of the executor share: settings, the objects of its namespace, the way to stores.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::velero::{
+    Backup, BackupStorageLocation, DeleteBackupRequest, DownloadRequest, Restore, Schedule,
+    ServerStatusRequest,
+};
+use blobs::Store as Blobs;
+use blobs::wrap::{Policy, Retrying};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use reconcile::{Context, Key, Store};
+
+use crate::door::Door;
+use crate::downloads::Downloads;
+use crate::place::{self, Place};
+
+/// How the executor is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the resources live that it acts on.
+    pub namespace: String,
+    /// Backups that may run at the same time.
+    pub concurrent_backups: usize,
+    pub default_ttl: Duration,
+    /// How often stores are looked through for backups that are not known, and checked.
+    pub sync_every: Duration,
+    pub validate_every: Duration,
+    /// The name of the location that is used where none is the default.
+    pub default_location: String,
+    /// Where locations that are directories of this machine live. Then `default_location` is made.
+    pub directories: Option<PathBuf>,
+    /// Where a tarball is unpacked while it is restored from; nothing has a name there.
+    pub spool: PathBuf,
+    /// Files of directories are fetched from here.
+    pub(crate) downloads: Option<Downloads>,
+}
+
+impl Settings {
+    pub fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            concurrent_backups: 1,
+            default_ttl: Duration::from_hours(720),
+            sync_every: Duration::from_mins(1),
+            validate_every: Duration::from_mins(1),
+            default_location: "default".to_owned(),
+            directories: None,
+            spool: std::env::temp_dir(),
+            downloads: None,
+        }
+    }
+}
+
+/// A location that can be read and written.
+#[derive(Debug, Clone)]
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Blobs>,
+    pub(crate) place: Place,
+    pub(crate) credentials: blobs::Credentials,
+}
+
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    pub(crate) context: Context,
+    pub(crate) door: Door,
+    pub(crate) backups: Store<Backup>,
+    pub(crate) restores: Store<Restore>,
+    pub(crate) locations: Store<BackupStorageLocation>,
+    pub(crate) deletions: Store<DeleteBackupRequest>,
+    pub(crate) downloads: Store<DownloadRequest>,
+    pub(crate) schedules: Store<Schedule>,
+    pub(crate) questions: Store<ServerStatusRequest>,
+    /// Stores that were opened, by what they were opened with.
+    open: Mutex<HashMap<String, Arc<dyn Blobs>>>,
+    pub(crate) running: Running,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("World").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// Stores that are kept open.
+const OPEN_MAX: usize = 256;
+
+impl World {
+    pub(crate) fn start(context: &Context, settings: Settings) -> Arc<Self> {
+        let namespace = settings.namespace.clone();
+        Arc::new(Self {
+            door: Door::new(context.client.clone()),
+            backups: Store::within(&namespace).status_in_object().start(context),
+            restores: Store::within(&namespace).status_in_object().start(context),
+            locations: Store::within(&namespace).status_in_object().start(context),
+            deletions: Store::within(&namespace).status_in_object().start(context),
+            downloads: Store::within(&namespace).status_in_object().start(context),
+            schedules: Store::within(&namespace).status_in_object().start(context),
+            questions: Store::within(&namespace).status_in_object().start(context),
+            open: Mutex::default(),
+            running: Running::default(),
+            context: context.clone(),
+            settings,
+        })
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Key {
+        Key::new(&self.settings.namespace, name)
+    }
+
+    pub(crate) fn location(&self, name: &str) -> Option<Arc<BackupStorageLocation>> {
+        self.locations.get(&self.key(name))
+    }
+
+    /// The way to a location. Nothing is asked of the store yet.
+    pub(crate) async fn open(&self, location: &BackupStorageLocation) -> Result<Opened, String> {
+        let place = place::place(location, self.settings.directories.as_deref())?;
+        let (fingerprint, store, credentials) = match &place {
+            Place::S3(s3) => {
+                let mut s3 = s3.as_ref().clone();
+                if let Some(reference) =
+                    location.spec.object_storage.as_ref().and_then(|it| it.ca_cert_ref.as_ref())
+                {
+                    let name = reference.name.as_deref().unwrap_or_default();
+                    s3.network.ca_pem = Some(self.secret(name, &reference.key).await?);
+                }
+                let (name, key) = match &location.spec.credential {
+                    Some(it) => (it.name.as_deref().unwrap_or_default(), it.key.as_str()),
+                    None => place::DEFAULT_SECRET,
+                };
+                let text = self
+                    .secret(name, key)
+                    .await
+                    .map_err(|error| format!("unable to get credentials: {error}"))?;
+                let credentials = place::credentials(&text, &s3.profile)?;
+                let fingerprint = format!("{} {:?} {text}", s3.url, s3.network);
+                let opened = blobs::open_over(&s3.url, &credentials, &s3.network);
+                let store = opened.map_err(|error| telemetry::Chain(&error).to_string())?;
+                (fingerprint, store, credentials)
+            }
+            Place::Directory { bucket, root } => {
+                let is_there = bucket.is_dir();
+                if !is_there {
+                    let name = bucket.file_name().unwrap_or_default().to_string_lossy();
+                    return Err(format!("the server has no directory {name:?} for backups"));
+                }
+                let store: Arc<dyn Blobs> = Arc::new(blobs::LocalStore::at(root.clone()));
+                (root.display().to_string(), store, blobs::Credentials::Anonymous)
+            }
+        };
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= OPEN_MAX {
+            open.clear();
+        }
+        let store =
+            open.entry(fingerprint).or_insert_with(|| Retrying::around(store, patience())).clone();
+        Ok(Opened { store, place, credentials })
+    }
+
+    async fn secret(&self, name: &str, key: &str) -> Result<String, String> {
+        let api: Api<Secret> =
+            Api::namespaced(self.context.client.clone(), &self.settings.namespace);
+        let found = api.get_opt(name).await;
+        let found = found.map_err(|error| {
+            format!("unable to get key for secret: {}", telemetry::Chain(&error))
+        })?;
+        let Some(secret) = found else {
+            return Err(format!("unable to get key for secret: Secret \"{name}\" not found"));
+        };
+        let bytes = secret.data.and_then(|mut it| it.remove(key));
+        let Some(bytes) = bytes else {
+            return Err(format!(
+                "unable to get key for secret: Secret \"{name}\" has no key {key}"
+            ));
+        };
+        String::from_utf8(bytes.0)
+            .map_err(|_| format!("the key {key} of Secret \"{name}\" is not text"))
+    }
+}
+
+/// Enough for a store that stumbles; one that is down is told soon.
+fn patience() -> Policy {
+    Policy { tries_max: 4, total_max: Duration::from_secs(30), ..Policy::default() }
+}
+
+/// What this process works on now, by kind and name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Running(Arc<Mutex<HashSet<(&'static str, String)>>>);
+
+impl Running {
+    pub(crate) fn has(&self, kind: &'static str, name: &str) -> bool {
+        self.lock().contains(&(kind, name.to_owned()))
+    }
+
+    pub(crate) fn count(&self, kind: &'static str) -> usize {
+        self.lock().iter().filter(|(it, _)| *it == kind).count()
+    }
+
+    /// `None` if it is being worked on already.
+    pub(crate) fn begin(&self, kind: &'static str, name: &str) -> Option<Work> {
+        let mark = (kind, name.to_owned());
+        let is_new = self.lock().insert(mark.clone());
+        is_new.then(|| Work { running: self.clone(), mark })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<(&'static str, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One piece of work, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Work {
+    running: Running,
+    mark: (&'static str, String),
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.running.lock().remove(&self.mark);
+    }
+}

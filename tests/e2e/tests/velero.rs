@@ -1,0 +1,337 @@
+//! The executor of Velero's resources, driven by kubectl against `up` on its own directory.
+
+use std::io::{Read, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use e2e::Server;
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "openshift-adp";
+const PATIENCE: Duration = Duration::from_mins(2);
+const ENDED: [&str; 4] = ["Completed", "PartiallyFailed", "Failed", "FailedValidation"];
+
+struct World {
+    server: Server,
+}
+
+impl World {
+    fn start() -> Self {
+        let world = Self { server: Server::start() };
+        world.wait("the default location", || {
+            world.status("backupstoragelocation", "default")["phase"] == "Available"
+        });
+        world
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let program = std::env::var_os("HOLDFAST_KUBECTL").unwrap_or_else(|| "kubectl".into());
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", self.server.kubeconfig()).current_dir(self.server.scratch());
+        command.arg("--cache-dir").arg(self.server.scratch().join("cache")).args(arguments);
+        command
+    }
+
+    #[track_caller]
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().expect("cannot run kubectl");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments:?}: {said}{errors}");
+        said
+    }
+
+    #[track_caller]
+    fn apply(&self, object: &Value) {
+        let mut child = self
+            .command(&["create", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("cannot run kubectl");
+        child.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let arguments =
+            ["get", kind, "-n", namespace, name, "-o", "json", "--ignore-not-found=true"];
+        let output = self.command(&arguments).output().expect("cannot run kubectl");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    fn status(&self, kind: &str, name: &str) -> Value {
+        let found = self.get(&format!("{kind}.velero.io"), NAMESPACE, name);
+        found.map(|it| it["status"].clone()).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{what} did not come about; the server says:\n{}",
+                self.server.stderr()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    #[track_caller]
+    fn ended(&self, kind: &str, name: &str) -> Value {
+        let phase = || self.status(kind, name)["phase"].as_str().map(str::to_owned);
+        self.wait(&format!("the end of {kind} {name}"), || {
+            phase().is_some_and(|it| ENDED.contains(&it.as_str()))
+        });
+        self.status(kind, name)
+    }
+
+    fn backup(&self, name: &str, spec: &Value) {
+        self.apply(&json!({"apiVersion": "velero.io/v1", "kind": "Backup",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}));
+    }
+
+    fn restore(&self, name: &str, spec: &Value) {
+        self.apply(&json!({"apiVersion": "velero.io/v1", "kind": "Restore",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}));
+    }
+
+    /// A namespace with an application in it.
+    fn shop(&self, namespace: &str) {
+        self.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {"team": "shop"}}}));
+        for number in 0..3 {
+            self.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("cm-{number}"), "namespace": namespace,
+                    "labels": {"n": number.to_string()}},
+                "data": {"key": format!("value {number}")}}));
+        }
+        self.apply(&json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "w"}}, "template": {
+                "metadata": {"labels": {"a": "w"}},
+                "spec": {"containers": [{"name": "c", "image": "example.com/web:1"}]}}}}));
+        self.apply(&json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"selector": {"a": "w"}, "ports": [{"port": 80}]}}));
+    }
+
+    fn folder(&self, backup: &str) -> std::path::PathBuf {
+        self.server.data_dir().join("locations/backups/backups").join(backup)
+    }
+}
+
+fn unpacked(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(bytes).read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_namespace_comes_back_as_it_was_and_under_another_name() {
+    let world = World::start();
+    world.shop("shop");
+    world.backup("b1", &json!({"includedNamespaces": ["shop"]}));
+    let status = world.ended("backup", "b1");
+    assert_eq!(status["phase"], "Completed", "{status}");
+    assert_eq!(status["progress"]["totalItems"], status["progress"]["itemsBackedUp"]);
+    let before = world.get("configmap", "shop", "cm-1").unwrap();
+    world.kubectl(&["delete", "namespace", "shop", "--wait=true", "--timeout=60s"]);
+    world.restore("r1", &json!({"backupName": "b1"}));
+    let status = world.ended("restore", "r1");
+    assert_eq!(status["phase"], "Completed", "{status}");
+    let after = world.get("configmap", "shop", "cm-1").unwrap();
+    assert_eq!(after["data"], before["data"]);
+    assert_ne!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["metadata"]["labels"]["velero.io/restore-name"], "r1");
+    let namespace = world.get("namespace", "", "shop").unwrap();
+    assert_eq!(namespace["metadata"]["labels"]["team"], "shop");
+    assert!(world.get("deployment", "shop", "web").is_some());
+    assert!(world.get("service", "shop", "web").is_some());
+    world.restore(
+        "r2",
+        &json!({"backupName": "b1", "namespaceMapping": {"shop": "copy"},
+        "labelSelector": {"matchLabels": {"n": "2"}}}),
+    );
+    let status = world.ended("restore", "r2");
+    assert_eq!(status["phase"], "Completed", "{status}");
+    assert!(world.get("configmap", "copy", "cm-2").is_some());
+    assert!(world.get("configmap", "copy", "cm-1").is_none());
+}
+
+#[test]
+fn what_is_there_stays_or_is_updated_as_the_policy_says() {
+    let world = World::start();
+    world.shop("shop");
+    world.backup("b1", &json!({"includedNamespaces": ["shop"]}));
+    assert_eq!(world.ended("backup", "b1")["phase"], "Completed");
+    let patch = r#"{"data":{"key":"changed"}}"#;
+    world.kubectl(&["patch", "configmap", "-n", "shop", "cm-0", "--type=merge", "-p", patch]);
+    world.restore("keep", &json!({"backupName": "b1"}));
+    let status = world.ended("restore", "keep");
+    assert_eq!(status["phase"], "Completed", "{status}");
+    assert!(status["warnings"].as_i64().unwrap_or_default() >= 1, "{status}");
+    assert_eq!(world.get("configmap", "shop", "cm-0").unwrap()["data"]["key"], "changed");
+    world.restore("update", &json!({"backupName": "b1", "existingResourcePolicy": "update"}));
+    assert_eq!(world.ended("restore", "update")["phase"], "Completed");
+    assert_eq!(world.get("configmap", "shop", "cm-0").unwrap()["data"]["key"], "value 0");
+}
+
+#[test]
+fn files_are_where_clients_look_and_can_be_fetched() {
+    let world = World::start();
+    world.shop("shop");
+    world.backup("b1", &json!({"includedNamespaces": ["shop"]}));
+    assert_eq!(world.ended("backup", "b1")["phase"], "Completed");
+    for file in [
+        "velero-backup.json",
+        "b1.tar.gz",
+        "b1-logs.gz",
+        "b1-results.gz",
+        "b1-resource-list.json.gz",
+        "b1-volumesnapshots.json.gz",
+        "b1-podvolumebackups.json.gz",
+        "b1-itemoperations.json.gz",
+        "b1-volumeinfo.json.gz",
+    ] {
+        assert!(world.folder("b1").join(file).is_file(), "{file}");
+    }
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "DownloadRequest",
+        "metadata": {"name": "d1", "namespace": NAMESPACE},
+        "spec": {"target": {"kind": "BackupResourceList", "name": "b1"}}}));
+    world.wait("an address", || world.status("downloadrequest", "d1")["downloadURL"].is_string());
+    let url = world.status("downloadrequest", "d1")["downloadURL"].as_str().unwrap().to_owned();
+    let list: Value = serde_json::from_str(&unpacked(&fetch(&url).1)).unwrap();
+    let maps = list["v1/ConfigMap"].as_array().unwrap();
+    assert!(maps.contains(&json!("shop/cm-1")), "{list}");
+    let (code, _) = fetch(&url.replace("resource-list.json", "logs"));
+    assert_eq!(code, 403);
+}
+
+/// Status code and body of a plain GET.
+fn fetch(url: &str) -> (u16, Vec<u8>) {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = std::net::TcpStream::connect(host).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let code = head.split_whitespace().nth(1).unwrap().parse().unwrap();
+    (code, answer[end + 4..].to_vec())
+}
+
+#[test]
+fn backups_are_deleted_on_request_and_when_they_expire() {
+    let world = World::start();
+    world.shop("shop");
+    world.backup("asked", &json!({"includedNamespaces": ["shop"]}));
+    world.backup("short", &json!({"includedNamespaces": ["shop"], "ttl": "3s"}));
+    assert_eq!(world.ended("backup", "asked")["phase"], "Completed");
+    world.restore("r1", &json!({"backupName": "asked"}));
+    world.ended("restore", "r1");
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
+        "metadata": {"generateName": "asked-", "namespace": NAMESPACE},
+        "spec": {"backupName": "asked"}}));
+    for name in ["asked", "short"] {
+        world.wait(&format!("the end of {name}"), || {
+            world.get("backup.velero.io", NAMESPACE, name).is_none()
+        });
+        assert!(!world.folder(name).join("velero-backup.json").exists(), "{name}");
+    }
+    assert!(world.get("restore.velero.io", NAMESPACE, "r1").is_none());
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
+        "metadata": {"name": "again", "namespace": NAMESPACE}, "spec": {"backupName": "asked"}}));
+    world
+        .wait("an answer", || world.status("deletebackuprequest", "again")["phase"] == "Processed");
+    let errors = world.status("deletebackuprequest", "again")["errors"].clone();
+    assert_eq!(errors, json!(["backup not found"]));
+}
+
+#[test]
+fn backups_come_back_from_the_store_and_go_with_it() {
+    let world = World::start();
+    world.shop("shop");
+    let patch = r#"{"spec":{"backupSyncPeriod":"1s"}}"#;
+    world.kubectl(&["patch", "bsl", "-n", NAMESPACE, "default", "--type=merge", "-p", patch]);
+    world.backup("b1", &json!({"includedNamespaces": ["shop"]}));
+    assert_eq!(world.ended("backup", "b1")["phase"], "Completed");
+    let uid = world.get("backup.velero.io", NAMESPACE, "b1").unwrap()["metadata"]["uid"].clone();
+    world.kubectl(&["delete", "backup.velero.io", "-n", NAMESPACE, "b1"]);
+    world.wait("the backup to be found", || {
+        world
+            .get("backup.velero.io", NAMESPACE, "b1")
+            .is_some_and(|it| it["metadata"]["uid"] != uid)
+    });
+    world.restore("r1", &json!({"backupName": "b1"}));
+    assert_eq!(world.ended("restore", "r1")["phase"], "Completed");
+    std::fs::remove_dir_all(world.folder("b1")).unwrap();
+    world.wait("the backup to be forgotten", || {
+        world.get("backup.velero.io", NAMESPACE, "b1").is_none()
+    });
+}
+
+#[test]
+fn nothing_is_stuck_after_kill_9() {
+    let mut world = World::start();
+    world.shop("shop");
+    for round in 0..3 {
+        let (backup, restore) = (format!("b{round}"), format!("r{round}"));
+        world.backup(&backup, &json!({"includedNamespaces": ["shop"]}));
+        world.backup(&format!("{backup}-next"), &json!({"includedNamespaces": ["shop"]}));
+        if round > 0 {
+            world.restore(&restore, &json!({"backupName": "b0"}));
+        }
+        std::thread::sleep(Duration::from_millis(40 * round));
+        world.server.kill();
+        world.server.start_again().unwrap();
+        for name in [backup.clone(), format!("{backup}-next")] {
+            let status = world.ended("backup", &name);
+            if status["phase"] == "Failed" {
+                let reason = status["failureReason"].as_str().unwrap();
+                assert!(reason.starts_with("found a backup with status"), "{status}");
+                assert!(!world.folder(&name).join("velero-backup.json").exists());
+            } else {
+                assert_eq!(status["phase"], "Completed", "{status}");
+                assert!(world.folder(&name).join("velero-backup.json").exists());
+            }
+        }
+        if round > 0 {
+            world.ended("restore", &restore);
+        }
+    }
+    // One that another process was working on.
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "Backup",
+        "metadata": {"name": "left", "namespace": NAMESPACE},
+        "spec": {"storageLocation": "default"}, "status": {"phase": "InProgress"}}));
+    let status = world.ended("backup", "left");
+    assert_eq!(
+        status["failureReason"],
+        "found a backup with status \"InProgress\" during the server starting, mark it as \"Failed\""
+    );
+}
+
+#[test]
+fn a_schedule_makes_backups_and_a_question_is_answered() {
+    let world = World::start();
+    world.shop("shop");
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "Schedule",
+        "metadata": {"name": "often", "namespace": NAMESPACE},
+        "spec": {"schedule": "@every 1s", "template": {"includedNamespaces": ["shop"]}}}));
+    let made = || {
+        let selector = "velero.io/schedule-name=often";
+        world.kubectl(&["get", "backup.velero.io", "-n", NAMESPACE, "-l", selector, "-o", "name"])
+    };
+    world.wait("a backup of the schedule", || !made().is_empty());
+    assert_eq!(world.status("schedule", "often")["phase"], "Enabled");
+    world.kubectl(&["delete", "schedule.velero.io", "-n", NAMESPACE, "often"]);
+    world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "ServerStatusRequest",
+        "metadata": {"name": "q", "namespace": NAMESPACE}, "spec": {}}));
+    world.wait("an answer", || world.status("serverstatusrequest", "q")["phase"] == "Processed");
+    let version = world.status("serverstatusrequest", "q")["serverVersion"].clone();
+    assert!(version.as_str().unwrap().contains("holdfast"), "{version}");
+}
