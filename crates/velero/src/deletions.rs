@@ -268,6 +268,7 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
     fn location(spec: Value, phase: &str) -> BackupStorageLocation {
         let value = json!({"metadata": {"name": "l"}, "spec": spec, "status": {"phase": phase}});
         serde_json::from_value(value).unwrap()

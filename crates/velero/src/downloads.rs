@@ -150,7 +150,7 @@ mod tests {
         let downloads = Downloads::new(([127, 0, 0, 1], 80).into()).unwrap();
         let key = Key::parse("backups/b/b-logs.gz").unwrap();
         let now = Timestamp::from_second(1000).unwrap();
-        let url = downloads.address("loc", &key, Duration::from_secs(60), now);
+        let url = downloads.address("loc", &key, Duration::from_mins(1), now);
         assert!(url.starts_with("http://127.0.0.1:80/downloads/loc/backups/b/b-logs.gz?"), "{url}");
         let signature = url.rsplit_once("signature=").unwrap().1.to_owned();
         let claim = |expires| Claim { expires, signature: signature.clone() };

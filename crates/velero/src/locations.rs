@@ -355,6 +355,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
     fn found(metadata: Value, phase: &str) -> Result<Option<Backup>, String> {
         let stored = json!({"metadata": metadata, "spec": {"storageLocation": "elsewhere"},
             "status": {"phase": phase}});
@@ -398,7 +399,7 @@ mod tests {
         let last = Some(Time::new(Timestamp::from_second(70).unwrap()));
         assert_eq!(due(None, Duration::ZERO, now), Some(Duration::ZERO));
         assert_eq!(due(last, Duration::ZERO, now), None);
-        assert_eq!(due(last, Duration::from_secs(60), now), Some(Duration::from_secs(30)));
+        assert_eq!(due(last, Duration::from_mins(1), now), Some(Duration::from_secs(30)));
         assert_eq!(due(last, Duration::from_secs(20), now), Some(Duration::ZERO));
     }
 }

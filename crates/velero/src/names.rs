@@ -39,7 +39,7 @@ pub(crate) fn label_value(name: &str) -> String {
         return name.to_owned();
     }
     let sum = Sha256::digest(name.as_bytes());
-    let sum = sum.iter().take(3).fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte));
+    let sum = sum.iter().take(3).fold(0_u32, |sum, byte| (sum << 8) | u32::from(*byte));
     let kept: String = name.chars().take(KEPT).collect();
     format!("{kept}{sum:06x}")
 }

@@ -206,6 +206,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
     fn location(provider: &str, storage: Value, config: Value) -> BackupStorageLocation {
         serde_json::from_value(json!({"metadata": {"name": "l"}, "spec": {"provider": provider,
             "objectStorage": storage, "config": config}}))

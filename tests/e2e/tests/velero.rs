@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::Server;
 use serde_json::{Value, json};
+use testkit::process::poll_until;
 
 const NAMESPACE: &str = "openshift-adp";
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -69,15 +70,9 @@ impl World {
 
     #[track_caller]
     fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
-        let began = Instant::now();
-        while !is_so() {
-            assert!(
-                began.elapsed() < PATIENCE,
-                "{what} did not come about; the server says:\n{}",
-                self.server.stderr()
-            );
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let seen = poll_until(PATIENCE, || is_so().then_some(()));
+        let log = self.server.stderr();
+        assert!(seen.is_some(), "{what} did not come about; the server says:\n{log}");
     }
 
     #[track_caller]
@@ -286,7 +281,15 @@ fn nothing_is_stuck_after_kill_9() {
         if round > 0 {
             world.restore(&restore, &json!({"backupName": "b0"}));
         }
-        std::thread::sleep(Duration::from_millis(40 * round));
+        // At once, when it was seen, and when it was begun.
+        world.wait("a moment to kill at", || {
+            let phase = world.status("backup", &backup)["phase"].clone();
+            match round {
+                0 => true,
+                1 => phase.is_string(),
+                _ => !["Queued", "ReadyToStart"].contains(&phase.as_str().unwrap_or("Queued")),
+            }
+        });
         world.server.kill();
         world.server.start_again().unwrap();
         for name in [backup.clone(), format!("{backup}-next")] {

@@ -108,7 +108,8 @@ mod tests {
         let write = async move {
             packer.begin().await.unwrap();
             for n in 0..300_u64 {
-                let noise: Vec<u8> = (0..5000_u64).map(|i| (i * n * n >> 3) as u8).collect();
+                let noise: Vec<u8> =
+                    (0..5000_u64).map(|i| ((i * n * n) >> 3).to_le_bytes()[0]).collect();
                 packer.add(&format!("resources/x/cluster/{n}.json"), &noise).await.unwrap();
             }
             packer.finish().await.unwrap()

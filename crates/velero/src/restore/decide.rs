@@ -219,6 +219,7 @@ mod tests {
         begin(&seen)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
     fn errors(spec: Value) -> Vec<String> {
         let restore = json!({"metadata": {"name": "r"}, "spec": spec});
         begun(restore, &[backup("b", json!({}))], true)

@@ -17,7 +17,7 @@ use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
 use super::spool::{Contents, Entry, Spool};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, Identity, code, words};
 use crate::journal::{Journal, Place, packed};
 use crate::layout::{BackupFile, RestoreFile};
@@ -37,8 +37,9 @@ const CHUNK: usize = 256;
 /// For definitions to be served, and for namespaces on their way out.
 const SERVED_WITHIN: Duration = Duration::from_mins(1);
 const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
-/// A tenant without an identity of its own may not gain rights by a restore.
-const RIGHTS: &str = "rbac.authorization.k8s.io";
+/// A tenant without an identity of its own may neither gain rights nor lift limits by a restore.
+const WITHHELD_GROUPS: [&str; 3] = ["rbac.authorization.k8s.io", "velero.io", "oadp.openshift.io"];
+const WITHHELD: [&str; 2] = ["resourcequotas", "limitranges"];
 
 /// Works on a restore, to whatever end.
 pub(crate) async fn run(world: &World, name: &str) {
@@ -433,10 +434,11 @@ impl<'r> Restorer<'r> {
         if kind.namespaced != entry.namespace.is_some() {
             return failed(format!("error restoring {shown}: it does not belong into this scope"));
         }
-        if self.tenant.is_some() && !self.has_identity && kind.group == RIGHTS {
+        if self.tenant.is_some() && !self.has_identity && is_withheld(kind) {
             let mut outcome = Outcome::new(Fate::Skipped);
             outcome.warnings.push(format!(
-                "{shown} is not restored: rights are given by an administrator, not by a tenant's restore"
+                "{shown} is not restored: rights and limits are set by an administrator, not by a \
+                 tenant's restore"
             ));
             return Some((listed, outcome));
         }
@@ -556,6 +558,11 @@ impl<'r> Restorer<'r> {
             }
         }
     }
+}
+
+fn is_withheld(kind: &Kind) -> bool {
+    WITHHELD_GROUPS.contains(&kind.group.as_str())
+        || kind.group.is_empty() && WITHHELD.contains(&kind.plural.as_str())
 }
 
 fn is_established(definition: &Value) -> bool {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
 fn location(name: &str, more: Value) -> Arc<BackupStorageLocation> {
     let mut value = json!({"metadata": {"name": name}, "spec": {"provider": "aws",
         "objectStorage": {"bucket": "b"}}, "status": {"phase": "Available"}});
@@ -13,6 +14,7 @@ fn location(name: &str, more: Value) -> Arc<BackupStorageLocation> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
 fn begun(spec: Value, locations: &[Arc<BackupStorageLocation>]) -> Backup {
     let backup: Backup =
         serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": spec})).unwrap();
