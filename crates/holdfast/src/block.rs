@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli;
 use crate::config::{Config, Settings};
 use crate::controllers::{connect, host_name};
-use crate::output::{self, Hint};
+use crate::output;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies of a volume whose type does not say.
@@ -35,6 +35,11 @@ pub(crate) const IDENTITY: Identity = Identity {
             groups: &["longhorn.io"],
             resources: &["engines", "nodes"],
             verbs: &["get", "list"],
+        },
+        Grant {
+            groups: &["longhorn.io"],
+            resources: &["backuptargets"],
+            verbs: &["get", "create"],
         },
     ],
 };
@@ -177,14 +182,31 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// The service beside the embedded API server. One that cannot listen does not keep the rest from
-/// running: it is told, with what to do.
-pub(crate) async fn beside(
+/// The service beside the embedded API server. One that cannot start does not keep the rest from
+/// running, be it for a port that is taken or a disk that is full: it is told, with what to do.
+pub(crate) async fn beside(config: &Config, client: kube::Client, tasks: &tasks::Tasks) -> Beside {
+    let Some(listen) = config.block_listen else { return Beside::Off };
+    match begin(config, listen, client, tasks).await {
+        Ok(api) => Beside::Serves(api),
+        Err(error) => {
+            tracing::warn!(%listen, error = format!("{error:#}"), "the Block Storage API is not served");
+            let taken = error.downcast_ref::<blockapi::StartError>();
+            match taken {
+                Some(blockapi::StartError::Listen { address, .. }) => Beside::Blocked(*address),
+                Some(blockapi::StartError::Db(_) | blockapi::StartError::Open(_)) | None => {
+                    Beside::Failed(error.to_string())
+                }
+            }
+        }
+    }
+}
+
+async fn begin(
     config: &Config,
+    listen: SocketAddr,
     client: kube::Client,
     tasks: &tasks::Tasks,
-) -> anyhow::Result<Beside> {
-    let Some(listen) = config.block_listen else { return Ok(Beside::Off) };
+) -> anyhow::Result<BlockApi> {
     let options = Options {
         database: config.database_url.clone().unwrap_or_else(|| database(config)),
         listen,
@@ -194,21 +216,18 @@ pub(crate) async fn beside(
         migrate: config.database_url.is_none(),
         work: true,
     };
-    let backend = Arc::new(Resources::new(client, REPLICAS));
-    match BlockApi::start(options, backend, tasks).await {
-        Ok(api) => Ok(Beside::Serves(api)),
-        Err(blockapi::StartError::Listen { address, source }) => {
-            tracing::warn!(%address, %source, "the Block Storage API is not served");
-            Ok(Beside::Blocked(address))
-        }
-        Err(error) => Err(error).hint("choose another address with --block-listen, or `off`"),
-    }
+    let folder = config.data_dir.join("block-backups");
+    durable::create_dir_private(&folder)?;
+    let folder = std::path::absolute(folder)?;
+    let backend = Arc::new(Resources::new(client, REPLICAS).with_store(folder));
+    Ok(BlockApi::start(options, backend, tasks).await?)
 }
 
 /// What became of the service in `up`.
 pub(crate) enum Beside {
     Off,
     Blocked(SocketAddr),
+    Failed(String),
     Serves(BlockApi),
 }
 
@@ -220,6 +239,7 @@ impl Beside {
             Self::Blocked(address) => {
                 format!("not served: {address} is taken; choose another with --block-listen")
             }
+            Self::Failed(why) => format!("not served: {why}; the log tells more"),
             Self::Serves(api) => format!("http://{}/v3", api.address()),
         }
     }

@@ -76,7 +76,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
             let client = client(controllers::identity(controller));
             controller.spawn(client, &tasks, metrics.clone());
         }
-        blocks = block::beside(config, client(block::IDENTITY), &tasks).await?;
+        blocks = block::beside(config, client(block::IDENTITY), &tasks).await;
     }
     server.publish_metrics(metrics);
     output::say(&banner(config, &server, &blocks, began.elapsed()))?;

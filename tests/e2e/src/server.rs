@@ -103,7 +103,8 @@ impl Server {
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary());
         command.arg("up").arg("--data-dir").arg(&self.data_dir);
-        command.args(["--listen", "127.0.0.1:0", "--token-auth-file"]);
+        command.args(["--listen", "127.0.0.1:0", "--block-listen", "127.0.0.1:0"]);
+        command.arg("--token-auth-file");
         command.arg(self.scratch.path().join("tokens.csv"));
         command.args(&self.more);
         command
@@ -152,6 +153,14 @@ impl Server {
 
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where the Block Storage API is, as the banner tells.
+    pub fn block_url(&mut self) -> String {
+        let process = self.process.as_mut().unwrap();
+        let line = process.wait_for_line("Block Storage", PATIENCE).unwrap();
+        let from = line.find("http://").unwrap_or_else(|| panic!("{line}"));
+        line[from..].trim().trim_end_matches("/v3").to_owned()
     }
 
     pub fn data_dir(&self) -> &Path {

@@ -10,7 +10,7 @@ use crate::{Behaviour, BlockApi, NoAuth, Options};
 /// A folder of scripts that check any Block Storage service from outside.
 const CHECKS: &str = "HOLDFAST_BLOCK_CHECKS";
 /// The folder of the dialect's own command-line clients.
-const CLIENTS: &str = "HOLDFAST_OPENSTACK_BIN";
+const CLIENTS: &str = "BLOCK_CLIENTS_BIN";
 
 async fn start(folder: &std::path::Path) -> (BlockApi, tasks::Tasks) {
     let tasks = tasks::Tasks::new();

@@ -1,8 +1,8 @@
 //! The backend of every day: `longhorn.io` resources, made real by the controllers of volumes.
 
 use api::longhorn::{
-    Backup, BackupState, CloneState, Engine, Node, Robustness, Snapshot, Volume, VolumeAttachment,
-    VolumeState,
+    Backup, BackupState, BackupTarget, CloneState, Engine, Node, Robustness, Snapshot, Volume,
+    VolumeAttachment, VolumeState,
 };
 use async_trait::async_trait;
 use k8s_openapi::NamespaceResourceScope;
@@ -16,6 +16,9 @@ use super::backend::{
 };
 
 const NAMESPACE: &str = "longhorn-system";
+const DEFAULT_TARGET: &str = "default";
+/// A directory, for those who have not said where backups go.
+const OWN_TARGET: &str = "block-storage";
 const MANAGER: &str = "holdfast-block-storage";
 const GIB: i64 = 1024 * 1024 * 1024;
 /// Backups are counted in blocks of this size.
@@ -29,6 +32,8 @@ pub struct Resources {
     client: Client,
     /// Copies of a volume whose type does not say.
     replicas: i32,
+    /// Where backups go if the default target has no address.
+    store: Option<std::path::PathBuf>,
 }
 
 impl std::fmt::Debug for Resources {
@@ -65,7 +70,38 @@ fn is_code(error: &kube::Error, wanted: u16) -> bool {
 
 impl Resources {
     pub const fn new(client: Client, replicas: i32) -> Self {
-        Self { client, replicas }
+        Self { client, replicas, store: None }
+    }
+
+    /// With a folder for backups while the default target has no address.
+    #[must_use]
+    pub fn with_store(mut self, folder: std::path::PathBuf) -> Self {
+        self.store = Some(folder);
+        self
+    }
+
+    /// The target new volumes are backed up to: the default one, or a folder of ours until that has
+    /// an address.
+    async fn target(&self) -> Result<&'static str, BackendError> {
+        let default = self.find::<BackupTarget>(DEFAULT_TARGET).await?;
+        let has_address = default
+            .and_then(|it| it.spec.backup_target_url)
+            .is_some_and(|it| !it.trim().is_empty());
+        let Some(folder) = self.store.as_ref().filter(|_| !has_address) else {
+            return Ok(DEFAULT_TARGET);
+        };
+        if self.find::<BackupTarget>(OWN_TARGET).await?.is_none() {
+            let object = json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "BackupTarget",
+                "metadata": {"name": OWN_TARGET, "namespace": NAMESPACE},
+                "spec": {
+                    "backupTargetURL": format!("vfs://{}", folder.display()),
+                    "pollInterval": "5m0s",
+                },
+            });
+            self.make::<BackupTarget>(object).await?;
+        }
+        Ok(OWN_TARGET)
     }
 
     fn api<K>(&self) -> Api<K>
@@ -147,7 +183,9 @@ impl Resources {
     async fn create_volume(&self, order: &VolumeOrder) -> Result<(), BackendError> {
         let name = volume_name(&order.name);
         let replicas = order.specs.get(REPLICAS_SPEC).and_then(|it| it.parse::<i32>().ok());
+        let target = self.target().await?;
         let mut spec = json!({
+            "backupTargetName": target,
             "size": (order.gib.saturating_mul(GIB)).to_string(),
             "frontend": "blockdev",
             "numberOfReplicas": replicas.filter(|it| (1..=20).contains(it)).unwrap_or(self.replicas),
@@ -362,12 +400,16 @@ impl Backend for Resources {
 
     async fn start_backup(&self, order: &BackupOrder) -> Result<(), BackendError> {
         let volume = volume_name(&order.volume);
+        let found = self.find::<Volume>(&volume).await?;
+        let target = found.and_then(|it| it.spec.backup_target_name);
+        let target =
+            target.filter(|it| !it.is_empty()).unwrap_or_else(|| DEFAULT_TARGET.to_owned());
         let mode = if order.incremental { "incremental" } else { "full" };
         let object = json!({
             "apiVersion": "longhorn.io/v1beta2", "kind": "Backup",
             "metadata": {
                 "name": backup_name(&order.name), "namespace": NAMESPACE,
-                "labels": {"backup-volume": volume, "backup-target": "default"},
+                "labels": {"backup-volume": volume, "backup-target": target},
             },
             "spec": {"snapshotName": snapshot_name(&order.snapshot), "backupMode": mode},
         });
