@@ -21,6 +21,8 @@ use crate::output;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies of a volume whose type does not say.
 const REPLICAS: i32 = 2;
+/// The same in `up`: on one machine a second copy takes room and protects from little.
+const REPLICAS_HERE: i32 = 1;
 
 /// Under whom the service acts beside the embedded server.
 pub(crate) const IDENTITY: Identity = Identity {
@@ -219,7 +221,7 @@ async fn begin(
     let folder = config.data_dir.join("block-backups");
     durable::create_dir_private(&folder)?;
     let folder = std::path::absolute(folder)?;
-    let backend = Arc::new(Resources::new(client, REPLICAS).with_store(folder));
+    let backend = Arc::new(Resources::new(client, REPLICAS_HERE).with_store(folder));
     Ok(BlockApi::start(options, backend, tasks).await?)
 }
 

@@ -75,15 +75,15 @@ fn stock_clients_find_types_limits_and_services_and_rows_outlive_a_kill() {
 fn a_port_that_is_taken_is_told_and_keeps_nothing_else_from_running() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let scratch = Scratch::new().unwrap();
-    let mut command = Command::new(e2e::binary());
+    let mut command = Command::new(e2e::server::binary());
     command.arg("up").arg("--data-dir").arg(scratch.path().join("data"));
     command.args(["--listen", "127.0.0.1:0", "--block-listen"]);
     command.arg(taken.local_addr().unwrap().to_string());
     let mut process = Process::start(command, scratch.path(), "up").unwrap();
-    let line = process.wait_for_line("Block Storage", e2e::PATIENCE).unwrap();
+    let line = process.wait_for_line("Block Storage", e2e::server::PATIENCE).unwrap();
     assert!(line.contains("is taken; choose another with --block-listen"), "{line}");
     process.terminate().unwrap();
-    assert!(process.wait_for_exit(e2e::PATIENCE).unwrap().success());
+    assert!(process.wait_for_exit(e2e::server::PATIENCE).unwrap().success());
 }
 
 #[test]

@@ -20,6 +20,8 @@ const DEFAULT_TARGET: &str = "default";
 /// A directory, for those who have not said where backups go.
 const OWN_TARGET: &str = "block-storage";
 const MANAGER: &str = "holdfast-block-storage";
+/// How long a volume may wait for room before it is said to have none.
+const SCHEDULING_SECONDS: i64 = 20;
 const GIB: i64 = 1024 * 1024 * 1024;
 /// Backups are counted in blocks of this size.
 const BLOCK: i64 = 2 * 1024 * 1024;
@@ -278,9 +280,34 @@ fn put_size(spec: &mut Value, size: Option<i64>) {
     }
 }
 
+/// Whether there is room for a volume: what its controllers say, and a refusal only when they have
+/// been saying it for a while.
+fn scheduled(volume: &Volume) -> Progress<()> {
+    let conditions = volume.status.as_ref().and_then(|it| it.conditions.as_deref());
+    let said = conditions.unwrap_or_default().iter().find_map(|it| {
+        let said = serde_json::to_value(it).ok()?;
+        (said.get("type")? == "Scheduled").then_some(said)
+    });
+    let Some(said) = said else { return Progress::Running };
+    let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("status") == "True" {
+        return Progress::Done(());
+    }
+    let since = text("lastTransitionTime").parse::<jiff::Timestamp>();
+    let seconds = since.map_or(0, |it| jiff::Timestamp::now().duration_since(it).as_secs());
+    if seconds < SCHEDULING_SECONDS {
+        return Progress::Running;
+    }
+    Progress::Failed(format!("no room for the volume: {}", text("message")))
+}
+
 /// How far a volume is from holding what it was made from.
 fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
     let Some(status) = &volume.status else { return Progress::Running };
+    match scheduled(volume) {
+        Progress::Done(()) => {}
+        other => return other,
+    }
     if status.robustness == Some(Robustness::Faulted) {
         return Progress::Failed("the volume has no usable copy".to_owned());
     }
