@@ -80,6 +80,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("engine_crash", Needs::Nothing),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
+    ("volumes_backup", Needs::Kubectl),
     ("etcd", Needs::Etcd),
     ("etcd_cluster", Needs::Etcd),
     ("etcd_crash", Needs::Etcd),

@@ -32,6 +32,14 @@ impl Rig {
         let _ = kubectl(&server, &["create", "namespace", NAMESPACE]).output().unwrap();
         let watch = Watch::start(&server, 0);
         let rig = Self { server, store, watch };
+        // The disk of a test machine may be nearly full; the volumes here are small.
+        for (setting, value) in [
+            ("storage-minimal-available-percentage", "1"),
+            ("storage-over-provisioning-percentage", "500"),
+        ] {
+            rig.until("the settings are there", || rig.get("lhs", setting).is_some());
+            rig.patch("lhs", setting, &json!({ "value": value }));
+        }
         rig.until("the default backup target is there", || rig.get("lhbt", "default").is_some());
         rig.patch(
             "lhbt",
