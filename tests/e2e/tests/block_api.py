@@ -3,7 +3,9 @@ attachment and a resize, both while a backup runs; at the newest microversion an
 
 Usage: block_api.py URL PROJECT
 """
+import os
 import sys
+import tempfile
 import time
 import uuid
 
@@ -11,6 +13,14 @@ import openstack
 
 url, project = sys.argv[1:3]
 PATIENCE = 120
+# Disks with less room than this percentage take no replicas.
+ROOM = 26
+
+disk = os.statvfs(tempfile.gettempdir())
+room = 100 * disk.f_bavail / (disk.f_blocks - disk.f_bfree + disk.f_bavail)
+if room < ROOM:
+    print(f'skipped: {room:.0f} % of the disk are free, and volumes want {ROOM}')
+    sys.exit()
 
 
 def connect(version):
