@@ -15,8 +15,9 @@ pub type Extents = Box<dyn Iterator<Item = io::Result<Range<u64>>> + Send>;
 pub trait Source: Send + Sync + 'static {
     fn size_bytes(&self) -> u64;
 
-    /// Whether the chain below this snapshot holds `snapshot`.
-    fn has_snapshot(&self, snapshot: &str) -> io::Result<bool>;
+    /// Whether the chain below this snapshot holds the `snapshot` that was backed up at that time, as it
+    /// was then. A name alone says nothing: it may have been given again.
+    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool>;
 
     /// Every part of the volume that may have changed since `base`, or that may hold data where
     /// there is no base. It is walked while blocks are uploaded: it should find its parts as it
@@ -56,7 +57,7 @@ impl Source for FileSource {
         self.size_bytes
     }
 
-    fn has_snapshot(&self, _: &str) -> io::Result<bool> {
+    fn has_snapshot(&self, _: &str, _: &str) -> io::Result<bool> {
         Ok(false)
     }
 

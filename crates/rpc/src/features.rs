@@ -32,6 +32,11 @@ impl Features {
     /// The offset in the answer to a write that failed says up to where it was done.
     pub const PARTIAL: Self = Self(1 << 8);
 
+    #[must_use]
+    pub const fn without(self, unwanted: Self) -> Self {
+        Self(self.0 & !unwanted.0)
+    }
+
     /// Whether every feature of `wanted` is here.
     pub fn has(self, wanted: Self) -> bool {
         self.0 & wanted.0 == wanted.0

@@ -31,7 +31,7 @@ pub(crate) fn base(
     snapshot: &str,
     block_size: BlockSize,
     last: Option<BackupCfg>,
-    is_below: impl FnOnce(&str) -> io::Result<bool>,
+    is_below: impl FnOnce(&BackupCfg) -> io::Result<bool>,
 ) -> io::Result<Base> {
     let usable = |cfg: &BackupCfg| {
         mode == Mode::Incremental
@@ -42,7 +42,7 @@ pub(crate) fn base(
             && cfg.block_size() == Ok(block_size)
     };
     match last.filter(usable) {
-        Some(cfg) if is_below(&cfg.snapshot_name)? => Ok(Base::Against(Box::new(cfg))),
+        Some(cfg) if is_below(&cfg)? => Ok(Base::Against(Box::new(cfg))),
         Some(_) | None => Ok(Base::None),
     }
 }

@@ -237,7 +237,9 @@ impl BackupStore {
         let (mode, snapshot) = (request.mode(), request.snapshot.clone());
         let block_size = request.block_size;
         let decided = tokio::task::spawn_blocking(move || {
-            decide::base(mode, &snapshot, block_size, last, |below| source.has_snapshot(below))
+            decide::base(mode, &snapshot, block_size, last, |below| {
+                source.has_snapshot(&below.snapshot_name, &below.snapshot_created_at)
+            })
         });
         decided.await.map_err(Error::Thread)?.map_err(Error::Source)
     }

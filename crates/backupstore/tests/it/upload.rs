@@ -348,8 +348,8 @@ impl Source for Slow {
         self.inner.size_bytes()
     }
 
-    fn has_snapshot(&self, snapshot: &str) -> io::Result<bool> {
-        self.inner.has_snapshot(snapshot)
+    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool> {
+        self.inner.has_snapshot(snapshot, backed_up_at)
     }
 
     fn changed_since(&self, base: Option<&str>) -> io::Result<Extents> {

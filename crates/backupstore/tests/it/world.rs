@@ -114,7 +114,7 @@ impl Source for MemorySource {
         self.snapshots.last().unwrap().data.len() as u64
     }
 
-    fn has_snapshot(&self, snapshot: &str) -> io::Result<bool> {
+    fn has_snapshot(&self, snapshot: &str, _: &str) -> io::Result<bool> {
         let (_, below) = self.snapshots.split_last().unwrap();
         Ok(below.iter().any(|it| it.name == snapshot))
     }

@@ -173,6 +173,16 @@ impl Engine {
         self.volume.submit(Command::Record).await.map(|_| ())
     }
 
+    /// Has it on disk who of those that were `asked` is lost, before what they lack is acknowledged:
+    /// else the next start could believe one of them.
+    pub(super) async fn record_losses(&self, asked: &[Replica]) -> Result<(), Fault> {
+        let is_lost = |replica: &Replica| {
+            replica.mode != Mode::Err
+                && self.find(&replica.address).is_none_or(|now| now.mode == Mode::Err)
+        };
+        if asked.iter().any(is_lost) { self.record().await } else { Ok(()) }
+    }
+
     /// Takes a replica out of use; it stays in the list as ERR.
     pub(super) async fn fail(&self, replica: &Replica, reason: &str) {
         if let Some(member) = replica.member {

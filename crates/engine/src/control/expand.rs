@@ -194,6 +194,7 @@ impl Engine {
         freeze::quiesce(self.volume.frontend(), false).await.end().await;
         let seen = self.ask_readable().await.map_err(|error| error.to_string())?;
         room_for_one(Usage::of(&seen), self.limits()).map_err(|error| error.to_string())?;
+        let asked = self.live();
         let result = {
             let held = self.hold(Hold::Changes { flush: true }).await;
             let _hold = held.map_err(|error| error.to_string())?;
@@ -204,6 +205,7 @@ impl Engine {
             self.volume.resize(size).await.map_err(|error| error.to_string())?;
             self.state().size = size;
         }
+        self.record_losses(&asked).await.map_err(|fault| fault.to_string())?;
         result.error.map_or(Ok(()), Err)
     }
 

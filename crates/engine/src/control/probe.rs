@@ -77,7 +77,8 @@ impl ProbeError {
             | Self::Size(_)
             | Self::Standing(_)
             | Self::File { .. } => {
-                let standing = looked.and_then(|looked| looked.standing.clone());
+                // One that was looked at and keeps no records holds none that could be newer.
+                let standing = looked.map(|looked| looked.standing.clone().unwrap_or_default());
                 Seen::Failed { why, standing: standing.map(Box::new) }
             }
         }
@@ -153,9 +154,8 @@ pub(super) async fn open(
     if wanted.alone && after.rebuilding {
         after = link.set_rebuilding(CALL_LIMIT, false).await?;
     }
-    // In a live upgrade the old engine has the same files open and goes on with them: dirty is
-    // what they are while everything is well.
-    let unclean = !wanted.upgrade && (before.dirty || way != Way::Open);
+    // In a live upgrade too: what the old engine had sent when it was cut off is on some of them.
+    let unclean = before.dirty || way != Way::Open;
     let found = Found { unclean, ..found(&after, address)? };
     Ok(Opened { features: Features(after.holdfast_features), found })
 }

@@ -63,13 +63,16 @@ impl Engine {
         let replicas = self.readable();
         check_target(name, &disk, &self.ask_each(&replicas).await?)?;
         let (limit, created) = (self.hold_limit(), created_now());
-        let _hold = self.hold(Hold::All).await?;
-        all_or_out(self, &format!("revert to {name}"), &replicas, |link| {
+        let failed = |detail| RevertError::Replicas { name: name.to_owned(), detail };
+        let hold = self.hold(Hold::All).await?;
+        let reverted = all_or_out(self, &format!("revert to {name}"), &replicas, |link| {
             let (disk, created) = (disk.as_str().to_owned(), created.clone());
             async move { link.revert(limit, disk, created).await }
         })
-        .await
-        .map_err(|detail| RevertError::Replicas { name: name.to_owned(), detail })?;
+        .await;
+        drop(hold);
+        reverted.map_err(failed)?;
+        self.record_losses(&replicas).await.map_err(|fault| failed(fault.to_string()))?;
         tracing::info!(snapshot = name, "reverted to snapshot {name}");
         Ok(())
     }

@@ -68,10 +68,14 @@ impl Engine {
         &self,
         request: ptypes::ReplicaSnapshotRequest,
     ) -> Result<(), SnapshotError> {
-        let _hold = self.hold(Hold::Changes { flush: true }).await?;
         let name = request.name.clone();
-        let taken = self.snapshot_held(&self.live(), request).await;
-        taken.map_err(|detail| SnapshotError::Replicas { name, detail })
+        let hold = self.hold(Hold::Changes { flush: true }).await?;
+        let asked = self.live();
+        let taken = self.snapshot_held(&asked, request).await;
+        drop(hold);
+        let failed = |detail| SnapshotError::Replicas { name, detail };
+        taken.map_err(failed.clone())?;
+        self.record_losses(&asked).await.map_err(|fault| failed(fault.to_string()))
     }
 
     /// Refuses if the limits leave no room, or one of the replicas has such a snapshot: better than

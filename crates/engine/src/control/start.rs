@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use rpc::Features;
-use wire::membership::{CUT_OFF_TEXT, Claim};
+use wire::membership::{CUT_OFF_TEXT, Claim, Standing};
 
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
 use crate::core::{Command, Mode, ReplicaId};
@@ -66,6 +66,17 @@ type Before = Result<Option<Looked>, ProbeError>;
 
 /// What became of a candidate: a member of the data path, or why not.
 type Verdict = Result<ReplicaId, String>;
+
+/// By how much a claim rises that leaves copies behind which were claimed later than the rest, perhaps:
+/// further than any of those claims can be, so that what it records outranks theirs.
+const GIVES_UP_STEP: u64 = 1 << 20;
+
+/// Whether a copy that held the volume is not among these.
+fn gives_up(standings: &[&Standing]) -> bool {
+    let is_there = |member: &String| standings.iter().any(|it| it.id == *member);
+    let records = standings.iter().filter_map(|it| it.record.as_ref());
+    records.flat_map(|record| &record.members).any(|member| !is_there(member))
+}
 
 impl Engine {
     /// Starts the volume. Does nothing if there are replicas already, or none are given.
@@ -208,10 +219,12 @@ impl Engine {
 
     /// Makes the claim of this engine: above all that was claimed before.
     pub(super) fn claim_above<'l>(&self, looked: impl Iterator<Item = &'l Looked>) -> Claim {
-        let standings = looked.filter_map(|looked| looked.standing.as_ref());
-        let highest = standings.map(|standing| standing.claim.generation).max().unwrap_or(0);
+        let standings: Vec<&Standing> =
+            looked.filter_map(|looked| looked.standing.as_ref()).collect();
+        let highest = standings.iter().map(|it| it.claim.generation).max().unwrap_or(0);
         let own = self.claim.get().map_or(0, |claim| claim.generation);
-        let generation = highest.max(own).saturating_add(1);
+        let step = if gives_up(&standings) { GIVES_UP_STEP } else { 1 };
+        let generation = highest.max(own).saturating_add(step);
         let claim = Claim { generation, engine: self.name.clone() };
         self.claim.set(Some(claim.clone()));
         claim

@@ -30,7 +30,8 @@ fn decide(piece: (u64, u64), reached: &[(usize, u64)], silent: Mask) -> Option<E
     let known: Vec<(usize, u64)> = reached.iter().map(within).collect();
     if silent != 0 {
         let all = known.iter().fold(silent, |all, (place, _)| all | bit(*place));
-        let source = places(all).next()?;
+        // Not one that is being filled and had room: nothing is read from that.
+        let source = places(silent).next()?;
         let targets = all & !bit(source);
         return (targets != 0).then_some(Evening { source, targets, start, end });
     }
@@ -67,7 +68,16 @@ impl Core {
                 op.cursor = sector_start(evening.start);
                 self.next_even(now, slot, out);
             }
-            Some(_) | None => self.conclude(now, slot, Err(Fault::NoSpace), out),
+            Some(_) | None => {
+                if op.differs {
+                    // Each reads the range as its own layers have it, and cannot take another's word.
+                    let kept = self.members.source().map_or(0, bit);
+                    for place in places(rw & !kept) {
+                        self.fail(place, frame::NO_SPACE_TEXT, out);
+                    }
+                }
+                self.conclude(now, slot, Err(Fault::NoSpace), out);
+            }
         }
     }
 
@@ -83,7 +93,8 @@ impl Core {
         }
         if bit(evening.source) & rw == 0 {
             // Nobody is left to follow: one copy stays.
-            for place in places(rw).skip(1) {
+            let kept = places(rw).next().map_or(0, bit);
+            for place in places((rw | evening.targets) & live & !kept) {
                 self.fail(place, frame::NO_SPACE_TEXT, out);
             }
             return self.conclude(now, slot, Err(Fault::NoSpace), out);
@@ -141,6 +152,9 @@ mod tests {
         let beyond = decide(piece, &[(0, 0), (1, u64::MAX)], 0);
         let expected = Evening { source: 0, targets: 0b10, start: 4096, end: 20_480 };
         assert_eq!(beyond, Some(expected), "a lie is kept within the piece");
+        let filled = decide(piece, &[(0, 20_480)], 0b110);
+        let expected = Evening { source: 1, targets: 0b101, start: 4096, end: 20_480 };
+        assert_eq!(filled, Some(expected), "one that is being filled is no source");
         let silent = decide(piece, &[], 0b110);
         let expected = Evening { source: 1, targets: 0b100, start: 4096, end: 20_480 };
         assert_eq!(silent, Some(expected));

@@ -142,7 +142,11 @@ impl Members {
             }
             let with = |wanted| if features.has(wanted) { bit } else { 0 };
             self.flush |= with(Features::FLUSH);
-            self.zero |= with(Features::ZERO);
+            // One that is being filled does not have the layers below its head yet: it would take what is
+            // to be zeroed for zeros already, and show what lies below once that has come.
+            if replica.member.mode == Mode::Rw {
+                self.zero |= with(Features::ZERO);
+            }
             self.status |= with(Features::STATUS);
             self.discard |= with(Features::DISCARD);
             self.membership |= with(Features::MEMBERSHIP);
@@ -225,7 +229,11 @@ impl Members {
             replica.heard = now;
         }
         replica.in_flight = replica.in_flight.saturating_add(1);
-        Some((replica.member.id, replica.member.features))
+        let features = match replica.member.mode {
+            Mode::Wo => replica.member.features.without(Features::ZERO),
+            Mode::Rw | Mode::Err => replica.member.features,
+        };
+        Some((replica.member.id, features))
     }
 
     pub(super) fn answered(&mut self, place: usize, now: Now) {
@@ -323,7 +331,7 @@ mod tests {
         let new = members.add(Now::ZERO, Features::ZERO, Mode::Wo);
         assert!(!ids.contains(&new));
         assert_eq!(members.place(new), Some(1));
-        assert_eq!((members.rw(), members.wo(), members.with_zero()), (0b101, 0b010, 0b010));
+        assert_eq!((members.rw(), members.wo(), members.with_zero()), (0b101, 0b010, 0));
         assert_eq!(members.place(ids[1]), None);
     }
 

@@ -6,18 +6,22 @@ use wire::membership::{Filling, Record};
 
 use super::start::{Found, Seen, Verdicts, refuse};
 
-/// The newest record, if records decide: not if one of its members was in the hands of an engine
+/// The newest record, if records decide: of the highest generation, since whoever gives copies up
+/// goes on from the records of the rest and may not know how far those had counted. Not if one of its members was in the hands of an engine
 /// that keeps none, for that may have more.
 pub(super) fn newest(seen: &[Seen]) -> Option<&Record> {
     let standings = || seen.iter().filter_map(Seen::standing);
-    let newest = standings().filter_map(|it| it.record.as_ref()).max_by_key(|it| it.serial)?;
+    let newest = standings()
+        .filter_map(|it| it.record.as_ref())
+        .max_by_key(|it| (it.generation, it.serial))?;
     let forgotten = standings()
         .any(|it| it.record.is_none() && it.filling == Filling::No && newest.names(&it.id));
     (!forgotten).then_some(newest)
 }
 
 /// Why those that are there may lack something: a member of the newest record is not there, and an
-/// address of which it could be does not answer. One that nobody names any more was given up.
+/// address of which it could be does not answer, or not with what it holds. One that nobody names any
+/// more was given up.
 pub(super) fn missing(seen: &[Seen], record: &Record) -> Option<String> {
     let is_there = |member: &String| {
         seen.iter().any(|seen| {
@@ -29,8 +33,8 @@ pub(super) fn missing(seen: &[Seen], record: &Record) -> Option<String> {
     let silent: Vec<&str> = seen
         .iter()
         .filter_map(|seen| match seen {
-            Seen::Unreachable(why) => Some(why.as_str()),
-            Seen::Failed { .. } | Seen::Opened(_) => None,
+            Seen::Unreachable(why) | Seen::Failed { why, standing: None } => Some(why.as_str()),
+            Seen::Failed { standing: Some(_), .. } | Seen::Opened(_) => None,
         })
         .collect();
     (gone > 0 && !silent.is_empty()).then(|| {

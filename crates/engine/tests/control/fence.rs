@@ -117,8 +117,8 @@ async fn a_stale_subset_does_not_start_alone() {
     assert_eq!(rig.mode_list().await, [Rw, Failed]);
     rig.engine.shutdown().await.unwrap();
     a.start().await;
-    let rig = start(&[&a, &b]).await;
-    assert_eq!(rig.mode_list().await, [Failed, Rw], "what was salvaged is the volume now");
+    let rig = start(&[&b, &a]).await;
+    assert_eq!(rig.mode_list().await, [Rw, Failed], "what was salvaged is the volume now");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use backupstore::{Extents, Source};
+use jiff::Timestamp;
 
 use crate::disk::{DiskMeta, DiskName, Error, View, meta_file};
 
@@ -58,14 +59,18 @@ impl SnapshotSource {
         }
     }
 
+    fn meta(&self, disk: &DiskName) -> io::Result<DiskMeta> {
+        let path = self.dir.join(meta_file(disk));
+        let bytes = durable::read_limited(path, META_MAX_BYTES).map_err(io::Error::other)?;
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+
     /// A snapshot changes only once it is marked as removed: then the next one is merged into it.
     /// Asked after data was read, this says whether the data was the snapshot's.
     fn check_unchanged(&self) -> io::Result<()> {
         let removed =
             || io::Error::other(format!("snapshot {} was removed meanwhile", self.snapshot()));
-        let path = self.dir.join(meta_file(&self.disk));
-        let bytes = durable::read_limited(path, META_MAX_BYTES).map_err(|_| removed())?;
-        let meta: DiskMeta = serde_json::from_slice(&bytes)?;
+        let meta = self.meta(&self.disk).map_err(|_| removed())?;
         if meta.removed { Err(removed()) } else { Ok(()) }
     }
 }
@@ -75,9 +80,12 @@ impl Source for SnapshotSource {
         self.size_bytes
     }
 
-    fn has_snapshot(&self, snapshot: &str) -> io::Result<bool> {
+    fn has_snapshot(&self, snapshot: &str, backed_up_at: &str) -> io::Result<bool> {
         let Ok(disk) = DiskName::of_snapshot(snapshot) else { return Ok(false) };
-        Ok(self.chain.iter().skip(1).any(|below| *below == disk))
+        if !self.chain.iter().skip(1).any(|below| *below == disk) {
+            return Ok(false);
+        }
+        Ok(is_as_backed_up(&self.meta(&disk)?, backed_up_at))
     }
 
     fn changed_since(&self, base: Option<&str>) -> io::Result<Extents> {
@@ -96,6 +104,14 @@ impl Source for SnapshotSource {
     fn shows_through(&self) -> bool {
         self.has_backing
     }
+}
+
+/// Whether a snapshot is the one that a backup was made of at that time, and the same still: it was
+/// there before, and is not marked as removed, since such a one is trimmed and merged. Where clocks or
+/// times say nothing, the next backup looks at everything.
+fn is_as_backed_up(meta: &DiskMeta, backed_up_at: &str) -> bool {
+    let times = (meta.created.parse::<Timestamp>(), backed_up_at.parse::<Timestamp>());
+    !meta.removed && matches!(times, (Ok(created), Ok(backed_up)) if created <= backed_up)
 }
 
 /// Finds what changed window by window.
@@ -132,4 +148,31 @@ impl Iterator for Walk {
 
 fn told(error: &Error) -> io::Error {
     io::Error::other(error.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_a_base_only_as_it_was_when_it_was_backed_up() {
+        let meta = |created: &str, removed| DiskMeta {
+            created: created.to_owned(),
+            removed,
+            ..DiskMeta::default()
+        };
+        let backed_up = "2026-11-15T06:30:00Z";
+        for (created, removed, wanted) in [
+            ("2026-11-15T06:29:59Z", false, true),
+            ("2026-11-15T06:30:00Z", false, true),
+            // The name was given again.
+            ("2026-11-15T06:30:01Z", false, false),
+            // It is merged and trimmed from now on.
+            ("2026-11-15T06:29:59Z", true, false),
+            ("", false, false),
+        ] {
+            assert_eq!(is_as_backed_up(&meta(created, removed), backed_up), wanted, "{created}");
+        }
+        assert!(!is_as_backed_up(&meta("2026-11-15T06:29:59Z", false), ""));
+    }
 }

@@ -384,9 +384,10 @@ impl From<BlockingError> for Refusal {
 impl From<TargetError> for Refusal {
     fn from(error: TargetError) -> Self {
         match error {
-            TargetError::Range { .. } | TargetError::TooLarge(_) | TargetError::Incomplete => {
-                Self::bad(error.to_string())
-            }
+            TargetError::Range { .. }
+            | TargetError::TooLarge(_)
+            | TargetError::Incomplete
+            | TargetError::Dropped => Self::bad(error.to_string()),
             TargetError::NoHoles => Self::failed(error.to_string()),
             TargetError::Disk(error) => {
                 let status = match error.kind() {

@@ -82,13 +82,15 @@ struct Kept {
     map: Map,
     save: Save,
     saved: Instant,
+    /// A disk that did not take something says so once: from then on nothing more is known.
+    is_dropped: bool,
 }
 
 impl ResumedSink {
     /// `save` writes the map down; it is called when what the map says is on the disk.
     pub(super) fn new(file: FileSink, block_bytes: u64, kept: Map, save: Save) -> Self {
         let (here, pending) = (Mutex::new(kept.clone()), Mutex::default());
-        let kept = Mutex::new(Kept { map: kept, save, saved: Instant::now() });
+        let kept = Mutex::new(Kept { map: kept, save, saved: Instant::now(), is_dropped: false });
         Self { file, block_bytes: block_bytes.max(1), here, pending, kept }
     }
 
@@ -110,9 +112,12 @@ impl ResumedSink {
     }
 
     fn keep(&self, kept: &mut Kept) -> io::Result<()> {
+        if kept.is_dropped {
+            return Err(io::Error::other("the disk did not take what was restored before"));
+        }
         let blocks =
             std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        self.file.sync()?;
+        self.file.sync().inspect_err(|_| kept.is_dropped = true)?;
         for index in blocks {
             kept.map.set(index);
         }

@@ -39,6 +39,9 @@ pub(crate) enum TargetError {
     Incomplete,
     #[error("the file system cannot punch holes")]
     NoHoles,
+    /// The system tells of it once, and then takes what it dropped for written.
+    #[error("the disk did not take what was written before: the file has to be sent anew")]
+    Dropped,
     #[error(transparent)]
     Disk(#[from] Error),
     #[error(transparent)]
@@ -67,6 +70,7 @@ enum Kind {
         /// Set by the first change: from then on an old checksum is wrong.
         is_changed: AtomicBool,
         unsynced_bytes: AtomicU64,
+        is_dropped: AtomicBool,
     },
     Meta(Mutex<Meta>),
 }
@@ -102,6 +106,7 @@ impl Target {
             image,
             is_changed: AtomicBool::new(false),
             unsynced_bytes: AtomicU64::new(0),
+            is_dropped: AtomicBool::new(false),
         };
         let target = target(kind);
         if is_changed {
@@ -128,7 +133,7 @@ impl Target {
                 let len = bytes.len() as u64;
                 if unsynced_bytes.fetch_add(len, Ordering::Relaxed) >= WRITE_BACK_BYTES {
                     unsynced_bytes.store(0, Ordering::Relaxed);
-                    image.sync()?;
+                    self.sync(image)?;
                 }
             }
             Kind::Meta(meta) => {
@@ -194,9 +199,10 @@ impl Target {
 
     /// Everything is on disk when this returns; then the checksum the sender knows is recorded.
     pub(crate) fn close(&self, record: Option<(&str, &str)>, now: &str) -> Result<(), TargetError> {
+        self.check(0, 0)?;
         match &self.kind {
             Kind::Image { image, .. } => {
-                image.sync()?;
+                self.sync(image)?;
                 sync_dir(&self.dir)?;
                 if let (Some((method, checksum)), Some(disk)) = (record, self.name.disk()) {
                     self.record(image, &disk, method, checksum, now)?;
@@ -238,6 +244,21 @@ impl Target {
         Ok(())
     }
 
+    /// What a disk did not take is lost for good, though nothing says so a second time: the file goes, so that
+    /// no later try finds in memory what is not on the disk.
+    fn sync(&self, image: &Image) -> Result<(), TargetError> {
+        Ok(image.sync().inspect_err(|_| self.drop_file())?)
+    }
+
+    fn drop_file(&self) {
+        let Kind::Image { is_dropped, .. } = &self.kind else { return };
+        is_dropped.store(true, Ordering::SeqCst);
+        let path = self.name.path_in(&self.dir);
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "a file that the disk did not take stays");
+        }
+    }
+
     fn forget_checksum(&self) -> Result<(), TargetError> {
         let Kind::Image { is_changed, .. } = &self.kind else { return Ok(()) };
         let Some(disk) = self.name.disk() else { return Ok(()) };
@@ -257,6 +278,11 @@ impl Target {
             // Some senders round the last range up to a block.
             Kind::Meta(_) => self.size_bytes.next_multiple_of(BLOCK_BYTES),
         };
+        if let Kind::Image { is_dropped, .. } = &self.kind
+            && is_dropped.load(Ordering::SeqCst)
+        {
+            return Err(TargetError::Dropped);
+        }
         if begin > end || end > limit {
             return Err(TargetError::Range { begin, end, size_bytes: self.size_bytes });
         }
@@ -422,6 +448,21 @@ mod tests {
         assert!(place.path().join(checksum_file(&disk)).exists());
         target.write(&[6; 4096], 0).unwrap();
         assert!(!place.path().join(checksum_file(&disk)).exists());
+    }
+
+    /// A disk that drops what was written says so once; a second sync of the same file succeeds.
+    #[test]
+    fn after_the_disk_dropped_something_the_file_has_to_be_sent_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, _) = Target::open(place.path(), &name("a.img"), 1 << 20).unwrap();
+        target.write(&[1; 4096], 0).unwrap();
+        target.drop_file();
+        assert!(matches!(target.write(&[1; 4096], 4096), Err(TargetError::Dropped)));
+        assert!(matches!(target.punch(0, 4096), Err(TargetError::Dropped)));
+        assert!(matches!(target.checksum(0, 4096), Err(TargetError::Dropped)));
+        assert!(matches!(target.close(None, "now"), Err(TargetError::Dropped)));
+        let (_, before) = Target::open(place.path(), &name("a.img"), 1 << 20).unwrap();
+        assert_eq!(before, Before::New, "nothing of it is compared with");
     }
 
     #[test]

@@ -106,6 +106,40 @@ fn a_subset_does_not_start_while_the_rest_may_exist() {
     assert_eq!(kept(&choose(&seen, &rules()).unwrap()), [true, true, false]);
 }
 
+/// Hazard: one whose disk hangs, or whose notes are damaged, may be the one that went on alone.
+#[test]
+fn one_that_answers_and_does_not_say_what_it_holds_is_not_left_behind() {
+    let old = copy("a", Some(record(2, &["a", "b"])));
+    let seen = [Seen::Opened(old), Seen::Failed { why: "timed out".into(), standing: None }];
+    let refused = choose(&seen, &rules()).unwrap_err();
+    assert!(
+        matches!(&refused, NoBackend::Unavailable(why) if why.contains("timed out")),
+        "{refused}"
+    );
+    assert!(choose(&seen, &StartRules { salvage: true, ..rules() }).is_ok());
+}
+
+/// Hazard: a copy that was given up had counted further than those that went on.
+#[test]
+fn the_later_generation_wins_over_the_larger_serial() {
+    let went_on = Record { generation: 3, ..record(5, &["a"]) };
+    let given_up = Record { generation: 2, ..record(9, &["b"]) };
+    let seen = [copy("a", Some(went_on)), copy("b", Some(given_up))];
+    assert_eq!(kept(&start(seen.to_vec())), [true, false]);
+    assert_eq!(kept(&start(seen.into_iter().rev().collect())), [false, true]);
+}
+
+/// Hazard: a live upgrade took a copy that the old engine had lost.
+#[test]
+fn an_upgrade_takes_no_copy_that_was_lost_and_mends_the_rest() {
+    let rules = StartRules { upgrade: true, ..rules() };
+    let unclean = |id, record| Seen::Opened(Found { unclean: true, ..copy(id, Some(record)) });
+    let seen = [unclean("a", record(2, &["a", "b", "c"])), unclean("b", record(3, &["b", "c"]))];
+    let seen = [seen[0].clone(), seen[1].clone(), unclean("c", record(3, &["b", "c"]))];
+    let plan = choose(&seen, &rules).unwrap();
+    assert_eq!((kept(&plan), plan.reader), (vec![false, true, true], Some(1)));
+}
+
 /// Hazard: after a partition the larger counter won, not the later data.
 #[test]
 fn the_later_record_wins_over_the_larger_counter() {
