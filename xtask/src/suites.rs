@@ -78,6 +78,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("tours", Needs::Tours),
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
+    ("volumes", Needs::Kubectl),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
     ("volumes_backup", Needs::Kubectl),

@@ -38,9 +38,13 @@ pub(crate) fn plan(world: &Arc<World>) -> Loop {
     Loop::new("snapshots", &world.context)
         .on(&world.snapshots)
         .map(&world.engines, move |_, before, now| {
+            // What an engine has, where it is, and whether it has said how its copies are.
             let told = |engine: Option<&Engine>| {
                 engine.map(|it| {
-                    (it.status.as_ref().and_then(|it| it.snapshots.clone()), engine::address(it))
+                    let status = it.status.as_ref();
+                    let snapshots = status.and_then(|it| it.snapshots.clone());
+                    let answers = status.is_some_and(|it| it.replica_mode_map.is_some());
+                    (snapshots, engine::address(it), answers)
                 })
             };
             if told(before) == told(now) {

@@ -171,6 +171,7 @@ async fn run(context: Context) {
     let own = Arc::clone(&world);
     let of_backups = Arc::clone(&world);
     let of_nodes = Arc::clone(&world);
+    let of_settings = Arc::clone(&world);
     let volumes = Loop::new("volumes", &context)
         .on(&world.volumes)
         .on(&world.attachments)
@@ -198,7 +199,12 @@ async fn run(context: Context) {
             let all = if matters { of_nodes.volumes.list() } else { Vec::new() };
             all.iter().map(|it| Key::of(it.as_ref())).collect()
         })
-        .needs(&world.settings)
+        .map(&world.settings, move |_, before, now| {
+            // What is set matters to all of them, at once.
+            let changed = before.map(|it| &it.value) != now.map(|it| &it.value);
+            let all = if changed { of_settings.volumes.list() } else { Vec::new() };
+            all.iter().map(|it| Key::of(it.as_ref())).collect()
+        })
         .needs(&world.targets)
         .workers(8)
         .resync(&world.volumes, RESYNC);

@@ -114,7 +114,7 @@ fn absent(seen: &Seen<'_>) -> Verdict {
          volume to be attached"
     );
     let status = SnapshotStatus { error: Some(why), ready_to_use: Some(false), ..old };
-    Verdict { ticket: true, ..calm(status) }
+    Verdict { ticket: true, next: Some(AGAIN), ..calm(status) }
 }
 
 /// Snapshots of a volume that follows another are its own business.
@@ -162,7 +162,7 @@ fn leave(seen: &Seen<'_>) -> Verdict {
     if !seen.runs {
         let why = "waiting for the volume to be attached to delete the snapshot".to_owned();
         let status = SnapshotStatus { error: Some(why), ..status };
-        return Verdict { ticket: true, ..calm(status) };
+        return Verdict { ticket: true, next: Some(AGAIN), ..calm(status) };
     }
     if !removed {
         return Verdict { act: Some(Act::Remove), ticket: true, next: Some(AGAIN), ..calm(status) };

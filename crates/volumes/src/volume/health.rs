@@ -245,10 +245,11 @@ impl Draft<'_> {
         if !may || filling || usable >= self.copies_wanted() {
             return;
         }
-        if self.use_again() {
+        // What a copy held of a backup cannot be filled up from the others: it is replaced.
+        if !self.restores() && self.use_again() {
             return;
         }
-        let waits = self.replicas.iter().any(is_worth_waiting);
+        let waits = !self.restores() && self.replicas.iter().any(is_worth_waiting);
         let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
         let patience = self.seen.settings.replenish_wait;
         let left = degraded_at.map(|at| {
@@ -334,7 +335,7 @@ impl Draft<'_> {
                 let given_up = replica.spec.rebuild_retry_count.unwrap_or(0) >= LAST_TRY;
                 has_failed(replica)
                     && !is_leaving(replica)
-                    && (old || given_up)
+                    && (old || given_up || self.restores())
                     && self.is_safe_to_lose(replica)
             })
             .map(ResourceExt::name_any)

@@ -487,9 +487,11 @@ fn a_standby_volume_follows_heals_grows_and_is_activated_with_the_newest() {
     world.ticket(NODE);
     world.run(4);
     assert_eq!(world.volume.spec.disable_frontend, Some(true), "nobody gets a volume that follows");
-    world.kill(0);
+    let crashed = world.kill(0);
     world.store("b2", 64 * MIB);
     world.run(20);
+    let names: Vec<String> = world.replicas.iter().map(ResourceExt::name_any).collect();
+    assert!(names.len() == 2 && !names.contains(&crashed), "{crashed} is not replaced: {names:?}");
     assert_eq!(held(&world), "b2");
     assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
     world.is(&VolumeState::Attached, &Robustness::Healthy);

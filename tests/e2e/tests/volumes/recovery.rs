@@ -1,0 +1,92 @@
+//! Volumes that come from backups, and copies that crash on the way.
+
+use serde_json::json;
+
+use super::rig::{Content, Rig};
+
+/// "Restore volume rebuild" of the plan.
+#[test]
+fn a_restore_heals_a_copy_that_crashed_and_ends_by_itself() {
+    let rig = Rig::start();
+    // 1, 2: a volume with data, and a backup of it.
+    rig.volume("source", 32, 1);
+    rig.attach("source");
+    let mut content = Content::new();
+    rig.write("source", &mut content, 0, 24, 1);
+    rig.backup("source", "b1");
+    // 3: a volume from the backup.
+    rig.from_backup("restored", "b1", 2, false);
+    rig.until("the restore is set up", || !rig.replicas("restored").is_empty());
+    rig.until("the restore is under way, or over", || {
+        ["attached", "detached"].contains(&rig.state("restored").as_str())
+    });
+    // 4: one copy crashes, if the restore still runs; else it has nothing to heal.
+    if rig.state("restored") == "attached" {
+        let replica = rig.replicas("restored").remove(0);
+        rig.kill_replica(&replica);
+    }
+    // 5: the restore ends, and the volume detaches.
+    rig.until("the restore is over and the volume detached", || {
+        rig.field("lhv", "restored", "/status/restoreRequired") == Some(json!(false))
+            && rig.state("restored") == "detached"
+    });
+    // 6, 7: the data is right.
+    rig.attach("restored");
+    rig.holds("restored", &content, 32);
+}
+
+/// "DR volume rebuild with expansion" of the plan.
+#[test]
+fn a_standby_volume_follows_heals_grows_and_is_activated() {
+    let rig = Rig::start();
+    // 1, 2, 3: a source with a backup, and a volume that follows it.
+    rig.volume("source", 16, 1);
+    rig.attach("source");
+    let mut content = Content::new();
+    rig.write("source", &mut content, 0, 8, 1);
+    rig.backup("source", "b1");
+    rig.from_backup("standby", "b1", 2, true);
+    rig.until("the first backup is restored", || rig.last_restored("standby") == "b1");
+    // 4, 5, 6: the source grows.
+    rig.detach("source");
+    rig.patch("lhv", "source", &json!({"spec": {"size": (32_u64 << 20).to_string()}}));
+    rig.attach("source");
+    rig.until("the source has grown", || {
+        rig.text("lhe", "source-e-0", "/status/currentSize") == (32_u64 << 20).to_string()
+    });
+    // 7, 8: data in the new part, and the second backup.
+    rig.write("source", &mut content, 12, 18, 2);
+    rig.backup("source", "b2");
+    // 9: a copy of the standby volume crashes.
+    let replica = rig.replicas("standby").remove(0);
+    rig.kill_replica(&replica);
+    // 10, 11: it grows, restores and heals.
+    rig.until("the second backup is restored and the volume healthy", || {
+        rig.last_restored("standby") == "b2" && rig.is_healthy("standby")
+    });
+    // 12: its size.
+    assert_eq!(rig.text("lhv", "standby", "/spec/size"), (32_u64 << 20).to_string());
+    // 13, 14: the third backup.
+    rig.write("source", &mut content, 2, 2, 3);
+    rig.backup("source", "b3");
+    rig.until("the third backup is restored", || rig.last_restored("standby") == "b3");
+    // 15: activated.
+    rig.patch("lhv", "standby", &json!({"spec": {"Standby": false, "frontend": "blockdev"}}));
+    rig.until("the volume is activated and detached", || {
+        rig.field("lhv", "standby", "/status/isStandby") == Some(json!(false))
+            && rig.state("standby") == "detached"
+    });
+    // 16, 17: the data is right.
+    rig.attach("standby");
+    rig.holds("standby", &content, 32);
+    // 18: more data, and both copies still work.
+    rig.write("standby", &mut content, 20, 2, 4);
+    assert!(rig.is_healthy("standby"));
+    // 19, 20: a copy of the activated volume crashes and is rebuilt.
+    let replica = rig.replicas("standby").remove(0);
+    rig.kill_replica(&replica);
+    rig.until("the copy has failed or is rebuilt", || rig.robustness("standby") != "unknown");
+    rig.write("standby", &mut content, 22, 2, 5);
+    rig.until("the volume is healthy", || rig.is_healthy("standby"));
+    rig.holds("standby", &content, 32);
+}

@@ -1,0 +1,270 @@
+//! A server with a backup target that is a directory, and volumes whose every byte is known.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use e2e::Server;
+use e2e::engine::{Endpoint, Nbd, blocking, run};
+use serde_json::{Value, json};
+use testkit::process::poll_until;
+
+pub(crate) const MIB: u64 = 1 << 20;
+const NAMESPACE: &str = "longhorn-system";
+/// Long enough for a loaded machine.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// What each mebibyte of a volume was last written with: a seed; 0 is zeroes.
+pub(crate) type Content = BTreeMap<u64, u64>;
+
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+}
+
+impl Rig {
+    pub(crate) fn start() -> Self {
+        let server = Server::start();
+        let store = server.scratch().join("store");
+        std::fs::create_dir(&store).unwrap();
+        let rig = Self { server };
+        rig.until("a node and the default target are there", || {
+            rig.node().is_some() && rig.get("lhbt", "default").is_some()
+        });
+        rig.patch("lhs", "replica-soft-anti-affinity", &json!({"value": "true"}));
+        // Whatever the machine has left is enough for these.
+        rig.patch("lhs", "storage-minimal-available-percentage", &json!({"value": "1"}));
+        rig.patch("lhs", "storage-over-provisioning-percentage", &json!({"value": "1000"}));
+        let url = format!("vfs://{}", store.display());
+        rig.patch(
+            "lhbt",
+            "default",
+            &json!({"spec": {"backupTargetURL": url, "pollInterval": "10s"}}),
+        );
+        rig.until("the target is available", || {
+            rig.field("lhbt", "default", "/status/available") == Some(Value::Bool(true))
+        });
+        rig
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        run(&mut kubectl(&self.server, arguments))
+    }
+
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let output = kubectl(&self.server, &["get", kind, name, "-o", "json"]).output().unwrap();
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    pub(crate) fn field(&self, kind: &str, name: &str, pointer: &str) -> Option<Value> {
+        self.get(kind, name)?.pointer(pointer).cloned()
+    }
+
+    pub(crate) fn text(&self, kind: &str, name: &str, pointer: &str) -> String {
+        let found = self.field(kind, name, pointer);
+        found.and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
+        self.kubectl(&["patch", kind, name, "--type", "merge", "-p", &patch.to_string()]);
+    }
+
+    fn create(&self, kind: &str, name: &str, labels: &Value, spec: &Value) {
+        let object = json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": kind,
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": spec,
+        });
+        let path = self.server.scratch().join(format!("{kind}-{name}.json"));
+        e2e::write(&path, &object.to_string());
+        self.kubectl(&["create", "-f", &path.display().to_string()]);
+    }
+
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        if poll_until(PATIENCE, || holds().then_some(())).is_none() {
+            let log = self.server.stderr();
+            let log: Vec<&str> = log.lines().rev().take(20).collect();
+            panic!(
+                "waited {} s: {what}\n{}\n{}",
+                PATIENCE.as_secs(),
+                self.kubectl(&["get", "lhn,lhv,lhe,lhr,lhb,lhbv,lhsnap", "-o", "wide"]),
+                log.join("\n"),
+            );
+        }
+    }
+
+    /// A node that is ready.
+    fn node(&self) -> Option<String> {
+        let nodes = kubectl(&self.server, &["get", "lhn", "-o", "json"]).output().unwrap();
+        let nodes: Value = serde_json::from_slice(&nodes.stdout).ok()?;
+        let is_ready = |node: &&Value| {
+            let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+            conditions
+                .into_iter()
+                .flatten()
+                .any(|it| it["type"] == "Ready" && it["status"] == "True")
+        };
+        let ready = nodes["items"].as_array()?.iter().find(is_ready)?;
+        ready.pointer("/metadata/name")?.as_str().map(str::to_owned)
+    }
+
+    pub(crate) fn volume(&self, name: &str, mebibytes: u64, replicas: u64) {
+        let spec = json!({"size": (mebibytes * MIB).to_string(), "frontend": "blockdev",
+            "numberOfReplicas": replicas});
+        self.create("Volume", name, &json!({}), &spec);
+        self.until("the volume is detached", || self.state(name) == "detached");
+    }
+
+    /// A volume from a backup: once, or to follow its source.
+    pub(crate) fn from_backup(&self, name: &str, backup: &str, replicas: u64, standby: bool) {
+        let frontend = if standby { "" } else { "blockdev" };
+        let spec = json!({"size": "0", "frontend": frontend, "numberOfReplicas": replicas,
+            "fromBackup": self.text("lhb", backup, "/status/url"), "Standby": standby});
+        self.create("Volume", name, &json!({}), &spec);
+    }
+
+    pub(crate) fn state(&self, volume: &str) -> String {
+        self.text("lhv", volume, "/status/state")
+    }
+
+    pub(crate) fn robustness(&self, volume: &str) -> String {
+        self.text("lhv", volume, "/status/robustness")
+    }
+
+    pub(crate) fn attach(&self, volume: &str) {
+        let node = self.node().expect("a node");
+        let ticket = json!({"id": "test", "type": "longhorn-api", "nodeID": node,
+            "parameters": {"disableFrontend": "false"}});
+        self.patch("lhva", volume, &json!({"spec": {"attachmentTickets": {"test": ticket}}}));
+        self.until("the volume is attached, healthy and served", || {
+            self.is_healthy(volume) && !self.endpoint(volume).is_empty()
+        });
+    }
+
+    pub(crate) fn is_healthy(&self, volume: &str) -> bool {
+        self.state(volume) == "attached" && self.robustness(volume) == "healthy"
+    }
+
+    pub(crate) fn detach(&self, volume: &str) {
+        self.patch("lhva", volume, &json!({"spec": {"attachmentTickets": {"test": null}}}));
+        self.until("the volume is detached", || self.state(volume) == "detached");
+    }
+
+    fn endpoint(&self, volume: &str) -> String {
+        self.text("lhe", &format!("{volume}-e-0"), "/status/endpoint")
+    }
+
+    pub(crate) fn write(
+        &self,
+        volume: &str,
+        content: &mut Content,
+        at: u64,
+        count: u64,
+        seed: u64,
+    ) {
+        let endpoint = Endpoint::parse(&self.endpoint(volume));
+        blocking(async {
+            let nbd = Nbd::connect(&endpoint).await.unwrap();
+            for place in at..at + count {
+                nbd.write(place * MIB, noise(place, seed)).await.unwrap();
+                content.insert(place, seed);
+            }
+            nbd.flush().await.unwrap();
+        });
+    }
+
+    /// Every byte of the volume is as expected.
+    #[track_caller]
+    pub(crate) fn holds(&self, volume: &str, content: &Content, mebibytes: u64) {
+        let endpoint = Endpoint::parse(&self.endpoint(volume));
+        blocking(async {
+            let nbd = Nbd::connect(&endpoint).await.unwrap();
+            for place in 0..mebibytes {
+                let found = nbd.read(place * MIB, u32::try_from(MIB).unwrap()).await.unwrap();
+                let wanted = noise(place, content.get(&place).copied().unwrap_or(0));
+                assert!(found == wanted, "mebibyte {place} of {volume} differs");
+            }
+        });
+    }
+
+    pub(crate) fn backup(&self, volume: &str, name: &str) {
+        let snapshot = format!("snap-{name}");
+        let spec = json!({"volume": volume, "createSnapshot": true});
+        self.create("Snapshot", &snapshot, &json!({"longhornvolume": volume}), &spec);
+        self.until("the snapshot is ready", || {
+            self.field("lhsnap", &snapshot, "/status/readyToUse") == Some(Value::Bool(true))
+        });
+        let labels = json!({"backup-volume": volume, "backup-target": "default"});
+        self.create("Backup", name, &labels, &json!({"snapshotName": snapshot}));
+        self.until("the backup is complete", || {
+            self.text("lhb", name, "/status/state") == "Completed"
+        });
+    }
+
+    /// The names of the replicas of a volume.
+    pub(crate) fn replicas(&self, volume: &str) -> Vec<String> {
+        let selector = format!("longhornvolume={volume}");
+        let names = self.kubectl(&[
+            "get",
+            "lhr",
+            "-l",
+            &selector,
+            "-o",
+            "jsonpath={.items[*].metadata.name}",
+        ]);
+        names.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// kill -9 of the process of a replica.
+    pub(crate) fn kill_replica(&self, replica: &str) {
+        let folder = self.text("lhr", replica, "/spec/dataDirectoryName");
+        let (pid, _) = poll_until(PATIENCE, || {
+            processes()
+                .into_iter()
+                .find(|(_, line)| line.contains(&folder) && line.contains("replica"))
+        })
+        .expect("the process of the replica");
+        run(Command::new("kill").args(["-9", &pid.to_string()]));
+    }
+
+    pub(crate) fn last_restored(&self, volume: &str) -> String {
+        self.text("lhe", &format!("{volume}-e-0"), "/status/lastRestoredBackup")
+    }
+}
+
+/// Every process of this machine: its number and its command line.
+fn processes() -> Vec<(u32, String)> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: u32| {
+        let line = std::fs::read(PathBuf::from(format!("/proc/{pid}/cmdline"))).ok()?;
+        Some((pid, String::from_utf8_lossy(&line).replace('\0', " ")))
+    })
+    .collect()
+}
+
+fn noise(place: u64, seed: u64) -> Bytes {
+    let length = usize::try_from(MIB).unwrap();
+    if seed == 0 {
+        return vec![0; length].into();
+    }
+    let mut state = ((place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed) | 1;
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.into()
+}
+
+fn kubectl(server: &Server, arguments: &[&str]) -> Command {
+    let program = std::env::var_os("HOLDFAST_KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let mut command = Command::new(program);
+    command.env("KUBECONFIG", server.kubeconfig()).current_dir(server.scratch());
+    command.arg("--cache-dir").arg(server.scratch().join("cache"));
+    command.args(["-n", NAMESPACE]).args(arguments);
+    command
+}
