@@ -216,16 +216,17 @@ impl Rig {
         names.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// kill -9 of the process of a replica.
-    pub(crate) fn kill_replica(&self, replica: &str) {
+    /// kill -9 of the process of a replica, if it has one.
+    pub(crate) fn kill_replica_that_may_run(&self, replica: &str) -> bool {
         let folder = self.text("lhr", replica, "/spec/dataDirectoryName");
-        let (pid, _) = poll_until(PATIENCE, || {
-            processes()
-                .into_iter()
-                .find(|(_, line)| line.contains(&folder) && line.contains("replica"))
-        })
-        .expect("the process of the replica");
-        run(Command::new("kill").args(["-9", &pid.to_string()]));
+        let mut found = processes().into_iter();
+        let found = found.find(|(_, line)| line.contains(&folder) && line.contains("replica"));
+        let Some((pid, _)) = found else { return false };
+        Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success()
+    }
+
+    pub(crate) fn kill_replica(&self, replica: &str) {
+        self.until("the replica runs and is killed", || self.kill_replica_that_may_run(replica));
     }
 
     pub(crate) fn last_restored(&self, volume: &str) -> String {
