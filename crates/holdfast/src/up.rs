@@ -59,6 +59,8 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     server.declare_unattended(controllers::unattended());
     write_kubeconfig(config, &server)?;
     let mut here = None;
+    // Stops before the processes of this node do: nobody is to take their end for a failure.
+    let work = tasks.child("controllers");
     let mut blocks = Beside::Off;
     if role == Role::Everything {
         let metrics = reconcile::Metrics::new(&mut metrics);
@@ -69,12 +71,12 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         let place = node::Place::of(config, config.listen.ip());
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
         let executor = executor(config)?;
-        controllers::spawn(&tasks, &metrics, executor.as_ref(), |controller| {
+        controllers::spawn(&work, &metrics, executor.as_ref(), |controller| {
             client(controllers::identity(controller))
         });
         for controller in controllers::EMBEDDED {
             let client = client(controllers::identity(controller));
-            controller.spawn(client, &tasks, metrics.clone());
+            controller.spawn(client, &work, metrics.clone());
         }
         blocks = block::beside(config, client(block::IDENTITY), &tasks).await;
     }
@@ -86,6 +88,9 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     }
     tracing::info!("stopping");
     let stop = async {
+        if let Err(late) = work.stop(PATIENCE).await {
+            tracing::warn!(%late, "some controllers did not end in time");
+        }
         if let Some(here) = here {
             here.leave().await;
         }

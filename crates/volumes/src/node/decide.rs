@@ -86,13 +86,14 @@ fn wanted_here(seen: &Seen<'_>, process: &Instance) -> Verdict {
         State::Starting => stay(with(seen, process, &InstanceState::Starting)),
         State::Running => stay(with(seen, process, &InstanceState::Running)),
         State::Stopping => stay(with(seen, process, &InstanceState::Stopping)),
-        // Said before it is started again: who waits for its end must see it.
-        State::Stopped => Verdict { act: Act::Forget, status: stopped(seen), gone: false },
         State::Failed => stay(failed(seen)),
-        State::Lost => match seen.kind {
-            // Its clients were cut off, and its replicas may be elsewhere by now.
+        // Ended because this node was asked to end, or while it was away.
+        State::Stopped | State::Lost => match seen.kind {
+            // Its clients were cut off, and its replicas may be elsewhere by now: who wants it has to
+            // open it anew.
             Kind::Engine => stay(failed(seen)),
-            // Its data lies where it lay. If an engine went on without it, that engine knows.
+            // Its data lies where it lay. If an engine went on without it, that engine knows. Said
+            // before it is started again: who waits for its end must see it.
             Kind::Replica => Verdict { act: Act::Forget, status: stopped(seen), gone: false },
         },
     }
@@ -261,11 +262,12 @@ mod tests {
             (Kind::Engine, State::Starting, Act::Nothing, S::Starting),
             (Kind::Engine, State::Running, Act::Nothing, S::Running),
             (Kind::Engine, State::Stopping, Act::Nothing, S::Stopping),
-            (Kind::Engine, State::Stopped, Act::Forget, S::Stopped),
+            (Kind::Engine, State::Stopped, Act::Nothing, S::Error),
             (Kind::Engine, State::Failed, Act::Nothing, S::Error),
             (Kind::Engine, State::Lost, Act::Nothing, S::Error),
             (Kind::Replica, State::Running, Act::Nothing, S::Running),
             (Kind::Replica, State::Failed, Act::Nothing, S::Error),
+            (Kind::Replica, State::Stopped, Act::Forget, S::Stopped),
             (Kind::Replica, State::Lost, Act::Forget, S::Stopped),
         ] {
             let process = process(kind, state);
