@@ -185,9 +185,13 @@ pub(crate) fn identity(controller: &Controller) -> Identity {
 /// What a cluster does by itself and the embedded server does not: runs in `holdfast up` only.
 pub(crate) const EMBEDDED: &[Controller] = &[volumes::claim::CONTROLLER];
 
+/// Under whom the defaults of one machine are made.
+pub(crate) const DEFAULTS: Identity =
+    Identity { name: "volume-defaults", grants: volumes::setting::PREPARE_GRANTS };
+
 /// Everybody who acts beside the embedded server.
 pub(crate) fn identities(has_executor: bool) -> Vec<Identity> {
-    let others = [crate::node::IDENTITY, crate::block::IDENTITY];
+    let others = [crate::node::IDENTITY, crate::block::IDENTITY, DEFAULTS];
     let all: Vec<Controller> = chosen(has_executor).chain(EMBEDDED.iter().copied()).collect();
     all.iter().map(identity).chain(others).collect()
 }

@@ -67,6 +67,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         let client = |identity: controllers::Identity| {
             kube::Client::new(server.client_service(identity.user()), "default")
         };
+        volumes::setting::prepare_one_machine(&client(controllers::DEFAULTS)).await?;
         // Before the controllers: what still runs is found before anybody misses it.
         let place = node::Place::of(config, config.listen.ip());
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{Setting, SettingStatus};
-use reconcile::{Failure, Key, Store};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use reconcile::{Failure, Grant, Key, Store};
 use serde_json::Value;
 
 use crate::NAMESPACE;
@@ -49,6 +52,46 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("storage-over-provisioning-percentage", "100"),
     ("storage-reserved-percentage-for-default-disk", "30"),
 ];
+
+/// What is better where everything runs on one machine: its disk is the one people work on, not one that
+/// was bought for volumes, so little room is kept free and space is promised more than once; and copies of
+/// a volume have no other node to be on.
+const ON_ONE_MACHINE: &[(&str, &str)] = &[
+    ("replica-soft-anti-affinity", "true"),
+    ("storage-minimal-available-percentage", "5"),
+    ("storage-over-provisioning-percentage", "500"),
+    ("storage-reserved-percentage-for-default-disk", "0"),
+];
+
+/// What [`prepare_one_machine`] needs to do.
+pub const PREPARE_GRANTS: &[Grant] = &[
+    Grant { groups: &[""], resources: &["namespaces"], verbs: &["create"] },
+    Grant { groups: &["longhorn.io"], resources: &["settings"], verbs: &["create"] },
+];
+
+/// Makes the settings that differ where everything runs on one machine, before the others are made. A
+/// value that is there stays.
+///
+/// # Errors
+/// If the server does not take them.
+pub async fn prepare_one_machine(client: &Client) -> Result<(), kube::Error> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(NAMESPACE.to_owned());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    unless_there(namespaces.create(&PostParams::default(), &namespace).await)?;
+    let settings: Api<Setting> = Api::namespaced(client.clone(), NAMESPACE);
+    for (name, value) in ON_ONE_MACHINE {
+        unless_there(settings.create(&PostParams::default(), &Setting::new(name, value)).await)?;
+    }
+    Ok(())
+}
+
+fn unless_there<T>(made: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match made {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(drop),
+    }
+}
 
 /// The value of a setting: as it is set, or as it is without being set. A value that is an object has
 /// one for each kind of engine, of which the first counts here.
@@ -201,5 +244,8 @@ mod tests {
     #[test]
     fn names_are_in_order_and_once() {
         assert!(DEFAULTS.is_sorted_by(|a, b| a.0 < b.0));
+        for (name, _) in ON_ONE_MACHINE {
+            assert!(DEFAULTS.iter().any(|(known, _)| known == name), "{name}");
+        }
     }
 }
