@@ -15,7 +15,7 @@ fn a_restore_heals_a_copy_that_crashed_and_ends_by_itself() {
     rig.write("source", &mut content, 0, 24, 1);
     rig.backup("source", "b1");
     // 3: a volume from the backup.
-    rig.from_backup("restored", "b1", 2, false);
+    rig.make_from_backup("restored", "b1", 2, false);
     rig.until("the restore is set up", || !rig.replicas("restored").is_empty());
     rig.until("the restore is under way, or over", || {
         ["attached", "detached"].contains(&rig.state("restored").as_str())
@@ -43,7 +43,7 @@ fn a_standby_volume_follows_heals_grows_and_is_activated() {
     let mut content = Content::new();
     rig.write("source", &mut content, 0, 8, 1);
     rig.backup("source", "b1");
-    rig.from_backup("standby", "b1", 2, true);
+    rig.make_from_backup("standby", "b1", 2, true);
     rig.until("the first backup is restored", || rig.last_restored("standby") == "b1");
     // 4, 5, 6: the source grows.
     rig.detach("source");

@@ -117,7 +117,7 @@ impl Rig {
     }
 
     /// A volume from a backup: once, or to follow its source.
-    pub(crate) fn from_backup(&self, name: &str, backup: &str, replicas: u64, standby: bool) {
+    pub(crate) fn make_from_backup(&self, name: &str, backup: &str, replicas: u64, standby: bool) {
         let frontend = if standby { "" } else { "blockdev" };
         let spec = json!({"size": "0", "frontend": frontend, "numberOfReplicas": replicas,
             "fromBackup": self.text("lhb", backup, "/status/url"), "Standby": standby});
