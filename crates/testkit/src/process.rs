@@ -190,6 +190,23 @@ pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) ->
     }
 }
 
+/// Ends every process that was given a path below this directory: what outlives the server that a test
+/// started, and would hold files and ports for ever.
+pub fn end_all_below(directory: &Path) {
+    let Ok(processes) = fs::read_dir("/proc") else { return };
+    let wanted = directory.as_os_str().as_encoded_bytes();
+    for process in processes.flatten() {
+        let name = process.file_name();
+        let id = name.to_str().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+        let Some(id) = id.filter(|id| *id != rustix::process::getpid()) else { continue };
+        let Ok(line) = fs::read(process.path().join("cmdline")) else { continue };
+        if line.windows(wanted.len()).any(|part| part == wanted) {
+            // It may have ended meanwhile.
+            let _ = kill_process(id, Signal::KILL);
+        }
+    }
+}
+
 /// Where tests look for ports: below those that the system hands to whoever binds port 0 or connects, so that a number
 /// that was found free is not given away before its program listens there.
 const TEST_PORTS: Range<u16> = 10_000..30_000;

@@ -22,6 +22,8 @@ const TOKENS: &str = "admin-token,admin,uid-admin,\"system:masters\"\n\
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
 pub const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a server may take to end its volumes when its test is over.
+const END_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The binary: what `HOLDFAST_BIN` says, or built on the spot.
 pub fn binary() -> &'static Path {
@@ -68,6 +70,17 @@ pub struct Server {
     scratch: Scratch,
     /// More arguments of `up`.
     more: Vec<String>,
+}
+
+/// Engines and replicas outlive a server that is killed: they end with the test.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.terminate();
+            let _ = process.wait_for_exit(END_PATIENCE);
+        }
+        testkit::process::end_all_below(self.scratch.path());
+    }
 }
 
 impl Server {

@@ -216,14 +216,6 @@ impl Rig {
     }
 }
 
-/// Processes of volumes outlive the server: they end with their volumes.
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let all = ["delete", "lhv", "--all", "--timeout=60s"];
-        let _ = kubectl(&self.server, &all).output();
-    }
-}
-
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());
