@@ -74,6 +74,12 @@ pub(crate) struct World {
     pub(crate) quota: Turn<()>,
 }
 
+/// Whether an object can be called so.
+fn is_name(text: &str) -> bool {
+    let fits = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
+    (1..=253).contains(&text.len()) && text.chars().all(fits) && !text.starts_with('.')
+}
+
 impl World {
     pub(crate) fn start(
         context: &Context,
@@ -141,6 +147,11 @@ impl World {
     where
         K: Resource<DynamicType = ()> + 'static,
     {
+        // Names come from specs of tenants too, and become part of a path: one that no object can have is
+        // nobody's.
+        if !is_name(&key.name) {
+            return Ok(None);
+        }
         let resource = ApiResource::erase::<K>(&());
         let api: Api<Loose<K>> = Api::namespaced(self.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await;
@@ -306,4 +317,17 @@ where
             it.label(label).map(str::to_owned).into_iter().collect()
         })
         .start(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn what_leads_elsewhere_is_no_name() {
+        assert!(is_name("nightly-1.2") && is_name("a"));
+        for bad in ["", "../x", "a/status", "a?watch=true", "A", "a b", "a%2fb", &"a".repeat(254)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
 }

@@ -38,8 +38,8 @@ pub(crate) async fn run(
 ) -> Result<String, CommandError> {
     let name = arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
     let failed = |error: std::io::Error| CommandError::Start(name.clone(), error.to_string());
-    let program = std::env::current_exe().map_err(failed)?;
-    let mut command = Command::new(program);
+    // This very program, also after its file was replaced by a newer one.
+    let mut command = Command::new("/proc/self/exe");
     command
         .arg("engine")
         .args(["--url", &format!("http://{}", reach.address)])
