@@ -154,8 +154,9 @@ pub(super) async fn open(
     if wanted.alone && after.rebuilding {
         after = link.set_rebuilding(CALL_LIMIT, false).await?;
     }
-    // In a live upgrade too: what the old engine had sent when it was cut off is on some of them.
-    let unclean = before.dirty || way != Way::Open;
+    // In a live upgrade the old engine has the same files open and goes on with them: dirty is
+    // what they are while everything is well.
+    let unclean = !wanted.upgrade && (before.dirty || way != Way::Open);
     let found = Found { unclean, ..found(&after, address)? };
     Ok(Opened { features: Features(after.holdfast_features), found })
 }

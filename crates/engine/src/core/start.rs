@@ -115,7 +115,7 @@ pub(super) type Verdicts<'a> = Vec<Result<&'a Found, String>>;
 /// Decides with which replicas the volume starts.
 pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
     let mut verdicts: Verdicts<'_> = seen.iter().map(|seen| usable(seen, rules)).collect();
-    let record = newest(seen);
+    let record = newest(seen).filter(|_| !rules.upgrade);
     if let Some(record) = record {
         if let Some(why) = missing(seen, record).filter(|_| !rules.salvage) {
             return Err(NoBackend::Unavailable(why));
@@ -145,7 +145,7 @@ pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
     if verdicts.iter().any(Result::is_ok) {
         let several = verdicts.iter().flatten().count() > 1;
         let differ = recorded.is_some() || verdicts.iter().flatten().any(|found| found.unclean);
-        let reader = agreed.reader.filter(|_| several && differ);
+        let reader = agreed.reader.filter(|_| several && differ && !rules.upgrade);
         let serial = seen.iter().filter_map(|seen| seen.standing()?.record.as_ref());
         let serial = serial.map(|record| record.serial).max().unwrap_or(0);
         let verdicts = verdicts.into_iter().map(|verdict| verdict.map(|_| ())).collect();

@@ -129,17 +129,6 @@ fn the_later_generation_wins_over_the_larger_serial() {
     assert_eq!(kept(&start(seen.into_iter().rev().collect())), [false, true]);
 }
 
-/// Hazard: a live upgrade took a copy that the old engine had lost.
-#[test]
-fn an_upgrade_takes_no_copy_that_was_lost_and_mends_the_rest() {
-    let rules = StartRules { upgrade: true, ..rules() };
-    let unclean = |id, record| Seen::Opened(Found { unclean: true, ..copy(id, Some(record)) });
-    let seen = [unclean("a", record(2, &["a", "b", "c"])), unclean("b", record(3, &["b", "c"]))];
-    let seen = [seen[0].clone(), seen[1].clone(), unclean("c", record(3, &["b", "c"]))];
-    let plan = choose(&seen, &rules).unwrap();
-    assert_eq!((kept(&plan), plan.reader), (vec![false, true, true], Some(1)));
-}
-
 /// Hazard: after a partition the larger counter won, not the later data.
 #[test]
 fn the_later_record_wins_over_the_larger_counter() {
