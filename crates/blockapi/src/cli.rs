@@ -28,6 +28,13 @@ pub enum DbCommand {
         #[arg(long)]
         revert: bool,
     },
+    /// Forget a service that is gone for good, so that it no longer keeps rows from being migrated.
+    RemoveService {
+        /// As `upgrade check` names it, after the @.
+        host: String,
+        /// As `upgrade check` names it, before the @.
+        binary: String,
+    },
     /// Remove rows that were deleted some days ago.
     Purge {
         /// Days.
@@ -64,6 +71,11 @@ pub async fn db(
             0
         }
         DbCommand::OnlineDataMigrations { max_count, .. } => migrate(&store, *max_count, out).await,
+        DbCommand::RemoveService { host, binary } => {
+            let gone = store.remove_service(host, binary).await?;
+            say(out, if gone { "removed" } else { "there is no such service" });
+            u8::from(!gone)
+        }
         DbCommand::Purge { age_in_days } => {
             if *age_in_days < 0 {
                 say(out, "Must supply a positive value for age in days.");

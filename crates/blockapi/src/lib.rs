@@ -112,6 +112,7 @@ impl BlockApi {
             tasks.spawn_draining("block-worker", move |stop| worker.run(stop));
         } else {
             store.look_for_old_services().await?;
+            tasks.spawn_draining("block-services", move |stop| worker::watch_services(store, stop));
         }
         let router = service.router();
         tasks.spawn_draining("block-api", move |stop| async move {

@@ -18,7 +18,7 @@ pub(crate) enum UpgradeError {
     #[error(transparent)]
     Db(#[from] DbError),
     #[error(
-        "{count} services of the release before are known ({names}); upgrade and restart them first, or remove those that are gone"
+        "{count} services of the release before are known ({names}); upgrade and restart them first, or forget those that are gone: `holdfast block-api db remove-service HOST BINARY`"
     )]
     OldServices { count: usize, names: String },
 }
@@ -63,7 +63,7 @@ async fn split_batch(store: &Store, batch: i64) -> Result<i64, DbError> {
     // What was remembered is stale or of a backup; the attachments are right.
     let sql = format!(
         "UPDATE volumes SET status = {BY_ATTACHMENTS}, \
-         backup_status = COALESCE(backup_status, status), \
+         backup_status = status, \
          previous_status = CASE WHEN previous_status IN ({four}) THEN NULL ELSE previous_status END \
          WHERE deleted = 0 AND status IN {FOUR} AND id IN \
          (SELECT id FROM volumes WHERE deleted = 0 AND status IN {FOUR} ORDER BY id LIMIT $1)"

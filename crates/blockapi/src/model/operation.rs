@@ -103,7 +103,12 @@ pub(crate) struct Precondition {
     pub(crate) not_migrating: bool,
     pub(crate) not_attached: bool,
     pub(crate) no_group: bool,
+    /// What else it must not, in words: conditions that are the handler's own.
+    pub(crate) also: &'static [&'static str],
 }
+
+const SNAPSHOTS: &str = "have snapshots (with cascade: busy ones, or another project's)";
+const SOURCE: &str = "be what a volume is being made from";
 
 const RESTING: Wants = Wants::OneOf(&["available", "in-use"]);
 const AVAILABLE: Wants = Wants::OneOf(&["available"]);
@@ -111,7 +116,14 @@ const DELETABLE: Wants = Wants::OneOf(&["available", "error", "error_extending",
 const NOT_MAINTAINED: Wants = Wants::NoneOf(&["maintenance"]);
 
 const fn when(status: Wants, backup: Bears) -> Precondition {
-    Precondition { status, backup, not_migrating: false, not_attached: false, no_group: false }
+    Precondition {
+        status,
+        backup,
+        not_migrating: false,
+        not_attached: false,
+        no_group: false,
+        also: &[],
+    }
 }
 
 impl Precondition {
@@ -129,18 +141,29 @@ impl Precondition {
         self.no_group = true;
         self
     }
+
+    const fn nor(mut self, also: &'static [&'static str]) -> Self {
+        self.also = also;
+        self
+    }
 }
 
 impl Operation {
     pub(crate) const fn precondition(self) -> Precondition {
         use Bears as B;
         match self {
-            Self::Delete => when(DELETABLE, B::IdleOrBad).not_migrating().not_attached().no_group(),
-            Self::ForceDelete => {
-                when(Wants::Any, B::IdleOrBad).not_migrating().not_attached().no_group()
-            }
-            Self::Extend => when(RESTING, B::Backup),
-            Self::ExtendDetached => when(AVAILABLE, B::Backup),
+            Self::Delete => when(DELETABLE, B::IdleOrBad)
+                .not_migrating()
+                .not_attached()
+                .no_group()
+                .nor(&[SNAPSHOTS, SOURCE]),
+            Self::ForceDelete => when(Wants::Any, B::IdleOrBad)
+                .not_migrating()
+                .not_attached()
+                .no_group()
+                .nor(&[SNAPSHOTS, SOURCE]),
+            Self::Extend => when(RESTING, B::Backup).not_migrating(),
+            Self::ExtendDetached => when(AVAILABLE, B::Backup).not_migrating(),
             Self::Reserve => when(AVAILABLE, B::Backup),
             Self::ReserveShared => when(RESTING, B::Backup),
             Self::AttachmentCreate => when(Wants::OneOf(&["available", "downloading"]), B::Backup),
@@ -149,17 +172,32 @@ impl Operation {
             }
             Self::AttachmentSameServer => when(Wants::OneOf(&["in-use", "reserved"]), B::Backup),
             Self::Attach => when(
-                Wants::NoneOf(&["maintenance", "creating", "deleting", "error_deleting"]),
+                Wants::NoneOf(&[
+                    "maintenance",
+                    "creating",
+                    "deleting",
+                    "error_deleting",
+                    "reverting",
+                    "awaiting-transfer",
+                ]),
                 B::Backup,
-            ),
-            Self::InitializeConnection => when(NOT_MAINTAINED, B::Backup),
+            )
+            .nor(&["be already attached, unless several may"]),
+            Self::InitializeConnection => {
+                when(Wants::NoneOf(&["maintenance", "reverting"]), B::Backup)
+            }
             Self::AttachmentUpdate => {
                 when(Wants::NoneOf(&["error", "error_extending", "error_deleting"]), B::Backup)
             }
             Self::BeginDetaching => when(Wants::OneOf(&["in-use"]), B::Any).not_migrating(),
             Self::Detach => when(NOT_MAINTAINED, B::Any),
-            Self::Migrate | Self::Retype => when(RESTING, B::Idle).not_migrating().no_group(),
-            Self::Revert => when(AVAILABLE, B::Idle),
+            Self::Migrate => when(RESTING, B::Idle).not_migrating().no_group().nor(&[
+                "have snapshots",
+                "be replicated",
+                "be on that host already",
+            ]),
+            Self::Retype => when(RESTING, B::Idle).not_migrating().no_group(),
+            Self::Revert => when(AVAILABLE, B::Idle).not_migrating(),
             Self::Readonly => when(AVAILABLE, B::Backup),
             Self::Snapshot => when(AVAILABLE, B::Backup).not_migrating(),
             Self::SnapshotForced => when(RESTING, B::Backup).not_migrating(),
@@ -167,8 +205,10 @@ impl Operation {
             Self::Backup => when(AVAILABLE, B::Idle).not_migrating(),
             Self::BackupForced => when(RESTING, B::Idle).not_migrating(),
             Self::BackupOfSnapshot => when(Wants::Any, B::NotRestoring),
-            Self::RestoreInto => when(AVAILABLE, B::Idle).not_migrating().not_attached(),
-            Self::Transfer => when(AVAILABLE, B::Idle),
+            Self::RestoreInto => {
+                when(AVAILABLE, B::Idle).not_migrating().not_attached().nor(&[SOURCE])
+            }
+            Self::Transfer => when(AVAILABLE, B::Idle).not_migrating(),
             Self::Update => when(NOT_MAINTAINED, B::Any),
             Self::WriteMetadata => when(Wants::NoneOf(&["maintenance", "uploading"]), B::Any),
         }
@@ -199,6 +239,7 @@ impl Precondition {
         if self.no_group {
             also.push("belong to a group");
         }
+        also.extend(self.also);
         let also = match also.len() {
             0 => String::new(),
             _ => format!(" and it must not {}", also.join(", ")),

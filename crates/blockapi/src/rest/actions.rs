@@ -8,7 +8,7 @@ use super::Service;
 use super::fault::Fault;
 use super::input::Fields;
 use super::request::{Answer, Reply, Request};
-use super::volumes::{find, remove, volume_type};
+use super::volumes::{NO_CLONES, find, remove, volume_type};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::reset::{self, Asked, NewStatus};
@@ -87,11 +87,14 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
         }
         "os-detach" => {
             may(Needs::Member, "volume_actions:detach")?;
-            detach(service, request, id, args).await
+            let volume = find(service, request, id).await?;
+            detach(service, request, &volume, args).await
         }
         "os-force_detach" => {
             may(Needs::Admin, "volume_admin_actions:force_detach")?;
-            detach(service, request, id, args).await
+            let volume = find(service, request, id).await?;
+            disconnect_hosts(service, &volume, args.get("connector")).await?;
+            detach(service, request, &volume, args).await
         }
         "os-initialize_connection" => {
             may(Needs::Member, "volume_actions:initialize_connection")?;
@@ -105,7 +108,7 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
             may(Needs::Member, "volume_actions:set_bootable")?;
             let bootable = flag(args, "os-set_bootable", "bootable")?;
             find(service, request, id).await?;
-            let change = Change::when(id, Operation::Update).column("bootable", bootable);
+            let change = service.when(request, id, Operation::Update).column("bootable", bootable);
             settle(
                 change.run(&service.store).await?,
                 "The volume cannot be updated in maintenance mode.",
@@ -210,9 +213,10 @@ async fn extend(service: &Service, request: &Request, id: &str, args: Value) -> 
         };
         return Err(service.refusal(request, id, operation, said).await);
     }
-    let sql = "SELECT size FROM volumes WHERE id = $1 AND deleted = 0";
+    let sql = "SELECT size, project_id FROM volumes WHERE id = $1 AND deleted = 0";
     let row = tx.fetch_one(sql, &[id.into()]).await?;
-    let size = row.ok_or_else(|| Fault::no_such("Volume", id))?.int("size")?;
+    let row = row.ok_or_else(|| Fault::no_such("Volume", id))?;
+    let size = row.int("size")?;
     if new_size <= size {
         return Err(Fault::invalid_input(format!(
             "New size for extend must be greater than current size. (current: {size}, extended: \
@@ -226,7 +230,7 @@ async fn extend(service: &Service, request: &Request, id: &str, args: Value) -> 
         type_id: Some(&volume.volume_type_id),
         ..Demand::default()
     };
-    store.afford(&mut tx, &volume.project_id, demand).await??;
+    store.afford(&mut tx, &row.text("project_id")?, demand).await??;
     let change =
         service.when(request, id, operation).set(Set::RememberStatus).set(Set::Status("extending"));
     if !change.apply(store, &mut tx).await? {
@@ -264,7 +268,7 @@ async fn reset_status(service: &Service, request: &Request, id: &str, args: Valu
         ));
     }
     let reset = reset::decide(&asked, two_fields).map_err(Fault::bad)?;
-    find(service, request, id).await?;
+    let volume = find(service, request, id).await?;
     let mut change = match reset.status {
         NewStatus::Keep => Change::of(id),
         NewStatus::Rest => Change::of(id).set(Set::StatusToRest),
@@ -283,7 +287,17 @@ async fn reset_status(service: &Service, request: &Request, id: &str, args: Valu
         change = change.column("migration_status", migration);
     }
     let store = &service.store;
+    if reset.attach_status == Some("detached") {
+        disconnect_hosts(service, &volume, None).await?;
+        for attachment in &volume.attachments {
+            disconnect(service, &volume, &attachment.id).await;
+        }
+    }
     let mut tx = store.on_volume(id).await?;
+    if matches!(reset.status, NewStatus::To(_)) {
+        // Whatever was being done to it is no longer wanted.
+        store.cancel(&mut tx, "volume", id).await?;
+    }
     if !change.apply(store, &mut tx).await? {
         return Err(Fault::bad(
             "Cannot reset-state to in-use because volume does not have any attachments.",
@@ -292,10 +306,6 @@ async fn reset_status(service: &Service, request: &Request, id: &str, args: Valu
     if reset.attach_status == Some("detached") {
         store.end_attachments(&mut tx, id).await?;
         Pairs::VolumeAdmin.remove(&mut tx, id, "attached_mode").await?;
-    }
-    if matches!(reset.status, NewStatus::To(_)) {
-        // Whatever was being done to it is no longer wanted.
-        store.cancel(&mut tx, "volume", id).await?;
     }
     tx.commit().await?;
     Ok(Reply::empty(202))
@@ -384,9 +394,11 @@ async fn attach(service: &Service, request: &Request, id: &str, args: Value) -> 
     let reserved = volume.attachments.iter().find(|it| {
         it.instance == instance && ["reserved", "attaching"].contains(&it.status.as_str())
     });
-    if let Some(reserved) = reserved {
-        store.move_attachment(&mut tx, &reserved.id, "attached", None).await?;
-    } else {
+    let taken = match reserved {
+        Some(it) => store.move_attachment(&mut tx, &it.id, "attached", None).await?,
+        None => false,
+    };
+    if !taken {
         let new = NewAttachment {
             id: new_id(),
             volume_id: id.to_owned(),
@@ -404,12 +416,12 @@ async fn attach(service: &Service, request: &Request, id: &str, args: Value) -> 
     Ok(Reply::empty(202))
 }
 
-async fn detach(service: &Service, request: &Request, id: &str, args: Value) -> Answer {
+async fn detach(service: &Service, request: &Request, volume: &Volume, args: Value) -> Answer {
+    let id = volume.id.as_str();
     let wanted = match args {
         Value::Null => None,
         args => Fields::from("os-detach", args)?.uuid("attachment_id")?,
     };
-    let volume = find(service, request, id).await?;
     if !service.when(request, id, Operation::Detach).run(&service.store).await? {
         return Err(Fault::invalid_volume("The volume cannot be detached in maintenance mode."));
     }
@@ -432,7 +444,7 @@ async fn detach(service: &Service, request: &Request, id: &str, args: Value) -> 
         (None, []) => None,
     };
     if let Some(attachment) = &ended {
-        disconnect(service, &volume, attachment).await;
+        disconnect(service, volume, attachment).await;
     }
     end(service, id, ended.as_deref()).await?;
     Ok(Reply::empty(202))
@@ -473,15 +485,44 @@ pub(super) async fn disconnect(service: &Service, volume: &Volume, attachment: &
         return;
     };
     tracing::warn!(volume = volume.id, attachment, %error, "a connection is not taken down yet");
-    let detail = json!({"volume": volume.backend_name()});
+    let detail = json!({"volume": volume.backend_name(), "name": attachment});
+    // Of one host there may be connections to many volumes.
+    let key = format!("{}/{attachment}", volume.backend_name());
     let asked = async {
         let mut tx = service.store.db.begin().await?;
-        service.store.ask(&mut tx, Verb::Disconnect, attachment, &detail, "").await?;
+        service.store.ask(&mut tx, Verb::Disconnect, &key, &detail, "").await?;
         tx.commit().await
     };
     if let Err(error) = asked.await {
         tracing::warn!(attachment, error = %telemetry::Chain(&error), "nor remembered");
     }
+}
+
+/// A client that is connected to a volume, as far as can be told now; the worker looks again.
+pub(super) async fn connected(service: &Service, volume: &Volume) -> Option<String> {
+    let known = service.backend.connections(volume.backend_name()).await;
+    known.unwrap_or_default().into_iter().next()
+}
+
+/// Takes down what hosts have without an attachment: one host's, or all.
+async fn disconnect_hosts(
+    service: &Service,
+    volume: &Volume,
+    connector: Option<&Value>,
+) -> Result<(), Fault> {
+    let names = if let Some(connector @ Value::Object(_)) = connector {
+        vec![connection_name(connector)]
+    } else {
+        let known = service.backend.connections(volume.backend_name()).await;
+        known.map_err(|error| {
+            tracing::warn!(volume = volume.id, %error, "connections cannot be looked up");
+            Fault::unavailable("The volume service does not answer now; nothing was changed.")
+        })?
+    };
+    for name in names.iter().filter(|it| it.starts_with(HOST)) {
+        disconnect(service, volume, name).await;
+    }
+    Ok(())
 }
 
 /// What a client needs to use a volume, within the time it can be made to wait.
@@ -538,18 +579,26 @@ async fn initialize(service: &Service, request: &Request, id: &str, args: Value)
     }
     let name = connection_name(&connector);
     let connection = connect(service, &volume, &name, &connector).await?;
+    // That took a while: what is being replaced by now must not be used.
+    if !service.when(request, id, Operation::InitializeConnection).run(&service.store).await? {
+        disconnect(service, &volume, &name).await;
+        let said = |_: &Volume, seen: &str| format!("Volume {id} became {seen} meanwhile.");
+        return Err(service.refusal(request, id, Operation::InitializeConnection, said).await);
+    }
     let kind = connection.get("driver_volume_type").cloned().unwrap_or_else(|| json!("nbd"));
     Ok(Reply::ok(json!({"connection_info": {
         "driver_volume_type": kind, "data": connection, "enforce_multipath": false,
     }})))
 }
 
+const HOST: &str = "host-";
+
 /// A connection without an attachment is told apart by the host that asked for it.
 fn connection_name(connector: &Value) -> String {
     let host = connector.get("host").and_then(Value::as_str).unwrap_or("unknown");
     let clean = |it: char| if it.is_ascii_alphanumeric() || it == '-' { it } else { '-' };
     let host: String = host.chars().take(60).map(clean).collect();
-    format!("host-{}", host.to_lowercase())
+    format!("{HOST}{}", host.to_lowercase())
 }
 
 async fn terminate(service: &Service, request: &Request, id: &str, args: Value) -> Answer {
@@ -619,6 +668,15 @@ async fn retype(service: &Service, request: &Request, id: &str, args: Value) -> 
         }
         return Err(service.refusal(request, id, Operation::Retype, said).await);
     }
+    let demand = Demand {
+        volumes: 1,
+        gigabytes: volume.size,
+        type_name: Some(&kind.name),
+        type_id: Some(&kind.id),
+        is_of_project: true,
+        ..Demand::default()
+    };
+    store.afford(&mut tx, &volume.project_id, demand).await??;
     let detail = json!({"type": kind.id});
     store.ask(&mut tx, Verb::VolumeRetype, id, &detail, &request.id).await?;
     tx.commit().await?;
@@ -648,6 +706,10 @@ async fn migrate(service: &Service, request: &Request, id: &str, args: Value) ->
     if lock {
         change = change.set(Set::StatusMaintenance);
     }
+    let place = host.split('#').next().unwrap_or(&host);
+    let known = store.services().await?.into_iter().any(|it| {
+        it.binary == "cinder-volume" && (it.host == place || it.host == host) && it.is_up()
+    });
     let mut tx = store.on_volume(id).await?;
     if !change.apply(store, &mut tx).await? {
         drop(tx);
@@ -660,10 +722,6 @@ async fn migrate(service: &Service, request: &Request, id: &str, args: Value) ->
         };
         return Err(service.refusal(request, id, Operation::Migrate, said).await);
     }
-    let place = host.split('#').next().unwrap_or(&host);
-    let known = store.services().await?.into_iter().any(|it| {
-        it.binary == "cinder-volume" && (it.host == place || it.host == host) && it.is_up()
-    });
     if !known {
         return Err(Fault::bad(format!("Invalid host: No available service named '{host}'")));
     }
@@ -681,7 +739,9 @@ async fn revert(service: &Service, request: &Request, id: &str, args: Value) -> 
     let latest = service.store.latest_snapshot(id).await?;
     let latest =
         latest.ok_or_else(|| Fault::bad(format!("Volume {id} doesn't have any snapshots.")))?;
-    if latest.id != wanted {
+    // A project that gave the volume away may have kept its snapshots.
+    let is_own = request.caller.is_admin() || latest.project_id == volume.project_id;
+    if latest.id != wanted || !is_own {
         return Err(Fault::bad(format!(
             "Specified snapshot {wanted} is None or not the latest one of volume {id}."
         )));
@@ -694,12 +754,20 @@ async fn revert(service: &Service, request: &Request, id: &str, args: Value) -> 
     }
     let store = &service.store;
     let conflict = |said: String| Fault::conflict(format!("Invalid volume: {said}"));
+    if let Some(client) = connected(service, &volume).await {
+        return Err(conflict(format!(
+            "Can't revert volume {id}: it is connected ({client}). Terminate the connection first."
+        )));
+    }
     let mut tx = store.on_volume(id).await?;
-    let change = service.when(request, id, Operation::Revert).set(Set::Status("reverting"));
+    let change = service
+        .when(request, id, Operation::Revert)
+        .only_if(NO_CLONES)
+        .set(Set::Status("reverting"));
     if !change.apply(store, &mut tx).await? {
         return Err(conflict(format!(
             "Can't revert volume {id} to its latest snapshot {wanted}. Volume's status must be \
-             'available'."
+             'available', and no volume must be in the making from it."
         )));
     }
     if !store.move_snapshot(&mut tx, &wanted, &["available"], "restoring").await? {

@@ -34,17 +34,19 @@ pub(super) const RESOURCE: Resource = Resource {
 
 async fn find(service: &Service, request: &Request, id: &str) -> Result<Attachment, Fault> {
     let found = service.store.attachment(id, request.scope()).await?;
-    found.ok_or_else(|| {
-        Fault::not_found(format!(
-            "Volume attachment could not be found with filter: attachment_id = {id}."
-        ))
-    })
+    found.ok_or_else(|| no_such(id))
+}
+
+fn no_such(id: &str) -> Fault {
+    Fault::not_found(format!(
+        "Volume attachment could not be found with filter: attachment_id = {id}."
+    ))
 }
 
 pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:attachment_get")?;
     let attachment = find(service, request, id).await?;
-    Ok(Reply::ok(json!({"attachment": views::attachment(&attachment)})))
+    Ok(Reply::ok(json!({"attachment": views::attachment(request, &attachment)})))
 }
 
 pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
@@ -53,10 +55,13 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
     listing::isolate(request, &mut page, "volumes.project_id")?;
     let (found, count) =
         service.store.attachments(&page).await.map_err(list_fault("Attachment"))?;
-    let items: Vec<Value> = found
-        .iter()
-        .map(|it| if detail { views::attachment(it) } else { views::attachment_summary(it) })
-        .collect();
+    let items: Vec<Value> =
+        found
+            .iter()
+            .map(|it| {
+                if detail { views::attachment(request, it) } else { views::attachment_summary(it) }
+            })
+            .collect();
     let collection = if detail { "attachments/detail" } else { "attachments" };
     let last = found.last().map(|it| it.id.as_str());
     let next = listing::next_link(request, collection, &page, items.len(), count, last);
@@ -90,18 +95,27 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     };
     reserve(service, request, &volume, &new).await?;
     if let Some(connector) = wanted {
-        establish(service, request, &volume, &new.id, &connector).await?;
+        let established = establish(service, request, &volume, &new.id, &connector).await;
+        if let Err(fault) = established {
+            // The client does not learn the id: nobody would ever end it.
+            disconnect(service, &volume, &new.id).await;
+            end(service, &volume_id, Some(&new.id)).await?;
+            return Err(fault);
+        }
     }
     let mut reserved = find(service, request, &new.id).await?;
     // The reply tells of the reservation, whatever came after it.
     "reserved".clone_into(&mut reserved.status);
-    Ok(Reply::ok(json!({"attachment": views::attachment(&reserved)})))
+    Ok(Reply::ok(json!({"attachment": views::attachment(request, &reserved)})))
 }
 
 fn connector(fields: &Fields<'_>) -> Result<Option<Value>, Fault> {
     match fields.get("connector") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(it)) if it.is_empty() => Ok(None),
+        Some(connector) if connector.to_string().contains("\\u0000") => {
+            Err(Fault::bad("A connector must not contain null characters."))
+        }
         Some(connector @ Value::Object(_)) => Ok(Some(connector.clone())),
         Some(_) => Err(Fault::bad(
             "Invalid input for field/attribute connector. It is not of type 'object', 'null'",
@@ -206,8 +220,16 @@ async fn establish(
     if !kept {
         drop(tx);
         disconnect(service, volume, id).await;
-        return Err(Fault::not_found(format!(
-            "Volume attachment could not be found with filter: attachment_id = {id}."
+        return Err(no_such(id));
+    }
+    // The connection took a while: what is being replaced or deleted by now must not be used.
+    if !service.when(request, &volume.id, Operation::AttachmentUpdate).apply(store, &mut tx).await?
+    {
+        drop(tx);
+        disconnect(service, volume, id).await;
+        return Err(Fault::conflict(format!(
+            "Resource conflict: Volume {} changed while it was connected.",
+            volume.id
         )));
     }
     if let Some(host) = connector.get("host").and_then(Value::as_str) {
@@ -241,7 +263,7 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
     let volume = find_volume(service, request, &attachment.volume_id).await?;
     establish(service, request, &volume, id, &connector).await?;
     let attachment = find(service, request, id).await?;
-    Ok(Reply::ok(json!({"attachment": views::attachment(&attachment)})))
+    Ok(Reply::ok(json!({"attachment": views::attachment(request, &attachment)})))
 }
 
 pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> Answer {
@@ -266,7 +288,9 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
     let store = &service.store;
     let volume = attachment.volume_id.as_str();
     let mut tx = store.on_volume(volume).await?;
-    store.move_attachment(&mut tx, id, "attached", None).await?;
+    if !store.move_attachment(&mut tx, id, "attached", None).await? {
+        return Err(no_such(id));
+    }
     let change = Change::of(volume).set(Set::StatusInUse).column("attach_status", "attached");
     change.apply(store, &mut tx).await?;
     let mode = attachment.mode.unwrap_or_else(|| "rw".to_owned());

@@ -5,23 +5,25 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Service;
-use super::actions::{action, no_such_action};
+use super::actions::{action, connected, no_such_action};
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request};
+use super::snapshots::find as find_snapshot;
 use super::views;
-use super::volumes::{find as find_volume, volume_type};
+use super::volumes::{NO_CLONES, find as find_volume, volume_type};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::status::BackupStatus;
 use crate::sql::Tx;
-use crate::store::backups::{Backup, NewBackup};
+use crate::store::backups::{Backup, NewBackup, is_last};
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
+use crate::store::snapshots::Snapshot;
 use crate::store::volumes::{NewVolume, Volume};
 use crate::store::work::Verb;
-use crate::store::{Metadata, Pairs, new_id, now};
+use crate::store::{Pairs, new_id, now};
 
 pub(super) const RESOURCE: Resource = Resource {
     fields: &[
@@ -119,8 +121,12 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     };
     let volume = find_volume(service, request, &volume_id).await?;
     let store = &service.store;
+    let snapshot = match &snapshot_id {
+        Some(id) => Some(find_snapshot(service, request, id).await?),
+        None => None,
+    };
     let mut tx = store.on_volume(&volume_id).await?;
-    if let Some(snapshot) = &snapshot_id {
+    if let Some(snapshot) = snapshot {
         mark_snapshot(service, request, &mut tx, snapshot, &mut new).await?;
     } else {
         if !mark_volume(service, request, &mut tx, &volume_id, force).await? {
@@ -185,12 +191,11 @@ async fn mark_snapshot(
     service: &Service,
     request: &Request,
     tx: &mut Tx,
-    id: &str,
+    snapshot: Snapshot,
     new: &mut NewBackup,
 ) -> Result<(), Fault> {
     let store = &service.store;
-    let snapshot = store.snapshot(id, request.scope()).await?;
-    let snapshot = snapshot.ok_or_else(|| Fault::no_such("Snapshot", id))?;
+    let id = snapshot.id.as_str();
     if snapshot.volume_id != new.volume_id {
         return Err(Fault::invalid_volume(format!(
             "Volume {} does not match with snapshot.volume_id {}.",
@@ -206,7 +211,9 @@ async fn mark_snapshot(
     }
     tx.lock("snapshots", id).await?;
     if !store.move_snapshot(tx, id, &["available"], "backing-up").await? {
-        let seen = store.snapshot(id, None).await?.map_or("deleted".to_owned(), |it| it.status);
+        let sql = "SELECT status FROM snapshots WHERE id = $1 AND deleted = 0";
+        let row = tx.fetch_one(sql, &[id.into()]).await?;
+        let seen = row.map_or(Ok("deleted".to_owned()), |row| row.text("status"))?;
         return Err(Fault::invalid_snapshot(format!(
             "Snapshot to be backed up must be available, but the current status is \"{seen}\"."
         )));
@@ -286,6 +293,10 @@ async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -
 /// A backup that ends while it ran lets go of what it held.
 async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> Result<(), Fault> {
     let store = &service.store;
+    let begun =
+        "SELECT created_at FROM workers WHERE resource_type = 'backup' AND resource_id = $1";
+    let begun = tx.fetch_one(begun, &[backup.id.as_str().into()]).await?;
+    let begun = begun.map_or(Ok(String::new()), |row| row.text("created_at"))?;
     match (was, &backup.snapshot_id, &backup.restore_volume_id) {
         ("creating", Some(snapshot), _) => {
             store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
@@ -293,13 +304,16 @@ async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> 
         ("creating", None, _) => {
             let change = Change::of(&backup.volume_id)
                 .while_backup(BackupStatus::BackingUp)
+                .only_if_with(&is_last(Verb::BackupCreate, &begun))
                 .set(Set::Backup(None));
             change.apply(store, tx).await?;
         }
         ("restoring", _, Some(volume)) => {
             let change = Change::of(volume)
                 .while_backup(BackupStatus::RestoringBackup)
-                .set(Set::Backup(Some(BackupStatus::ErrorRestoring)));
+                .only_if_with(&is_last(Verb::BackupRestore, &begun))
+                .set(Set::Backup(Some(BackupStatus::ErrorRestoring)))
+                .set(Set::StatusNotCreated);
             change.apply(store, tx).await?;
         }
         _ => {}
@@ -358,11 +372,17 @@ async fn restore_into(
             volume.size, backup.size
         )));
     }
+    if let Some(client) = connected(service, &volume).await {
+        return Err(Fault::invalid_volume(format!(
+            "Volume {target} is connected ({client}); what a client uses is not replaced. Terminate \
+             the connection first."
+        )));
+    }
     let store = &service.store;
     let mut tx = store.on_volume(target).await?;
     let change = service
         .when(request, target, Operation::RestoreInto)
-        // Its snapshots are of the data that goes.
+        .only_if(NO_CLONES)
         .set(Set::Backup(Some(BackupStatus::RestoringBackup)));
     if !change.apply(store, &mut tx).await? {
         drop(tx);
@@ -505,41 +525,44 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     };
     let bytes = STANDARD.decode(url.trim()).map_err(|_| unreadable())?;
     let record: Value = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
-    let text = |key: &str| record.get(key).and_then(Value::as_str).map(str::to_owned);
-    let id = text("id").and_then(|it| uuid::Uuid::parse_str(&it).ok()).ok_or_else(unreadable)?;
+    let record = Fields::from("backup-record", record)?;
+    let text = |key: &str| record.text(key);
+    let id = text("id")?.and_then(|it| uuid::Uuid::parse_str(&it).ok()).ok_or_else(unreadable)?;
     let size =
         record.get("size").and_then(Value::as_i64).filter(|it| (1..=input::SIZE_MAX).contains(it));
+    let handle = match record.get("service_metadata") {
+        Some(Value::String(handle)) if !handle.contains('\0') => handle.clone(),
+        _ => return Err(unreadable()),
+    };
     if from != SERVICE {
         return Err(Fault::unavailable(format!(
             "There is no service here that reads backups of {from}."
         )));
     }
-    let metadata: Metadata = record
-        .get("backup_metadata")
-        .and_then(|it| serde_json::from_value(it.clone()).ok())
-        .unwrap_or_default();
+    let metadata = record.metadata("backup_metadata")?.unwrap_or_default();
     let new = NewBackup {
         id: id.to_string(),
         user_id: request.caller.user_id.clone(),
         project_id: request.caller.project_id.clone(),
-        volume_id: text("volume_id")
+        volume_id: text("volume_id")?
             .filter(|it| uuid::Uuid::parse_str(it).is_ok())
             .unwrap_or_else(|| uuid::Uuid::nil().to_string()),
-        name: text("display_name"),
-        description: text("display_description"),
-        container: text("container"),
-        availability_zone: text("availability_zone"),
+        name: text("display_name")?,
+        description: text("display_description")?,
+        container: text("container")?,
+        availability_zone: text("availability_zone")?,
         size: size.ok_or_else(unreadable)?,
         object_count: record.get("object_count").and_then(Value::as_i64).unwrap_or_default(),
-        data_timestamp: text("data_timestamp"),
+        data_timestamp: text("data_timestamp")?,
         service: Some(SERVICE.to_owned()),
-        service_metadata: Some(text("service_metadata").ok_or_else(unreadable)?),
+        service_metadata: Some(handle),
         metadata,
         status: "available",
         ..NewBackup::default()
     };
     let store = &service.store;
     let mut tx = store.db.begin().await?;
+    tx.lock_name(&new.id).await?;
     let there = "SELECT deleted FROM backups WHERE id = $1";
     match tx.fetch_one(there, &[new.id.as_str().into()]).await? {
         Some(row) if row.int("deleted")? == 0 => {
@@ -551,6 +574,16 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
             tx.execute("DELETE FROM backups WHERE id = $1", &[new.id.as_str().into()]).await?;
         }
         None => {}
+    }
+    // Under two ids, the deletion of one would take the data from the other.
+    let handle = new.service_metadata.as_deref().unwrap_or_default();
+    tx.lock_name(handle).await?;
+    let same = "SELECT id FROM backups WHERE service_metadata = $1 AND deleted = 0";
+    if let Some(row) = tx.fetch_one(same, &[handle.into()]).await? {
+        return Err(Fault::invalid_backup(format!(
+            "Backup already exists in database, with the id {}.",
+            row.text("id")?
+        )));
     }
     let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
     store.afford(&mut tx, &new.project_id, demand).await??;

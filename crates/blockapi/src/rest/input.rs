@@ -7,6 +7,8 @@ use super::request::{Request, truth};
 use crate::store::Metadata;
 
 const TEXT_CHARS: usize = 255;
+/// Pairs of metadata that one volume, snapshot or backup may have.
+const PAIRS: usize = 128;
 pub(crate) const SIZE_MAX: i64 = 2_147_483_647;
 
 /// A value as the dialect's messages print it.
@@ -195,10 +197,21 @@ pub(crate) fn metadata(name: &str, value: &Value) -> Result<Metadata, Fault> {
     let Value::Object(fields) = value else {
         return Err(invalid(name, value, "It is not of type 'object'"));
     };
-    fields
+    let pairs = fields
         .iter()
         .map(|(key, value)| Ok((metadata_key(name, key)?, metadata_value(key, value)?)))
-        .collect()
+        .collect::<Result<Metadata, Fault>>()?;
+    few_pairs(&pairs)?;
+    Ok(pairs)
+}
+
+/// Refuses more than may be kept.
+pub(crate) fn few_pairs(pairs: &Metadata) -> Result<(), Fault> {
+    if pairs.len() <= PAIRS {
+        return Ok(());
+    }
+    let said = format!("MetadataLimitExceeded: Maximum number of metadata items exceeds {PAIRS}");
+    Err(Fault { retry_after: Some("0"), ..Fault::new(413, said) })
 }
 
 fn metadata_key(name: &str, key: &str) -> Result<String, Fault> {

@@ -7,11 +7,15 @@ use super::literal::{self, Literal};
 use super::request::{Request, truth};
 use super::version::Version;
 use crate::model::status::BackupStatus;
-use crate::store::guard::{backup_sql, legacy_sql, status_sql};
+use crate::store::guard::{backup_sql, backup_without_error_sql, legacy_sql, status_sql};
 use crate::store::list::{Key, Page};
 use crate::store::statement::Statement;
 
 const PAGE_MAX: i64 = 1000;
+/// What one request may ask for, so that no statement grows without end.
+const SORT_KEYS: usize = 8;
+const FILTERS: usize = 50;
+const VALUES: usize = 100;
 
 /// What a key of a query stands for.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +61,9 @@ impl Resource {
         page.with_count =
             request.version.has(45) && request.param("with_count").and_then(truth) == Some(true);
         page.keys = self.keys(request)?;
+        if request.query.len() > FILTERS {
+            return Err(too_many("filters", FILTERS));
+        }
         for (key, value) in &request.query {
             let is_control = CONTROLS.contains(&key.as_str())
                 || (key == "with_count" && request.version.has(45));
@@ -85,7 +92,7 @@ impl Resource {
         let field = self.field(name, version);
         let may = request.caller.is_admin() || self.members.contains(&name);
         match field {
-            Some(field) if may => condition(field, value, is_like, version).map(Some),
+            Some(field) if may => condition(request, field, value, is_like).map(Some),
             _ if request.caller.is_admin() => Ok(Some(Statement::new("FALSE"))),
             _ if version.has(31) => {
                 Err(Fault::bad(format!("Invalid filters {name} are found in query options.")))
@@ -95,7 +102,7 @@ impl Resource {
     }
 
     fn keys(&self, request: &Request) -> Result<Vec<Key>, Fault> {
-        let mut keys = Vec::new();
+        let mut keys: Vec<Key> = Vec::new();
         for (name, direction) in sorting(request)? {
             let field = self
                 .field(&name, request.version)
@@ -117,26 +124,45 @@ impl Resource {
                 Field::Pairs(..) => return Err(Fault::invalid_input("Invalid sort key")),
                 Field::Number(column) | Field::Truth(column) => format!("COALESCE({column}, -1)"),
                 // Never null, and there is an index.
-                other if is_created || is_id => expression(other, request.version),
-                other => format!("COALESCE({}, '')", expression(other, request.version)),
+                other if is_created || is_id => expression(request, other),
+                other => format!("COALESCE({}, '')", expression(request, other)),
             };
-            keys.push(Key { expression, is_number, descending });
+            // Asked for again, a key changes nothing.
+            if !keys.iter().any(|it| it.expression == expression) {
+                keys.push(Key { expression, is_number, descending });
+            }
+            if keys.len() > SORT_KEYS {
+                return Err(too_many("sort keys", SORT_KEYS));
+            }
         }
         Ok(keys)
     }
 }
 
+fn too_many(what: &str, most: usize) -> Fault {
+    Fault::invalid_input(format!("More than {most} {what} are asked for at once."))
+}
+
 /// What a value asks of a field.
 fn condition(
+    request: &Request,
     field: Field,
     value: &str,
     is_like: bool,
-    version: Version,
 ) -> Result<Statement, Fault> {
+    let version = request.version;
     if is_like {
-        return Ok(like(&expression(field, version), value));
+        return Ok(like(&expression(request, field), value));
     }
     let literal = literal::parse(value);
+    let values = match &literal {
+        Literal::List(items) => items.len(),
+        Literal::Pairs(pairs) => pairs.len(),
+        Literal::None | Literal::Text(_) => 1,
+    };
+    if values > VALUES {
+        return Err(too_many("values", VALUES));
+    }
     Ok(match field {
         Field::Text(column) => text(column, &literal),
         Field::Number(column) => number(column, &literal),
@@ -157,26 +183,33 @@ fn condition(
         Field::Time(column) => times(column, value)?,
         Field::Pairs(table, owner, id) => pairs(table, owner, id, &literal),
         Field::Status if version.has_backup_status() => text(&status_sql(), &literal),
-        Field::Status => legacy(&literal),
-        Field::BackupStatus => match value {
-            "None" | "none" | "null" => {
-                let mut sql = Statement::new(&backup_sql());
-                sql.push(" IS NULL");
-                sql
-            }
-            _ => text(&backup_sql(), &literal),
-        },
+        Field::Status => legacy(request, &literal),
+        Field::BackupStatus => text(&backup_sql(), &or_none(literal)),
     })
 }
 
+/// What stands for no backup status, alone or in a list.
+fn or_none(literal: Literal) -> Literal {
+    match literal {
+        Literal::Text(text) if ["none", "null"].contains(&text.as_str()) => Literal::None,
+        Literal::List(items) => Literal::List(items.into_iter().map(or_none).collect()),
+        other => other,
+    }
+}
+
+/// What the client sees of a backup.
+fn seen_backup(request: &Request) -> String {
+    if request.hides_backup_error { backup_without_error_sql() } else { backup_sql() }
+}
+
 /// A field as text, for comparisons and order.
-fn expression(field: Field, version: Version) -> String {
+fn expression(request: &Request, field: Field) -> String {
     match field {
         Field::Text(column) | Field::Time(column) => column.to_owned(),
         Field::Number(column) | Field::Truth(column) => format!("CAST({column} AS TEXT)"),
         Field::Pairs(_, _, id) => id.to_owned(),
-        Field::Status if version.has_backup_status() => status_sql(),
-        Field::Status => legacy_sql(),
+        Field::Status if request.version.has_backup_status() => status_sql(),
+        Field::Status => legacy_sql(&seen_backup(request)),
         Field::BackupStatus => backup_sql(),
     }
 }
@@ -238,9 +271,9 @@ fn text(expression: &str, literal: &Literal) -> Statement {
             sql.push(expression).push(" = ").bind(text.as_str());
         }
         Literal::List(items) => {
-            sql.push("FALSE");
-            for item in items {
-                sql.push(" OR ").splice(&text_or_never(expression, item));
+            sql.push(expression).push(" IN ").bind_list(items.iter().filter_map(Literal::as_text));
+            if items.contains(&Literal::None) {
+                sql.push(" OR ").push(expression).push(" IS NULL");
             }
         }
         Literal::Pairs(_) => {
@@ -248,13 +281,6 @@ fn text(expression: &str, literal: &Literal) -> Statement {
         }
     }
     sql
-}
-
-fn text_or_never(expression: &str, literal: &Literal) -> Statement {
-    match literal {
-        Literal::None | Literal::Text(_) => text(expression, literal),
-        Literal::List(_) | Literal::Pairs(_) => Statement::new("FALSE"),
-    }
 }
 
 fn number(column: &str, literal: &Literal) -> Statement {
@@ -279,23 +305,20 @@ fn number(column: &str, literal: &Literal) -> Statement {
     sql
 }
 
+/// Case counts on every engine alike, which it does not for LIKE.
 fn like(expression: &str, value: &str) -> Statement {
-    let mut pattern = String::from("%");
-    for letter in value.chars() {
-        if ['%', '_', '\\'].contains(&letter) {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern.push('%');
     let mut sql = Statement::new(expression);
-    sql.push(" LIKE ").bind(pattern).push(" ESCAPE '\\'");
+    if value.is_empty() {
+        sql.push(" IS NOT NULL");
+    } else {
+        sql.push(" <> replace(").push(expression).push(", ").bind(value).push(", '')");
+    }
     sql
 }
 
 /// A status that older clients know, asked of two fields.
-fn legacy(literal: &Literal) -> Statement {
-    let (status, backup) = (status_sql(), backup_sql());
+fn legacy(request: &Request, literal: &Literal) -> Statement {
+    let (status, backup) = (status_sql(), seen_backup(request));
     let one = |value: &str| {
         let mut sql = Statement::default();
         if BackupStatus::parse(value).is_some() {
@@ -312,12 +335,8 @@ fn legacy(literal: &Literal) -> Statement {
     match literal {
         Literal::Text(value) => one(value),
         Literal::List(items) => {
-            let mut sql = Statement::new("FALSE");
-            for item in items {
-                if let Literal::Text(value) = item {
-                    sql.push(" OR (").splice(&one(value)).push(")");
-                }
-            }
+            let mut sql = Statement::new(&legacy_sql(&backup));
+            sql.push(" IN ").bind_list(items.iter().filter_map(Literal::as_text));
             sql
         }
         Literal::None | Literal::Pairs(_) => Statement::new("FALSE"),
@@ -339,6 +358,9 @@ fn pairs(table: &str, owner: &str, id: &str, literal: &Literal) -> Statement {
 /// `gt:2026-01-01T00:00:00,lt:…`, or a time alone.
 fn times(column: &str, value: &str) -> Result<Statement, Fault> {
     let mut sql = Statement::new("TRUE");
+    if value.split(',').count() > VALUES {
+        return Err(too_many("times", VALUES));
+    }
     for part in value.split(',') {
         let (operator, time) = match part.split_once(':') {
             Some((word, rest)) if word.bytes().all(|it| it.is_ascii_alphabetic()) => (word, rest),
@@ -386,7 +408,10 @@ pub(crate) fn next_link(
     let items = count.unwrap_or(i64::try_from(shown).unwrap_or(i64::MAX));
     let last = last.filter(|_| shown > 0 && page.limit <= items)?;
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for (key, value) in request.query.iter().filter(|(key, _)| key != "marker") {
+    // The marker says where the next page begins.
+    let rest =
+        request.query.iter().filter(|(key, _)| !["marker", "offset"].contains(&key.as_str()));
+    for (key, value) in rest {
         query.append_pair(key, value);
     }
     query.append_pair("marker", last);
@@ -427,7 +452,7 @@ pub(crate) fn isolate(request: &Request, page: &mut Page, column: &str) -> Resul
     if !all_projects(request)? {
         let mut sql = Statement::new(column);
         sql.push(" = ").bind(request.caller.project_id.as_str());
-        page.and(sql);
+        page.scope = Some(sql);
     }
     Ok(())
 }

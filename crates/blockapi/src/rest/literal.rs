@@ -11,6 +11,15 @@ pub(crate) enum Literal {
 
 const DEPTH: usize = 4;
 
+impl Literal {
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::None | Self::List(_) | Self::Pairs(_) => None,
+        }
+    }
+}
+
 /// A literal if the whole text is one, else the text itself.
 pub(crate) fn parse(text: &str) -> Literal {
     let mut reader = Reader { rest: text.trim() };

@@ -113,11 +113,16 @@ impl Service {
             }
             Err(Refused::Offer(response)) => return *response,
         };
-        let wanted = head.headers.get("openstack-api-version");
-        let wanted = wanted.map(|it| it.to_str().unwrap_or_default());
-        let version = match version::negotiate(wanted) {
+        let wanted = head.headers.get_all("openstack-api-version").iter();
+        let wanted: Vec<&str> = wanted.map(|it| it.to_str().unwrap_or_default()).collect();
+        let wanted = (!wanted.is_empty()).then(|| wanted.join(","));
+        let version = match version::negotiate(wanted.as_deref()) {
             Ok(version) => version,
-            Err(fault) => return finish(Err(fault), None, None),
+            Err(fault) => {
+                let mut response = finish(Err(fault), None, None);
+                set(response.headers_mut(), "vary", "OpenStack-API-Version");
+                return response;
+            }
         };
         let reply = self.handle(head, body, id, (caller, version, links)).await;
         let mut response = finish(reply, Some(version), None);
@@ -153,9 +158,12 @@ impl Service {
             caller,
             id: id.to_owned(),
             links,
+            hides_backup_error: self.behaviour.legacy_hide_backup_error
+                && !version.has_backup_status(),
         };
-        if request.query.iter().any(|(key, value)| key.contains('\0') || value.contains('\0')) {
-            return Err(Fault::bad("A query must not contain null characters."));
+        let in_query = request.query.iter().flat_map(|(key, value)| [key, value]);
+        if request.path.iter().chain(in_query).any(|it| it.contains('\0')) {
+            return Err(Fault::bad("A path or a query must not contain null characters."));
         }
         Box::pin(route::route(self, &request)).await
     }

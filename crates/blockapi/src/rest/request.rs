@@ -22,6 +22,8 @@ pub(crate) struct Request {
     /// `req-…`
     pub(crate) id: String,
     pub(crate) links: Links,
+    /// An operator chose not to show failed backups to clients of this version.
+    pub(crate) hides_backup_error: bool,
 }
 
 /// How links in bodies begin.

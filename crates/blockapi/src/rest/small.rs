@@ -212,6 +212,7 @@ pub(super) fn resource_filters(request: &Request) -> Answer {
         ("snapshot", snapshots::RESOURCE.members),
         ("attachment", attachments::RESOURCE.members),
         ("message", MESSAGES.members),
+        ("volume_type", &["is_public", "extra_specs"]),
     ];
     let wanted = request.param("resource");
     let views: Vec<Value> = all

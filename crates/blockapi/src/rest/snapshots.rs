@@ -29,6 +29,12 @@ pub(super) const RESOURCE: Resource = Resource {
         ("project_id", Field::Text("snapshots.project_id")),
         ("user_id", Field::Text("snapshots.user_id")),
         ("volume_type_id", Field::Text("snapshots.volume_type_id")),
+        (
+            "availability_zone",
+            Field::Text(
+                "(SELECT v.availability_zone FROM volumes v WHERE v.id = snapshots.volume_id)",
+            ),
+        ),
         ("size", Field::Number("snapshots.volume_size")),
         ("volume_size", Field::Number("snapshots.volume_size")),
         ("consumes_quota", Field::Truth("snapshots.use_quota")),
@@ -36,7 +42,15 @@ pub(super) const RESOURCE: Resource = Resource {
         ("created_at", Field::Time("snapshots.created_at")),
         ("updated_at", Field::Time("snapshots.updated_at")),
     ],
-    members: &["name", "display_name", "status", "volume_id", "metadata", "consumes_quota"],
+    members: &[
+        "name",
+        "display_name",
+        "status",
+        "volume_id",
+        "metadata",
+        "availability_zone",
+        "consumes_quota",
+    ],
 };
 
 const STATUSES: &[&str] = &[
@@ -52,7 +66,11 @@ const STATUSES: &[&str] = &[
     "restoring",
 ];
 
-async fn find(service: &Service, request: &Request, id: &str) -> Result<Snapshot, Fault> {
+pub(super) async fn find(
+    service: &Service,
+    request: &Request,
+    id: &str,
+) -> Result<Snapshot, Fault> {
     let found = service.store.snapshot(id, request.scope()).await?;
     found.ok_or_else(|| Fault::no_such("Snapshot", id))
 }
@@ -104,15 +122,17 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         let said = |_: &Volume, seen: &str| refused(request, &volume_id, seen, operation);
         return Err(service.refusal(request, &volume_id, operation, said).await);
     }
-    // The size as it is now that the volume is held.
-    let sql = "SELECT size FROM volumes WHERE id = $1";
+    // As they are now that the volume is held.
+    let sql = "SELECT size, project_id, COALESCE(name_id, id) AS behind FROM volumes WHERE id = $1";
     let row = tx.fetch_one(sql, &[volume_id.as_str().into()]).await?;
-    let size = row.ok_or_else(|| Fault::no_such("Volume", &volume_id))?.int("size")?;
+    let row = row.ok_or_else(|| Fault::no_such("Volume", &volume_id))?;
+    let size = row.int("size")?;
     let new = NewSnapshot {
         id: new_id(),
         user_id: request.caller.user_id.clone(),
-        project_id: volume.project_id.clone(),
+        project_id: row.text("project_id")?,
         volume_id: volume_id.clone(),
+        provider_id: row.text("behind")?,
         volume_type_id: volume.volume_type_id.clone(),
         size,
         name: fields.text_of(["name", "display_name"])?,
@@ -270,6 +290,10 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
             snapshot.status
         )));
     };
+    if *status == "available" && !request.caller.is_admin() && !request.caller.is_service {
+        // Whoever takes it says so; a member's word does not make it be there.
+        return Err(Fault::forbidden("snapshot_extension:snapshot_actions:update_snapshot_status"));
+    }
     let store = &service.store;
     let mut tx = store.db.begin().await?;
     store.move_snapshot(&mut tx, id, &[&snapshot.status], status).await?;
@@ -300,6 +324,7 @@ pub(super) async fn put_metadata(
         Pairs::Snapshot.clear(&mut tx, id).await?;
     }
     Pairs::Snapshot.put(&mut tx, id, &new).await?;
+    input::few_pairs(&Pairs::Snapshot.get_in(&mut tx, id).await?)?;
     tx.commit().await?;
     let snapshot = find(service, request, id).await?;
     Ok(Reply::ok(json!({"metadata": snapshot.metadata})))
@@ -322,6 +347,7 @@ pub(super) async fn put_meta(service: &Service, request: &Request, id: &str, key
     find(service, request, id).await?;
     let mut tx = service.store.db.begin().await?;
     Pairs::Snapshot.put(&mut tx, id, &new).await?;
+    input::few_pairs(&Pairs::Snapshot.get_in(&mut tx, id).await?)?;
     tx.commit().await?;
     Ok(Reply::ok(json!({"meta": new})))
 }

@@ -64,7 +64,7 @@ pub(super) async fn list(service: &Service, request: &Request) -> Answer {
             }
         }
     } else {
-        page.and(visible_to(&request.caller.project_id));
+        page.scope = Some(visible_to(&request.caller.project_id));
     }
     let (found, count) =
         service.store.volume_types(&page).await.map_err(list_fault("Volume type"))?;
@@ -85,6 +85,7 @@ fn clone(request: &Request) -> Request {
         caller: request.caller.clone(),
         id: request.id.clone(),
         links: request.links.clone(),
+        hides_backup_error: request.hides_backup_error,
     }
 }
 

@@ -206,12 +206,19 @@ pub(crate) fn attachment_summary(it: &Attachment) -> Value {
     json!({"id": it.id, "status": it.status, "instance": it.instance, "volume_id": it.volume_id})
 }
 
-pub(crate) fn attachment(it: &Attachment) -> Value {
+/// How to reach the data is told to those who may change it.
+pub(crate) fn attachment(request: &Request, it: &Attachment) -> Value {
     let mut view = attachment_summary(it);
     put(&mut view, "attached_at", it.attached_at.clone().unwrap_or_default());
     put(&mut view, "detached_at", it.detached_at.clone().unwrap_or_default());
     put(&mut view, "attach_mode", it.mode.clone().unwrap_or_else(|| "null".to_owned()));
-    let known = it.connection_info.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let caller = &request.caller;
+    let may = caller.is_admin() || caller.is_service || caller.has("member");
+    let known = it
+        .connection_info
+        .as_deref()
+        .filter(|_| may)
+        .and_then(|text| serde_json::from_str(text).ok());
     put(&mut view, "connection_info", known.unwrap_or_else(|| Value::Object(Map::new())));
     view
 }

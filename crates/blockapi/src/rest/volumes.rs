@@ -97,22 +97,29 @@ const NO_IMAGES: &str = "Invalid image identifier or unable to access requested 
 pub(super) async fn find(service: &Service, request: &Request, id: &str) -> Result<Volume, Fault> {
     let found = service.store.volume(id, request.scope()).await?;
     let mut volume = found.ok_or_else(|| Fault::no_such("Volume", id))?;
-    service.hide(request, &mut volume);
+    Service::hide(request, &mut volume);
     Ok(volume)
 }
 
 impl Service {
     /// What an operator chose not to show to older clients.
-    fn hide(&self, request: &Request, volume: &mut Volume) {
-        let hides = self.behaviour.legacy_hide_backup_error && !request.version.has_backup_status();
-        if hides && volume.backup_status.as_deref() == Some(BackupStatus::ErrorBackingUp.as_str()) {
+    fn hide(request: &Request, volume: &mut Volume) {
+        if request.hides_backup_error
+            && volume.backup_status.as_deref() == Some(BackupStatus::ErrorBackingUp.as_str())
+        {
             volume.backup_status = None;
         }
     }
 
     /// The conditions of an operation, as this request meets them.
     pub(super) fn when(&self, request: &Request, id: &str, operation: Operation) -> Change {
-        let change = Change::when(id, operation);
+        let mut change = Change::when(id, operation);
+        if let Some(project) = request.scope() {
+            // It may change hands between a look at it and this.
+            let mut own = Statement::new("volumes.project_id = ");
+            own.bind(project);
+            change = change.only_if_with(&own);
+        }
         let blocks = self.behaviour.legacy_backup_serialization
             && !request.version.has_backup_status()
             && operation.precondition().backup != crate::model::operation::Bears::Any;
@@ -166,7 +173,7 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
         .volumes
         .iter_mut()
         .map(|volume| {
-            service.hide(request, volume);
+            Service::hide(request, volume);
             if detail {
                 views::volume(request, volume, Extent::Whole)
             } else {
@@ -403,6 +410,11 @@ async fn insert(
     store.insert_volume(&mut tx, new).await?;
     match origin {
         From::Volume { id } => {
+            let sql = "SELECT size FROM volumes WHERE id = $1 AND deleted = 0";
+            let row = tx.fetch_one(sql, &[id.as_str().into()]).await?;
+            if row.is_some_and(|row| row.int("size").is_ok_and(|size| size > new.size)) {
+                return Err(Fault::invalid_input("The original volume has grown meanwhile."));
+            }
             if !service.when(request, id, Operation::Clone).apply(store, &mut tx).await? {
                 drop(tx);
                 let said = |_: &Volume, _: &str| {
@@ -451,7 +463,7 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
     let description = fields.text_of(["description", "display_description"])?;
     let metadata = fields.metadata("metadata")?;
     find(service, request, id).await?;
-    let mut change = Change::when(id, Operation::Update);
+    let mut change = service.when(request, id, Operation::Update);
     if fields.has("name") || fields.has("display_name") {
         change = change.column("display_name", name);
     }
@@ -486,10 +498,16 @@ pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> An
 }
 
 /// Nothing of a volume may go while a new one is being made from it.
-const NO_CLONES: &str = "NOT EXISTS (SELECT 1 FROM volumes c WHERE c.source_volid = volumes.id \
+pub(super) const NO_CLONES: &str = "NOT EXISTS (SELECT 1 FROM volumes c WHERE c.source_volid = volumes.id \
      AND c.deleted = 0 AND c.status = 'creating')";
+const NO_CLONES_OF_SNAPSHOTS: &str = "NOT EXISTS (SELECT 1 FROM volumes c JOIN snapshots s \
+     ON s.id = c.snapshot_id WHERE s.volume_id = volumes.id AND c.deleted = 0 \
+     AND c.status = 'creating')";
 const NO_SNAPSHOTS: &str =
     "NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.volume_id = volumes.id AND s.deleted = 0)";
+/// A project that gave the volume away may have kept its snapshots.
+const SNAPSHOTS_OWN: &str = "NOT EXISTS (SELECT 1 FROM snapshots s WHERE \
+     s.volume_id = volumes.id AND s.deleted = 0 AND s.project_id <> volumes.project_id)";
 const SNAPSHOTS_AT_REST: &str = "NOT EXISTS (SELECT 1 FROM snapshots s WHERE \
      s.volume_id = volumes.id AND s.deleted = 0 AND (s.status NOT IN ('available', 'error') \
      OR s.group_snapshot_id IS NOT NULL))";
@@ -503,18 +521,27 @@ pub(super) async fn remove(
 ) -> Result<(), Fault> {
     let store = &service.store;
     let snapshots = if cascade { SNAPSHOTS_AT_REST } else { NO_SNAPSHOTS };
-    let change = service
+    let mut change = service
         .when(request, id, operation)
         .only_if(snapshots)
         .only_if(NO_CLONES)
+        .only_if(NO_CLONES_OF_SNAPSHOTS)
         .set(Set::Status("deleting"));
+    if !request.caller.is_admin() {
+        change = change.only_if(SNAPSHOTS_OWN);
+    }
     let mut tx = store.on_volume(id).await?;
+    let doomed = if cascade { store.snapshots_of(&mut tx, id).await? } else { Vec::new() };
+    for snapshot in &doomed {
+        // Whoever makes a volume from one holds it.
+        tx.lock("snapshots", &snapshot.id).await?;
+    }
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         return Err(service.refusal(request, id, operation, |_, _| not_deletable(operation)).await);
     }
     if cascade {
-        for snapshot in store.snapshots_of(&mut tx, id).await? {
+        for snapshot in doomed {
             store.move_snapshot(&mut tx, &snapshot.id, &[], "deleting").await?;
         }
     }
@@ -565,12 +592,12 @@ fn with_etag(request: &Request, body: Value) -> Reply {
 }
 
 /// Refuses what others changed in between.
-fn unchanged(request: &Request, volume: &Volume) -> Result<(), Fault> {
+fn unchanged(request: &Request, metadata: &Metadata) -> Result<(), Fault> {
     let wanted = request.headers.get("if-match").and_then(|it| it.to_str().ok());
     match wanted {
         Some(wanted) if request.version.has(15) => {
             let wanted = wanted.trim().trim_matches('"');
-            if wanted == "*" || wanted == etag(&volume.metadata) {
+            if wanted == "*" || wanted == etag(metadata) {
                 return Ok(());
             }
             Err(Fault::new(412, "The metadata has changed since it was read."))
@@ -579,7 +606,7 @@ fn unchanged(request: &Request, volume: &Volume) -> Result<(), Fault> {
     }
 }
 
-async fn writable(service: &Service, request: &Request, id: &str) -> Result<Volume, Fault> {
+async fn writable(service: &Service, request: &Request, id: &str) -> Result<(), Fault> {
     allow(&request.caller, Needs::Member, "volume:update_volume_metadata")?;
     let volume = find(service, request, id).await?;
     if ["maintenance", "uploading"].contains(&volume.status.as_str()) {
@@ -588,8 +615,7 @@ async fn writable(service: &Service, request: &Request, id: &str) -> Result<Volu
             volume.status
         )));
     }
-    unchanged(request, &volume)?;
-    Ok(volume)
+    Ok(())
 }
 
 pub(super) async fn put_metadata(
@@ -601,7 +627,7 @@ pub(super) async fn put_metadata(
     let fields = Fields::of(request, "metadata", &[])?;
     let new = input::metadata("metadata", &Value::Object(fields.into_map()))?;
     writable(service, request, id).await?;
-    write_metadata(service, id, |pairs| {
+    write_metadata(service, request, id, |pairs| {
         if replace {
             pairs.clear();
         }
@@ -616,12 +642,13 @@ pub(super) async fn put_metadata(
 /// Reads and writes the pairs of a volume while it is held.
 async fn write_metadata(
     service: &Service,
+    request: &Request,
     id: &str,
     change: impl FnOnce(&mut Metadata) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let store = &service.store;
     let mut tx = store.on_volume(id).await?;
-    if !Change::when(id, Operation::WriteMetadata).apply(store, &mut tx).await? {
+    if !service.when(request, id, Operation::WriteMetadata).apply(store, &mut tx).await? {
         return Err(Fault::invalid_volume(
             "Updating volume metadata is not allowed for volumes in maintenance or uploading status.",
         ));
@@ -629,7 +656,9 @@ async fn write_metadata(
     let sql = "SELECT volume_id, key, value FROM volume_metadata WHERE volume_id = $1";
     let rows = tx.fetch(sql, &[id.into()]).await?;
     let mut pairs = crate::store::by_owner(&rows, "volume_id")?.remove(id).unwrap_or_default();
+    unchanged(request, &pairs)?;
     change(&mut pairs)?;
+    input::few_pairs(&pairs)?;
     Pairs::Volume.clear(&mut tx, id).await?;
     Pairs::Volume.put(&mut tx, id, &pairs).await?;
     Ok(tx.commit().await?)
@@ -660,7 +689,7 @@ pub(super) async fn put_meta(service: &Service, request: &Request, id: &str, key
     let new = one_pair(request, key)?;
     writable(service, request, id).await?;
     let pairs = new.clone();
-    write_metadata(service, id, move |all| {
+    write_metadata(service, request, id, move |all| {
         all.extend(pairs);
         Ok(())
     })
@@ -677,7 +706,7 @@ pub(super) async fn delete_meta(
     allow(&request.caller, Needs::Member, "volume:delete_volume_metadata")?;
     writable(service, request, id).await?;
     let fault = no_key(id, key);
-    write_metadata(service, id, |all| all.remove(key).map(drop).ok_or(fault)).await?;
+    write_metadata(service, request, id, |all| all.remove(key).map(drop).ok_or(fault)).await?;
     Ok(Reply::empty(200))
 }
 

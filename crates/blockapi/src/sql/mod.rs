@@ -260,11 +260,11 @@ impl Tx {
         Ok(())
     }
 
-    /// Holds what a project may use, so that two requests cannot both take the last of it.
-    pub(crate) async fn lock_quota(&mut self, project: &str) -> Result<(), DbError> {
+    /// Holds a name that has no row of its own: of two requests about it one comes after the other.
+    pub(crate) async fn lock_name(&mut self, name: &str) -> Result<(), DbError> {
         if let Self::Postgres(_) = self {
             let sql = "SELECT CAST(pg_advisory_xact_lock(hashtext($1)) AS TEXT) AS locked";
-            self.fetch(sql, &[project.into()]).await?;
+            self.fetch(sql, &[name.into()]).await?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
+use super::work::Verb;
 use super::{Metadata, Pairs, Store, by_owner, now};
 use crate::sql::{DbError, Row, Tx, Value};
 
@@ -208,6 +209,15 @@ impl Store {
         Ok(tx.execute(&sql.text, &sql.values).await? != 0)
     }
 
+    /// Whether another record is of the same stored backup, and stays.
+    pub(crate) async fn has_twin(&self, backup: &Backup) -> Result<bool, DbError> {
+        let Some(handle) = &backup.service_metadata else { return Ok(false) };
+        let sql = "SELECT id FROM backups WHERE service_metadata = $1 AND id <> $2 AND deleted = 0 \
+             AND status <> 'deleting' LIMIT 1";
+        let row = self.db.fetch_one(sql, &[handle.into(), (&backup.id).into()]).await?;
+        Ok(row.is_some())
+    }
+
     pub(crate) async fn forget_backup(&self, tx: &mut Tx, id: &str) -> Result<(), DbError> {
         tx.execute(
             "UPDATE backups SET deleted = 1, status = 'deleted', deleted_at = $2, updated_at = $2 \
@@ -217,6 +227,22 @@ impl Store {
         .await
         .map(drop)
     }
+}
+
+/// As a condition on a volume: no backup or restore of it was asked for after the one that began
+/// then. After an administrator's reset the mark belongs to that one.
+pub(crate) fn is_last(verb: Verb, begun: &str) -> Statement {
+    let (kind, word) = verb.words();
+    let mut sql = Statement::new(
+        "NOT EXISTS (SELECT 1 FROM workers w JOIN backups b ON b.id = w.resource_id \
+         WHERE b.deleted = 0 AND w.resource_type = ",
+    );
+    sql.bind(kind).push(" AND w.status = ").bind(word).push(" AND w.created_at > ").bind(begun);
+    sql.push(match verb {
+        Verb::BackupRestore => " AND b.restore_volume_id = volumes.id)",
+        _ => " AND b.volume_id = volumes.id AND b.snapshot_id IS NULL)",
+    });
+    sql
 }
 
 /// A reason of a failure, short enough for its column.

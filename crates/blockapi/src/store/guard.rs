@@ -22,14 +22,21 @@ pub(crate) fn status_sql() -> String {
     format!("(CASE WHEN {OLD_FORM} THEN {BY_ATTACHMENTS} ELSE volumes.status END)")
 }
 
-/// The `backup_status` of a row of either form.
+/// The `backup_status` of a row of either form. The old form is the later word: whoever writes the
+/// new one leaves none of these in `status`.
 pub(crate) fn backup_sql() -> String {
-    format!("COALESCE(volumes.backup_status, CASE WHEN {OLD_FORM} THEN volumes.status END)")
+    format!("(CASE WHEN {OLD_FORM} THEN volumes.status ELSE volumes.backup_status END)")
 }
 
-/// The one status of older clients, as an expression.
-pub(crate) fn legacy_sql() -> String {
-    let (status, backup) = (status_sql(), backup_sql());
+/// The same where a failed backup is not to be seen.
+pub(crate) fn backup_without_error_sql() -> String {
+    let backup = backup_sql();
+    format!("(CASE WHEN {backup} <> 'error_backing-up' THEN {backup} END)")
+}
+
+/// The one status of older clients, by what they see of a backup.
+pub(crate) fn legacy_sql(backup: &str) -> String {
+    let status = status_sql();
     format!(
         "(CASE WHEN {backup} IS NOT NULL AND {status} IN ('available', 'in-use') \
          THEN {backup} ELSE {status} END)"
@@ -88,7 +95,7 @@ impl Change {
 
     /// With the conditions of an operation.
     pub(crate) fn when(id: &str, operation: Operation) -> Self {
-        let Precondition { status, backup, not_migrating, not_attached, no_group } =
+        let Precondition { status, backup, not_migrating, not_attached, no_group, also: _ } =
             operation.precondition();
         let mut change = Self::of(id);
         change.backup = backup;
@@ -205,7 +212,8 @@ impl Change {
                 Set::StatusInUse => {
                     new_status = format!(
                         "CASE WHEN {status} IN ('extending', 'retyping', 'uploading', 'reverting', \
-                         'deleting', 'maintenance') THEN {status} ELSE 'in-use' END"
+                         'deleting', 'maintenance', 'creating', 'awaiting-transfer', \
+                         'error_deleting') THEN {status} ELSE 'in-use' END"
                     );
                 }
                 Set::StatusCreated | Set::StatusNotCreated => {
@@ -225,7 +233,8 @@ impl Change {
             }
         }
         if pinned {
-            // What the release before understands: one field, and where to return to.
+            // What the release before understands: one field, and where to return to. While that one
+            // field says something else, the new column keeps what it cannot say.
             let remembers = self.sets.iter().any(|it| matches!(it, Set::RememberStatus));
             if !remembers {
                 sql.push(&format!(
@@ -235,7 +244,8 @@ impl Change {
             }
             sql.push(&format!(
                 ", status = CASE WHEN {new_backup} IS NOT NULL AND {new_status} IN ('available', 'in-use') \
-                 THEN {new_backup} ELSE {new_status} END, backup_status = NULL"
+                 THEN {new_backup} ELSE {new_status} END, backup_status = CASE WHEN {new_status} IN \
+                 ('available', 'in-use') THEN NULL ELSE {new_backup} END"
             ));
         } else {
             sql.push(", status = ").push(&new_status);

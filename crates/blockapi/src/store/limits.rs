@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Store;
-use crate::sql::{DbError, Tx};
+use crate::sql::{DbError, Row, Tx};
 
 /// Resources with a limit, and what that is unless told otherwise. -1: none.
 pub(crate) const DEFAULTS: [(&str, i64); 7] = [
@@ -32,6 +32,8 @@ pub(crate) struct Demand<'a> {
     pub(crate) type_id: Option<&'a str>,
     /// Size of one volume.
     pub(crate) per_volume: Option<i64>,
+    /// The project has it already; only the limits of the type count.
+    pub(crate) is_of_project: bool,
 }
 
 /// A limit that does not allow what was asked for.
@@ -56,7 +58,50 @@ const USAGE: &str = "SELECT \
     (SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM backups \
      WHERE project_id = $1 AND deleted = 0) AS backup_gigabytes";
 
-const TYPE_USAGE: &str = "SELECT vt.name AS name, \
+/// Volumes that are on their way to a size or a type they do not have yet.
+const UNDER_WAY: &str = "SELECT v.volume_type_id, v.size, w.detail FROM workers w \
+    JOIN volumes v ON v.id = w.resource_id WHERE w.resource_type = 'volume' \
+    AND w.status IN ('extending', 'retyping') AND v.project_id = $1 AND v.deleted = 0 \
+    AND v.use_quota = 1";
+
+/// What was promised to them.
+#[derive(Debug, Default)]
+struct Promised {
+    gigabytes: i64,
+    /// By type: volumes and gibibytes.
+    types: BTreeMap<String, (i64, i64)>,
+}
+
+impl Promised {
+    fn of(rows: &[Row]) -> Result<Self, DbError> {
+        let mut promised = Self::default();
+        for row in rows {
+            let detail = row.opt("detail")?.and_then(|it| serde_json::from_str(&it).ok());
+            let detail: serde_json::Value = detail.unwrap_or_default();
+            let size = row.int("size")?;
+            if let Some(kind) = detail.get("type").and_then(serde_json::Value::as_str) {
+                promised.add(kind.to_owned(), 1, size);
+            } else if let Some(wanted) = detail.get("new_size").and_then(serde_json::Value::as_i64)
+            {
+                let more = (wanted - size).max(0);
+                promised.gigabytes += more;
+                promised.add(row.text("volume_type_id")?, 0, more);
+            }
+        }
+        Ok(promised)
+    }
+
+    fn add(&mut self, kind: String, volumes: i64, gigabytes: i64) {
+        let known = self.types.entry(kind).or_default();
+        *known = (known.0 + volumes, known.1 + gigabytes);
+    }
+
+    fn of_type(&self, id: &str) -> (i64, i64) {
+        self.types.get(id).copied().unwrap_or_default()
+    }
+}
+
+const TYPE_USAGE: &str = "SELECT vt.id AS id, vt.name AS name, \
     (SELECT COUNT(*) FROM volumes v WHERE v.project_id = $1 AND v.deleted = 0 AND v.use_quota = 1 \
      AND v.volume_type_id = vt.id) AS volumes, \
     (SELECT COUNT(*) FROM snapshots s WHERE s.project_id = $1 AND s.deleted = 0 AND s.use_quota = 1 \
@@ -97,19 +142,21 @@ impl Store {
 
     pub(crate) async fn usage(&self, project: &str) -> Result<Counts, DbError> {
         let mut counts = Counts::new();
+        let promised = Promised::of(&self.db.fetch(UNDER_WAY, &[project.into()]).await?)?;
         if let Some(row) = self.db.fetch_one(USAGE, &[project.into()]).await? {
             for name in ["volumes", "snapshots", "backups", "backup_gigabytes"] {
                 counts.insert(name.to_owned(), row.int(name)?);
             }
             let gigabytes = row.int("volume_gigabytes")? + row.int("snapshot_gigabytes")?;
-            counts.insert("gigabytes".to_owned(), gigabytes);
+            counts.insert("gigabytes".to_owned(), gigabytes + promised.gigabytes);
         }
         for row in self.db.fetch(TYPE_USAGE, &[project.into()]).await? {
             let name = row.text("name")?;
-            counts.insert(format!("volumes_{name}"), row.int("volumes")?);
+            let (volumes, more) = promised.of_type(&row.text("id")?);
+            counts.insert(format!("volumes_{name}"), row.int("volumes")? + volumes);
             counts.insert(format!("snapshots_{name}"), row.int("snapshots")?);
             let gigabytes = row.int("volume_gigabytes")? + row.int("snapshot_gigabytes")?;
-            counts.insert(format!("gigabytes_{name}"), gigabytes);
+            counts.insert(format!("gigabytes_{name}"), gigabytes + more);
         }
         Ok(counts)
     }
@@ -121,7 +168,8 @@ impl Store {
         project: &str,
         demand: Demand<'_>,
     ) -> Result<Result<(), Exceeded>, DbError> {
-        tx.lock_quota(project).await?;
+        // So that two requests cannot both take the last of it.
+        tx.lock_name(project).await?;
         let mut limits: Counts =
             DEFAULTS.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
         let sql = "SELECT resource, hard_limit, 0 AS own FROM quota_classes \
@@ -130,8 +178,10 @@ impl Store {
         for row in tx.fetch(sql, &[project.into()]).await? {
             limits.insert(row.text("resource")?, row.opt_int("hard_limit")?.unwrap_or(UNLIMITED));
         }
+        let promised = Promised::of(&tx.fetch(UNDER_WAY, &[project.into()]).await?)?;
         let Some(row) = tx.fetch_one(USAGE, &[project.into()]).await? else { return Ok(Ok(())) };
         let gigabytes = row.int("volume_gigabytes")? + row.int("snapshot_gigabytes")?;
+        let gigabytes = gigabytes + promised.gigabytes;
         let mut checks = vec![
             ("volumes".to_owned(), row.int("volumes")?, demand.volumes),
             ("snapshots".to_owned(), row.int("snapshots")?, demand.snapshots),
@@ -141,6 +191,9 @@ impl Store {
         ];
         if let Some(size) = demand.per_volume {
             checks.insert(0, ("per_volume_gigabytes".to_owned(), 0, size));
+        }
+        if demand.is_of_project {
+            checks.clear();
         }
         let has_type_limit = |name: &str| {
             ["volumes", "gigabytes", "snapshots"]
@@ -152,8 +205,11 @@ impl Store {
         {
             let sql = format!("{TYPE_USAGE} AND vt.id = $2");
             if let Some(row) = tx.fetch_one(&sql, &[project.into(), id.into()]).await? {
+                let (volumes, more) = promised.of_type(id);
                 let gigabytes = row.int("volume_gigabytes")? + row.int("snapshot_gigabytes")?;
-                checks.push((format!("volumes_{name}"), row.int("volumes")?, demand.volumes));
+                let gigabytes = gigabytes + more;
+                let volumes = row.int("volumes")? + volumes;
+                checks.push((format!("volumes_{name}"), volumes, demand.volumes));
                 checks.push((format!("snapshots_{name}"), row.int("snapshots")?, demand.snapshots));
                 checks.push((format!("gigabytes_{name}"), gigabytes, demand.gigabytes));
             }

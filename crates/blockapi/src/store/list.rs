@@ -15,6 +15,8 @@ pub(crate) struct Key {
 /// Which rows, and in which order.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
+    /// What the caller may see: of the rows, and of the marker too.
+    pub(crate) scope: Option<Statement>,
     /// Conditions, joined by AND.
     pub(crate) filters: Vec<Statement>,
     pub(crate) keys: Vec<Key>,
@@ -28,6 +30,7 @@ impl Page {
     /// Everything, newest first.
     pub(crate) fn all() -> Self {
         Self {
+            scope: None,
             filters: Vec::new(),
             keys: Vec::new(),
             marker: None,
@@ -70,7 +73,7 @@ pub(crate) enum ListError {
 pub(crate) async fn fetch(db: &Db, source: Source<'_>, page: &Page) -> Result<Found, ListError> {
     let mut filter = Statement::default();
     filter.push(source.table).push(".deleted = 0");
-    for one in &page.filters {
+    for one in page.scope.iter().chain(&page.filters) {
         filter.push(" AND (").splice(one).push(")");
     }
     let count = if page.with_count {
@@ -83,7 +86,7 @@ pub(crate) async fn fetch(db: &Db, source: Source<'_>, page: &Page) -> Result<Fo
     };
     let keys = keys_of(source.table, &page.keys);
     if let Some(marker) = &page.marker {
-        let after = after(db, source, &keys, marker).await?;
+        let after = after(db, source, &keys, (marker, page.scope.as_ref())).await?;
         filter.push(" AND (").splice(&after).push(")");
     }
     let mut sql = Statement::new("SELECT ");
@@ -115,7 +118,7 @@ async fn after(
     db: &Db,
     source: Source<'_>,
     keys: &[Key],
-    marker: &str,
+    (marker, scope): (&str, Option<&Statement>),
 ) -> Result<Statement, ListError> {
     let mut sql = Statement::new("SELECT ");
     for (at, key) in keys.iter().enumerate() {
@@ -125,6 +128,9 @@ async fn after(
     sql.push(" FROM ").push(source.table).push(source.joins);
     sql.push(" WHERE ").push(source.table).push(".deleted = 0 AND ");
     sql.push(source.table).push(".id = ").bind(marker);
+    if let Some(scope) = scope {
+        sql.push(" AND (").splice(scope).push(")");
+    }
     let row = db.fetch_one(&sql.text, &sql.values).await?;
     let row = row.ok_or_else(|| ListError::Marker(marker.to_owned()))?;
     let mut values: Vec<Value> = Vec::new();

@@ -74,10 +74,18 @@ pub(crate) fn stamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
+/// How many seconds ago a time of a column was; none if it cannot be read.
+pub(crate) fn seconds_since(stamp: &str) -> i64 {
+    let time = stamp.parse::<jiff::civil::DateTime>().ok();
+    let time = time.and_then(|it| it.to_zoned(jiff::tz::TimeZone::UTC).ok());
+    time.map_or(0, |it| jiff::Timestamp::now().duration_since(it.timestamp()).as_secs())
+}
+
 /// A time some seconds from now.
 pub(crate) fn stamp_in(seconds: i64) -> String {
     let now = jiff::Timestamp::now();
-    stamp(now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now))
+    let end = if seconds < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    stamp(now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(end))
 }
 
 pub(crate) fn new_id() -> String {
@@ -142,6 +150,13 @@ impl Pairs {
         let (table, column) = self.names();
         let sql = format!("DELETE FROM {table} WHERE {column} = $1");
         tx.execute(&sql, &[owner.into()]).await.map(drop)
+    }
+
+    pub(crate) async fn get_in(self, tx: &mut Tx, owner: &str) -> Result<Metadata, DbError> {
+        let (table, column) = self.names();
+        let sql = format!("SELECT {column}, key, value FROM {table} WHERE {column} = $1");
+        let rows = tx.fetch(&sql, &[owner.into()]).await?;
+        Ok(by_owner(&rows, column)?.remove(owner).unwrap_or_default())
     }
 
     pub(crate) async fn get(self, store: &Store, owner: &str) -> Result<Metadata, DbError> {

@@ -98,6 +98,14 @@ impl Store {
         Ok(old)
     }
 
+    /// Forgets a service; it comes back when it reports again.
+    pub(crate) async fn remove_service(&self, host: &str, binary: &str) -> Result<bool, DbError> {
+        let sql = "UPDATE services SET deleted = 1, deleted_at = $3 \
+             WHERE host = $1 AND \"binary\" = $2 AND deleted = 0";
+        let values = [host.into(), binary.into(), now().into()];
+        Ok(self.db.execute(sql, &values).await? != 0)
+    }
+
     pub(crate) async fn enable_service(
         &self,
         host: &str,

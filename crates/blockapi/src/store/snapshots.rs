@@ -65,6 +65,8 @@ pub(crate) struct NewSnapshot {
     pub(crate) name: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) metadata: Metadata,
+    /// The name of the volume behind the row now, which another may take the place of.
+    pub(crate) provider_id: String,
 }
 
 impl Store {
@@ -122,8 +124,8 @@ impl Store {
     ) -> Result<(), DbError> {
         tx.execute(
             "INSERT INTO snapshots (id, user_id, project_id, volume_id, volume_type_id, volume_size, \
-             display_name, display_description, status, progress, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'creating', '0%', $9)",
+             display_name, display_description, provider_id, status, progress, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'creating', '0%', $10)",
             &[
                 (&new.id).into(),
                 (&new.user_id).into(),
@@ -133,6 +135,7 @@ impl Store {
                 new.size.into(),
                 new.name.clone().into(),
                 new.description.clone().into(),
+                (&new.provider_id).into(),
                 now().into(),
             ],
         )

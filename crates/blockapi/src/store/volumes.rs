@@ -234,8 +234,6 @@ impl Store {
 
     /// Makes the row of a new volume.
     pub(crate) async fn insert_volume(&self, tx: &mut Tx, new: &NewVolume) -> Result<(), DbError> {
-        // What services of the release before understand has no backup status.
-        let backup = if self.is_pinned() { None } else { new.backup_status };
         tx.execute(
             "INSERT INTO volumes (id, user_id, project_id, size, availability_zone, host, \
              service_uuid, display_name, display_description, volume_type_id, snapshot_id, \
@@ -256,7 +254,7 @@ impl Store {
                 new.snapshot_id.clone().into(),
                 new.source_volid.clone().into(),
                 new.multiattach.into(),
-                backup.into(),
+                new.backup_status.into(),
                 now().into(),
             ],
         )

@@ -1,8 +1,10 @@
 //! Work under way: one row for each volume, snapshot or backup something is being done to. A worker
 //! takes a row for a while, and what it writes at the end counts only while the row is still its own.
 
+use serde_json::json;
+
 use super::statement::Statement;
-use super::{Store, new_id, now, stamp_in};
+use super::{Store, new_id, now, seconds_since, stamp_in};
 use crate::sql::{DbError, Row, Tx};
 
 /// How long a worker may be silent before another takes over.
@@ -82,9 +84,19 @@ pub(crate) struct Work {
     /// Arguments, as JSON.
     pub(crate) detail: serde_json::Value,
     pub(crate) request_id: Option<String>,
+    pub(crate) created_at: String,
 }
 
 impl Work {
+    /// How many seconds ago it was asked for.
+    pub(crate) fn age(&self) -> i64 {
+        seconds_since(&self.created_at)
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.detail.get(key).and_then(serde_json::Value::as_str)
+    }
+
     /// Work of a kind this build does not know is left alone.
     fn of(row: &Row) -> Result<Option<Self>, DbError> {
         let Some(verb) = Verb::parse(&row.text("resource_type")?, &row.text("status")?) else {
@@ -97,11 +109,39 @@ impl Work {
             resource_id: row.text("resource_id")?,
             detail: detail.unwrap_or_default(),
             request_id: row.opt("request_id")?,
+            created_at: row.text("created_at")?,
         }))
     }
 }
 
-const COLUMNS: &str = "id, resource_type, resource_id, status, detail, request_id";
+const COLUMNS: &str = "id, resource_type, resource_id, status, detail, request_id, created_at";
+
+async fn insert(
+    tx: &mut Tx,
+    verb: Verb,
+    resource: &str,
+    detail: &serde_json::Value,
+    request: &str,
+    not_before: Option<String>,
+) -> Result<(), DbError> {
+    let (kind, word) = verb.words();
+    tx.execute(
+        "INSERT INTO workers (id, resource_type, resource_id, status, detail, request_id, \
+         created_at, not_before) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        &[
+            new_id().into(),
+            kind.into(),
+            resource.into(),
+            word.into(),
+            detail.to_string().into(),
+            request.into(),
+            now().into(),
+            not_before.into(),
+        ],
+    )
+    .await
+    .map(drop)
+}
 
 impl Store {
     /// Asks for work, in the transaction that made it necessary; it replaces what was being done to
@@ -114,36 +154,53 @@ impl Store {
         detail: &serde_json::Value,
         request: &str,
     ) -> Result<(), DbError> {
-        let (kind, word) = verb.words();
+        let (kind, _) = verb.words();
         self.cancel(tx, kind, resource).await?;
-        tx.execute(
-            "INSERT INTO workers (id, resource_type, resource_id, status, detail, request_id, \
-             created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            &[
-                new_id().into(),
-                kind.into(),
-                resource.into(),
-                word.into(),
-                detail.to_string().into(),
-                request.into(),
-                now().into(),
-            ],
-        )
-        .await
-        .map(drop)
+        insert(tx, verb, resource, detail, request, None).await
     }
 
-    /// Whatever is being done to a row is no longer wanted.
+    /// Whatever is being done to a row is no longer wanted, and nothing of it is left behind.
     pub(crate) async fn cancel(&self, tx: &mut Tx, kind: &str, id: &str) -> Result<(), DbError> {
-        let sql = "DELETE FROM workers WHERE resource_type = $1 AND resource_id = $2";
-        tx.execute(sql, &[kind.into(), id.into()]).await.map(drop)
+        let sql = format!(
+            "DELETE FROM workers WHERE resource_type = $1 AND resource_id = $2 RETURNING {COLUMNS}"
+        );
+        for row in tx.fetch(&sql, &[kind.into(), id.into()]).await? {
+            if let Some(work) = Work::of(&row)? {
+                self.undo(tx, &work).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// Work that is free, or this worker's own, and due.
+    /// Gives back what work held that does not come to its end.
+    pub(crate) async fn undo(&self, tx: &mut Tx, work: &Work) -> Result<(), DbError> {
+        if let Some(place) = work.text("place") {
+            // Not before a worker that is at it now has noticed, or it would make it again.
+            let later = Some(stamp_in(LEASE_SECONDS));
+            insert(tx, Verb::Discard, place, &json!({}), "", later).await?;
+        }
+        match work.verb {
+            Verb::VolumeRevert => {
+                let snapshot = work.text("snapshot").unwrap_or_default();
+                self.move_snapshot(tx, snapshot, &["restoring"], "available").await?;
+            }
+            Verb::VolumeMigrate => {
+                let sql = "UPDATE volumes SET migration_status = 'error' \
+                     WHERE id = $1 AND deleted = 0 AND migration_status = 'starting'";
+                tx.execute(sql, &[work.resource_id.as_str().into()]).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Work that is free, or this worker's own, and due: what was not looked at for the longest time
+    /// comes first, so that nothing waits for what never ends.
     pub(crate) async fn due(&self, owner: &str, limit: i64) -> Result<Vec<Work>, DbError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM workers WHERE (owner IS NULL OR owner = $1 OR lease_until < $2) \
-             AND (not_before IS NULL OR not_before <= $2) ORDER BY created_at LIMIT $3"
+             AND (not_before IS NULL OR not_before <= $2) ORDER BY COALESCE(not_before, created_at) \
+             LIMIT $3"
         );
         let rows = self.db.fetch(&sql, &[owner.into(), now().into(), limit.into()]).await?;
         let works: Result<Vec<_>, _> = rows.iter().map(Work::of).collect();
@@ -155,7 +212,7 @@ impl Store {
         let mut sql = Statement::new("UPDATE workers SET attempts = attempts + CASE WHEN owner = ");
         sql.bind(owner).push(" THEN 0 ELSE 1 END, owner = ").bind(owner);
         sql.push(", lease_until = ").bind(stamp_in(LEASE_SECONDS));
-        sql.push(", updated_at = ").bind(now());
+        sql.push(", updated_at = ").bind(now()).push(", not_before = ").bind(now());
         sql.push(" WHERE id = ").bind(work.id.as_str());
         sql.push(" AND (owner IS NULL OR owner = ").bind(owner);
         sql.push(" OR lease_until < ").bind(now()).push(")");

@@ -1,8 +1,12 @@
 //! The whole service over the simulated backend, on SQLite and, where there is one, on `PostgreSQL`.
 
+mod attachments;
 mod backups;
+mod cancelled;
 mod interleavings;
 mod outside;
+mod owners;
 mod rig;
 mod upgrade;
 mod wire;
+mod work;

@@ -49,22 +49,27 @@ impl std::fmt::Debug for Answer {
 /// Where a `PostgreSQL` for tests is, if there is one.
 const POSTGRES: &str = "TEST_POSTGRES_URL";
 
+/// The address of an empty schema in a `PostgreSQL`, if there is one.
+pub(super) async fn postgres_schema() -> Option<String> {
+    let Ok(address) = std::env::var(POSTGRES) else {
+        println!("skipped: no {POSTGRES}, so nothing ran on PostgreSQL");
+        return None;
+    };
+    let schema = format!("t{}", uuid::Uuid::new_v4().simple());
+    let admin = Db::open(&address).await.unwrap();
+    admin.execute(&format!("CREATE SCHEMA {schema}"), &[]).await.unwrap();
+    admin.close().await;
+    let joint = if address.contains('?') { '&' } else { '?' };
+    Some(format!("{address}{joint}options=-c%20search_path%3D{schema}"))
+}
+
 /// Databases to run on, each empty.
 pub(super) async fn databases() -> Vec<(Db, Place)> {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("sqlite:{}", folder.path().join("block.db").display());
     let mut all = vec![(Db::open(&address).await.unwrap(), Place::Folder(folder))];
-    match std::env::var(POSTGRES) {
-        Err(_) => println!("skipped: no {POSTGRES}, so nothing ran on PostgreSQL"),
-        Ok(address) => {
-            let schema = format!("t{}", uuid::Uuid::new_v4().simple());
-            let admin = Db::open(&address).await.unwrap();
-            admin.execute(&format!("CREATE SCHEMA {schema}"), &[]).await.unwrap();
-            admin.close().await;
-            let joint = if address.contains('?') { '&' } else { '?' };
-            let own = format!("{address}{joint}options=-c%20search_path%3D{schema}");
-            all.push((Db::open(&own).await.unwrap(), Place::Schema));
-        }
+    if let Some(address) = postgres_schema().await {
+        all.push((Db::open(&address).await.unwrap(), Place::Schema));
     }
     all
 }

@@ -134,6 +134,70 @@ async fn beside_old_services_one_field_is_written() {
     assert!(!rig.store.is_pinned());
 }
 
+async fn pinned() -> Rig {
+    let rig = Rig::new().await;
+    let sql = "INSERT INTO services (uuid, host, \"binary\", object_current_version, created_at, \
+         updated_at) VALUES ('old', 'elsewhere', 'cinder-backup', '1.39', $1, $1)";
+    rig.store.db.execute(sql, &[crate::store::now().into()]).await.unwrap();
+    rig.worker.report().await.unwrap();
+    assert!(rig.store.is_pinned());
+    rig
+}
+
+/// Beside old services too nobody uses a volume before all of a backup is in it, and it is free then.
+#[tokio::test]
+async fn beside_old_services_a_new_volume_is_restored_to_its_end() {
+    let rig = pinned().await;
+    let volume = rig.volume().await;
+    let backup = id_of(&rig.backup(&volume, false).await, "backup");
+    rig.settle().await;
+    rig.backend.mood(|moods| moods.hold_restores = true);
+    let path = format!("/backups/{backup}/restore");
+    let made = rig.ok("POST", &path, json!({"restore": {}}), NEW).await;
+    let restored = made["restore"]["volume_id"].as_str().unwrap().to_owned();
+    rig.passes(3).await;
+    rig.expect(&restored, "available", Some("restoring-backup")).await;
+    assert_eq!(rig.action(&restored, "os-reserve", json!({}), NEW).await.code, 400);
+    rig.backend.mood(|moods| moods.hold_restores = false);
+    rig.settle().await;
+    rig.expect(&restored, "available", None).await;
+    let body = json!({"volume": {"backup_id": backup, "size": 1}});
+    let made = id_of(&rig.call("POST", "/volumes", body.clone(), NEW).await, "volume");
+    rig.expect(&made, "creating", Some("restoring-backup")).await;
+    rig.settle().await;
+    rig.expect(&made, "available", None).await;
+    rig.backend.mood(|moods| moods.fail_restores = Some("blocks are missing".to_owned()));
+    let made = id_of(&rig.call("POST", "/volumes", body, NEW).await, "volume");
+    rig.settle().await;
+    rig.expect(&made, "error", Some("error_restoring")).await;
+}
+
+#[tokio::test]
+async fn beside_old_services_a_detach_does_not_hide_a_backup() {
+    let rig = pinned().await;
+    let volume = rig.volume().await;
+    let attachment = rig.attach(&volume, &uuid::Uuid::new_v4().to_string()).await;
+    rig.backend.mood(|moods| moods.hold_backups = true);
+    rig.backup(&volume, true).await;
+    rig.passes(4).await;
+    let seen = rig.action(&volume, "os-begin_detaching", json!({}), NEW).await;
+    assert_eq!(seen.code, 202, "{seen:?}");
+    rig.expect(&volume, "detaching", Some("backing-up")).await;
+    rig.ok("DELETE", &format!("/attachments/{attachment}"), json!(null), NEW).await;
+    rig.expect(&volume, "available", Some("backing-up")).await;
+    assert_eq!(rig.backup(&volume, false).await.code, 400);
+    rig.backend.mood(|moods| moods.hold_backups = false);
+    rig.settle().await;
+    rig.expect(&volume, "available", None).await;
+    // What an old service writes afterwards counts, whatever the new column still says.
+    let stale = "UPDATE volumes SET status = 'backing-up', backup_status = 'error_backing-up' WHERE id = $1";
+    rig.store.db.execute(stale, &[volume.as_str().into()]).await.unwrap();
+    rig.expect(&volume, "available", Some("backing-up")).await;
+    rig.store.db.execute("DELETE FROM services WHERE uuid = 'old'", &[]).await.unwrap();
+    upgrade::split(&rig.store, 10).await.unwrap();
+    rig.expect(&volume, "available", Some("backing-up")).await;
+}
+
 /// A writer of each release at work while rows are migrated: nothing is lost, nothing is done twice.
 #[tokio::test]
 async fn a_migration_under_load_loses_nothing() {
@@ -218,5 +282,15 @@ async fn operators_see_the_codes_of_the_dialects_tools() {
     let sql =
         "UPDATE volumes SET deleted = 1, deleted_at = '2026-01-01T00:00:00.000000' WHERE id = $1";
     store.db.execute(sql, &[ROWS[0].0.into()]).await.unwrap();
+    let old =
+        "INSERT INTO services (uuid, host, \"binary\", created_at) VALUES ('u', 'h', 'b', '')";
+    store.db.execute(old, &[]).await.unwrap();
+    assert_eq!(run(migrate(None)).await.0, 2);
+    let remove = DbCommand::RemoveService { host: "h".to_owned(), binary: "b".to_owned() };
+    assert_eq!(run(remove.clone()).await.0, 0);
+    assert_eq!(run(remove).await.0, 1, "it is gone");
+    assert_eq!(run(migrate(None)).await.0, 0);
+    assert_eq!(run(DbCommand::Purge { age_in_days: 10_000_000 }).await.1, "0 rows removed\n");
+    assert_eq!(run(DbCommand::Purge { age_in_days: i64::MAX }).await.1, "0 rows removed\n");
     assert_eq!(run(DbCommand::Purge { age_in_days: 1 }).await, (0, "1 rows removed\n".to_owned()));
 }

@@ -221,6 +221,310 @@ async fn limits_are_kept_however_many_ask() {
     }
 }
 
+/// What is promised to an extension is taken from the limit, though the volume is not larger yet.
+#[tokio::test]
+async fn extensions_under_way_count() {
+    for rig in Rig::everywhere().await {
+        let (one, two) = (rig.volume().await, rig.volume().await);
+        let limits = json!({"quota_set": {"gigabytes": 3}});
+        rig.ok("PUT", &format!("/os-quota-sets/{PROJECT}"), limits, NEW).await;
+        let larger = json!({"new_size": 2});
+        assert_eq!(rig.action(&one, "os-extend", larger.clone(), NEW).await.code, 202);
+        assert_eq!(rig.action(&two, "os-extend", larger.clone(), NEW).await.code, 413);
+        let body = json!({"volume": {"size": 1}});
+        assert_eq!(rig.call("POST", "/volumes", body, NEW).await.code, 413);
+        let used = rig.get(&format!("/os-quota-sets/{PROJECT}?usage=true"), NEW).await;
+        assert_eq!(used.body["quota_set"]["gigabytes"]["in_use"], 3, "{used:?}");
+        // One that fails gives back what it was promised.
+        rig.backend.mood(|moods| moods.fail_extends = Some("no room".to_owned()));
+        rig.settle().await;
+        rig.backend.mood(|moods| moods.fail_extends = None);
+        assert_eq!(rig.action(&two, "os-extend", larger, NEW).await.code, 202);
+    }
+}
+
+/// Limits of a type are kept by whichever way a volume comes to it.
+#[tokio::test]
+async fn a_retype_keeps_the_limits_of_the_type() {
+    for rig in Rig::everywhere().await {
+        let gold = json!({"volume_type": {"name": "gold"}});
+        rig.ok("POST", "/types", gold, NEW).await;
+        let limits = json!({"quota_set": {"volumes_gold": 1, "volumes": 2}});
+        rig.ok("PUT", &format!("/os-quota-sets/{PROJECT}"), limits, NEW).await;
+        let (one, two) = (rig.volume().await, rig.volume().await);
+        let retype = json!({"new_type": "gold", "migration_policy": "never"});
+        assert_eq!(rig.action(&one, "os-retype", retype.clone(), NEW).await.code, 202);
+        // Attached meanwhile, it is found in use at the end.
+        let attach = json!({"mountpoint": "/dev/vdb", "host_name": "h"});
+        assert_eq!(rig.action(&one, "os-attach", attach, NEW).await.code, 202);
+        assert_eq!(rig.action(&two, "os-retype", retype, NEW).await.code, 413);
+        rig.settle().await;
+        rig.expect(&one, "in-use", None).await;
+        rig.expect(&two, "available", None).await;
+    }
+}
+
+/// Of two that change what they both read, one is told.
+#[tokio::test]
+async fn metadata_that_changed_meanwhile_is_not_overwritten() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let path = format!("/volumes/{volume}/metadata");
+        let read = rig.get(&path, NEW).await;
+        let put = |value: &str| {
+            let body = json!({"metadata": {"k": value}}).to_string();
+            let request = http::Request::builder()
+                .method("PUT")
+                .uri(format!("http://block.test/v3{path}"))
+                .header("x-auth-token", &rig.token)
+                .header("content-type", "application/json")
+                .header("openstack-api-version", "volume 3.72")
+                .header("if-match", &read.headers["etag"]);
+            rig.send(request.body(Body::from(body)).unwrap())
+        };
+        let seen = futures::future::join_all(["a", "b", "c", "d"].map(put)).await;
+        let mut codes: Vec<u16> = seen.iter().map(|it| it.code).collect();
+        codes.sort_unstable();
+        assert_eq!(codes, [200, 412, 412, 412]);
+    }
+}
+
+/// An offset is of the first page; the marker says where the others begin.
+#[tokio::test]
+async fn an_offset_skips_once() {
+    let rig = Rig::new().await;
+    for _ in 0..7 {
+        rig.volume().await;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut query = "/volumes?limit=2&offset=1".to_owned();
+    loop {
+        let page = rig.get(&query, NEW).await;
+        let items = page.body["volumes"].as_array().unwrap();
+        seen.extend(items.iter().map(|it| it["id"].as_str().unwrap().to_owned()));
+        let Some(next) = page.body["volumes_links"][0]["href"].as_str() else { break };
+        query = next.split_once("/v3").unwrap().1.to_owned();
+    }
+    assert_eq!(seen.len(), 6);
+}
+
+/// A character that `PostgreSQL` does not keep is refused wherever it comes from.
+#[tokio::test]
+async fn null_characters_are_refused_everywhere() {
+    use base64::Engine as _;
+
+    for rig in Rig::everywhere().await {
+        for path in ["/volumes/%00", "/backups/a%00b", "/volumes/%00/metadata/%00"] {
+            assert_eq!(rig.get(path, NEW).await.code, 400, "{path}");
+        }
+        let volume = rig.volume().await;
+        let body = json!({"attachment": {"volume_uuid": volume, "connector": {"host": "h\0"}}});
+        assert_eq!(rig.call("POST", "/attachments", body, NEW).await.code, 400);
+        rig.expect(&volume, "available", None).await;
+        for (key, value) in [
+            ("display_name", json!("a\0b")),
+            ("display_description", json!("x".repeat(256))),
+            ("service_metadata", json!("a\0")),
+            ("backup_metadata", json!({"k": "\0"})),
+        ] {
+            let mut record = json!({"id": uuid::Uuid::new_v4().to_string(), "size": 1,
+                "service_metadata": "sim://x"});
+            record[key] = value;
+            let url = base64::engine::general_purpose::STANDARD.encode(record.to_string());
+            let body = json!({"backup-record": {"backup_service": "holdfast", "backup_url": url}});
+            let seen = rig.call("POST", "/backups/import_record", body, NEW).await;
+            assert_eq!(seen.code, 400, "{key}: {seen:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn metadata_has_a_limit() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    let snapshot = rig.ok("POST", "/snapshots", body, NEW).await;
+    let snapshot = snapshot["snapshot"]["id"].as_str().unwrap().to_owned();
+    let pairs = |range: std::ops::Range<usize>| {
+        let pairs: std::collections::BTreeMap<String, String> =
+            range.map(|at| (format!("k{at}"), "v".to_owned())).collect();
+        json!({ "metadata": pairs })
+    };
+    for path in [format!("/volumes/{volume}/metadata"), format!("/snapshots/{snapshot}/metadata")] {
+        assert_eq!(rig.call("POST", &path, pairs(0..128), NEW).await.code, 200, "{path}");
+        assert_eq!(rig.call("POST", &path, pairs(100..129), NEW).await.code, 413, "{path}");
+        assert_eq!(rig.call("POST", &path, pairs(100..120), NEW).await.code, 200, "{path}");
+    }
+    let mut body = json!({"volume": {"size": 1}});
+    body["volume"]["metadata"] = pairs(0..129)["metadata"].clone();
+    assert_eq!(rig.call("POST", "/volumes", body, NEW).await.code, 413);
+}
+
+/// Only who takes a snapshot says that it is there.
+#[tokio::test]
+async fn a_member_does_not_declare_a_snapshot_taken() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    rig.backend.mood(|moods| moods.hold_snapshots = true);
+    let body = json!({"snapshot": {"volume_id": volume}});
+    let made = rig.ok("POST", "/snapshots", body, NEW).await;
+    let path = format!("/snapshots/{}/action", made["snapshot"]["id"].as_str().unwrap());
+    let member = format!("bob:{PROJECT}:member");
+    let say = |word: &str| json!({"os-update_snapshot_status": {"status": word}});
+    let seen = rig.call_as(&member, ("POST", &path), say("available"), NEW).await;
+    assert_eq!(seen.code, 403, "{seen:?}");
+    let seen = rig.call_as(&member, ("POST", &path), say("error"), NEW).await;
+    assert_eq!(seen.code, 202, "{seen:?}");
+}
+
+/// What is not shown to older clients is not found by them either.
+#[tokio::test]
+async fn a_hidden_failure_is_hidden_from_filters_too() {
+    for mut rig in Rig::everywhere().await {
+        let behaviour =
+            crate::Behaviour { legacy_hide_backup_error: true, ..crate::Behaviour::default() };
+        rig.service.behaviour = std::sync::Arc::new(behaviour);
+        let volume = rig.volume().await;
+        let failed = json!({"backup_status": "error_backing-up"});
+        assert_eq!(rig.action(&volume, "os-reset_status", failed, NEW).await.code, 202);
+        assert_eq!(rig.legacy(&volume).await, "available");
+        for (filter, count) in [
+            ("status=available", 1),
+            ("status=['available','error']", 1),
+            ("status~=avail", 1),
+            ("status=error_backing-up", 0),
+            ("status~=backing", 0),
+            ("status=['error_backing-up']", 0),
+        ] {
+            let seen = rig.get(&format!("/volumes?{filter}"), OLD).await;
+            assert_eq!(seen.body["volumes"].as_array().unwrap().len(), count, "{filter}");
+        }
+        let seen = rig.get("/volumes?backup_status=error_backing-up", NEW).await;
+        assert_eq!(seen.body["volumes"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn lists_are_alike_on_every_database() {
+    for rig in Rig::everywhere().await {
+        let body = json!({"volume": {"size": 1, "name": "Web_1"}});
+        let volume = rig.ok("POST", "/volumes", body, NEW).await;
+        rig.settle().await;
+        let id = volume["volume"]["id"].as_str().unwrap();
+        let snapshot = json!({"snapshot": {"volume_id": id}});
+        rig.ok("POST", "/snapshots", snapshot, NEW).await;
+        for (path, count) in [
+            ("/volumes?name~=Web_", 1),
+            ("/volumes?name~=web_", 0),
+            ("/volumes?name~=Web%25", 0),
+            ("/volumes?backup_status=['backing-up','none']", 1),
+            ("/volumes?backup_status=['backing-up']", 0),
+            ("/snapshots?availability_zone=nova", 1),
+            ("/snapshots?availability_zone=mars", 0),
+        ] {
+            let seen = rig
+                .call_as(&format!("bob:{PROJECT}:member"), ("GET", path), Value::Null, NEW)
+                .await;
+            let key = path.get(1..).unwrap().split('?').next().unwrap();
+            let items = seen.body[key].as_array().unwrap_or_else(|| panic!("{path}: {seen:?}"));
+            assert_eq!(items.len(), count, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_version_may_come_in_a_second_header() {
+    let rig = Rig::new().await;
+    let ask = |versions: &[&str]| {
+        let mut request = http::Request::builder()
+            .uri("http://block.test/v3/volumes")
+            .header("x-auth-token", &rig.token);
+        for version in versions {
+            request = request.header("openstack-api-version", *version);
+        }
+        rig.send(request.body(Body::empty()).unwrap())
+    };
+    let seen = ask(&["compute 2.1", "volume 3.72"]).await;
+    assert_eq!(seen.headers["openstack-api-version"], "volume 3.72", "{seen:?}");
+    for wrong in ["volume 3.999", "volume 3"] {
+        assert_eq!(ask(&[wrong]).await.headers.get("vary").unwrap(), "OpenStack-API-Version");
+    }
+}
+
+/// The way to the data is for those who may change it.
+#[tokio::test]
+async fn a_reader_does_not_see_how_to_reach_the_data() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    let body = json!({"attachment": {"volume_uuid": volume, "connector": {"host": "h1"}}});
+    let made = rig.ok("POST", "/attachments", body, NEW).await;
+    let path = format!("/attachments/{}", made["attachment"]["id"].as_str().unwrap());
+    for (role, sees) in [("member", true), ("reader", false)] {
+        let token = format!("ann:{PROJECT}:{role}");
+        let one = rig.call_as(&token, ("GET", &path), Value::Null, NEW).await;
+        let all = rig.call_as(&token, ("GET", "/attachments/detail"), Value::Null, NEW).await;
+        for seen in [&one.body["attachment"], &all.body["attachments"][0]] {
+            assert_eq!(seen["connection_info"]["uri"].is_string(), sees, "{role}: {seen}");
+        }
+    }
+}
+
+/// A refusal names what is in the way.
+#[tokio::test]
+async fn refusals_say_what_is_in_the_way() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    rig.ok("POST", "/snapshots", body, NEW).await;
+    rig.settle().await;
+    let seen = rig.call("DELETE", &format!("/volumes/{volume}"), Value::Null, NEW).await;
+    let said = seen.body["badRequest"]["message"].as_str().unwrap();
+    assert!(said.contains("have snapshots"), "{said}");
+    let host = json!({"host": "localhost@holdfast#holdfast"});
+    let seen = rig.action(&volume, "os-migrate_volume", host, NEW).await;
+    let said = seen.body["badRequest"]["message"].as_str().unwrap();
+    assert!(said.contains("on that host already") && said.contains("snapshots"), "{said}");
+    let attach = json!({"mountpoint": "/dev/vdb", "host_name": "h"});
+    assert_eq!(rig.action(&volume, "os-attach", attach.clone(), NEW).await.code, 202);
+    let seen = rig.action(&volume, "os-attach", attach, NEW).await;
+    let said = seen.body["badRequest"]["message"].as_str().unwrap();
+    assert!(said.contains("already attached"), "{said}");
+}
+
+/// Neither the order nor the values of a filter make a statement of any length.
+#[tokio::test]
+async fn what_a_list_is_asked_for_has_a_limit() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let repeat = |word: &str, count: usize| vec![word; count].join(",");
+        for (path, code) in [
+            (format!("/volumes?marker={volume}&sort={}", repeat("status", 200)), 200),
+            (format!("/volumes?sort={}", repeat("name:asc", 9)), 200),
+            (
+                "/volumes?sort=name,size,status,host,user_id,id,bootable,updated_at,description"
+                    .to_owned(),
+                400,
+            ),
+            (format!("/volumes?status=[{}]", repeat("'error'", 100)), 200),
+            (format!("/volumes?status=[{}]", repeat("'error'", 1001)), 400),
+            (format!("/volumes?size=[{}]", repeat("1", 1001)), 400),
+            (format!("/volumes?metadata={{{}}}", repeat("'k':'v'", 1001)), 400),
+            (format!("/volumes?created_at={}", repeat("gt:2026-01-01T00:00:00", 1001)), 400),
+            (format!("/volumes?{}", vec!["name=x"; 1001].join("&")), 400),
+        ] {
+            for version in [NEW, OLD] {
+                let seen = rig.get(&path, version).await;
+                assert_eq!(
+                    seen.code,
+                    code,
+                    "{} at {version}: {seen:?}",
+                    path.get(..60).unwrap_or(&path)
+                );
+            }
+        }
+    }
+}
+
 /// Every path of the document is one the router knows.
 #[tokio::test]
 async fn the_document_tells_what_is_served() {

@@ -119,5 +119,8 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
 
     async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError>;
 
+    /// Who is connected, by the names they were connected with.
+    async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError>;
+
     async fn capacity(&self) -> Result<Capacity, BackendError>;
 }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::backend::{BackupOrder, Origin, Progress, Saved};
 use super::decide::{self, LOST, Seen, Step};
 use super::volumes::settled;
-use super::{Next, WorkError, Worker};
+use super::{NOT_TAKEN, Next, PATIENCE_SECONDS, WorkError, Worker};
 use crate::model::status::BackupStatus;
-use crate::store::backups::{Backup, reason};
+use crate::store::backups::{Backup, is_last, reason};
 use crate::store::guard::{Change, Set};
 use crate::store::messages::Action;
 use crate::store::volumes::Volume;
@@ -90,7 +90,11 @@ impl Worker {
     ) -> Result<Next, WorkError> {
         let copy = copy_of(&backup.id);
         match settled(self.backend.ensure_snapshot(volume.backend_name(), &copy).await)? {
-            Progress::Running => Ok(Next::Soon),
+            Progress::Running if work.age() < PATIENCE_SECONDS => Ok(Next::Soon),
+            Progress::Running => {
+                let late = Failure::Broken(NOT_TAKEN.to_owned());
+                self.backup_failed(work, backup, late).await
+            }
             Progress::Failed(why) => self.backup_failed(work, backup, Failure::Broken(why)).await,
             Progress::Done(taken) => {
                 let mut tx = self.store.on_volume(&volume.id).await?;
@@ -178,7 +182,7 @@ impl Worker {
         let done =
             self.store.move_backup(&mut tx, &backup.id, &["creating"], "available", &also).await?;
         if done {
-            self.let_go(&mut tx, backup, None).await?;
+            self.let_go(&mut tx, work, backup, None).await?;
             self.drop_older_copies(&mut tx, work, backup).await?;
         }
         tx.commit().await?;
@@ -189,6 +193,7 @@ impl Worker {
     async fn let_go(
         &self,
         tx: &mut crate::sql::Tx,
+        work: &Work,
         backup: &Backup,
         left: Option<BackupStatus>,
     ) -> Result<(), WorkError> {
@@ -196,15 +201,9 @@ impl Worker {
             self.store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
             return Ok(());
         }
-        // After an administrator's reset another backup may own the mark.
-        let mut other = crate::store::statement::Statement::new(
-            "NOT EXISTS (SELECT 1 FROM backups b WHERE b.volume_id = volumes.id AND \
-             b.deleted = 0 AND b.status = 'creating' AND b.snapshot_id IS NULL AND b.id <> ",
-        );
-        other.bind(backup.id.as_str()).push(")");
         let change = Change::of(&backup.volume_id)
             .while_backup(BackupStatus::BackingUp)
-            .only_if_with(&other)
+            .only_if_with(&is_last(Verb::BackupCreate, &work.created_at))
             .set(Set::Backup(left));
         change.apply(&self.store, tx).await?;
         Ok(())
@@ -261,7 +260,7 @@ impl Worker {
         tracing::warn!(backup = backup.id, why, "a backup failed");
         let also = [("fail_reason", reason(&why).into())];
         if self.store.move_backup(&mut tx, &backup.id, &["creating"], "error", &also).await? {
-            self.let_go(&mut tx, backup, left).await?;
+            self.let_go(&mut tx, work, backup, left).await?;
             let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
             self.tell(&mut tx, work, of, Action::CreateBackup, "020").await?;
         }
@@ -279,6 +278,11 @@ impl Worker {
         let Some(volume) = self.store.volume(target, None).await? else {
             return self.restore_failed(work, &backup, target, "the volume is gone").await;
         };
+        let restoring = volume.backup_status.as_deref() == Some("restoring-backup");
+        if volume.status == "deleting" || !restoring {
+            let why = "the volume is no longer to be restored";
+            return self.restore_failed(work, &backup, target, why).await;
+        }
         let Some(handle) = backup.service_metadata.clone() else {
             let why = "the record of the backup does not say where it is";
             return self.restore_failed(work, &backup, target, why).await;
@@ -289,6 +293,9 @@ impl Worker {
             (true, _) => volume.id.clone(),
             (false, Some(place)) => place.to_owned(),
             (false, None) => {
+                if self.is_connected(&volume).await? {
+                    return self.wait_or_fail_restore(work, &backup, target).await;
+                }
                 self.note(work, "place", new_id()).await?;
                 return Ok(Next::Soon);
             }
@@ -309,6 +316,19 @@ impl Worker {
         }
     }
 
+    /// A client that came at the same time as the restore goes again.
+    async fn wait_or_fail_restore(
+        &self,
+        work: &Work,
+        backup: &Backup,
+        target: &str,
+    ) -> Result<Next, WorkError> {
+        if work.age() < PATIENCE_SECONDS {
+            return Ok(Next::Later);
+        }
+        self.restore_failed(work, backup, target, "a client is connected to the volume").await
+    }
+
     async fn restore_done(
         &self,
         work: &Work,
@@ -323,6 +343,7 @@ impl Worker {
         self.store.move_backup(&mut tx, &backup.id, &["restoring"], "available", &[]).await?;
         let mut change = Change::of(&volume.id)
             .while_backup(BackupStatus::RestoringBackup)
+            .only_if_with(&is_last(Verb::BackupRestore, &work.created_at))
             .set(Set::Backup(None))
             .set(Set::StatusCreated);
         if name != volume.id {
@@ -337,6 +358,11 @@ impl Worker {
         if applied && volume.id != backup.volume_id {
             let pair = Metadata::from([("src_backup_id".to_owned(), backup.id.clone())]);
             Pairs::Volume.put(&mut tx, &volume.id, &pair).await?;
+        }
+        if !applied {
+            // Whoever asked for it must not believe that the volume holds it.
+            let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
+            self.tell(&mut tx, work, of, Action::RestoreBackup, "026").await?;
         }
         tx.commit().await?;
         self.store.wake();
@@ -359,11 +385,15 @@ impl Worker {
         self.store.move_backup(&mut tx, &backup.id, &["restoring"], "available", &also).await?;
         let change = Change::of(target)
             .while_backup(BackupStatus::RestoringBackup)
+            .only_if_with(&is_last(Verb::BackupRestore, &work.created_at))
             .set(Set::Backup(Some(BackupStatus::ErrorRestoring)))
             .set(Set::StatusNotCreated);
         change.apply(&self.store, &mut tx).await?;
-        if let Some(place) = text(work, "place") {
-            self.store.ask(&mut tx, Verb::Discard, place, &json!({}), "").await?;
+        // What was made for it: beside it, or, if its row went meanwhile, itself.
+        let row = "SELECT id FROM volumes WHERE id = $1 AND deleted = 0";
+        let is_gone = tx.fetch_one(row, &[target.into()]).await?.is_none();
+        if let Some(remnant) = text(work, "place").or(is_gone.then_some(target)) {
+            self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
         }
         let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
         self.tell(&mut tx, work, of, Action::RestoreBackup, "026").await?;
@@ -378,12 +408,17 @@ impl Worker {
             return self.abandon(work).await;
         };
         let handle = backup.service_metadata.as_deref();
-        match settled(self.backend.remove_backup(&backup.id, handle).await)? {
+        let progress = if self.store.has_twin(&backup).await? {
+            Progress::Done(())
+        } else {
+            settled(self.backend.remove_backup(&backup.id, handle).await)?
+        };
+        match progress {
             Progress::Running => Ok(Next::Soon),
             Progress::Done(()) => {
+                let volume = self.store.volume(&backup.volume_id, None).await?;
                 let mut tx = self.store.db.begin().await?;
                 if self.store.end(&mut tx, work, &self.name).await? {
-                    let volume = self.store.volume(&backup.volume_id, None).await?;
                     if let Some(volume) = volume {
                         let detail = json!({"holder": volume.backend_name()});
                         let copy = copy_of(&backup.id);

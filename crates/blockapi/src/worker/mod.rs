@@ -12,13 +12,14 @@ mod snapshots;
 mod volumes;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 
 use crate::rest::Behaviour;
 use crate::sql::DbError;
 use crate::store::Store;
+use crate::store::volumes::Volume;
 use crate::store::work::{Verb, Work};
 use backend::{Backend, BackendError};
 
@@ -32,8 +33,13 @@ const LOOK: Duration = Duration::from_secs(15);
 const BUSY: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(2);
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Between looks at work that takes its time.
-const SLOW_SECONDS: i64 = 1;
+/// Between looks at work that takes its time: the longer it ran, the longer.
+const SLOW_SECONDS: std::ops::RangeInclusive<i64> = 1..=30;
+/// Work that is not done this many seconds after it was asked for takes its time.
+const QUICK_SECONDS: i64 = 60;
+/// What should be done at once and is not after this many seconds will not be.
+const PATIENCE_SECONDS: i64 = 600;
+const NOT_TAKEN: &str = "the volume could not be copied within ten minutes: it has no running copy";
 
 /// What a look at one piece of work led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +50,17 @@ pub(crate) enum Next {
     Soon,
     /// It runs and will for a while.
     Later,
+}
+
+/// Seconds until the next look at work of an age; none for the next pass.
+fn pause(next: Next, age: i64) -> Option<i64> {
+    match next {
+        Next::Ended => None,
+        Next::Soon if age < QUICK_SECONDS => None,
+        Next::Soon | Next::Later => {
+            Some((age / QUICK_SECONDS).clamp(*SLOW_SECONDS.start(), *SLOW_SECONDS.end()))
+        }
+    }
 }
 
 /// Why a look came to nothing. It is repeated.
@@ -65,18 +82,38 @@ pub(crate) struct Worker {
     pub(crate) name: String,
 }
 
+/// For a process without a worker: looks now and then whether services of the release before run.
+pub(crate) async fn watch_services(store: Store, stop: tasks::Stop) {
+    while !stop.is_stopping() {
+        stop.or_stop(tokio::time::sleep(HEARTBEAT)).await;
+        if let Err(error) = store.look_for_old_services().await {
+            tracing::warn!(error = %telemetry::Chain(&error), "services cannot be looked up");
+        }
+    }
+}
+
 impl Worker {
     /// Works until told to stop, then gives back what it holds.
     pub(crate) async fn run(self, stop: tasks::Stop) {
-        let mut added = self.store.work_added();
-        let mut heartbeat: Option<Instant> = None;
+        tokio::join!(self.beat(&stop), self.work(&stop));
+        if let Err(error) = self.store.release(&self.name).await {
+            tracing::warn!(error = %telemetry::Chain(&error), "work is not given back; its leases will run out");
+        }
+    }
+
+    /// Tells others that it lives, however long a pass takes.
+    async fn beat(&self, stop: &tasks::Stop) {
         while !stop.is_stopping() {
-            if heartbeat.is_none_or(|it| it.elapsed() >= HEARTBEAT) {
-                heartbeat = Some(Instant::now());
-                if let Err(error) = self.report().await {
-                    tracing::warn!(error = %telemetry::Chain(&error), "no heartbeat is kept");
-                }
+            if let Err(error) = self.report().await {
+                tracing::warn!(error = %telemetry::Chain(&error), "no heartbeat is kept");
             }
+            stop.or_stop(tokio::time::sleep(HEARTBEAT)).await;
+        }
+    }
+
+    async fn work(&self, stop: &tasks::Stop) {
+        let mut added = self.store.work_added();
+        while !stop.is_stopping() {
             added.mark_unchanged();
             let busy = match self.pass().await {
                 Ok(busy) => busy,
@@ -91,9 +128,6 @@ impl Worker {
                 _ = added.changed() => {}
                 () = stop.stopping() => {}
             }
-        }
-        if let Err(error) = self.store.release(&self.name).await {
-            tracing::warn!(error = %telemetry::Chain(&error), "work is not given back; its leases will run out");
         }
     }
 
@@ -126,19 +160,19 @@ impl Worker {
             Ok(true) => tokio::time::timeout(LOOK, Box::pin(self.drive(work))).await,
             Err(error) => Ok(Err(error.into())),
         };
-        let slow = match outcome {
-            Ok(Ok(Next::Ended | Next::Soon)) => return,
-            Ok(Ok(Next::Later)) => SLOW_SECONDS,
+        let next = match outcome {
+            Ok(Ok(next)) => next,
             Ok(Err(error)) => {
                 let (verb, id) = (work.verb, &work.resource_id);
                 tracing::warn!(?verb, id, error = %telemetry::Chain(&error), "work is tried again");
-                SLOW_SECONDS
+                Next::Later
             }
             Err(_) => {
                 tracing::warn!(verb = ?work.verb, id = work.resource_id, "the backend is slow; work is tried again");
-                SLOW_SECONDS
+                Next::Later
             }
         };
+        let Some(slow) = pause(next, work.age()) else { return };
         if let Err(error) = self.store.postpone(work, &self.name, slow).await {
             tracing::warn!(error = %telemetry::Chain(&error), "work cannot be postponed");
         }
@@ -166,8 +200,10 @@ impl Worker {
     /// Ends work whose row is gone or no longer in its state.
     async fn abandon(&self, work: &Work) -> Result<Next, WorkError> {
         let mut tx = self.store.db.begin().await?;
-        self.store.end(&mut tx, work, &self.name).await?;
-        tx.commit().await?;
+        if self.store.end(&mut tx, work, &self.name).await? {
+            self.store.undo(&mut tx, work).await?;
+            tx.commit().await?;
+        }
         Ok(Next::Ended)
     }
 
@@ -185,9 +221,28 @@ impl Worker {
         }
     }
 
+    async fn is_connected(&self, volume: &Volume) -> Result<bool, WorkError> {
+        Ok(!self.backend.connections(volume.backend_name()).await?.is_empty())
+    }
+
     async fn end_connection(&self, work: &Work) -> Result<Next, WorkError> {
-        let volume = work.detail.get("volume").and_then(serde_json::Value::as_str);
-        self.backend.disconnect(volume.unwrap_or_default(), &work.resource_id).await?;
+        let text = |key: &str| work.detail.get(key).and_then(serde_json::Value::as_str);
+        let name = text("name").unwrap_or(&work.resource_id);
+        self.backend.disconnect(text("volume").unwrap_or_default(), name).await?;
         self.abandon(work).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_become_rarer_with_age_and_never_stop() {
+        assert_eq!(pause(Next::Soon, 0), None);
+        assert_eq!(pause(Next::Later, 0), Some(1));
+        assert_eq!(pause(Next::Soon, 600), Some(10));
+        assert_eq!(pause(Next::Later, i64::MAX), Some(30));
+        assert_eq!(pause(Next::Ended, 600), None);
     }
 }

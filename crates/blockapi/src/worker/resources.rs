@@ -25,6 +25,12 @@ const SCHEDULING_SECONDS: i64 = 20;
 const GIB: i64 = 1024 * 1024 * 1024;
 /// Backups are counted in blocks of this size.
 const BLOCK: i64 = 2 * 1024 * 1024;
+/// How tickets of ours begin; the name of the connection follows.
+const TICKET: &str = "block-";
+/// What nobody has begun this many seconds after it was asked for will not be begun.
+const BEGIN_SECONDS: i64 = 1800;
+/// A deletion that failed this often is told; it goes on being tried.
+const DELETION_FAILURES: i32 = 3;
 /// The extra spec of a type that says how many copies its volumes have.
 const REPLICAS_SPEC: &str = "holdfast:replicas";
 
@@ -324,6 +330,9 @@ fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
             match status.clone_status.as_ref().and_then(|it| it.state.clone()) {
                 Some(CloneState::Completed) if is_settled => Progress::Done(()),
                 Some(CloneState::Failed) => Progress::Failed("the copy failed".to_owned()),
+                None | Some(CloneState::Unset) if age(volume) >= BEGIN_SECONDS => {
+                    Progress::Failed("nobody here copies volumes".to_owned())
+                }
                 _ => Progress::Running,
             }
         }
@@ -385,6 +394,9 @@ impl Backend for Resources {
     ) -> Result<Progress<jiff::Timestamp>, BackendError> {
         let (volume, name) = (volume_name(volume), snapshot_name(name));
         let Some(snapshot) = self.find::<Snapshot>(&name).await? else {
+            if self.find::<Volume>(&volume).await?.is_none() {
+                return Ok(Progress::Failed("the volume is gone".to_owned()));
+            }
             let object = json!({
                 "apiVersion": "longhorn.io/v1beta2", "kind": "Snapshot",
                 "metadata": {
@@ -444,31 +456,7 @@ impl Backend for Resources {
     }
 
     async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError> {
-        let Some(backup) = self.find::<Backup>(&backup_name(name)).await? else { return Ok(None) };
-        let status = backup.status.unwrap_or_default();
-        Ok(Some(match status.state.unwrap_or(BackupState::New) {
-            BackupState::Completed => {
-                let size = status.size.as_deref().and_then(|it| it.parse::<i64>().ok());
-                match status.url.filter(|it| !it.is_empty()) {
-                    None => Progress::Running,
-                    Some(handle) => Progress::Done(Saved {
-                        handle,
-                        container: status.backup_target_name,
-                        objects: size.unwrap_or_default().saturating_add(BLOCK - 1) / BLOCK,
-                    }),
-                }
-            }
-            BackupState::Error | BackupState::Unknown => {
-                let said = status.error.filter(|it| !it.is_empty());
-                let said = said.or_else(|| status.messages.and_then(|it| it.get("error").cloned()));
-                Progress::Failed(said.unwrap_or_else(|| "the backup failed".to_owned()))
-            }
-            BackupState::New
-            | BackupState::Pending
-            | BackupState::InProgress
-            | BackupState::Deleting
-            | BackupState::Other(_) => Progress::Running,
-        }))
+        Ok(self.find::<Backup>(&backup_name(name)).await?.map(saved))
     }
 
     async fn remove_backup(
@@ -477,8 +465,8 @@ impl Backend for Resources {
         handle: Option<&str>,
     ) -> Result<Progress<()>, BackendError> {
         let own = self.remove::<Backup>(&backup_name(name)).await?;
-        if let Progress::Done(_) = own {
-            return Ok(Progress::Running);
+        if let Progress::Done(found) = own {
+            return Ok(removal(&found));
         }
         let Some(handle) = handle else { return Ok(Progress::Done(())) };
         // One whose record was imported has the name of where it was made.
@@ -491,7 +479,7 @@ impl Backend for Resources {
             None => Ok(Progress::Done(())),
             Some(found) => {
                 self.remove::<Backup>(&found.name_any()).await?;
-                Ok(Progress::Running)
+                Ok(removal(&found))
             }
         }
     }
@@ -506,7 +494,7 @@ impl Backend for Resources {
         let Some(found) = self.find::<Volume>(&name).await? else {
             return Ok(Progress::Failed("the volume is gone".to_owned()));
         };
-        let ticket = format!("block-{attachment}");
+        let ticket = format!("{TICKET}{attachment}");
         let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else {
             return Ok(Progress::Running);
         };
@@ -530,7 +518,7 @@ impl Backend for Resources {
 
     async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
         let name = volume_name(volume);
-        let ticket = format!("block-{attachment}");
+        let ticket = format!("{TICKET}{attachment}");
         let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else { return Ok(()) };
         let tickets = wishes.spec.attachment_tickets.unwrap_or_default();
         if !tickets.contains_key(&ticket) {
@@ -538,6 +526,12 @@ impl Backend for Resources {
         }
         let patch = json!({"spec": {"attachmentTickets": {ticket: null}}});
         self.patch::<VolumeAttachment>(&name, &patch).await
+    }
+
+    async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError> {
+        let wishes = self.find::<VolumeAttachment>(&volume_name(volume)).await?;
+        let tickets = wishes.and_then(|it| it.spec.attachment_tickets).unwrap_or_default();
+        Ok(tickets.keys().filter_map(|it| it.strip_prefix(TICKET)).map(str::to_owned).collect())
     }
 
     async fn capacity(&self) -> Result<Capacity, BackendError> {
@@ -556,6 +550,56 @@ impl Backend for Resources {
     }
 }
 
+/// How many seconds ago an object was made.
+fn age(object: &impl Resource) -> i64 {
+    let made = object.meta().creation_timestamp.as_ref();
+    made.map_or(0, |it| jiff::Timestamp::now().duration_since(it.0).as_secs())
+}
+
+/// How far a backup is.
+fn saved(backup: Backup) -> Progress<Saved> {
+    let is_late = age(&backup) >= BEGIN_SECONDS;
+    let status = backup.status.unwrap_or_default();
+    match status.state.unwrap_or(BackupState::New) {
+        BackupState::Completed => {
+            let size = status.size.as_deref().and_then(|it| it.parse::<i64>().ok());
+            match status.url.filter(|it| !it.is_empty()) {
+                None => Progress::Running,
+                Some(handle) => Progress::Done(Saved {
+                    handle,
+                    container: status.backup_target_name,
+                    objects: size.unwrap_or_default().saturating_add(BLOCK - 1) / BLOCK,
+                }),
+            }
+        }
+        BackupState::Error | BackupState::Unknown => {
+            let said = status.error.filter(|it| !it.is_empty());
+            let said = said.or_else(|| status.messages.and_then(|it| it.get("error").cloned()));
+            Progress::Failed(said.unwrap_or_else(|| "the backup failed".to_owned()))
+        }
+        BackupState::New | BackupState::Pending if is_late => {
+            let said = status.messages.and_then(|it| it.into_values().next()).unwrap_or_default();
+            Progress::Failed(format!("the backup was not begun. {said}"))
+        }
+        BackupState::New
+        | BackupState::Pending
+        | BackupState::InProgress
+        | BackupState::Deleting
+        | BackupState::Other(_) => Progress::Running,
+    }
+}
+
+/// How the removal of a backup goes, while there is something of it.
+fn removal(backup: &Backup) -> Progress<()> {
+    let Some(status) = &backup.status else { return Progress::Running };
+    let failures = status.deletion.as_ref().and_then(|it| it.failures).unwrap_or_default();
+    if failures < DELETION_FAILURES {
+        return Progress::Running;
+    }
+    let said = status.error.clone().filter(|it| !it.is_empty());
+    Progress::Failed(said.unwrap_or_else(|| "the stored backup cannot be removed".to_owned()))
+}
+
 /// What a client needs to use a volume: one NBD URI, and its parts for those who do not read URIs.
 fn connection(uri: &str) -> Value {
     let mut data = json!({
@@ -568,4 +612,52 @@ fn connection(uri: &str) -> Value {
         put(&mut data, "export", json!(parsed.path().trim_start_matches('/')));
     }
     data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backup(made: jiff::Timestamp, status: &Value) -> Backup {
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Backup",
+            "metadata": {"name": "b", "creationTimestamp": made}, "spec": {}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_backup_that_is_never_begun_fails() {
+        let (now, before) = (jiff::Timestamp::now(), jiff::Timestamp::UNIX_EPOCH);
+        let waits = json!({"state": "Pending", "messages": {"info": "the target is away"}});
+        assert_eq!(saved(backup(now, &waits)), Progress::Running);
+        let said = "the backup was not begun. the target is away".to_owned();
+        assert_eq!(saved(backup(before, &waits)), Progress::Failed(said));
+        // One that runs may take its time.
+        assert_eq!(saved(backup(before, &json!({"state": "InProgress"}))), Progress::Running);
+    }
+
+    #[test]
+    fn a_removal_that_keeps_failing_is_told() {
+        let of = |status: Value| removal(&backup(jiff::Timestamp::now(), &status));
+        assert_eq!(of(json!({"deletion": {"failures": 1}, "error": "busy"})), Progress::Running);
+        let failed = Progress::Failed("read-only".to_owned());
+        assert_eq!(of(json!({"deletion": {"failures": 3}, "error": "read-only"})), failed);
+    }
+
+    #[test]
+    fn a_copy_that_nobody_begins_fails() {
+        let volume = |made: jiff::Timestamp| -> Volume {
+            serde_json::from_value(json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+                "metadata": {"name": "v", "creationTimestamp": made}, "spec": {},
+                "status": {"state": "detached", "conditions": [{"type": "Scheduled", "status": "True"}]},
+            }))
+            .unwrap()
+        };
+        let origin = Origin::Volume { volume: "x".to_owned() };
+        assert_eq!(readiness(&volume(jiff::Timestamp::now()), &origin), Progress::Running);
+        let late = readiness(&volume(jiff::Timestamp::UNIX_EPOCH), &origin);
+        assert!(matches!(late, Progress::Failed(_)), "{late:?}");
+    }
 }

@@ -42,6 +42,11 @@ pub(crate) struct Moods {
     pub(crate) fail_backups: Option<String>,
     pub(crate) fail_restores: Option<String>,
     pub(crate) fail_extends: Option<String>,
+    /// Why volumes cannot be removed or connected.
+    pub(crate) fail_removals: Option<String>,
+    pub(crate) fail_connections: Option<String>,
+    /// Snapshots stay under way.
+    pub(crate) hold_snapshots: bool,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +82,18 @@ impl Simulated {
 
     pub(crate) fn content(&self, volume: &str) -> Option<u64> {
         self.state().disks.get(volume).filter(|it| !it.is_removed).map(|it| it.content)
+    }
+
+    /// Who is connected to a volume.
+    pub(crate) fn connected(&self, volume: &str) -> Vec<String> {
+        self.state().disks.get(volume).map(|it| it.connections.clone()).unwrap_or_default()
+    }
+
+    /// Names of all volumes there are.
+    pub(crate) fn volumes(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.state().disks.keys().cloned().collect();
+        names.sort();
+        names
     }
 
     /// Backups under way are gone, as after a crash of those who made them.
@@ -137,6 +154,9 @@ impl Backend for Simulated {
 
     async fn remove_volume(&self, name: &str) -> Result<Progress<()>, BackendError> {
         let mut state = self.call()?;
+        if let Some(why) = &state.moods.fail_removals {
+            return Ok(Progress::Failed(why.clone()));
+        }
         if let Some(disk) = state.disks.get_mut(name) {
             if !disk.is_removed {
                 disk.is_removed = true;
@@ -166,7 +186,11 @@ impl Backend for Simulated {
         name: &str,
     ) -> Result<Progress<jiff::Timestamp>, BackendError> {
         let mut state = self.call()?;
+        let holds = state.moods.hold_snapshots;
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
+        if holds {
+            return Ok(Progress::Running);
+        }
         if let Some((_, taken)) = disk.snapshots.get(name) {
             return Ok(Progress::Done(*taken));
         }
@@ -235,6 +259,9 @@ impl Backend for Simulated {
         _connector: &Value,
     ) -> Result<Progress<Value>, BackendError> {
         let mut state = self.call()?;
+        if let Some(why) = &state.moods.fail_connections {
+            return Ok(Progress::Failed(why.clone()));
+        }
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
         disk.connections.push(attachment.to_owned());
         Ok(Progress::Done(json!({
@@ -248,6 +275,11 @@ impl Backend for Simulated {
             disk.connections.retain(|it| it != attachment);
         }
         Ok(())
+    }
+
+    async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError> {
+        drop(self.call()?);
+        Ok(self.connected(volume))
     }
 
     async fn capacity(&self) -> Result<Capacity, BackendError> {

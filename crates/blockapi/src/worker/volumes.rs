@@ -149,9 +149,18 @@ impl Worker {
             }
             Progress::Failed(why) => {
                 let change = change.set(Set::Status("error_deleting"));
+                self.spare_snapshots(&volume).await?;
                 self.conclude(work, &volume, change, Some((Action::DeleteVolume, why))).await
             }
         }
+    }
+
+    /// Snapshots that were to go with a volume that stays can be asked for again.
+    async fn spare_snapshots(&self, volume: &Volume) -> Result<(), WorkError> {
+        let sql = "UPDATE snapshots SET status = 'error' WHERE volume_id = $1 AND deleted = 0 \
+             AND status = 'deleting' AND NOT EXISTS (SELECT 1 FROM workers w \
+             WHERE w.resource_type = 'snapshot' AND w.resource_id = snapshots.id)";
+        Ok(self.store.db.execute(sql, &[volume.id.as_str().into()]).await.map(drop)?)
     }
 
     pub(super) async fn extend_volume(&self, work: &Work) -> Result<Next, WorkError> {
@@ -185,7 +194,7 @@ impl Worker {
             .while_status("retyping")
             .column("volume_type_id", kind)
             .column("multiattach", multiattach)
-            .set(Set::StatusToPrevious);
+            .set(Set::StatusByAttachments);
         self.conclude(work, &volume, change, None).await
     }
 
@@ -214,6 +223,10 @@ impl Worker {
             return self.abandon(work).await;
         };
         let Some(place) = work.detail.get("place").and_then(Value::as_str) else {
+            if self.is_connected(&volume).await? {
+                // A client that came at the same time goes again.
+                return Ok(Next::Later);
+            }
             let mut tx = self.store.db.begin().await?;
             let detail = json!({"snapshot": id, "place": new_id()});
             self.store.amend(&mut tx, work, &self.name, &detail).await?;

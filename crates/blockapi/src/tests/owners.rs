@@ -1,0 +1,129 @@
+//! What is one project's is not changed, removed or read by another's requests.
+
+use serde_json::{Value, json};
+
+use super::rig::{NEW, PROJECT, Rig, id_of};
+
+const OTHER: &str = "eve:dddd:member";
+
+/// A volume that changed hands while its snapshot stayed with the project before.
+async fn parted(rig: &Rig) -> (String, String) {
+    let volume = rig.volume().await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    let snapshot = id_of(&rig.call("POST", "/snapshots", body, NEW).await, "snapshot");
+    rig.settle().await;
+    let body = json!({"transfer": {"volume_id": volume, "no_snapshots": true}});
+    let offered = rig.ok("POST", "/volume-transfers", body, NEW).await;
+    let (id, key) = (&offered["transfer"]["id"], &offered["transfer"]["auth_key"]);
+    let path = format!("/volume-transfers/{}/accept", id.as_str().unwrap());
+    let accept = json!({"accept": {"auth_key": key}});
+    assert_eq!(rig.call_as(OTHER, ("POST", &path), accept, NEW).await.code, 202);
+    (volume, snapshot)
+}
+
+#[tokio::test]
+async fn a_cascade_does_not_take_snapshots_of_another_project() {
+    for rig in Rig::everywhere().await {
+        let (volume, snapshot) = parted(&rig).await;
+        let path = format!("/volumes/{volume}?cascade=true");
+        assert_eq!(rig.call_as(OTHER, ("DELETE", &path), Value::Null, NEW).await.code, 400);
+        rig.settle().await;
+        let kept = rig.get(&format!("/snapshots/{snapshot}"), NEW).await;
+        assert_eq!(kept.body["snapshot"]["status"], "available", "{kept:?}");
+        // An administrator answers for all projects.
+        assert_eq!(rig.call("DELETE", &path, Value::Null, NEW).await.code, 202);
+    }
+}
+
+#[tokio::test]
+async fn a_revert_does_not_read_a_snapshot_of_another_project() {
+    let rig = Rig::new().await;
+    let (volume, snapshot) = parted(&rig).await;
+    let path = format!("/volumes/{volume}/action");
+    let body = json!({"revert": {"snapshot_id": snapshot}});
+    assert_eq!(rig.call_as(OTHER, ("POST", &path), body, NEW).await.code, 400);
+    rig.expect(&volume, "available", None).await;
+    let kept = rig.get(&format!("/snapshots/{snapshot}"), NEW).await;
+    assert_eq!(kept.body["snapshot"]["status"], "available");
+    let seen = kept.body["snapshot"]["os-extended-snapshot-attributes:project_id"].as_str();
+    assert_eq!(seen, Some(PROJECT));
+}
+
+/// Two records of one stored backup: the deletion of one would take it from the other.
+#[tokio::test]
+async fn a_stored_backup_is_recorded_once() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let backup = id_of(&rig.backup(&volume, false).await, "backup");
+        rig.settle().await;
+        let exported = rig.get(&format!("/backups/{backup}/export_record"), NEW).await;
+        let mut record = exported.body["backup-record"].clone();
+        let bytes = STANDARD.decode(record["backup_url"].as_str().unwrap()).unwrap();
+        let mut inner: Value = serde_json::from_slice(&bytes).unwrap();
+        inner["id"] = json!(uuid::Uuid::new_v4().to_string());
+        record["backup_url"] = json!(STANDARD.encode(inner.to_string()));
+        let body = json!({"backup-record": record});
+        let path = "/backups/import_record";
+        let seen = rig.call_as("root:eeee", ("POST", path), body.clone(), NEW).await;
+        assert_eq!(seen.code, 400, "{seen:?}");
+        // A record that was made before that was refused: its deletion leaves the data alone.
+        let hide = "UPDATE backups SET service_metadata = 'x' || service_metadata";
+        rig.store.db.execute(hide, &[]).await.unwrap();
+        let twin = rig.call_as("root:eeee", ("POST", path), body, NEW).await;
+        let show =
+            "UPDATE backups SET service_metadata = substr(service_metadata, 2) WHERE id = $1";
+        rig.store.db.execute(show, &[backup.as_str().into()]).await.unwrap();
+        rig.ok("DELETE", &format!("/backups/{}", id_of(&twin, "backup")), Value::Null, NEW).await;
+        rig.settle().await;
+        let body = json!({"restore": {"volume_id": volume}});
+        rig.ok("POST", &format!("/backups/{backup}/restore"), body, NEW).await;
+        rig.settle().await;
+        rig.expect(&volume, "available", None).await;
+    }
+}
+
+/// A request that was let in by its owner does not land on the volume of the next one.
+#[tokio::test]
+async fn a_volume_that_changes_hands_meanwhile_is_left_alone() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let held = rig.store.on_volume(&volume).await.unwrap();
+        let path = format!("/volumes/{volume}");
+        let (token, action) = (format!("bob:{PROJECT}:member"), format!("{path}/action"));
+        let handed = async {
+            // Time for the others to look whose it is. They wait for the row then.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let mut held = held;
+            let sql = "UPDATE volumes SET project_id = 'dddd' WHERE id = $1";
+            held.execute(sql, &[volume.as_str().into()]).await.unwrap();
+            held.commit().await.unwrap();
+        };
+        let (deleted, extended, snapshot, ()) = tokio::join!(
+            rig.call_as(&token, ("DELETE", &path), Value::Null, NEW),
+            rig.call_as(&token, ("POST", &action), json!({"os-extend": {"new_size": 2}}), NEW),
+            rig.call_as(
+                &token,
+                ("POST", "/snapshots"),
+                json!({"snapshot": {"volume_id": volume}}),
+                NEW
+            ),
+            handed
+        );
+        assert_eq!((deleted.code, extended.code, snapshot.code), (404, 404, 404), "{deleted:?}");
+        rig.expect(&volume, "available", None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_marker_of_another_project_is_not_there() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    for path in ["/volumes", "/volumes/detail"] {
+        let path = format!("{path}?marker={volume}&sort=name");
+        assert_eq!(rig.get(&path, NEW).await.code, 200);
+        assert_eq!(rig.call_as(OTHER, ("GET", &path), Value::Null, NEW).await.code, 404);
+    }
+}
