@@ -79,6 +79,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
     ("volumes", Needs::Kubectl),
+    ("commands", Needs::Nothing),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
     ("volumes_backup", Needs::Kubectl),

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli;
 use crate::config::{Config, Settings};
 use crate::controllers::{connect, host_name};
-use crate::output;
+use ::cli::output;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies of a volume whose type does not say.

@@ -24,8 +24,15 @@ enum Command {
     Apiserver(up::Args),
     /// Run the controllers against any cluster, elected by a Lease.
     Controllers(controllers::Args),
-    /// Hold copies of volumes and run their processes on this machine, for any cluster.
-    Node(node::Args),
+    /// Hold copies of volumes and run their processes on this machine, for any cluster; or list and
+    /// manage such machines.
+    #[command(args_conflicts_with_subcommands = true)]
+    Node {
+        #[command(subcommand)]
+        of_people: Option<Box<::cli::node::Command>>,
+        #[command(flatten)]
+        args: Box<node::Args>,
+    },
     /// Make a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
     /// Serve and manage replicated block volumes.
@@ -44,6 +51,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    #[command(flatten)]
+    People(Box<::cli::Command>),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -58,13 +67,17 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(&args.settings, up::Role::Everything),
         Command::Apiserver(args) => up::run(&args.settings, up::Role::ApiServer),
         Command::Controllers(args) => controllers::run(&args),
-        Command::Node(args) => node::run(&args),
+        Command::Node { of_people: Some(command), .. } => {
+            runtime()?.block_on(::cli::node::run(*command))
+        }
+        Command::Node { of_people: None, args } => node::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
         Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
         Command::Etcd { args } => {
             Ok(etcdguard::cli::main(args, etcdguard::cli::Invocation::Holdfast))
         }
         Command::BlockApi(args) => block::run(&args),
+        Command::People(command) => runtime()?.block_on(::cli::run(*command)),
         Command::Config(command) => config::run(&command),
         Command::Completion(args) => completion::run(&args),
         Command::Version(args) => version::run(&args),

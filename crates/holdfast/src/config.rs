@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::output::{self, Format};
+use ::cli::output::{self, Format};
 
 /// Flags every role understands. What is not given comes from the environment, the file, or the
 /// default.
@@ -421,6 +421,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
                 .collect();
             output::table(&["KEY", "VALUE", "FROM"], &rows)
         }
+        Format::Name => shown.iter().map(|it| it.key).collect::<Vec<_>>().join("\n"),
         Format::Json | Format::Yaml => output::machine(&shown, *output)?,
     };
     output::say(&text)?;

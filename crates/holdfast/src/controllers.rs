@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli;
 use crate::config::{Config as ProcessConfig, Settings};
 use crate::leader::{Candidate, Terms};
-use crate::output::{self, Hint};
+use ::cli::output::{self, Hint};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The field manager of what controllers write.

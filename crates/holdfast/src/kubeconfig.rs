@@ -14,8 +14,8 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::config::Settings;
-use crate::output::{self, Hint};
 use crate::{cli, controllers};
+use ::cli::output::{self, Hint};
 
 const MANAGER: &str = "holdfast-kubeconfig";
 const MAX_LIFETIME_DAYS: u64 = 3650;

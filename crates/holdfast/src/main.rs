@@ -9,7 +9,6 @@ mod controllers;
 mod kubeconfig;
 mod leader;
 mod node;
-mod output;
 mod up;
 mod version;
 
@@ -17,6 +16,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ::cli::output;
 use clap::Parser;
 
 fn main() -> ExitCode {

@@ -17,7 +17,7 @@ use volumes::instances::{Instances, Options, Processes};
 use crate::cli;
 use crate::config::{Config, Settings};
 use crate::controllers::{self, Identity};
-use crate::output::{self, Hint};
+use ::cli::output::{self, Hint};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -12,8 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::block::{self, Beside};
 use crate::config::{Config, Settings};
-use crate::output::{self, Hint};
 use crate::{cli, controllers, node, version};
+use ::cli::output::{self, Hint};
 
 /// How long running work may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Serialize;
 
-use crate::output::{self, Format};
+use ::cli::output::{self, Format};
 
 pub(crate) const NUMBER: &str = env!("CARGO_PKG_VERSION");
 const COMMIT: &str = env!("HOLDFAST_COMMIT");
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let text = match args.output {
         Format::Table => format!("holdfast {}", *LONG),
+        Format::Name => NUMBER.to_owned(),
         Format::Wide => format!("holdfast {} on {}", *LONG, build.platform),
         Format::Json | Format::Yaml => output::machine(&build, args.output)?,
     };

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The form of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     #[default]
     Table,
@@ -15,25 +15,26 @@ pub(crate) enum Format {
     Wide,
     Json,
     Yaml,
+    /// Names only, as kubectl takes them.
+    Name,
 }
 
 /// What a user can do about an error.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub(crate) struct Hinted {
+pub struct Hinted {
     hint: String,
     #[source]
     error: anyhow::Error,
 }
 
-#[cfg(test)]
 impl Hinted {
-    pub(crate) fn hint(&self) -> &str {
+    pub fn hint(&self) -> &str {
         &self.hint
     }
 }
 
-pub(crate) trait Hint<T> {
+pub trait Hint<T> {
     /// Adds what to do next.
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
 }
@@ -45,7 +46,7 @@ impl<T, E: Into<anyhow::Error>> Hint<T> for Result<T, E> {
 }
 
 /// Says what went wrong, why, and what to do; a closed pipe is the reader's choice, not a failure.
-pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+pub fn fail(error: &anyhow::Error) -> ExitCode {
     let pipe = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     if pipe.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
@@ -60,22 +61,24 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Writes a text and a line end.
-pub(crate) fn say(text: &str) -> io::Result<()> {
+pub fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
 /// A value for programs.
-pub(crate) fn machine<T: Serialize>(value: &T, format: Format) -> anyhow::Result<String> {
+pub fn machine<T: Serialize>(value: &T, format: Format) -> anyhow::Result<String> {
     Ok(match format {
         Format::Yaml => serde_saphyr::to_string(value)?.trim_end().to_owned(),
-        Format::Json | Format::Table | Format::Wide => serde_json::to_string_pretty(value)?,
+        Format::Json | Format::Table | Format::Wide | Format::Name => {
+            serde_json::to_string_pretty(value)?
+        }
     })
 }
 
 /// Columns padded to their widest cell.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {

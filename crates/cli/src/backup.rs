@@ -1,0 +1,341 @@
+//! `holdfast backup`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use api::longhorn::{
+    Backup, BackupDeletion, BackupMode, BackupSpec, BackupState, BackupStatus, Snapshot,
+};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource as _, ResourceExt};
+use serde_json::json;
+
+use crate::connection::{Connection, explained};
+use crate::listing::{self, Form, List, Row, or_dash};
+use crate::output::{self, Hint};
+use crate::retention::{self, Keep};
+use crate::units::{bytes_of, date};
+use crate::volume::parse_label;
+use crate::waiting::{Stand, Wait};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List backups, oldest first.
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Only those of this volume.
+        volume: Option<String>,
+        #[command(flatten)]
+        list: List,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Show one backup: where it is, how far, and what stands in its way.
+    Show {
+        name: String,
+        #[command(flatten)]
+        show: Form,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Back up a volume: a snapshot is taken unless one is named.
+    Create(Create),
+    /// Remove backups; their data goes in the background, and the backup is gone when the data is.
+    #[command(visible_alias = "delete")]
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Try a failed deletion again at once.
+    Retry {
+        name: String,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Remove the backups of a volume that no rule keeps.
+    Forget(Forget),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Create {
+    volume: String,
+    /// The snapshot to back up; without it, one is taken now.
+    #[arg(long)]
+    snapshot: Option<String>,
+    /// What to call it; without it, the volume and the time.
+    #[arg(long)]
+    name: Option<String>,
+    /// The store it goes to; without it, the one of the volume.
+    #[arg(long)]
+    target: Option<String>,
+    /// Write every block again, also those the store has.
+    #[arg(long)]
+    full: bool,
+    /// Labels kept with it in the store, as key=value.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    at: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Forget {
+    volume: String,
+    #[command(flatten)]
+    keep: Keep,
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    at: Connection,
+}
+
+impl Row for Backup {
+    const HEAD: &'static [&'static str] =
+        &["BACKUP", "VOLUME", "DATE", "SIZE", "NEW", "AGE", "STATE", "VERIFIED"];
+    const WIDE: &'static [&'static str] = &["TARGET", "SNAPSHOT", "URL"];
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let none = BackupStatus::default();
+        let status = self.status.as_ref().unwrap_or(&none);
+        let at = time(self);
+        let verified = status.verification.as_ref().and_then(|it| {
+            let when = it.verified_at?.timestamp();
+            let result = it.result.as_deref().unwrap_or("Unknown").to_lowercase();
+            Some(format!("{result} {} ago", crate::units::age(when, now)))
+        });
+        vec![
+            self.name_any(),
+            or_dash(&volume_of(self)),
+            at.map_or_else(|| "-".to_owned(), date),
+            bytes_of(status.size.as_deref()),
+            bytes_of(status.newly_upload_data_size.as_deref()),
+            at.map_or_else(|| "-".to_owned(), |at| crate::units::age(at, now)),
+            stand(self),
+            verified.unwrap_or_else(|| "never".to_owned()),
+        ]
+    }
+
+    fn wide(&self, _: Timestamp) -> Vec<String> {
+        let none = BackupStatus::default();
+        let status = self.status.as_ref().unwrap_or(&none);
+        vec![
+            or_dash(status.backup_target_name.as_deref().unwrap_or_default()),
+            or_dash(status.snapshot_name.as_deref().unwrap_or_default()),
+            or_dash(status.url.as_deref().unwrap_or_default()),
+        ]
+    }
+}
+
+/// When the data is of: its snapshot's time, else its own.
+pub(crate) fn time(backup: &Backup) -> Option<Timestamp> {
+    let status = backup.status.as_ref();
+    let of = |it: Option<&api::scalar::Stamp>| it.and_then(api::scalar::Stamp::get);
+    status
+        .and_then(|it| of(it.snapshot_created_at.as_ref()).or(of(it.backup_created_at.as_ref())))
+        .or_else(|| listing::made(backup))
+}
+
+/// The volume a backup is of, also before its controller has seen it.
+pub(crate) fn volume_of(backup: &Backup) -> String {
+    let status = backup.status.as_ref().and_then(|it| it.volume_name.clone());
+    let label = || backup.labels().get("backup-volume").cloned();
+    status.filter(|it| !it.is_empty()).or_else(label).unwrap_or_default()
+}
+
+pub(crate) fn state(backup: &Backup) -> BackupState {
+    let status = backup.status.as_ref();
+    status.and_then(|it| it.state.clone()).unwrap_or(BackupState::New)
+}
+
+/// State, with how far.
+pub(crate) fn stand(backup: &Backup) -> String {
+    let status = backup.status.as_ref();
+    let state = state(backup);
+    let deletion = status.and_then(|it| it.deletion.as_ref());
+    match &state {
+        BackupState::New => "new".to_owned(),
+        BackupState::InProgress => {
+            format!("{} %", status.and_then(|it| it.progress).unwrap_or(0))
+        }
+        BackupState::Deleting => {
+            format!("deleting {} %", deletion.and_then(|it| it.progress).unwrap_or(0))
+        }
+        BackupState::Completed if deletion.is_some_and(|it| it.waits_for.is_some()) => {
+            "deletion waits".to_owned()
+        }
+        other => other.as_str().to_lowercase(),
+    }
+}
+
+/// Why it is not further.
+pub(crate) fn obstacle(backup: &Backup) -> String {
+    let Some(status) = backup.status.as_ref() else { return String::new() };
+    let waits = status.deletion.as_ref().and_then(|it: &BackupDeletion| it.waits_for.clone());
+    let messages = status.messages.clone().unwrap_or_default();
+    let told = [
+        status.error.clone(),
+        messages.get("error").cloned(),
+        waits,
+        messages.get("info").cloned(),
+    ];
+    told.into_iter().flatten().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Ls { volume, list, at } => {
+            let api = at.volumes::<Backup>().await?;
+            let keep = |it: &Backup| volume.as_ref().is_none_or(|wanted| *wanted == volume_of(it));
+            listing::list(&api, &list, keep, |a, b| time(a).cmp(&time(b))).await?;
+        }
+        Command::Show { name, show, at } => {
+            let api = at.volumes::<Backup>().await?;
+            let backup = api.get(&name).await;
+            let backup =
+                backup.map_err(|error| explained(error, &format!("show backup {name}")))?;
+            listing::print_one(&backup, show.output)?;
+            let why = obstacle(&backup);
+            if matches!(show.output, output::Format::Table | output::Format::Wide) {
+                let url = backup.status.as_ref().and_then(|it| it.url.as_deref());
+                if let Some(url) = url.filter(|it| !it.is_empty()) {
+                    output::say(&format!("\nurl    {url}"))?;
+                }
+                if !why.is_empty() {
+                    output::say(&format!("why    {why}"))?;
+                }
+            }
+        }
+        Command::Create(args) => create(&args).await?,
+        Command::Rm { names, wait, at } => {
+            let api = at.volumes::<Backup>().await?;
+            remove(&api, &names, &wait).await?;
+        }
+        Command::Retry { name, at } => {
+            let api = at.volumes::<Backup>().await?;
+            let patch =
+                json!({ "metadata": { "annotations": { "holdfast.io/retry-now": "true" } } });
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map_err(|error| explained(error, &format!("find backup {name}")))?;
+            output::say(&format!("the deletion of backup {name} is tried again"))?;
+        }
+        Command::Forget(args) => forget(&args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(args: &Create) -> anyhow::Result<()> {
+    let client = args.at.client().await?;
+    let snapshots: Api<Snapshot> = Api::namespaced(client.clone(), crate::NAMESPACE);
+    let name = args.name.clone().unwrap_or_else(|| crate::snapshot::named(&args.volume));
+    let snapshot = args.snapshot.clone().unwrap_or_else(|| name.clone());
+    if args.snapshot.is_none() {
+        let wait = Wait { wait: true, timeout: args.wait.timeout };
+        crate::snapshot::take(&snapshots, &args.volume, &snapshot, &wait).await?;
+    }
+    let mut backup = Backup::new(
+        &name,
+        BackupSpec {
+            snapshot_name: Some(snapshot),
+            labels: (!args.labels.is_empty()).then(|| args.labels.iter().cloned().collect()),
+            backup_mode: args.full.then_some(BackupMode::Full),
+            ..BackupSpec::default()
+        },
+    );
+    let mut labels = BTreeMap::from([("backup-volume".to_owned(), args.volume.clone())]);
+    if let Some(target) = &args.target {
+        labels.insert("backup-target".to_owned(), target.clone());
+    }
+    backup.metadata.labels = Some(labels);
+    let backups: Api<Backup> = Api::namespaced(client, crate::NAMESPACE);
+    backups
+        .create(&PostParams::default(), &backup)
+        .await
+        .map_err(|error| explained(error, &format!("back up volume {}", args.volume)))?;
+    args.wait.until(&backups, &name, made).await?;
+    let end = if args.wait.wait { "is complete" } else { "is being made" };
+    Ok(output::say(&format!("backup {name} of volume {} {end}", args.volume))?)
+}
+
+fn made(backup: Option<&Backup>) -> Stand {
+    let Some(backup) = backup else { return Stand::Failed("it was removed".to_owned()) };
+    match state(backup) {
+        BackupState::Completed => Stand::Done,
+        BackupState::Error | BackupState::Unknown | BackupState::Deleting => {
+            Stand::Failed(or_dash(&obstacle(backup)))
+        }
+        BackupState::New
+        | BackupState::Pending
+        | BackupState::InProgress
+        | BackupState::Other(_) => Stand::Going(match obstacle(backup) {
+            none if none.is_empty() => stand(backup),
+            why => format!("{}: {why}", stand(backup)),
+        }),
+    }
+}
+
+async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
+    for name in names {
+        api.delete(name, &DeleteParams::default())
+            .await
+            .map_err(|error| explained(error, &format!("remove backup {name}")))?;
+    }
+    for name in names {
+        wait.until(api, name, |backup| match backup {
+            None => Stand::Done,
+            Some(it) => Stand::Going(match obstacle(it) {
+                none if none.is_empty() => stand(it),
+                why => format!("{}: {why}", stand(it)),
+            }),
+        })
+        .await?;
+        let end = if wait.wait { "is gone" } else { "is being removed" };
+        output::say(&format!("backup {name} {end}"))?;
+    }
+    Ok(())
+}
+
+async fn forget(args: &Forget) -> anyhow::Result<()> {
+    if args.keep.is_empty() {
+        return Err(anyhow::anyhow!("no rule says what to keep of volume {}", args.volume))
+            .hint("give one, as --keep-daily 7; to remove all, name them with `backup rm`");
+    }
+    let api = args.at.volumes::<Backup>().await?;
+    let found = api.list(&ListParams::default()).await;
+    let found = found.map_err(|error| explained(error, "list backups"))?;
+    // What is not complete is not a backup to choose among: it neither counts nor goes.
+    let complete: Vec<(String, Timestamp)> = found
+        .items
+        .iter()
+        .filter(|it| volume_of(it) == args.volume && state(it) == BackupState::Completed)
+        .filter(|it| it.meta().deletion_timestamp.is_none())
+        .filter_map(|it| Some((it.name_any(), time(it)?)))
+        .collect();
+    let kept = retention::kept(&complete, &args.keep, Timestamp::now());
+    let rows: Vec<_> = complete
+        .iter()
+        .map(|(name, at)| {
+            let why = kept.get(name).map_or_else(String::new, |why| why.join(", "));
+            let verdict = if kept.contains_key(name) { "keep" } else { "remove" };
+            vec![name.clone(), date(*at), verdict.to_owned(), or_dash(&why)]
+        })
+        .collect();
+    output::say(&output::table(&["BACKUP", "DATE", "VERDICT", "RULES"], &rows))?;
+    let gone: BTreeSet<_> = complete.iter().map(|(name, _)| name.clone()).collect();
+    let gone: Vec<_> = gone.into_iter().filter(|it| !kept.contains_key(it)).collect();
+    if args.dry_run || gone.is_empty() {
+        let many = gone.len();
+        return Ok(output::say(&format!("{many} of {} would be removed", complete.len()))?);
+    }
+    remove(&api, &gone, &args.wait).await
+}

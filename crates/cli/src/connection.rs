@@ -1,0 +1,95 @@
+//! Which API is asked, and as whom.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+
+use crate::NAMESPACE;
+use crate::output::Hint;
+
+/// What `holdfast up` leaves where it is started.
+const BESIDE: &str = "holdfast-data/kubeconfig";
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Whom to ask, and as whom; without it $KUBECONFIG, then ./holdfast-data/kubeconfig, then
+    /// ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl Connection {
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let options =
+            KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let file = match self.file() {
+            Some(path) => Some(
+                Kubeconfig::read_from(&path)
+                    .with_context(|| format!("cannot read the kubeconfig {}", path.display()))
+                    .hint("give the one of `holdfast up` with --kubeconfig DATA-DIR/kubeconfig")?,
+            ),
+            None => Kubeconfig::from_env().context("cannot read the files of $KUBECONFIG")?,
+        };
+        let config = match file {
+            Some(file) => Config::from_custom_kubeconfig(file, &options).await,
+            None => Config::from_kubeconfig(&options).await,
+        };
+        config
+            .context("no cluster to ask")
+            .hint("start one with `holdfast up`, or name its kubeconfig with --kubeconfig FILE")
+    }
+
+    /// The one file to read, unless the environment names some or none is named at all.
+    fn file(&self) -> Option<PathBuf> {
+        if let Some(path) = &self.kubeconfig {
+            return Some(path.clone());
+        }
+        let is_set = std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
+        let beside = Path::new(BESIDE);
+        (!is_set && beside.is_file()).then(|| beside.to_owned())
+    }
+
+    /// Volumes and what belongs to them.
+    pub(crate) async fn volumes<K>(&self) -> anyhow::Result<Api<K>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Ok(Api::namespaced(self.client().await?, NAMESPACE))
+    }
+}
+
+/// An error of the API as a sentence, with what to do about the usual ones.
+pub(crate) fn explained(error: kube::Error, what: &str) -> anyhow::Error {
+    let hint = match &error {
+        kube::Error::Api(status) => match status.code {
+            401 => Some("the credentials of the kubeconfig are not accepted here"),
+            403 => Some("ask an administrator for the right, or use another kubeconfig"),
+            404 => Some("see what there is with `ls`"),
+            409 => Some("it is there already; choose another name"),
+            _ => None,
+        },
+        kube::Error::HyperError(_) | kube::Error::Service(_) => {
+            Some("is it running? start it with `holdfast up`, or check --kubeconfig")
+        }
+        _ => None,
+    };
+    let told = match error {
+        kube::Error::Api(status) => anyhow::anyhow!("cannot {what}: {}", status.message),
+        other => anyhow::Error::new(other).context(format!("cannot {what}")),
+    };
+    match hint {
+        Some(hint) => Err::<(), _>(told).hint(hint).expect_err("it is an error"),
+        None => told,
+    }
+}

@@ -1,0 +1,176 @@
+//! `holdfast dr`: volumes that follow the backups of another, and take over.
+
+use std::process::ExitCode;
+
+use api::longhorn::{Backup, Engine, Frontend, Volume, VolumeState};
+use jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::connection::{Connection, explained};
+use crate::listing::{by_name, or_dash};
+use crate::output::{self, Format, Hint};
+use crate::restore;
+use crate::volume;
+use crate::waiting::{Stand, Wait};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List standby volumes, and how far each is behind its source.
+    #[command(visible_alias = "list")]
+    Ls {
+        #[command(flatten)]
+        show: crate::listing::Form,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Make a standby volume that follows the backups of a volume, from one of them on.
+    Create {
+        /// A backup of the volume to follow; it goes on with each newer one.
+        backup: String,
+        /// What to call the standby volume.
+        name: String,
+        /// How many copies.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=20))]
+        replicas: i32,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Make a standby volume an ordinary one, with the newest backup in it.
+    Activate {
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Ls { show, at } => ls(&at, show.output).await?,
+        Command::Create { backup, name, replicas, at } => {
+            let client = at.client().await?;
+            let backups: Api<Backup> = Api::namespaced(client.clone(), crate::NAMESPACE);
+            let mut spec = restore::from(&backups, &backup, replicas).await?;
+            spec.standby = Some(true);
+            spec.frontend = Some(Frontend::None);
+            let volumes: Api<Volume> = Api::namespaced(client, crate::NAMESPACE);
+            let wait = Wait { wait: false, timeout: 0 };
+            volume::made(&volumes, &Volume::new(&name, spec), &wait).await?;
+        }
+        Command::Activate { name, wait, at } => activate(&at, &name, &wait).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn is_standby(volume: &Volume) -> bool {
+    volume.status.as_ref().is_some_and(|it| it.is_standby == Some(true))
+        || volume.spec.standby == Some(true)
+}
+
+/// How a standby volume stands beside its source.
+pub(crate) struct Following {
+    /// The newest backup of the source that is known.
+    pub(crate) newest: String,
+    /// What all copies hold.
+    pub(crate) holds: String,
+    /// How far its copies are with what they restore now, in percent.
+    pub(crate) progress: Option<i32>,
+}
+
+impl Following {
+    pub(crate) fn of(volume: &Volume, engine: Option<&Engine>) -> Self {
+        let status = volume.status.clone().unwrap_or_default();
+        let engine = engine.and_then(|it| it.status.clone()).unwrap_or_default();
+        let restores = engine.restore_status.unwrap_or_default();
+        let running = restores.values().filter(|it| it.is_restoring == Some(true));
+        Self {
+            newest: status.last_backup.unwrap_or_default(),
+            holds: engine.last_restored_backup.unwrap_or_default(),
+            progress: running.map(|it| it.progress.unwrap_or(0)).min(),
+        }
+    }
+
+    pub(crate) fn told(&self) -> String {
+        match (self.progress, self.newest == self.holds && !self.newest.is_empty()) {
+            (Some(progress), _) => format!("restoring {progress} %"),
+            (None, true) => "up to date".to_owned(),
+            (None, false) => "behind".to_owned(),
+        }
+    }
+}
+
+async fn ls(at: &Connection, format: Format) -> anyhow::Result<()> {
+    let client = at.client().await?;
+    let volumes: Api<Volume> = Api::namespaced(client.clone(), crate::NAMESPACE);
+    let engines: Api<Engine> = Api::namespaced(client, crate::NAMESPACE);
+    let all = ListParams::default();
+    let mut volumes =
+        volumes.list(&all).await.map_err(|error| explained(error, "list volumes"))?.items;
+    volumes.retain(is_standby);
+    volumes.sort_by(by_name);
+    if !matches!(format, Format::Table | Format::Wide) {
+        return crate::listing::print(&volumes, format);
+    }
+    if volumes.is_empty() {
+        eprintln!("there are no standby volumes here");
+        return Ok(());
+    }
+    let engines = engines.list(&all).await.map_err(|error| explained(error, "list engines"))?;
+    let now = Timestamp::now();
+    let rows: Vec<_> = volumes
+        .iter()
+        .map(|it| {
+            let name = it.name_any();
+            let engine = engines
+                .items
+                .iter()
+                .find(|engine| engine.spec.instance.volume_name.as_deref() == Some(&name));
+            let following = Following::of(it, engine);
+            let status = it.status.clone().unwrap_or_default();
+            let at = status.last_backup_at.and_then(|it| it.get());
+            vec![
+                name,
+                or_dash(volume::state(it).as_str()),
+                or_dash(volume::robustness(it).as_str()),
+                following.told(),
+                or_dash(&following.holds),
+                or_dash(&following.newest),
+                at.map_or_else(|| "-".to_owned(), |at| crate::units::age(at, now)),
+            ]
+        })
+        .collect();
+    let head = ["NAME", "STATE", "ROBUSTNESS", "FOLLOWS", "HOLDS", "NEWEST", "NEWEST AGE"];
+    Ok(output::say(&output::table(&head, &rows))?)
+}
+
+async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
+    let volumes = at.volumes::<Volume>().await?;
+    let volume = volumes.get(name).await;
+    let volume = volume.map_err(|error| explained(error, &format!("find volume {name}")))?;
+    if !is_standby(&volume) {
+        return Err(anyhow::anyhow!("volume {name} is not a standby volume"))
+            .hint("see which are with `holdfast dr ls`");
+    }
+    let patch = json!({ "spec": { "Standby": false, "frontend": "blockdev" } });
+    volumes
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(|error| explained(error, &format!("activate volume {name}")))?;
+    wait.until(&volumes, name, |it| {
+        let Some(it) = it else { return Stand::Failed("it was removed".to_owned()) };
+        let standby = it.status.as_ref().is_some_and(|it| it.is_standby == Some(true));
+        let required = it.status.as_ref().is_some_and(|it| it.restore_required == Some(true));
+        match volume::state(it) {
+            VolumeState::Detached if !standby && !required => Stand::Done,
+            other => {
+                Stand::Going(format!("{}, taking in the newest backup", or_dash(other.as_str())))
+            }
+        }
+    })
+    .await?;
+    let end = if wait.wait { "is an ordinary volume" } else { "is being activated" };
+    Ok(output::say(&format!("volume {name} {end}"))?)
+}

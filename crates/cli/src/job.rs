@@ -1,0 +1,154 @@
+//! `holdfast job`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use api::longhorn::{RecurringJob, RecurringJobSpec, RecurringTask};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::connection::{Connection, explained};
+use crate::listing::{self, List, Row, by_name, or_dash};
+use crate::output;
+use crate::waiting::Wait;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List jobs, what came of the last run and when the next one is.
+    #[command(visible_alias = "list")]
+    Ls {
+        #[command(flatten)]
+        list: List,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Make a job.
+    Create(Create),
+    /// End the runs of a job that are under way.
+    Cancel {
+        name: String,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Remove jobs; what they made stays.
+    #[command(visible_alias = "delete")]
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Create {
+    name: String,
+    /// When, as five-field cron: "0 2 * * *" is every night at two.
+    #[arg(long)]
+    cron: String,
+    /// What it does: backup, snapshot, snapshot-delete, snapshot-cleanup, system-backup and others.
+    #[arg(long, default_value = "backup", value_parser = parse_task)]
+    task: RecurringTask,
+    /// How many results are kept for each volume.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(i32).range(1..))]
+    retain: i32,
+    /// How many volumes it works on at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    concurrency: i32,
+    /// The groups of volumes it is for; `default` is every volume without a job of its own.
+    #[arg(long = "group", default_value = "default")]
+    groups: Vec<String>,
+    /// How long a run may take, as 6h.
+    #[arg(long, value_name = "DURATION")]
+    deadline: Option<String>,
+    #[command(flatten)]
+    at: Connection,
+}
+
+fn parse_task(text: &str) -> Result<RecurringTask, String> {
+    if RecurringTask::KNOWN.contains(&text) {
+        Ok(RecurringTask::from(text))
+    } else {
+        Err(format!("there is no task {text:?}; there are {}", RecurringTask::KNOWN.join(", ")))
+    }
+}
+
+impl Row for RecurringJob {
+    const HEAD: &'static [&'static str] =
+        &["JOB", "TASK", "CRON", "KEEPS", "GROUPS", "LAST RUN", "RESULT", "NEXT RUN"];
+    const WIDE: &'static [&'static str] = &["RUNS", "MESSAGE"];
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let status = self.status.clone().unwrap_or_default();
+        let last = status.last_run_at.map(|it| crate::units::age(it.timestamp(), now) + " ago");
+        vec![
+            self.name_any(),
+            or_dash(self.spec.task.as_ref().map(RecurringTask::as_str).unwrap_or_default()),
+            or_dash(self.spec.cron.as_deref().unwrap_or_default()),
+            self.spec.retain.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+            or_dash(&self.spec.groups.clone().unwrap_or_default().join(",")),
+            last.unwrap_or_else(|| "never".to_owned()),
+            if status.running == Some(true) {
+                "running".to_owned()
+            } else {
+                or_dash(&status.last_result.unwrap_or_default())
+            },
+            status
+                .next_run_at
+                .map_or_else(|| "-".to_owned(), |it| crate::units::date(it.timestamp())),
+        ]
+    }
+
+    fn wide(&self, _: Timestamp) -> Vec<String> {
+        let status = self.status.clone().unwrap_or_default();
+        vec![
+            status.execution_count.unwrap_or(0).to_string(),
+            or_dash(&status.last_message.unwrap_or_default()),
+        ]
+    }
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Ls { list, at } => {
+            listing::list(&at.volumes::<RecurringJob>().await?, &list, |_| true, by_name).await?;
+        }
+        Command::Create(args) => {
+            let api = args.at.volumes::<RecurringJob>().await?;
+            let deadline = args.deadline.clone();
+            let job = RecurringJob::new(
+                &args.name,
+                RecurringJobSpec {
+                    name: Some(args.name.clone()),
+                    groups: Some(args.groups.clone()),
+                    task: Some(args.task.clone()),
+                    cron: Some(args.cron.clone()),
+                    retain: Some(args.retain),
+                    concurrency: Some(args.concurrency),
+                    parameters: deadline.map(|it| BTreeMap::from([("deadline".to_owned(), it)])),
+                    ..RecurringJobSpec::default()
+                },
+            );
+            api.create(&PostParams::default(), &job)
+                .await
+                .map_err(|error| explained(error, &format!("make job {}", args.name)))?;
+            output::say(&format!("job {} is made", args.name))?;
+        }
+        Command::Cancel { name, at } => {
+            let api = at.volumes::<RecurringJob>().await?;
+            let patch = json!({ "metadata": { "annotations": { "holdfast.io/cancel": "true" } } });
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .map_err(|error| explained(error, &format!("cancel job {name}")))?;
+            output::say(&format!("the runs of job {name} are ended"))?;
+        }
+        Command::Rm { names, wait, at } => {
+            crate::volume::remove(&at.volumes::<RecurringJob>().await?, &names, &wait).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

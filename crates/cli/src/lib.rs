@@ -1,0 +1,72 @@
+//! Commands for people: what kubectl can do with these resources, in fewer words, with waiting,
+//! progress and hints.
+//!
+//! Every command is a client of the API like any other, with the rights of the kubeconfig it is
+//! given; nothing here reads a data directory or knows a secret. One file a command; what they share
+//! is in [`connection`], [`listing`], [`waiting`], [`units`] and [`output`].
+#![forbid(unsafe_code)]
+
+mod backup;
+mod connection;
+mod dr;
+mod job;
+mod listing;
+pub mod node;
+pub mod output;
+mod restore;
+mod retention;
+mod snapshot;
+mod status;
+mod target;
+mod tenant;
+mod units;
+mod volume;
+mod waiting;
+
+use std::process::ExitCode;
+
+/// Where volumes and their backups live.
+pub(crate) const NAMESPACE: &str = "longhorn-system";
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Everything on one screen: health, work under way, what needs attention.
+    Status(status::Args),
+    /// Make, attach, grow and remove volumes.
+    #[command(subcommand, visible_alias = "volumes")]
+    Volume(volume::Command),
+    /// Take, list and remove snapshots of volumes.
+    #[command(subcommand, visible_alias = "snapshots")]
+    Snapshot(snapshot::Command),
+    /// Make, list and remove backups of volumes.
+    #[command(subcommand, visible_alias = "backups")]
+    Backup(backup::Command),
+    /// Make a new volume from a backup.
+    Restore(restore::Args),
+    /// Standby volumes that follow the backups of another volume.
+    #[command(subcommand)]
+    Dr(dr::Command),
+    /// The stores backups go to.
+    #[command(subcommand, visible_alias = "targets")]
+    Target(target::Command),
+    /// Snapshots and backups by the clock.
+    #[command(subcommand, visible_alias = "jobs")]
+    Job(job::Command),
+    /// Backups and restores of namespaces, by those who work in them.
+    #[command(subcommand, visible_alias = "tenants")]
+    Tenant(tenant::Command),
+}
+
+pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Status(args) => status::run(&args).await,
+        Command::Volume(command) => volume::run(command).await,
+        Command::Snapshot(command) => snapshot::run(command).await,
+        Command::Backup(command) => backup::run(command).await,
+        Command::Restore(args) => restore::run(&args).await,
+        Command::Dr(command) => dr::run(command).await,
+        Command::Target(command) => target::run(command).await,
+        Command::Job(command) => job::run(command).await,
+        Command::Tenant(command) => tenant::run(command).await,
+    }
+}

@@ -1,0 +1,65 @@
+//! `holdfast restore`.
+
+use std::process::ExitCode;
+
+use api::longhorn::{Backup, BackupState, Frontend, Volume, VolumeSpec};
+use api::scalar::TextInt;
+use kube::Api;
+
+use crate::backup;
+use crate::connection::{Connection, explained};
+use crate::listing::or_dash;
+use crate::output::Hint;
+use crate::waiting::Wait;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The backup, as `holdfast backup ls` names it.
+    backup: String,
+    /// The volume to make of it.
+    volume: String,
+    /// How many copies.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=20))]
+    replicas: i32,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    at: Connection,
+}
+
+pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let client = args.at.client().await?;
+    let backups: Api<Backup> = Api::namespaced(client.clone(), crate::NAMESPACE);
+    let spec = from(&backups, &args.backup, args.replicas).await?;
+    let volumes: Api<Volume> = Api::namespaced(client, crate::NAMESPACE);
+    crate::volume::made(&volumes, &Volume::new(&args.volume, spec), &args.wait).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a volume made of a backup is to be.
+pub(crate) async fn from(
+    backups: &Api<Backup>,
+    name: &str,
+    replicas: i32,
+) -> anyhow::Result<VolumeSpec> {
+    let found = backups.get(name).await;
+    let found = found.map_err(|error| explained(error, &format!("find backup {name}")))?;
+    let status = found.status.clone().unwrap_or_default();
+    let url = status.url.filter(|it| !it.is_empty());
+    let Some(url) = url.filter(|_| backup::state(&found) == BackupState::Completed) else {
+        return Err(anyhow::anyhow!(
+            "backup {name} cannot be restored: its state is {}, {}",
+            or_dash(backup::state(&found).as_str()),
+            or_dash(&backup::obstacle(&found))
+        ))
+        .hint("wait for it, or choose another with `holdfast backup ls`");
+    };
+    let size = status.volume_size.and_then(|it| it.parse().ok()).map(TextInt);
+    Ok(VolumeSpec {
+        size,
+        number_of_replicas: Some(replicas),
+        frontend: Some(Frontend::BlockDevice),
+        from_backup: Some(url),
+        ..VolumeSpec::default()
+    })
+}

@@ -1,0 +1,136 @@
+//! `holdfast snapshot`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use api::longhorn::{Snapshot, SnapshotSpec};
+use jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+
+use crate::connection::{Connection, explained};
+use crate::listing::{self, List, Row, age, or_dash};
+use crate::output;
+use crate::units::{bytes, date};
+use crate::waiting::{Stand, Wait};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List snapshots, oldest first.
+    #[command(visible_alias = "list")]
+    Ls {
+        /// Only those of this volume.
+        volume: Option<String>,
+        #[command(flatten)]
+        list: List,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Take a snapshot of a volume.
+    Create {
+        volume: String,
+        /// What to call it; without it, the volume and the time.
+        #[arg(long)]
+        name: Option<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Remove snapshots; what they hold and others need is merged first.
+    #[command(visible_alias = "delete")]
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+}
+
+impl Row for Snapshot {
+    const HEAD: &'static [&'static str] = &["SNAPSHOT", "VOLUME", "TAKEN", "SIZE", "READY", "AGE"];
+    const WIDE: &'static [&'static str] = &["PARENT", "ERROR"];
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let status = self.status.as_ref();
+        vec![
+            self.name_any(),
+            or_dash(self.spec.volume.as_deref().unwrap_or_default()),
+            taken(self).map_or_else(|| "-".to_owned(), date),
+            status
+                .and_then(|it| it.size)
+                .map_or_else(|| "-".to_owned(), |it| bytes(it.unsigned_abs())),
+            if ready(self) { "yes".to_owned() } else { "no".to_owned() },
+            age(self, now),
+        ]
+    }
+
+    fn wide(&self, _: Timestamp) -> Vec<String> {
+        let status = self.status.as_ref();
+        vec![
+            or_dash(status.and_then(|it| it.parent.as_deref()).unwrap_or_default()),
+            or_dash(status.and_then(|it| it.error.as_deref()).unwrap_or_default()),
+        ]
+    }
+}
+
+pub(crate) fn taken(snapshot: &Snapshot) -> Option<Timestamp> {
+    snapshot.status.as_ref()?.creation_time.as_ref()?.get()
+}
+
+fn ready(snapshot: &Snapshot) -> bool {
+    snapshot.status.as_ref().is_some_and(|it| it.ready_to_use == Some(true))
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Ls { volume, list, at } => {
+            let api = at.volumes::<Snapshot>().await?;
+            let keep = |it: &Snapshot| volume.is_none() || it.spec.volume == volume;
+            listing::list(&api, &list, keep, |a, b| taken(a).cmp(&taken(b))).await?;
+        }
+        Command::Create { volume, name, wait, at } => {
+            let api = at.volumes::<Snapshot>().await?;
+            let name = name.unwrap_or_else(|| named(&volume));
+            take(&api, &volume, &name, &wait).await?;
+            output::say(&format!("snapshot {name} of volume {volume}"))?;
+        }
+        Command::Rm { names, wait, at } => {
+            crate::volume::remove(&at.volumes::<Snapshot>().await?, &names, &wait).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name that says of what and when.
+pub(crate) fn named(volume: &str) -> String {
+    format!("{volume}-{}", Timestamp::now().strftime("%Y%m%d-%H%M%S"))
+}
+
+pub(crate) async fn take(
+    api: &Api<Snapshot>,
+    volume: &str,
+    name: &str,
+    wait: &Wait,
+) -> anyhow::Result<()> {
+    let mut snapshot = Snapshot::new(
+        name,
+        SnapshotSpec { volume: Some(volume.to_owned()), create_snapshot: Some(true), labels: None },
+    );
+    let labels = BTreeMap::from([("longhornvolume".to_owned(), volume.to_owned())]);
+    snapshot.metadata.labels = Some(labels);
+    api.create(&PostParams::default(), &snapshot)
+        .await
+        .map_err(|error| explained(error, &format!("take a snapshot of volume {volume}")))?;
+    wait.until(api, name, |it| match it {
+        None => Stand::Failed("it was removed".to_owned()),
+        Some(it) if ready(it) => Stand::Done,
+        Some(it) => {
+            let error = it.status.as_ref().and_then(|it| it.error.as_deref()).unwrap_or_default();
+            Stand::Going(if error.is_empty() { "being taken".to_owned() } else { error.to_owned() })
+        }
+    })
+    .await
+}

@@ -1,0 +1,175 @@
+//! `holdfast target`.
+
+use std::process::ExitCode;
+
+use api::longhorn::{BackupTarget, BackupTargetStatus};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Map, Value, json};
+
+use crate::connection::{Connection, explained};
+use crate::listing::{self, List, Row, by_name, or_dash};
+use crate::output;
+use crate::units::parse_bytes;
+use crate::waiting::{Stand, Wait};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List the stores, and whether they can be reached.
+    #[command(visible_alias = "list")]
+    Ls {
+        #[command(flatten)]
+        list: List,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Say where a store is, and how it is used; makes it if it is not there.
+    Set(Set),
+    /// Look into a store now rather than at its next turn.
+    Sync {
+        #[arg(default_value = "default")]
+        name: String,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+    /// Forget a store; what lies in it stays.
+    Rm {
+        #[arg(required = true)]
+        names: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        at: Connection,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Set {
+    /// Where it is: `vfs:///srv/backups`, `s3://bucket@region/path`, `nfs://host:/path` and others.
+    url: String,
+    #[arg(long, default_value = "default")]
+    name: String,
+    /// The Secret with its credentials, in the namespace longhorn-system.
+    #[arg(long)]
+    secret: Option<String>,
+    /// How often it is looked into, as 5m; 0s: only when asked.
+    #[arg(long, value_name = "DURATION")]
+    poll: Option<String>,
+    /// What all backups together may send to it in a second, as 50MiB; 0: no limit.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    rate: Option<u64>,
+    #[command(flatten)]
+    wait: Wait,
+    #[command(flatten)]
+    at: Connection,
+}
+
+impl Row for BackupTarget {
+    const HEAD: &'static [&'static str] =
+        &["TARGET", "URL", "REACHABLE", "LOOKED", "VERIFIED", "WHY"];
+    const WIDE: &'static [&'static str] = &["SECRET", "POLL"];
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let none = BackupTargetStatus::default();
+        let status = self.status.as_ref().unwrap_or(&none);
+        let looked =
+            status.last_synced_at.map(|it| crate::units::age(it.timestamp(), now) + " ago");
+        let verified = status.verification.as_ref().and_then(|it| it.result.clone());
+        vec![
+            self.name_any(),
+            or_dash(self.spec.backup_target_url.as_deref().unwrap_or_default()),
+            match (has_url(self), status.available) {
+                (false, _) => "not set".to_owned(),
+                (true, Some(true)) => "yes".to_owned(),
+                (true, Some(false) | None) => "no".to_owned(),
+            },
+            looked.unwrap_or_else(|| "never".to_owned()),
+            verified.map_or_else(|| "never".to_owned(), |it| it.to_lowercase()),
+            or_dash(&why(self)),
+        ]
+    }
+
+    fn wide(&self, _: Timestamp) -> Vec<String> {
+        vec![
+            or_dash(self.spec.credential_secret.as_deref().unwrap_or_default()),
+            self.spec.poll_interval.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+        ]
+    }
+}
+
+pub(crate) fn has_url(target: &BackupTarget) -> bool {
+    target.spec.backup_target_url.as_deref().is_some_and(|it| !it.is_empty())
+}
+
+/// Why it cannot be reached.
+pub(crate) fn why(target: &BackupTarget) -> String {
+    let status = target.status.as_ref();
+    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
+    let bad = conditions.iter().find(|it| it.kind == "Unavailable" && it.status.as_str() == "True");
+    bad.and_then(|it| it.message.clone()).unwrap_or_default()
+}
+
+pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Ls { list, at } => {
+            listing::list(&at.volumes::<BackupTarget>().await?, &list, |_| true, by_name).await?;
+        }
+        Command::Set(args) => set(&args).await?,
+        Command::Sync { name, wait, at } => {
+            sync(&at, &name, &wait).await?;
+            output::say(&format!("target {name} is looked into"))?;
+        }
+        Command::Rm { names, wait, at } => {
+            crate::volume::remove(&at.volumes::<BackupTarget>().await?, &names, &wait).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(args: &Set) -> anyhow::Result<()> {
+    let api = args.at.volumes::<BackupTarget>().await?;
+    let mut spec = Map::from_iter([("backupTargetURL".to_owned(), json!(args.url))]);
+    let mut field = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            spec.insert(name.to_owned(), value);
+        }
+    };
+    field("credentialSecret", args.secret.as_ref().map(|it| json!(it)));
+    field("pollInterval", args.poll.as_ref().map(|it| json!(it)));
+    field("bytesPerSecond", args.rate.map(|it| json!(it.to_string())));
+    let patch = json!({
+        "apiVersion": "longhorn.io/v1beta2",
+        "kind": "BackupTarget",
+        "metadata": { "name": args.name },
+        "spec": spec,
+    });
+    let how = PatchParams::apply("holdfast-cli").force();
+    api.patch(&args.name, &how, &Patch::Apply(&patch))
+        .await
+        .map_err(|error| explained(error, &format!("set target {}", args.name)))?;
+    sync(&args.at, &args.name, &args.wait).await?;
+    Ok(output::say(&format!("target {} is {}", args.name, args.url))?)
+}
+
+async fn sync(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
+    let api = at.volumes::<BackupTarget>().await?;
+    let now = api::scalar::Time::new(Timestamp::now());
+    let patch = json!({ "spec": { "syncRequestedAt": now } });
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(|error| explained(error, &format!("look into target {name}")))?;
+    wait.until(&api, name, |it| {
+        let Some(it) = it else { return Stand::Failed("it was removed".to_owned()) };
+        let looked = it.status.as_ref().and_then(|it| it.last_synced_at);
+        let available = it.status.as_ref().is_some_and(|it| it.available == Some(true));
+        match (looked.is_some_and(|it| it >= now) && available, why(it)) {
+            (true, _) => Stand::Done,
+            (false, why) if why.is_empty() => Stand::Going("being looked into".to_owned()),
+            (false, why) => Stand::Failed(why),
+        }
+    })
+    .await
+}
