@@ -49,6 +49,9 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
+/// In bytes, which is never more than the characters that the schema counts.
+const MESSAGE_MAX_BYTES: usize = 32_768;
+
 /// What a controller has concluded about one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -60,12 +63,15 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// A message that is longer than a condition may hold is cut: what others wrote may stand in it.
     pub fn new(kind: &str, holds: bool, reason: &str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(MESSAGE_MAX_BYTES));
         Self {
             kind: kind.to_owned(),
             status: holds.into(),
             reason: reason.to_owned(),
-            message: message.into(),
+            message,
             observed_generation: None,
         }
     }
@@ -155,6 +161,13 @@ mod tests {
 
     fn at(second: i64) -> Time {
         jiff::Timestamp::from_second(second).unwrap().into()
+    }
+
+    #[test]
+    fn a_message_that_no_condition_can_hold_is_cut() {
+        let long = format!("{}ä{}", "x".repeat(MESSAGE_MAX_BYTES - 1), "y".repeat(9));
+        let cut = Verdict::new("Accepted", false, "Bad", long).message;
+        assert_eq!(cut, "x".repeat(MESSAGE_MAX_BYTES - 1));
     }
 
     #[test]
