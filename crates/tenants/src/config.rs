@@ -1,7 +1,8 @@
 //! The settings as they are now: read from the administrators' `ConfigMap` whenever it changes.
 //!
 //! What is wrong is refused with an event, and the last good settings stay, also over a restart: a
-//! second `ConfigMap` remembers them.
+//! second `ConfigMap` remembers them. So do they when the text is gone: a map that is being replaced
+//! must not lift all limits for a moment. Only an empty text means the defaults.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use reconcile::{Context, Key, Severity, Store};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
-use crate::settings::{CONFIG_KEY, CONFIG_MAP, Settings};
+use crate::settings::{CONFIG_KEY, CONFIG_MAP, Settings, SettingsError};
 
 const LAST_GOOD: &str = "non-admin-config-last-good";
 
@@ -64,16 +65,20 @@ impl Config {
 
     /// Reads what is there now; `false` if it cannot be used.
     async fn take(&self) -> bool {
-        let text = self.text(CONFIG_MAP).unwrap_or_default();
-        match Settings::parse(&text) {
-            Ok(settings) => {
+        let text = self.text(CONFIG_MAP);
+        match said(text.as_deref()) {
+            Ok(Some((text, settings))) => {
                 self.current.send_if_modified(|current| {
                     let changed = **current != settings;
                     *current = Arc::new(settings);
                     changed
                 });
-                self.remember(&text).await;
+                self.remember(text).await;
                 true
+            }
+            Ok(None) => {
+                self.say_gone();
+                false
             }
             Err(error) => {
                 tracing::warn!(%error, "the settings for tenants are refused, the last good ones stay");
@@ -85,6 +90,17 @@ impl Config {
                 false
             }
         }
+    }
+
+    /// Nothing to say where there never were settings.
+    fn say_gone(&self) {
+        let Some(good) = self.maps.get(&Key::new(&self.admin, LAST_GOOD)) else { return };
+        let message = format!(
+            "the ConfigMap {CONFIG_MAP} has no {CONFIG_KEY} any more, the last good settings stay; \
+             an empty {CONFIG_KEY} means the defaults"
+        );
+        tracing::warn!(message, "the settings for tenants are gone");
+        self.context.events.say(good.as_ref(), Severity::Warning, "SettingsGone", &message);
     }
 
     async fn remember(&self, text: &str) {
@@ -108,5 +124,24 @@ impl Config {
             tracing::warn!(error = %telemetry::Chain(&error),
                 "cannot remember the settings; after a restart they count only if they are still good");
         }
+    }
+}
+
+/// The settings of a text. No text says nothing: it is not a wish for the defaults.
+fn said(text: Option<&str>) -> Result<Option<(&str, Settings)>, SettingsError> {
+    text.map(|text| Settings::parse(text).map(|settings| (text, settings))).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_gone_changes_nothing_and_an_empty_one_means_the_defaults() {
+        assert_eq!(said(None), Ok(None));
+        assert_eq!(said(Some("")), Ok(Some(("", Settings::default()))));
+        let strict = "nonAdmin: {requireApprovalForBSL: true}";
+        assert!(matches!(said(Some(strict)), Ok(Some((_, it))) if it.require_approval));
+        assert!(said(Some("nonAdmin: {requireAproval: true}")).is_err());
     }
 }

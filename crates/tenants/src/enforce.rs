@@ -36,10 +36,12 @@ pub fn conflict<'a>(spec: &Map<String, Value>, enforced: &'a Enforced) -> Option
         .map(|(field, enforced)| Conflict { field, enforced })
 }
 
-/// Puts the enforced values where the spec has none.
+/// Puts the enforced values where the spec has none, or others: the last word is theirs.
 pub fn fill(spec: &mut Map<String, Value>, enforced: &Enforced) {
     for (field, wanted) in enforced {
-        if is_zero(spec.get(field).unwrap_or(&Value::Null)) {
+        let given = spec.get(field).unwrap_or(&Value::Null);
+        let departs = !is_zero(wanted) && !equal(field, given, wanted);
+        if is_zero(given) || departs {
             spec.insert(field.clone(), wanted.clone());
         }
     }
@@ -125,15 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_filled_in() {
-        let mut spec = map(json!({"ttl": "1h", "labelSelector": {}}));
-        fill(
-            &mut spec,
-            &map(json!({"ttl": "36h", "snapshotVolumes": false, "labelSelector": {"a": "b"}})),
-        );
-        assert_eq!(
-            spec,
-            map(json!({"ttl": "1h", "snapshotVolumes": false, "labelSelector": {"a": "b"}}))
-        );
+    fn what_is_not_said_is_filled_in_and_what_departs_is_put_right() {
+        let mut spec = map(json!({"ttl": "36h0m0s", "labelSelector": {}, "itemBlockGroups": 3}));
+        let enforced =
+            map(json!({"ttl": "36h", "snapshotVolumes": false, "labelSelector": {"a": "b"}}));
+        fill(&mut spec, &enforced);
+        let want = json!({"ttl": "36h0m0s", "snapshotVolumes": false, "labelSelector": {"a": "b"},
+            "itemBlockGroups": 3});
+        assert_eq!(spec, map(want));
+        let mut spec = map(json!({"ttl": "1h", "snapshotVolumes": true}));
+        fill(&mut spec, &enforced);
+        assert_eq!(spec, enforced);
     }
 }

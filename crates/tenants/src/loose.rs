@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use reconcile::Failure;
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
@@ -46,6 +47,19 @@ impl<K> Loose<K> {
     /// The status as `T`; what cannot be read counts as nothing said.
     pub fn view<T: DeserializeOwned + Default>(&self) -> T {
         T::deserialize(&self.status).unwrap_or_default()
+    }
+
+    /// The status as `T`, for whoever decides what becomes of the object: one that cannot be read is not
+    /// one that says nothing.
+    pub fn known<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
+        let said = match &self.status {
+            Value::Null => return Ok(T::default()),
+            said => said,
+        };
+        T::deserialize(said).map_err(|error| {
+            let doing = format!("read the status of {}/{}", self.namespace(), self.name());
+            Failure::other(doing, error)
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -162,6 +176,20 @@ mod tests {
         let empty = api::nonadmin::NonAdminBackupStatus::default();
         assert_eq!(read.view::<api::nonadmin::NonAdminBackupStatus>(), empty);
         assert_eq!(Loose::<NonAdminBackup>::plural(&()), "nonadminbackups");
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_read_is_not_an_empty_one() {
+        type Status = api::nonadmin::NonAdminBackupStatus;
+        let with = |status: Value| -> Result<Status, Failure> {
+            let object = json!({"metadata": {"name": "n", "namespace": "a"}, "status": status});
+            serde_json::from_value::<Loose<NonAdminBackup>>(object).unwrap().known()
+        };
+        assert_eq!(with(Value::Null).unwrap(), Status::default());
+        assert_eq!(with(json!({})).unwrap(), Status::default());
+        let newer = json!({"phase": "Newer", "veleroBackup": {"nacuuid": "n"}});
+        let error = with(newer).unwrap_err().to_string();
+        assert!(error.contains("read the status of a/n"), "{error}");
     }
 
     #[test]

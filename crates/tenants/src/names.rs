@@ -17,6 +17,9 @@ pub const LOCATION_FINALIZER: &str = "nonadminbackupstoragelocation.oadp.openshi
 /// On backups of tenants that were made from a Velero backup found in a store.
 pub const SYNCED_FROM: &str = "openshift.io/oadp-nab-synced-from-nacuuid";
 
+/// On backups of tenants that were told to go because their storage location goes.
+pub const LEAVES_WITH_LOCATION: &str = "holdfast.io/leaves-with-location";
+
 pub const VELERO_BACKUP_NAME: &str = "velero.io/backup-name";
 pub const VELERO_BACKUP_UID: &str = "velero.io/backup-uid";
 pub const VELERO_RESTORE_NAME: &str = "velero.io/restore-name";
@@ -31,8 +34,8 @@ pub const MARKS: [(&str, &str); 2] =
 /// Longest label value and DNS label.
 const LABEL_MAX: usize = 63;
 const UUID_LENGTH: usize = 36;
-/// Labels and annotations longer than this were not written by us.
-const VALUE_MAX: usize = 252;
+/// No name is longer: labels and annotations that are were not written by us.
+const VALUE_MAX: usize = 253;
 
 /// The kinds of tenants' objects that Velero objects are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -193,6 +196,8 @@ mod tests {
         ] {
             assert!(!other.owns(Kind::Backup, &meta), "{other:?}");
         }
+        let long = Origin::new(&"n".repeat(63), &"a".repeat(253), "a-nab-1");
+        assert!(long.owns(Kind::Backup, &long.meta(Kind::Backup, ADMIN_NAMESPACE)), "any name");
         let mut unmarked = meta.clone();
         unmarked.labels.as_mut().unwrap().remove("openshift.io/oadp");
         assert!(!mine.owns(Kind::Backup, &unmarked));

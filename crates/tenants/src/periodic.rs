@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::scalar::Time;
 use api::velero::BackupStatus;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -125,20 +126,53 @@ pub(crate) async fn collect(world: &World) -> Result<(), Failure> {
     // What was just synced from a store may get its object in a moment.
     let young = settings.sync_period.unwrap_or_default() * 2;
     let sweep = Sweep { world, young };
-    sweep
-        .objects(&world.velero_backups, Kind::Backup, |key| world.backups.get(key).is_none())
-        .await;
-    sweep
-        .objects(&world.velero_restores, Kind::Restore, |key| world.restores.get(key).is_none())
-        .await;
-    let no_location = |key: &Key| world.locations.get(key).is_none();
-    sweep.objects(&world.velero_locations, Kind::Location, no_location).await;
-    sweep.objects(&world.approvals, Kind::Location, no_location).await;
-    sweep
-        .objects(&world.download_requests, Kind::Download, |key| world.downloads.get(key).is_none())
-        .await;
-    sweep.secrets(no_location).await?;
+    let backup = |key: &Key| Living::of(world.backups.get(key).as_deref(), "/veleroBackup/nacuuid");
+    sweep.objects(&world.velero_backups, Kind::Backup, backup).await;
+    let restore =
+        |key: &Key| Living::of(world.restores.get(key).as_deref(), "/veleroRestore/nacuuid");
+    sweep.objects(&world.velero_restores, Kind::Restore, restore).await;
+    let location = |key: &Key| {
+        let pointer = "/veleroBackupStorageLocation/nacuuid";
+        Living::of(world.locations.get(key).as_deref(), pointer)
+    };
+    sweep.objects(&world.velero_locations, Kind::Location, location).await;
+    sweep.objects(&world.approvals, Kind::Location, location).await;
+    let download = |key: &Key| {
+        let found = world.downloads.get(key);
+        found.map_or(Living::Gone, |it| Living::As(it.metadata.uid.clone().unwrap_or_default()))
+    };
+    sweep.objects(&world.download_requests, Kind::Download, download).await;
+    sweep.secrets(location).await?;
     tombstones::prune(world).await
+}
+
+/// The tenant's object that has the name which something was made for.
+#[derive(Debug, PartialEq, Eq)]
+enum Living {
+    Gone,
+    /// It has no identity yet, and may be about to take this one.
+    Unnamed,
+    As(String),
+}
+
+impl Living {
+    fn of<K>(object: Option<&Loose<K>>, pointer: &str) -> Self {
+        let Some(object) = object else { return Self::Gone };
+        match Loose::<K>::text(&object.status, pointer) {
+            Some(identity) => Self::As(identity.to_owned()),
+            None => Self::Unnamed,
+        }
+    }
+
+    /// Whether what was made under an identity has lost its object: one that lives under the same name
+    /// may be another, made later.
+    fn has_left(&self, identity: &str) -> bool {
+        match self {
+            Self::Gone => true,
+            Self::Unnamed => false,
+            Self::As(known) => known != identity,
+        }
+    }
 }
 
 struct Sweep<'a> {
@@ -147,20 +181,20 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    fn is_young(&self, created: Option<api::scalar::Time>) -> bool {
-        let Some(created) = created else { return true };
-        let age = World::now().timestamp().duration_since(created.timestamp());
-        Duration::try_from(age).is_ok_and(|age| age < self.young)
+    fn is_young(&self, created: Option<Time>) -> bool {
+        created.is_none_or(|created| is_young(World::now(), created, self.young))
     }
 
-    async fn objects<K>(&self, store: &Store<Loose<K>>, kind: Kind, orphan: impl Fn(&Key) -> bool)
+    /// `living` gives the tenant's object that has the name.
+    async fn objects<K>(&self, store: &Store<Loose<K>>, kind: Kind, living: impl Fn(&Key) -> Living)
     where
         Loose<K>: Object,
     {
         for found in store.list() {
             let Some(origin) = Origin::read(kind, &found.metadata) else { continue };
             let key = Key::new(&origin.namespace, &origin.name);
-            if !orphan(&key) || self.is_young(created(found.as_ref())) || found.is_deleted() {
+            let is_orphan = living(&key).has_left(&origin.nacuuid);
+            if !is_orphan || self.is_young(created(found.as_ref())) || found.is_deleted() {
                 continue;
             }
             tracing::info!(object = found.name(), tenant = %key, "removed: its tenant's object is gone");
@@ -171,7 +205,7 @@ impl Sweep<'_> {
         }
     }
 
-    async fn secrets(&self, orphan: impl Fn(&Key) -> bool) -> Result<(), Failure> {
+    async fn secrets(&self, living: impl Fn(&Key) -> Living) -> Result<(), Failure> {
         let api: Api<Secret> = Api::namespaced(self.world.client.clone(), &self.world.admin);
         let marks: BTreeSet<String> =
             MARKS.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -181,11 +215,44 @@ impl Sweep<'_> {
             let Some(origin) = Origin::read(Kind::Location, &found.metadata) else { continue };
             let key = Key::new(&origin.namespace, &origin.name);
             let age = found.metadata.creation_timestamp.as_ref().map(Into::into);
-            if orphan(&key) && !self.is_young(age) {
+            if living(&key).has_left(&origin.nacuuid) && !self.is_young(age) {
                 let name = found.metadata.name.unwrap_or_default();
                 let _gone_is_fine = api.delete(&name, &DeleteParams::default()).await;
             }
         }
         Ok(())
+    }
+}
+
+/// A clock that was set back makes things that come from the future: they are young.
+fn is_young(now: Time, created: Time, young: Duration) -> bool {
+    let age = now.timestamp().duration_since(created.timestamp());
+    Duration::try_from(age).map_or(true, |age| age < young)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_of_the_same_name_left_behind_is_an_orphan() {
+        let live = |status: Value| {
+            let value = json!({"metadata": {"name": "l"}, "status": status});
+            let object: Nab = serde_json::from_value(value).unwrap();
+            Living::of(Some(&object), "/veleroBackup/nacuuid")
+        };
+        assert!(Living::Gone.has_left("a-l-1"), "nobody has the name");
+        let named = |identity: &str| live(json!({"veleroBackup": {"nacuuid": identity}}));
+        assert!(named("a-l-2").has_left("a-l-1"), "who has the name is another");
+        assert!(!named("a-l-1").has_left("a-l-1"));
+        assert!(!live(Value::Null).has_left("a-l-1"), "it may be about to take it");
+    }
+
+    #[test]
+    fn what_comes_from_the_future_is_young() {
+        let at = |second| Time::new(jiff::Timestamp::from_second(second).unwrap());
+        let young = Duration::from_mins(4);
+        assert!(is_young(at(1000), at(900), young) && is_young(at(1000), at(5000), young));
+        assert!(!is_young(at(1000), at(700), young));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct World {
 }
 
 /// Whether an object can be called so.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let fits = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
     (1..=253).contains(&text.len()) && text.chars().all(fits) && !text.starts_with('.')
 }
@@ -236,9 +236,20 @@ impl World {
         self.moved_restores.add(origins);
     }
 
+    /// Velero backups of a namespace: those that are its own, not those that only say so.
+    pub(crate) fn backups_of(&self, namespace: &str) -> Vec<Arc<Vb>> {
+        let mut all = self.velero_backups.by(BY_TENANT, namespace);
+        all.retain(|it| {
+            let origin = Origin::read(Kind::Backup, &it.metadata);
+            origin
+                .is_some_and(|origin| it.name() == origin.nacuuid && self.owns_backup(&origin, it))
+        });
+        all
+    }
+
     /// Unfinished Velero backups of a namespace.
     pub(crate) fn unfinished(&self, namespace: &str) -> usize {
-        let all = self.velero_backups.by(BY_TENANT, namespace);
+        let all = self.backups_of(namespace);
         let done = |it: &Vb| Progress::of_backup(&it.view::<BackupStatus>()) == Progress::Done;
         all.iter().filter(|it| !done(it.as_ref())).count()
     }

@@ -87,6 +87,10 @@ pub struct Observed {
     pub turn: Turn,
     pub policy: ApiDeletePolicy,
     pub namespace_ends: bool,
+    /// It was told to go because its storage location goes.
+    pub leaves_with_location: bool,
+    /// Its data lies in a store of the tenant's own.
+    pub in_own_location: bool,
     /// This pass has changed the object, so it ends with a requeue.
     pub is_marked: bool,
 }
@@ -149,7 +153,10 @@ pub enum Step {
     CreateVeleroBackup,
     /// Delete the tenant's object: its finalizer keeps it until all is done.
     SetDelete,
-    DeleteVeleroObjects,
+    DeleteVeleroObjects {
+        /// Its data stays in the store, and must not bring it back.
+        bury: bool,
+    },
     DeleteRestores,
     CreateDeleteRequest,
     /// The request ended and the backup is still there.
@@ -234,12 +241,12 @@ fn refusal(seen: &Observed) -> Option<Step> {
                            create this one under another name";
             ("VeleroBackupNotFound", message.to_owned(), Step::Terminal(message.into()))
         }
-        (_, _, Candidate::Nothing) if seen.nacuuid().is_none() => {
-            let after = Step::Terminal(NOTHING_TO_SYNC.into());
-            ("VeleroBackupNotFound", NOTHING_TO_SYNC.to_owned(), after)
-        }
+        (_, _, Candidate::Nothing) if seen.nacuuid().is_none() => nothing_to_sync(),
+        // A tenant can write the label itself: without the backup it speaks of it says nothing, and
+        // nothing is made that was not validated.
+        (Velero::Absent, _, Candidate::Synced(_)) => nothing_to_sync(),
         // What comes from a store was accepted when it was made.
-        (_, _, Candidate::Synced(_)) | (_, Verdict::Valid, _) => return None,
+        (Velero::Found(_), _, Candidate::Synced(_)) | (_, Verdict::Valid, _) => return None,
         (_, Verdict::Invalid(message), _) => {
             ("InvalidBackupSpec", message.clone(), Step::Terminal(message.clone()))
         }
@@ -261,11 +268,12 @@ fn refusal(seen: &Observed) -> Option<Step> {
     Some(report.unwrap_or(after))
 }
 
+fn nothing_to_sync() -> (&'static str, String, Step) {
+    let after = Step::Terminal(NOTHING_TO_SYNC.into());
+    ("VeleroBackupNotFound", NOTHING_TO_SYNC.to_owned(), after)
+}
+
 fn api_delete(seen: &Observed) -> Step {
-    // Nothing was ever made for it: there is nothing to hold.
-    if seen.nacuuid().is_none() {
-        return if seen.has_finalizer { Step::RemoveFinalizer } else { Step::End };
-    }
     let (message, removes) = match (seen.namespace_ends, seen.policy) {
         (true, _) => (NAMESPACE_ENDS, true),
         (false, ApiDeletePolicy::RemoveObjects) => (PERMANENT, true),
@@ -275,12 +283,22 @@ fn api_delete(seen: &Observed) -> Step {
     if let Some(report) = seen.report(|status| status.deleting(seen, message)) {
         return report;
     }
-    if !removes || !seen.has_finalizer {
+    if !seen.has_finalizer {
         return Step::End;
     }
+    // Nothing was ever made for it: there is nothing to hold.
+    if seen.nacuuid().is_none() {
+        return Step::RemoveFinalizer;
+    }
+    if !removes {
+        return Step::End;
+    }
+    // Whoever has the name of the namespace next is somebody else; what lies in a store of the
+    // tenant's own belongs to whoever has its keys.
+    let bury = seen.namespace_ends && !seen.in_own_location;
     match &seen.velero {
         Velero::Found(found) if found.is_deleted => Step::Requeue(RECHECK),
-        Velero::Found(_) => Step::DeleteVeleroObjects,
+        Velero::Found(_) => Step::DeleteVeleroObjects { bury },
         Velero::Absent | Velero::Foreign => Step::RemoveFinalizer,
     }
 }
@@ -289,15 +307,15 @@ fn force_delete(seen: &Observed) -> Step {
     if let Some(step) = begin_deletion(seen, ACCEPTED_FOR_DELETION) {
         return step;
     }
-    if !seen.has_finalizer {
-        return Step::End;
-    }
+    // A location that is made again over the same store brings its backups back.
+    let bury = !seen.leaves_with_location;
     // checkVeleroObjects
     match (&seen.velero, &seen.request) {
-        (Velero::Found(found), _) if !found.is_deleted => Step::DeleteVeleroObjects,
-        (Velero::Found(_) | Velero::Absent, Some(_)) => Step::DeleteVeleroObjects,
+        (Velero::Found(found), _) if !found.is_deleted => Step::DeleteVeleroObjects { bury },
+        (Velero::Found(_) | Velero::Absent, Some(_)) => Step::DeleteVeleroObjects { bury },
         // What was asked to go is not waited for.
-        (Velero::Found(_) | Velero::Absent, None) | (Velero::Foreign, _) => Step::RemoveFinalizer,
+        _ if seen.has_finalizer => Step::RemoveFinalizer,
+        (Velero::Found(_) | Velero::Absent, None) | (Velero::Foreign, _) => Step::End,
     }
 }
 

@@ -15,12 +15,14 @@ use super::decide::{self, Candidate, Found, Observed, Path, Request, Step, Turn,
 use super::validate::{self, Others, Storage, VeleroLocation};
 use crate::counts;
 use crate::loose::Loose;
-use crate::names::{self, ATTEMPT, BACKUP_FINALIZER, Kind, Origin, SYNCED_FROM};
+use crate::names::{
+    self, ATTEMPT, BACKUP_FINALIZER, Kind, LEAVES_WITH_LOCATION, Origin, SYNCED_FROM,
+};
 use crate::settings::Settings;
 use crate::spec;
 use crate::tell;
 use crate::tombstones;
-use crate::world::{BY_NAMESPACE, BY_TARGET, BY_TENANT, Dbr, Nab, Nar, Vb, World, created};
+use crate::world::{BY_NAMESPACE, BY_TARGET, Dbr, Nab, Nar, Vb, World, created};
 
 /// No path of the graph is longer; more would be a circle.
 const STEPS_MAX: usize = 24;
@@ -37,8 +39,8 @@ impl Reconciler for Backups {
         let Some(object) = self.0.fresh::<NonAdminBackup>(key).await? else {
             return Ok(Next::WAIT);
         };
-        let counted = settings.max_backups.is_some() && status(&object).nacuuid().is_none();
         // Two that are counted at once would both find room for one.
+        let counted = is_counted(&settings, &status(&object));
         let _turn = if counted { Some(self.0.quota.lock().await) } else { None };
         Pass { world: &self.0, key, settings, object: Arc::new(object), is_marked: false }
             .walk()
@@ -82,7 +84,7 @@ impl Pass<'_> {
         let wanted = wanted(&object.spec);
         let is_deleted = object.is_deleted();
         let path = decide::path(wanted, is_deleted);
-        let known = status(object);
+        let known: Status = object.known()?;
         let candidate = self.candidate(&known).await?;
         let velero = self.velero(&known, &candidate, path).await?;
         let deletes = matches!(path, Path::Delete | Path::ForceDelete);
@@ -104,6 +106,8 @@ impl Pass<'_> {
             policy: self.settings.api_delete_policy,
             namespace_ends: path == Path::ApiDelete
                 && self.world.namespace_ends(&self.key.namespace).await?,
+            leaves_with_location: has_annotation(object, LEAVES_WITH_LOCATION),
+            in_own_location: Nab::text(&object.spec, "/backupSpec/storageLocation").is_some(),
             is_marked: self.is_marked,
             status: known,
             candidate,
@@ -188,13 +192,9 @@ impl Pass<'_> {
 
     /// Backups the namespace has: those of its objects, and Velero backups whose object is gone.
     fn others(&self) -> usize {
-        let mut all: std::collections::BTreeSet<String> = self
-            .world
-            .velero_backups
-            .by(BY_TENANT, &self.key.namespace)
-            .iter()
-            .map(|it| it.name().to_owned())
-            .collect();
+        let own = self.world.backups_of(&self.key.namespace);
+        let mut all: std::collections::BTreeSet<String> =
+            own.iter().map(|it| it.name().to_owned()).collect();
         let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
         all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
         all.len()
@@ -309,7 +309,7 @@ impl Pass<'_> {
                 self.is_marked = true;
                 return self.refetch().await;
             }
-            Step::DeleteVeleroObjects => self.delete_objects(seen).await?,
+            Step::DeleteVeleroObjects { bury } => self.delete_objects(seen, bury).await?,
             Step::DeleteRestores => {
                 for restore in self.restores().await? {
                     self.world.restores.delete(&restore).await?;
@@ -356,15 +356,12 @@ impl Pass<'_> {
     async fn create_backup(&self, seen: &Observed) -> Result<(), Failure> {
         let nacuuid = seen.nacuuid().unwrap_or_default();
         let origin = self.origin(nacuuid);
-        let location = Nab::text(&self.object.spec, "/backupSpec/storageLocation")
-            .and_then(|name| self.world.locations.get(&self.key.beside(name)))
-            .and_then(|it| {
-                it.view::<NonAdminBackupStorageLocationStatus>().velero_backup_storage_location
-            })
-            .and_then(|it| it.name);
+        let storage = self.storage();
+        let location = validate::place(&storage).map_err(|why| {
+            Failure::other(format!("make the Velero Backup of {}", self.key), why)
+        })?;
         let asked = spec::object(&self.object.spec, "/backupSpec");
-        let made =
-            validate::velero_spec(&self.key.namespace, &asked, location.as_deref(), &self.settings);
+        let made = validate::velero_spec(&self.key.namespace, &asked, location, &self.settings);
         let made = Vb::new(origin.meta(Kind::Backup, &self.world.admin), made);
         match self.world.velero_backups.create(&made).await {
             Ok(made) => {
@@ -378,11 +375,10 @@ impl Pass<'_> {
         }
     }
 
-    async fn delete_objects(&self, seen: &Observed) -> Result<(), Failure> {
+    async fn delete_objects(&self, seen: &Observed, bury: bool) -> Result<(), Failure> {
         let nacuuid = seen.nacuuid().unwrap_or_default();
         let origin = self.origin(nacuuid);
-        let forced = decide::path(seen.wanted, seen.is_deleted) == Path::ForceDelete;
-        if forced {
+        if bury {
             let status = seen.status.velero_backup.as_ref().and_then(|it| it.status.as_ref());
             let expiration = status.and_then(|it| it.view().ok()?.expiration);
             tombstones::record(self.world, nacuuid, expiration).await?;
@@ -425,6 +421,17 @@ impl Pass<'_> {
     }
 }
 
+/// Whether a pass over an object in this state looks for a place in a quota and takes it.
+fn is_counted(settings: &Settings, known: &Status) -> bool {
+    let is_early = known.phase.is_none_or(|phase| phase < Phase::Created);
+    settings.max_backups.is_some() && known.nacuuid().is_none()
+        || settings.max_concurrent.is_some() && is_early
+}
+
+fn has_annotation<K>(object: &Loose<K>, key: &str) -> bool {
+    object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key))
+}
+
 fn wanted(spec: &Value) -> Wanted {
     let flag = |key: &str| spec.get(key) == Some(&Value::Bool(true));
     if flag("forceDeleteBackup") {
@@ -449,5 +456,26 @@ trait Identity {
 impl Identity for Status {
     fn nacuuid(&self) -> Option<&str> {
         self.velero_backup.as_ref()?.nacuuid.as_deref().filter(|it| !it.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_looks_for_a_place_in_a_quota_is_counted_alone() {
+        let settings = |text: &str| Settings::parse(text).unwrap();
+        let with = |value: Value| -> Status { serde_json::from_value(value).unwrap() };
+        let named = || json!({"nacuuid": "a-nab-1"});
+        let (new, waits) =
+            (with(json!({})), with(json!({"phase": "New", "veleroBackup": named()})));
+        let made = with(json!({"phase": "Created", "veleroBackup": named()}));
+        let both = |settings: &Settings| [&new, &waits, &made].map(|it| is_counted(settings, it));
+        assert_eq!(both(&Settings::default()), [false, false, false]);
+        let stored = settings("nonAdmin: {maxBackupsPerNamespace: 3}");
+        assert_eq!(both(&stored), [true, false, false]);
+        let at_once = settings("nonAdmin: {maxConcurrentPerNamespace: 1}");
+        assert_eq!(both(&at_once), [true, true, false]);
     }
 }

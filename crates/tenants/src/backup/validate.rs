@@ -178,6 +178,16 @@ fn storage_fault(storage: &Storage) -> Verdict {
     }
 }
 
+/// Name of the Velero location to write to, `None` for the administrators' default. A location that
+/// the spec names and that cannot be used is never taken for the default.
+pub fn place(storage: &Storage) -> Result<Option<&str>, String> {
+    match (storage_fault(storage), storage) {
+        (Verdict::Valid, Storage::Found { nacuuid, .. }) => Ok(nacuuid.as_deref()),
+        (Verdict::Valid, _) => Ok(None),
+        (Verdict::Invalid(why) | Verdict::NotYet(why), _) => Err(why),
+    }
+}
+
 /// The spec the executor gets: what the tenant asked for, what administrators enforce, and always
 /// this namespace alone.
 pub fn velero_spec(
@@ -189,6 +199,14 @@ pub fn velero_spec(
     let mut made = backup.clone();
     made.retain(|_, value| !value.is_null());
     enforce::fill(&mut made, &settings.enforce_backup);
+    // Validation refuses these; nothing that slipped by it reaches the executor.
+    for field in ["excludedNamespaces", "includedClusterScopedResources", "volumeSnapshotLocations"]
+    {
+        made.remove(field);
+    }
+    if made.get("includeClusterResources") != Some(&Value::Bool(false)) {
+        made.remove("includeClusterResources");
+    }
     made.insert("includedNamespaces".into(), json!([namespace]));
     match location {
         Some(location) => made.insert("storageLocation".into(), json!(location)),
@@ -326,7 +344,10 @@ mod tests {
             let found = judge("a", &spec, &storage, Others(0), &Settings::default());
             assert!(matches!(&found, Verdict::NotYet(text) if text.contains(part)), "{found:?}");
         }
+        assert_eq!(place(&Storage::Default), Ok(None));
+        assert!(place(&Storage::Missing("l".into())).is_err(), "never the default instead");
         let usable = found(created, Some("u"), VeleroLocation::Available);
+        assert_eq!(place(&usable), Ok(Some("u")));
         let found = judge("a", &spec, &usable, Others(0), &Settings::default());
         assert!(
             matches!(&found, Verdict::Invalid(text) if text.ends_with("volumeSnapshotLocations is restricted"))
@@ -370,6 +391,15 @@ mod tests {
                     "nonadmindownloadrequests"],
             })
         );
+        let asked = json!({"includeClusterResources": true, "excludedNamespaces": ["a"],
+            "includedClusterScopedResources": ["*"], "volumeSnapshotLocations": ["x"], "ttl": "9h"});
+        let made = velero_spec("a", asked.as_object().unwrap(), None, &settings);
+        let keys: Vec<&str> = made.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["excludedResources", "includedNamespaces", "ttl"]);
+        assert_eq!(made["ttl"], "36h", "what is enforced has the last word");
+        let asked = json!({"includeClusterResources": false});
+        let made = velero_spec("a", asked.as_object().unwrap(), None, &settings);
+        assert_eq!(made["includeClusterResources"], false);
         let asked = json!({"includedNamespaceScopedResources": ["pods"]});
         let made = velero_spec("a", asked.as_object().unwrap(), None, &Settings::default());
         assert!(!made.contains_key("excludedResources") && !made.contains_key("storageLocation"));

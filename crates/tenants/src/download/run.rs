@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::decide::{self, Observed, Step, Target};
 use crate::names::{Kind, Origin};
-use crate::world::{Bsl, Dr, Nadr, Nar, Vb, Vr, World, created};
+use crate::world::{Bsl, Dr, Nadr, Vb, Vr, World, created};
 
 const STEPS_MAX: usize = 8;
 
@@ -113,12 +113,13 @@ impl Pass<'_> {
             "" => None,
             nacuuid => self.world.fresh::<Restore>(&self.world.admin_key(nacuuid)).await?,
         };
-        if !found.is_some_and(|it| origin.owns(Kind::Restore, &it.metadata)) {
+        let Some(found) = found.filter(|it| origin.owns(Kind::Restore, &it.metadata)) else {
             return Ok(Target::NoRestore);
-        }
-        let backup = Nar::text(&restore.spec, "/restoreSpec/backupName").unwrap_or_default();
-        // Its files lie where those of its backup do.
-        Ok(match self.backup(backup).await? {
+        };
+        // Its files lie where those of its backup do: of the one that was restored from, not of the one
+        // that the tenant's spec names by now.
+        let backup = Vr::text(&found.spec, "/backupName").unwrap_or_default();
+        Ok(match self.velero_backup(backup, None).await? {
             Target::Found(_) => Target::Found(nacuuid),
             other => other,
         })
@@ -130,20 +131,27 @@ impl Pass<'_> {
         };
         let status: NonAdminBackupStatus = backup.view();
         let nacuuid = status.velero_backup.and_then(|it| it.nacuuid).unwrap_or_default();
-        if nacuuid.is_empty() {
-            return Ok(Target::NoBackup);
-        }
-        let origin = Origin::new(&self.key.namespace, name, &nacuuid);
-        let found = self.world.fresh::<Backup>(&self.world.admin_key(&nacuuid)).await?;
-        let Some(found) = found.filter(|it| self.world.owns_backup(&origin, it)) else {
-            return Ok(Target::NoBackup);
+        self.velero_backup(&nacuuid, Some(name)).await
+    }
+
+    /// A Velero backup of this namespace, made for the backup of that name if one is given.
+    async fn velero_backup(&self, nacuuid: &str, name: Option<&str>) -> Result<Target, Failure> {
+        let found = self.world.fresh::<Backup>(&self.world.admin_key(nacuuid)).await?;
+        let own = |it: &Vb| {
+            Origin::read(Kind::Backup, &it.metadata).is_some_and(|origin| {
+                *origin.namespace == *self.key.namespace
+                    && origin.nacuuid == nacuuid
+                    && name.is_none_or(|name| origin.name == name)
+                    && self.world.owns_backup(&origin, it)
+            })
         };
+        let Some(found) = found.filter(own) else { return Ok(Target::NoBackup) };
         // Where it lies, not where the tenant's spec says by now.
         let location = Vb::text(&found.spec, "/storageLocation").unwrap_or_default();
         let location = self.world.fresh(&self.world.admin_key(location)).await?;
         let owner = location.and_then(|it: Bsl| Origin::read(Kind::Location, &it.metadata));
         let own = owner.is_some_and(|owner| *owner.namespace == *self.key.namespace);
-        Ok(if own { Target::Found(nacuuid) } else { Target::NoLocation })
+        Ok(if own { Target::Found(nacuuid.to_owned()) } else { Target::NoLocation })
     }
 
     async fn create(&self, target: &str) -> Result<(), Failure> {

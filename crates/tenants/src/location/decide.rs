@@ -120,8 +120,15 @@ fn create_update(seen: &Observed) -> Step {
         Verdict::Invalid(why) => (false, why.as_str(), Some(Step::Terminal(why.clone()))),
         Verdict::NotYet(why) => (false, why.as_str(), Some(Step::Requeue(RECHECK))),
     };
+    // The administrators' word counts at once, whatever became of the spec or the Secret since.
+    let refusal = seen.refusal();
+    if refusal.is_some()
+        && let Some(step) = withdraw(seen)
+    {
+        return step;
+    }
     // An edit that is refused leaves what was approved before as it is; only that is said.
-    let edited = seen.is_edited();
+    let goes_on = seen.is_edited() || refusal.is_some();
     let judged = seen.report(|status| {
         if !holds {
             advance(status, Phase::BackingOff);
@@ -131,7 +138,7 @@ fn create_update(seen: &Observed) -> Step {
     if let Some(report) = judged {
         return report;
     }
-    if let Some(after) = after.filter(|_| !edited) {
+    if let Some(after) = after.filter(|_| !goes_on) {
         return after;
     }
     if seen.nacuuid().is_none() {
@@ -141,7 +148,9 @@ fn create_update(seen: &Observed) -> Step {
         let decision = if seen.require_approval { Approval::Pending } else { Approval::Approve };
         return Step::CreateRequest(decision);
     };
-    if !seen.require_approval && request.decision != Some(Approval::Approve) {
+    // A rejection was said by a person: that nobody need be asked does not undo it.
+    let undecided = matches!(request.decision, None | Some(Approval::Pending));
+    if !seen.require_approval && undecided {
         return Step::Approve;
     }
     let answer = seen.answer(request);
@@ -151,55 +160,74 @@ fn create_update(seen: &Observed) -> Step {
     if !seen.has_finalizer {
         return Step::AddFinalizer;
     }
-    gate(seen, request)
+    match refusal {
+        Some(refusal) => refused(seen, refusal),
+        None if seen.is_edited() => {
+            let said = seen.report(|status| {
+                edited(status, seen);
+                mirror(status, seen);
+            });
+            said.unwrap_or_else(|| Step::Terminal(UPDATE_REFUSED.into()))
+        }
+        None => approved(seen),
+    }
 }
 
-/// What the administrators' word allows.
-fn gate(seen: &Observed, request: &Request) -> Step {
-    if seen.is_edited() {
-        let refused = seen.report(|status| {
-            let kind = (SPEC_UPDATE_APPROVED, false);
-            note(status, seen, kind, "BslSpecUpdateRejected", UPDATE_REFUSED);
-            mirror(status, seen);
-        });
-        return refused.unwrap_or_else(|| Step::Terminal(UPDATE_REFUSED.into()));
+/// Why the administrators do not, or no longer, allow the location.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// Their answer is about another location.
+    Unknown,
+    Rejected,
+    Pending,
+}
+
+/// What is there without their word goes first, and the request says why.
+fn withdraw(seen: &Observed) -> Option<Step> {
+    let request = seen.request.as_ref()?;
+    let answer = seen.answer(request);
+    if answer != request.status {
+        return Some(Step::ReportRequest(Box::new(answer)));
     }
-    let said = request.status.non_admin_backup_storage_location.as_ref();
-    let known = said.and_then(|said| said.nacuuid.as_deref()) == seen.nacuuid();
-    let request_name = "NonAdminBackupStorageLocationRequest";
-    let (reason, message, phase) = match (known, request.decision) {
-        (false, _) => (
+    let there = |copy| matches!(copy, Copy::Same | Copy::Differs);
+    (there(seen.secret) || there(seen.location)).then_some(Step::Revoke)
+}
+
+fn refused(seen: &Observed, refusal: Refusal) -> Step {
+    let (reason, how, phase) = match refusal {
+        Refusal::Unknown => (
             "BslSpecUpdateRejected",
-            format!("{request_name} does not contain valid NAC UUID and can not be approved"),
+            "does not contain valid NAC UUID and can not be approved",
             Phase::BackingOff,
         ),
-        (true, Some(Approval::Approve)) => return approved(seen),
-        (true, Some(Approval::Reject)) => (
-            "BslSpecRejected",
-            format!("{request_name} approval decision set to Reject"),
-            Phase::BackingOff,
-        ),
-        (true, None | Some(Approval::Pending)) => {
-            ("BslSpecApprovalPending", format!("{request_name} approval pending"), Phase::New)
+        Refusal::Rejected => {
+            ("BslSpecRejected", "approval decision set to Reject", Phase::BackingOff)
         }
+        Refusal::Pending => ("BslSpecApprovalPending", "approval pending", Phase::New),
     };
-    if matches!(seen.secret, Copy::Same | Copy::Differs)
-        || matches!(seen.location, Copy::Same | Copy::Differs)
-    {
-        return Step::Revoke;
-    }
-    let refused = seen.report(|status| {
+    let message = format!("NonAdminBackupStorageLocationRequest {how}");
+    let said = seen.report(|status| {
         advance(status, phase);
         note(status, seen, (CLUSTER_ADMIN_APPROVED, false), reason, &message);
         let list = status.conditions.get_or_insert_default();
-        for kind in [SPEC_UPDATE_APPROVED, SECRET_SYNCED, LOCATION_SYNCED] {
+        for kind in [SECRET_SYNCED, LOCATION_SYNCED] {
             condition::remove(list, kind);
+        }
+        if seen.is_edited() {
+            edited(status, seen);
+        } else {
+            condition::remove(list, SPEC_UPDATE_APPROVED);
         }
         if let Some(velero) = &mut status.velero_backup_storage_location {
             velero.status = None;
         }
     });
-    refused.unwrap_or(Step::Terminal(message))
+    said.unwrap_or(Step::Terminal(message))
+}
+
+fn edited(status: &mut Status, seen: &Observed) {
+    let kind = (SPEC_UPDATE_APPROVED, false);
+    note(status, seen, kind, "BslSpecUpdateRejected", UPDATE_REFUSED);
 }
 
 fn approved(seen: &Observed) -> Step {
@@ -299,6 +327,20 @@ impl Observed {
     pub fn nacuuid(&self) -> Option<&str> {
         let nacuuid = self.status.velero_backup_storage_location.as_ref()?.nacuuid.as_deref()?;
         (!nacuuid.is_empty()).then_some(nacuuid)
+    }
+
+    /// What the administrators' word on it is, if it is not a yes. Nothing before they are asked.
+    fn refusal(&self) -> Option<Refusal> {
+        let request = self.request.as_ref().filter(|_| self.nacuuid().is_some())?;
+        let said = request.status.non_admin_backup_storage_location.as_ref();
+        // What says nothing yet will say who it is about.
+        let about = said.and_then(|said| said.nacuuid.as_deref()).or_else(|| self.nacuuid());
+        match request.decision {
+            _ if about != self.nacuuid() => Some(Refusal::Unknown),
+            Some(Approval::Approve) => None,
+            Some(Approval::Reject) => Some(Refusal::Rejected),
+            None | Some(Approval::Pending) => self.require_approval.then_some(Refusal::Pending),
+        }
     }
 
     /// The tenant changed the spec after the administrators were asked about another.

@@ -17,14 +17,16 @@ use serde_json::{Value, json};
 use super::decide::{self, Copy, Observed, Request, Step, Written};
 use super::validate::{self, Credentials};
 use crate::loose::Loose;
-use crate::names::{self, Kind, LOCATION_FINALIZER, Origin};
+use crate::names::{self, Kind, LEAVES_WITH_LOCATION, LOCATION_FINALIZER, Origin};
 use crate::settings::Settings;
 use crate::spec;
 use crate::tell;
-use crate::world::{Approval, Bsl, Nab, Nabsl, World};
+use crate::world::{Approval, Bsl, Nab, Nabsl, World, is_name};
 
 /// No path is longer; more would be a circle.
 const STEPS_MAX: usize = 24;
+/// What is copied is data to us.
+const COPY_TYPE: &str = "Opaque";
 
 /// The controller of storage locations.
 pub(crate) struct Locations(pub(crate) Arc<World>);
@@ -94,7 +96,7 @@ impl Pass<'_> {
 
     async fn observe(&self) -> Result<(Observed, Beside), Failure> {
         let object = &self.object;
-        let known: Status = object.view();
+        let known: Status = object.known()?;
         let nacuuid =
             known.velero_backup_storage_location.as_ref().and_then(|it| it.nacuuid.clone());
         let nacuuid = nacuuid.filter(|it| !it.is_empty());
@@ -142,7 +144,10 @@ impl Pass<'_> {
     }
 
     async fn credentials(&self) -> (Option<Secret>, Credentials) {
-        let Some(name) = validate::secret_name(&self.object.spec) else {
+        let asked = spec::object(&self.object.spec, "/backupStorageLocationSpec");
+        let asked = validate::filled(&asked, &self.settings);
+        // A name that leads elsewhere is refused by validation, and not looked up.
+        let Some(name) = validate::secret_name(&asked).filter(|name| is_name(name)) else {
             return (None, Credentials::Missing);
         };
         let api: Api<Secret> = Api::namespaced(self.world.client.clone(), &self.key.namespace);
@@ -293,9 +298,10 @@ impl Pass<'_> {
             copy.metadata = origin.meta(Kind::Location, &self.world.admin);
         }
         copy.data = source.data;
-        copy.type_ = source.type_;
         let params = PostParams::default();
         if is_new {
+            // Whatever the tenant's is: a type cannot be changed later, and some mean more than data.
+            copy.type_ = Some(COPY_TYPE.to_owned());
             self.secrets().create(&params, &copy).await.or_fail(doing)?;
         } else {
             // Compare-and-set by the version that was read.
@@ -351,6 +357,8 @@ impl Pass<'_> {
             if let Value::Object(spec) = &mut new.spec {
                 spec.insert("forceDeleteBackup".into(), Value::Bool(true));
             }
+            let notes = new.metadata.annotations.get_or_insert_default();
+            notes.insert(LEAVES_WITH_LOCATION.to_owned(), self.key.name.to_string());
             self.world.backups.update(&old, &new).await?;
         }
         Ok(())

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use api::duration::GoDuration;
-use api::nonadmin::NonAdminBackupStorageLocationSpec;
 use api::velero::BackupStorageLocationSpec;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
@@ -14,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::enforce;
 use crate::settings::{Settings, VELERO_SYNC};
 use crate::spec::{self, Verdict};
+use crate::world::is_name;
 
 /// Settings of providers that a tenant may give. Others name files and secrets of the executor.
 const CONFIG_KEYS: &[(&str, &[&str])] = &[
@@ -46,9 +46,17 @@ pub enum Credentials {
     Unreadable(String),
 }
 
-/// Name of the Secret that a spec names.
-pub fn secret_name(spec: &Value) -> Option<&str> {
-    let name = spec.pointer("/backupStorageLocationSpec/credential/name")?.as_str()?;
+/// The location as it counts: with what administrators enforce.
+pub fn filled(location: &Map<String, Value>, settings: &Settings) -> Map<String, Value> {
+    let mut made = location.clone();
+    made.retain(|_, value| !value.is_null());
+    enforce::fill(&mut made, &settings.enforce_location);
+    made
+}
+
+/// Name of the Secret that a location names.
+pub fn secret_name(location: &Map<String, Value>) -> Option<&str> {
+    let name = location.get("credential")?.get("name")?.as_str()?;
     (!name.is_empty()).then_some(name)
 }
 
@@ -61,8 +69,9 @@ pub fn judge(spec: &Value, credentials: &Credentials, settings: &Settings) -> Ve
     if let Some(message) = spec::bad_duration(path, location) {
         return Verdict::Invalid(message);
     }
-    let typed = match NonAdminBackupStorageLocationSpec::deserialize(spec) {
-        Ok(typed) => typed.backup_storage_location_spec.unwrap_or_default(),
+    let filled = filled(location, settings);
+    let typed = match BackupStorageLocationSpec::deserialize(&filled) {
+        Ok(typed) => typed,
         Err(error) => {
             let message = format!("NonAdminBackupStorageLocation spec cannot be read: {error}");
             return Verdict::Invalid(message);
@@ -71,7 +80,7 @@ pub fn judge(spec: &Value, credentials: &Credentials, settings: &Settings) -> Ve
     if let Some(message) = fault(&typed, location, settings) {
         return Verdict::Invalid(message);
     }
-    let name = secret_name(spec).unwrap_or_default();
+    let name = secret_name(&filled).unwrap_or_default();
     match credentials {
         Credentials::Found => Verdict::Valid,
         Credentials::Missing => Verdict::NotYet(format!(
@@ -97,6 +106,9 @@ fn fault(
     };
     if credential.name.as_deref().unwrap_or_default().is_empty() || credential.key.is_empty() {
         return Some(format!("{path}.credential.name or spec.bslSpec.credential.key is not set"));
+    }
+    if !credential.name.as_deref().is_some_and(is_name) {
+        return Some(format!("{path}.credential.name is not the name of a Secret"));
     }
     let own = typed.backup_sync_period.as_ref().and_then(|period| period.get().ok());
     let period = own.unwrap_or(VELERO_SYNC);
@@ -150,8 +162,11 @@ fn reach(typed: &BackupStorageLocationSpec, path: &str) -> Option<String> {
     if storage.bucket.is_empty() {
         return Some(format!("{path}.objectStorage.bucket is not set"));
     }
-    if storage.bucket.contains('/') && !storage.bucket.starts_with("arn:") {
-        return Some(format!("{path}.objectStorage.bucket is restricted, can not contain a slash"));
+    if !is_bucket(&storage.bucket) {
+        return Some(format!(
+            "{path}.objectStorage.bucket is restricted, can only have letters, digits, dots, \
+             hyphens and underscores"
+        ));
     }
     let prefix = storage.prefix.as_deref().unwrap_or_default();
     let climbs = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains('\\');
@@ -170,6 +185,15 @@ fn reach(typed: &BackupStorageLocationSpec, path: &str) -> Option<String> {
     })
 }
 
+/// Anything else would be read as more than a name by whoever makes an address of it.
+fn is_bucket(name: &str) -> bool {
+    let plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
+    match name.strip_prefix("arn:") {
+        Some(rest) => rest.chars().all(|it| plain(it) || matches!(it, ':' | '/')),
+        None => name.chars().all(plain) && !name.starts_with('.'),
+    }
+}
+
 /// The spec of the Velero location: under the namespace's prefix, with the copied Secret.
 pub fn velero_spec(
     namespace: &str,
@@ -177,9 +201,7 @@ pub fn velero_spec(
     location: &Map<String, Value>,
     settings: &Settings,
 ) -> Map<String, Value> {
-    let mut made = location.clone();
-    made.retain(|_, value| !value.is_null());
-    enforce::fill(&mut made, &settings.enforce_location);
+    let mut made = filled(location, settings);
     made.remove("default");
     let key = made.get("credential").and_then(|it| it.get("key")).cloned().unwrap_or_default();
     made.insert("credential".into(), json!({"name": nacuuid, "key": key}));
@@ -276,6 +298,14 @@ mod tests {
             (storage("."), "prefix is restricted"),
             (json!({"objectStorage": {"bucket": "b/other"}}), "bucket is restricted"),
             (json!({"objectStorage": {"bucket": ""}}), "bucket is not set"),
+            (json!({"objectStorage": {"bucket": "shared#"}}), "bucket is restricted"),
+            (json!({"objectStorage": {"bucket": "b?path_style=true&region=x#"}}), "is restricted"),
+            (json!({"objectStorage": {"bucket": "b%2Fc"}}), "bucket is restricted"),
+            (json!({"objectStorage": {"bucket": ".."}}), "bucket is restricted"),
+            (
+                json!({"credential": {"name": "../../openshift-adp/secrets/cloud", "key": "k"}}),
+                "credential.name is not the name of a Secret",
+            ),
             (
                 json!({"objectStorage": {"bucket": "b", "caCertRef": {"name": "s", "key": "k"}}}),
                 "caCertRef is restricted",
@@ -315,6 +345,17 @@ mod tests {
         let message =
             format!("{prefix}objectStorage field value(s) to: bucket: admin, prefix: , caCert: ");
         assert_eq!(judged(json!({"config": null})), Verdict::Invalid(message));
+        let unsaid = json!({"provider": null, "objectStorage": null, "config": null});
+        assert!(
+            matches!(judged(unsaid), Verdict::Invalid(text) if text.contains("config.a is restricted")),
+            "judged as it is filled in"
+        );
+        let usable = Settings::parse(
+            "nonAdmin: {enforceBSLSpec: {provider: aws, objectStorage: {bucket: admin}, credential: {name: c, key: k}}}",
+        )
+        .unwrap();
+        let unsaid = with(&json!({"provider": null, "objectStorage": null, "credential": null}));
+        assert_eq!(judge(&unsaid, &Credentials::Found, &usable), Verdict::Valid);
         let message = format!("{prefix}provider field to: aws");
         let change =
             json!({"config": null, "objectStorage": {"bucket": "admin"}, "provider": "gcp"});

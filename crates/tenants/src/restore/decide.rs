@@ -40,6 +40,7 @@ pub struct Observed {
     /// The identity to take if there is none yet.
     pub candidate: String,
     pub velero: Velero,
+    pub namespace_ends: bool,
 }
 
 /// The Velero restore under the identity in the status.
@@ -168,6 +169,8 @@ fn delete(seen: &Observed) -> Step {
         return report;
     }
     match &seen.velero {
+        // A store that is down does not hold up a whole namespace: the executor goes on by itself.
+        Velero::Found(found) if found.is_deleted && seen.namespace_ends => Step::RemoveFinalizer,
         Velero::Found(found) if found.is_deleted => Step::Requeue(RECHECK),
         Velero::Found(_) => Step::DeleteVeleroRestore,
         Velero::Absent | Velero::Foreign => Step::RemoveFinalizer,
@@ -255,6 +258,7 @@ mod tests {
             spec: Verdict::Valid,
             candidate: "a-nar-1".into(),
             velero: Velero::Absent,
+            namespace_ends: false,
         }
     }
 
@@ -391,6 +395,12 @@ mod tests {
         seen.velero = Velero::Found(Box::new(Found { is_deleted: true, ..Found::default() }));
         assert_eq!(walk(&mut seen).last(), Some(&Step::Requeue(RECHECK)));
         assert!(conditions(&seen.status)[2].3.ends_with("; waiting for Velero Restore a-nar-1"));
+        let mut ends = Observed { namespace_ends: true, ..seen.clone() };
+        assert_eq!(
+            walk(&mut ends),
+            [Step::RemoveFinalizer, Step::End],
+            "a namespace is not held up"
+        );
         seen.velero = Velero::Absent;
         assert_eq!(walk(&mut seen), [Step::RemoveFinalizer, Step::End], "no last write");
     }

@@ -73,7 +73,7 @@ impl Pass<'_> {
 
     async fn observe(&self) -> Result<(Observed, Source), Failure> {
         let object = &self.object;
-        let known: Status = object.view();
+        let known: Status = object.known()?;
         let is_deleted = object.is_deleted();
         let queued = condition::holds(known.conditions.as_deref().unwrap_or_default(), QUEUED);
         let source = if queued || is_deleted { Source::Used } else { self.source().await? };
@@ -90,6 +90,7 @@ impl Pass<'_> {
                 &uuid::Uuid::new_v4().to_string(),
             ),
             velero: self.velero(&known).await?,
+            namespace_ends: is_deleted && self.world.namespace_ends(&self.key.namespace).await?,
             status: known,
         };
         Ok((seen, source))

@@ -29,6 +29,8 @@ fn new() -> Observed {
         turn: Turn::Now,
         policy: ApiDeletePolicy::Hold,
         namespace_ends: false,
+        leaves_with_location: false,
+        in_own_location: false,
         is_marked: false,
     }
 }
@@ -89,7 +91,7 @@ fn apply(seen: &mut Observed, step: &Step) {
             seen.is_deleted = true;
             seen.is_marked = true;
         }
-        Step::DeleteVeleroObjects => {
+        Step::DeleteVeleroObjects { .. } => {
             seen.velero = Velero::Absent;
             seen.request = None;
         }
@@ -491,7 +493,7 @@ mod force_delete {
     fn check_requeue_flag_to_check_velero_objects() {
         let mut seen = forced();
         walk(&mut seen);
-        assert_eq!(decide(&seen), Step::DeleteVeleroObjects);
+        assert_eq!(decide(&seen), Step::DeleteVeleroObjects { bury: true });
     }
 
     #[test]
@@ -500,7 +502,11 @@ mod force_delete {
         walk(&mut seen);
         seen.velero = Velero::Absent;
         seen.request = Some(request("New", &[], 0));
-        assert_eq!(decide(&seen), Step::DeleteVeleroObjects, "a request alone is enough");
+        assert_eq!(
+            decide(&seen),
+            Step::DeleteVeleroObjects { bury: true },
+            "a request alone is enough"
+        );
     }
 
     #[test]
@@ -515,7 +521,10 @@ mod force_delete {
     fn delete_velero_objects_to_remove_finalizer() {
         let mut seen = forced();
         walk(&mut seen);
-        assert_eq!(walk(&mut seen), [Step::DeleteVeleroObjects, Step::RemoveFinalizer, Step::End]);
+        assert_eq!(
+            walk(&mut seen),
+            [Step::DeleteVeleroObjects { bury: true }, Step::RemoveFinalizer, Step::End]
+        );
         // Also when the executor takes its time.
         let mut seen = Observed { has_finalizer: true, ..seen };
         seen.velero = Velero::Found(Box::new(Found { is_deleted: true, ..Found::default() }));
@@ -798,7 +807,8 @@ mod beyond {
         for wanted in [Wanted::Deleted, Wanted::ForceDeleted] {
             let mut seen = Observed { wanted, ..seen.clone() };
             let steps = settle(&mut seen);
-            assert!(!steps.contains(&Step::DeleteVeleroObjects), "{steps:?}");
+            let deletes = |it: &Step| matches!(it, Step::DeleteVeleroObjects { .. });
+            assert!(!steps.iter().any(deletes), "{steps:?}");
             assert!(!steps.contains(&Step::CreateDeleteRequest), "{steps:?}");
         }
     }
@@ -813,6 +823,24 @@ mod beyond {
         assert_eq!(seen.nacuuid(), Some("a-nab-0"));
         assert_eq!(conditions(&seen.status), [accepted(), queued()]);
         assert_eq!(seen.status.phase, Some(Phase::Created));
+    }
+
+    #[test]
+    fn a_sync_label_on_a_backup_that_waits_lets_nothing_unvalidated_through() {
+        let mut seen = Observed { turn: Turn::Later("one runs".into()), ..new() };
+        walk(&mut seen);
+        assert_eq!(seen.nacuuid(), Some("a-nab-1"));
+        // What the tenant edits then: its own identity as the label, and a spec that is not allowed.
+        let mut seen = Observed {
+            candidate: Candidate::Synced("a-nab-1".into()),
+            spec: Verdict::Invalid("no".into()),
+            turn: Turn::Now,
+            ..seen
+        };
+        let steps = walk(&mut seen);
+        assert_eq!(steps.last(), Some(&Step::Terminal(NOTHING_TO_SYNC.into())), "{steps:?}");
+        assert!(!steps.contains(&Step::CreateVeleroBackup), "{steps:?}");
+        assert_eq!(seen.status.phase, Some(Phase::BackingOff));
     }
 
     #[test]
@@ -832,7 +860,7 @@ mod beyond {
                         assert!(
                             !matches!(
                                 step,
-                                Step::DeleteVeleroObjects
+                                Step::DeleteVeleroObjects { .. }
                                     | Step::CreateDeleteRequest
                                     | Step::CreateVeleroBackup
                                     | Step::ReplaceDeleteRequest { .. }
@@ -849,8 +877,32 @@ mod beyond {
     fn a_namespace_that_ends_is_not_held_up() {
         let mut seen = Observed { is_deleted: true, namespace_ends: true, ..created() };
         let steps = settle(&mut seen);
-        assert!(steps.contains(&Step::DeleteVeleroObjects) && !seen.has_finalizer);
+        let deletion = Step::DeleteVeleroObjects { bury: true };
+        assert!(steps.contains(&deletion) && !seen.has_finalizer, "{steps:?}");
         assert_eq!(conditions(&seen.status)[2], deleting(NAMESPACE_ENDS));
+        // Who has the keys of the store has its backups, under whatever namespace.
+        let mut seen =
+            Observed { is_deleted: true, namespace_ends: true, in_own_location: true, ..created() };
+        assert!(settle(&mut seen).contains(&Step::DeleteVeleroObjects { bury: false }));
+    }
+
+    #[test]
+    fn backups_that_go_with_their_location_may_come_back_with_it() {
+        let mut seen = Observed { leaves_with_location: true, ..wanting(Wanted::ForceDeleted) };
+        let steps = settle(&mut seen);
+        assert!(steps.contains(&Step::DeleteVeleroObjects { bury: false }), "{steps:?}");
+    }
+
+    #[test]
+    fn what_others_hold_says_that_it_is_deleted_and_leaves_no_velero_backup() {
+        let mut seen = Observed { is_deleted: true, ..new() };
+        walk(&mut seen);
+        assert_eq!(seen.status.phase, Some(Phase::Deleting));
+        assert_eq!(conditions(&seen.status), [deleting(HELD)]);
+        let mut seen = Observed { has_finalizer: false, ..wanting(Wanted::ForceDeleted) };
+        settle(&mut seen);
+        assert_eq!(seen.velero, Velero::Absent);
+        assert_eq!(decide(&seen), Step::End);
     }
 
     #[test]
@@ -858,7 +910,8 @@ mod beyond {
         let mut seen =
             Observed { is_deleted: true, policy: ApiDeletePolicy::RemoveObjects, ..created() };
         let steps = settle(&mut seen);
-        assert!(steps.contains(&Step::DeleteVeleroObjects) && !seen.has_finalizer);
+        let deletion = Step::DeleteVeleroObjects { bury: false };
+        assert!(steps.contains(&deletion) && !seen.has_finalizer, "{steps:?}");
         assert!(!steps.contains(&Step::CreateDeleteRequest));
         assert_eq!(conditions(&seen.status)[2], deleting(PERMANENT));
     }

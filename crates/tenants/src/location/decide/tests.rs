@@ -150,6 +150,52 @@ fn a_rejected_one_backs_off() {
 }
 
 #[test]
+fn a_word_of_the_administrators_counts_whatever_the_tenant_did_to_its_spec_or_secret() {
+    for decision in [Some(Approval::Reject), Some(Approval::Pending), None] {
+        let mut made = Observed { require_approval: true, ..new() };
+        walk(&mut made);
+        approve(&mut made, Some(Approval::Approve));
+        walk(&mut made);
+        assert_eq!(made.status.phase, Some(Phase::Created));
+        approve(&mut made, decision);
+        let no_secret = Observed { spec: Verdict::NotYet("no secret".into()), ..made.clone() };
+        let invalid = Observed { spec: Verdict::Invalid("no".into()), ..made.clone() };
+        let edited = Observed { requested: spec("other"), location: Copy::Differs, ..made };
+        for mut seen in [no_secret, invalid, edited] {
+            let steps = walk(&mut seen);
+            assert!(steps.contains(&Step::Revoke), "{steps:?}");
+            let want = if decision == Some(Approval::Reject) {
+                RequestPhase::Rejected
+            } else {
+                RequestPhase::Pending
+            };
+            assert_eq!(seen.request.clone().unwrap().status.phase, Some(want));
+            assert!(
+                reasons(&seen.status).iter().any(|it| it.starts_with("ClusterAdminApproved=False"))
+            );
+            assert_eq!(walk(&mut seen).len(), 1, "and then it rests");
+        }
+    }
+}
+
+#[test]
+fn a_rejection_stays_though_nobody_need_be_asked_any_more() {
+    let mut seen = Observed { require_approval: true, ..new() };
+    walk(&mut seen);
+    approve(&mut seen, Some(Approval::Reject));
+    walk(&mut seen);
+    seen.require_approval = false;
+    let steps = walk(&mut seen);
+    assert!(!steps.contains(&Step::Approve) && !steps.contains(&Step::WriteSecret), "{steps:?}");
+    approve(&mut seen, Some(Approval::Pending));
+    let steps = walk(&mut seen);
+    assert!(steps.contains(&Step::Approve), "{steps:?}");
+    approve(&mut seen, Some(Approval::Reject));
+    let steps = walk(&mut seen);
+    assert!(steps.contains(&Step::Revoke), "one can be rejected all the same: {steps:?}");
+}
+
+#[test]
 fn an_edit_is_not_applied_and_said_until_it_is_undone() {
     let mut seen = new();
     walk(&mut seen);
