@@ -1,5 +1,7 @@
 //! What kinds of objects the cluster has, and which of them a name that people write means.
 
+use std::collections::BTreeMap;
+
 use kube::Client;
 use kube::core::discovery::verbs;
 
@@ -15,7 +17,7 @@ pub(crate) struct Kind {
     pub(crate) short: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) verbs: Vec<String>,
-    /// Whether this version is the one its group prefers.
+    /// Whether this version is the one its group prefers, of those that have the kind.
     pub(crate) preferred: bool,
 }
 
@@ -93,8 +95,9 @@ impl Catalog {
         let core = client.list_core_api_versions().await?;
         for version in &core.versions {
             let list = client.list_core_api_resources(version).await?;
-            kinds.extend(from_list("", version, version == "v1", &list));
+            kinds.extend(from_list("", version, &list));
         }
+        prefer(&mut kinds, "v1");
         for group in client.list_api_groups().await?.groups {
             let preferred = group
                 .preferred_version
@@ -102,17 +105,15 @@ impl Catalog {
                 .or_else(|| group.versions.first())
                 .map(|version| version.version.clone())
                 .unwrap_or_default();
+            let mut of_group = Vec::new();
             for version in &group.versions {
                 match client.list_api_group_resources(&version.group_version).await {
-                    Ok(list) => kinds.extend(from_list(
-                        &group.name,
-                        &version.version,
-                        version.version == preferred,
-                        &list,
-                    )),
+                    Ok(list) => of_group.extend(from_list(&group.name, &version.version, &list)),
                     Err(error) => silent.push(format!("{}: {error}", version.group_version)),
                 }
             }
+            prefer(&mut of_group, &preferred);
+            kinds.extend(of_group);
         }
         Ok((Self { kinds }, silent))
     }
@@ -171,10 +172,26 @@ impl Catalog {
     }
 }
 
+/// Marks one version of each kind of a group: the preferred one where that has the kind, else the first
+/// that has it. Kinds of one group differ in age, and each has to be somebody's.
+fn prefer(kinds: &mut [Kind], version: &str) {
+    let mut chosen: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, kind) in kinds.iter().enumerate() {
+        let choice = chosen.entry(kind.plural.clone()).or_insert(at);
+        if kind.version == version {
+            *choice = at;
+        }
+    }
+    for at in chosen.into_values() {
+        if let Some(kind) = kinds.get_mut(at) {
+            kind.preferred = true;
+        }
+    }
+}
+
 fn from_list(
     group: &str,
     version: &str,
-    preferred: bool,
     list: &k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList,
 ) -> Vec<Kind> {
     // Those with a slash are parts of others.
@@ -193,7 +210,7 @@ fn from_list(
             short: it.short_names.clone().unwrap_or_default(),
             namespaced: it.namespaced,
             verbs: it.verbs.clone(),
-            preferred,
+            preferred: false,
         })
         .collect()
 }
@@ -247,6 +264,24 @@ pub(crate) mod tests {
         ] {
             assert_eq!(catalog.resolve(name), [wanted], "{name}");
         }
+    }
+
+    #[test]
+    fn a_kind_that_only_an_older_version_has_is_kept_in_that() {
+        let at = |version: &str, plural: &str| Kind {
+            version: version.to_owned(),
+            preferred: false,
+            ..kind("g.io", plural, "K", true)
+        };
+        let mut kinds = vec![at("v1beta1", "a"), at("v1beta1", "b"), at("v1", "a"), at("v2", "b")];
+        prefer(&mut kinds, "v1");
+        let catalog = Catalog::of(kinds);
+        let found: Vec<(&str, &str)> = catalog
+            .to_back_up()
+            .iter()
+            .map(|it| (it.plural.as_str(), it.version.as_str()))
+            .collect();
+        assert_eq!(found, [("b", "v1beta1"), ("a", "v1")]);
     }
 
     #[test]

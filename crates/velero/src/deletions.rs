@@ -50,6 +50,7 @@ enum Verdict<'v> {
 /// Pure: the words are those that users know.
 fn judge<'v>(
     name: &str,
+    meant: Option<&str>,
     backup: Option<&'v Backup>,
     location: Option<&'v BackupStorageLocation>,
     is_running: bool,
@@ -57,7 +58,11 @@ fn judge<'v>(
     if name.is_empty() {
         return Verdict::Refuse("spec.backupName is required".to_owned());
     }
-    let Some(backup) = backup else { return Verdict::Refuse("backup not found".to_owned()) };
+    // Another backup that has the name by now is not the one that was meant.
+    let meant = |it: &&Backup| meant.is_none_or(|uid| it.metadata.uid.as_deref() == Some(uid));
+    let Some(backup) = backup.filter(meant) else {
+        return Verdict::Refuse("backup not found".to_owned());
+    };
     let is_begun = matches!(
         backup.status.as_ref().and_then(|it| it.phase.as_ref()),
         Some(BackupPhase::InProgress | BackupPhase::ReadyToStart)
@@ -101,10 +106,15 @@ impl Reconciler for Deletions {
             .as_ref()
             .and_then(|it| world.location(it.spec.storage_location.as_deref().unwrap_or_default()));
         let is_running = world.running.has(BACKUP, &name);
-        match judge(&name, backup.as_deref(), location.as_deref(), is_running) {
+        let meant = request.metadata.labels.as_ref().and_then(|it| it.get(names::BACKUP_UID));
+        let meant = meant.map(String::as_str).filter(|it| !it.is_empty());
+        let is_there = backup
+            .as_ref()
+            .is_some_and(|it| meant.is_none_or(|uid| it.metadata.uid.as_deref() == Some(uid)));
+        match judge(&name, meant, backup.as_deref(), location.as_deref(), is_running) {
             // Begun before a restart, and the object went last: that is the end of it.
-            Verdict::Refuse(_) if phase == Some(DeletePhase::InProgress) && backup.is_none() => {
-                self.clear(&name, &request).await?;
+            Verdict::Refuse(_) if phase == Some(DeletePhase::InProgress) && !is_there => {
+                self.clear(&name, meant, &request).await?;
                 Ok(Next::WAIT)
             }
             Verdict::Refuse(error) => {
@@ -175,7 +185,7 @@ impl Deletions {
         }
         if errors.is_empty() {
             world.backups.delete(&backup).await?;
-            return self.clear(name, &request).await;
+            return self.clear(name, backup.metadata.uid.as_deref(), &request).await;
         }
         tracing::warn!(backup.name = name, ?errors, "a backup is not deleted");
         self.processed(&request, errors).await
@@ -204,11 +214,18 @@ impl Deletions {
         self.world.deletions.update(request, &next).await
     }
 
-    /// All is gone: so are the requests for it.
-    async fn clear(&self, name: &str, request: &DeleteBackupRequest) -> Result<(), Failure> {
+    /// All is gone: so are the requests for it, and not those for another of its name.
+    async fn clear(
+        &self,
+        name: &str,
+        uid: Option<&str>,
+        request: &DeleteBackupRequest,
+    ) -> Result<(), Failure> {
         self.processed(request, Vec::new()).await?;
         for other in self.world.deletions.list() {
-            if other.spec.backup_name.as_deref() == Some(name) {
+            let meant = other.metadata.labels.as_ref().and_then(|it| it.get(names::BACKUP_UID));
+            let is_same = meant.is_none_or(|it| uid.is_none_or(|uid| it == uid));
+            if other.spec.backup_name.as_deref() == Some(name) && is_same {
                 self.world.deletions.delete(&other).await?;
             }
         }
@@ -263,8 +280,8 @@ mod tests {
     use super::*;
 
     fn backup(phase: &str) -> Backup {
-        serde_json::from_value(json!({"metadata": {"name": "b"}, "spec": {"storageLocation": "l"},
-            "status": {"phase": phase}}))
+        serde_json::from_value(json!({"metadata": {"name": "b", "uid": "2"},
+            "spec": {"storageLocation": "l"}, "status": {"phase": phase}}))
         .unwrap()
     }
 
@@ -308,7 +325,10 @@ mod tests {
             ),
             ("b", Some(&done), Some(&good), false, "deleted"),
         ] {
-            assert_eq!(refused(judge(name, backup, location, is_running)), text);
+            assert_eq!(refused(judge(name, None, backup, location, is_running)), text);
         }
+        let meaning = |uid| refused(judge("b", Some(uid), Some(&done), Some(&good), false));
+        assert_eq!(meaning("1"), "backup not found", "it was made anew since");
+        assert_eq!(meaning("2"), "deleted");
     }
 }

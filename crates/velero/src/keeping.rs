@@ -21,6 +21,7 @@ use crate::world::World;
 const LOOK_AT_LEAST: Duration = Duration::from_hours(1);
 const SCHEDULE_AT_LEAST: Duration = Duration::from_mins(1);
 const RETRY_AFTER: Duration = Duration::from_mins(1);
+const NAME_TAKEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Expiry {
@@ -145,7 +146,16 @@ impl Reconciler for Schedules {
         }
         let backup = from_schedule(&schedule, now, &world.settings.namespace);
         match world.backups.create(&backup).await {
-            Ok(_) | Err(Failure::Conflict { .. }) => {}
+            Ok(_) => {}
+            Err(Failure::Conflict { .. }) => {
+                let found =
+                    world.fresh::<Backup>(backup.metadata.name.as_deref().unwrap_or_default());
+                if !found.await?.is_some_and(|it| is_of(&schedule, &it)) {
+                    // The name is taken; the next second has another.
+                    tracing::warn!(schedule = %key, "the name of its backup belongs to another");
+                    return Ok(Next::after(NAME_TAKEN));
+                }
+            }
             Err(failure) => return Err(failure),
         }
         let mut next = schedule.as_ref().clone();
@@ -216,14 +226,21 @@ fn from_schedule(schedule: &Schedule, now: Timestamp, namespace: &str) -> Backup
     backup
 }
 
+/// Whether a backup was made by this schedule. A tenant's never was, whatever its labels say.
+fn is_of(schedule: &Schedule, backup: &Backup) -> bool {
+    let name = names::label_value(schedule.metadata.name.as_deref().unwrap_or_default());
+    let labels = backup.metadata.labels.as_ref();
+    let notes = backup.metadata.annotations.as_ref();
+    labels.and_then(|it| it.get(names::SCHEDULE_NAME)) == Some(&name)
+        && !notes.is_some_and(|it| it.contains_key(names::TENANT_BACKUP_NAMESPACE))
+}
+
 impl Schedules {
     /// Whether a backup of this schedule has not ended yet.
     fn is_busy(&self, schedule: &Schedule) -> bool {
-        let name = names::label_value(schedule.metadata.name.as_deref().unwrap_or_default());
         self.world.backups.list().iter().any(|it| {
-            let labels = it.metadata.labels.as_ref();
             let phase = it.status.as_ref().and_then(|it| it.phase.as_ref());
-            labels.and_then(|it| it.get(names::SCHEDULE_NAME)) == Some(&name)
+            is_of(schedule, it)
                 && matches!(
                     phase,
                     None | Some(
@@ -261,6 +278,21 @@ mod tests {
                         "kind": "Schedule", "name": "daily", "uid": "u", "controller": true}]},
                 "spec": {"ttl": "1h"}})
         );
+    }
+
+    #[test]
+    fn a_backup_that_has_the_name_is_not_yet_one_of_the_schedule() {
+        let schedule: Schedule =
+            serde_json::from_value(json!({"metadata": {"name": "daily"}, "spec": {}})).unwrap();
+        let with = |metadata: serde_json::Value| -> Backup {
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+        };
+        let label = json!({"velero.io/schedule-name": "daily"});
+        assert!(is_of(&schedule, &with(json!({"name": "b", "labels": label}))));
+        assert!(!is_of(&schedule, &with(json!({"name": "b"}))));
+        let planted = json!({"name": "b", "labels": label,
+            "annotations": {"openshift.io/oadp-nab-origin-namespace": "t"}});
+        assert!(!is_of(&schedule, &with(planted)));
     }
 
     #[test]

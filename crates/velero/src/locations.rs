@@ -18,11 +18,16 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout::{self, BackupFile};
 use crate::names;
 use crate::place::DIRECTORY;
-use crate::world::{Opened, World};
+use crate::world::{Opened, World, is_tenants, tenant_of};
 
 /// Where the default location of this machine keeps its backups.
 pub(crate) const DEFAULT_BUCKET: &str = "backups";
 const OBJECT_MAX_BYTES: u64 = 4 << 20;
+/// Of a store that is a tenant's own: of one object, and of how many.
+const TENANT_OBJECT_MAX_BYTES: u64 = 256 << 10;
+const TENANT_BACKUPS_MAX: usize = 1000;
+/// A tenant's location is looked at no more often than this, whatever it asks for.
+const TENANT_PERIOD_MIN: Duration = Duration::from_secs(10);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -89,8 +94,9 @@ fn due(last: Option<Time>, every: Duration, now: Timestamp) -> Option<Duration> 
     Some(every.saturating_sub(passed))
 }
 
-fn period(given: Option<&GoDuration>, default: Duration) -> Duration {
-    given.and_then(|it| it.get().ok()).unwrap_or(default)
+fn period(given: Option<&GoDuration>, default: Duration, is_tenants: bool) -> Duration {
+    let period = given.and_then(|it| it.get().ok()).unwrap_or(default);
+    if is_tenants && !period.is_zero() { period.max(TENANT_PERIOD_MIN) } else { period }
 }
 
 impl Reconciler for Locations {
@@ -106,8 +112,9 @@ impl Reconciler for Locations {
         }
         let now = Timestamp::now();
         let status = location.status.clone().unwrap_or_default();
-        let every =
-            period(location.spec.validation_frequency.as_ref(), world.settings.validate_every);
+        let is_tenants = is_tenants(&location);
+        let frequency = location.spec.validation_frequency.as_ref();
+        let every = period(frequency, world.settings.validate_every, is_tenants);
         let mut next = Next::WAIT;
         let changed = status.phase.is_none() || self.is_changed(&location);
         let checked = if changed { None } else { status.last_validation_time };
@@ -126,7 +133,8 @@ impl Reconciler for Locations {
         if phase != Some(LocationPhase::Available) {
             return Ok(next);
         }
-        let every = period(location.spec.backup_sync_period.as_ref(), world.settings.sync_every);
+        let frequency = location.spec.backup_sync_period.as_ref();
+        let every = period(frequency, world.settings.sync_every, is_tenants);
         if every.is_zero() {
             return Ok(next);
         }
@@ -223,16 +231,27 @@ impl Locations {
         let opened = self.world.open(location).await.map_err(|it| Failure::other(doing(), it))?;
         let root = layout::TOP_FOLDERS[0];
         let root = Prefix::parse(root).map_err(|it| Failure::other(doing(), it))?;
+        let listed_at = Timestamp::now();
         let level = opened.store.list_level(&root).await;
         let level = level.map_err(|it| Failure::other(doing(), it))?;
         let stored: BTreeSet<String> =
             level.folders.iter().filter_map(|it| it.parts().last().map(str::to_owned)).collect();
+        let mut left = self.room(location);
         for backup in &stored {
             let key = self.world.key(backup);
             if self.world.backups.get(&key).is_some() || self.world.backups.is_broken(&key) {
                 continue;
             }
-            if let Err(error) = self.bring_in(&opened, name, backup).await {
+            if left == 0 {
+                tracing::warn!(
+                    location = name,
+                    max = TENANT_BACKUPS_MAX,
+                    "a tenant's store has more backups than are taken; the others are left"
+                );
+                break;
+            }
+            left -= 1;
+            if let Err(error) = self.bring_in(&opened, location, backup).await {
                 tracing::warn!(
                     location = name,
                     backup,
@@ -241,15 +260,33 @@ impl Locations {
                 );
             }
         }
-        self.forget(name, &stored).await?;
+        self.forget(&opened, name, &stored, listed_at).await?;
         let mut next = location.clone();
         next.status.get_or_insert_default().last_synced_time = Some(Time::new(Timestamp::now()));
         self.world.locations.update(location, &next).await.map(drop)
     }
 
-    async fn bring_in(&self, opened: &Opened, location: &str, name: &str) -> Result<(), String> {
+    /// How many backups of this location may be made known.
+    fn room(&self, location: &BackupStorageLocation) -> usize {
+        if !is_tenants(location) {
+            return usize::MAX;
+        }
+        let name = location.metadata.name.as_deref();
+        let all = self.world.backups.list();
+        let here = all.iter().filter(|it| it.spec.storage_location.as_deref() == name).count();
+        TENANT_BACKUPS_MAX.saturating_sub(here)
+    }
+
+    async fn bring_in(
+        &self,
+        opened: &Opened,
+        location: &BackupStorageLocation,
+        name: &str,
+    ) -> Result<(), String> {
         let key = BackupFile::Object.key(name).map_err(|error| error.to_string())?;
-        let blob = match blobs::get_limited(opened.store.as_ref(), &key, OBJECT_MAX_BYTES).await {
+        let tenant = tenant_of(location);
+        let max = if tenant.is_some() { TENANT_OBJECT_MAX_BYTES } else { OBJECT_MAX_BYTES };
+        let blob = match blobs::get_limited(opened.store.as_ref(), &key, max).await {
             Ok(blob) => blob,
             // Still on its way in, or on its way out.
             Err(error) if error.is_not_found() => return Ok(()),
@@ -260,11 +297,12 @@ impl Locations {
         let schedules = self.world.schedules.list();
         let is_known =
             |uid: &str| schedules.iter().any(|it| it.metadata.uid.as_deref() == Some(uid));
-        let Some(backup) =
-            known_backup(stored, name, location, &self.world.settings.namespace, is_known)?
-        else {
-            return Ok(());
-        };
+        let location = location.metadata.name.as_deref().unwrap_or_default();
+        let known = known_backup(stored, name, location, &self.world.settings.namespace, is_known)?;
+        let Some(mut backup) = known else { return Ok(()) };
+        if let Some(tenant) = tenant {
+            backup = only_of(tenant, backup)?;
+        }
         match self.world.backups.create(&backup).await {
             Ok(_) => {
                 tracing::info!(backup.name = name, location, "a backup was found in the store");
@@ -276,17 +314,23 @@ impl Locations {
     }
 
     /// Backups that say they are complete and are not in the store any more.
-    async fn forget(&self, location: &str, stored: &BTreeSet<String>) -> Result<(), Failure> {
+    async fn forget(
+        &self,
+        opened: &Opened,
+        location: &str,
+        stored: &BTreeSet<String>,
+        listed_at: Timestamp,
+    ) -> Result<(), Failure> {
         let label = names::label_value(location);
         for backup in self.world.backups.list() {
             let name = backup.metadata.name.as_deref().unwrap_or_default();
-            let of_here =
-                backup.metadata.labels.as_ref().and_then(|it| it.get(names::STORAGE_LOCATION));
-            let phase = backup.status.as_ref().and_then(|it| it.phase.as_ref());
-            let is_whole =
-                matches!(phase, Some(BackupPhase::Completed | BackupPhase::PartiallyFailed));
             let is_busy = self.world.running.has(BACKUP, name);
-            if of_here == Some(&label) && is_whole && !is_busy && !stored.contains(name) {
+            if is_busy || stored.contains(name) || !was_whole(&backup, &label, listed_at) {
+                continue;
+            }
+            // The list may be older than the backup: only the object itself says that it is gone.
+            let Ok(key) = BackupFile::Object.key(name) else { continue };
+            if opened.store.head(&key).await.is_err_and(|error| error.is_not_found()) {
                 tracing::info!(
                     backup.name = name,
                     location,
@@ -297,6 +341,69 @@ impl Locations {
         }
         Ok(())
     }
+}
+
+/// Whether a backup of the location with this label was in its store when that was listed.
+fn was_whole(backup: &Backup, label: &str, listed_at: Timestamp) -> bool {
+    let of_here = backup.metadata.labels.as_ref().and_then(|it| it.get(names::STORAGE_LOCATION));
+    let status = backup.status.clone().unwrap_or_default();
+    let is_whole =
+        matches!(status.phase, Some(BackupPhase::Completed | BackupPhase::PartiallyFailed));
+    let ended = status.completion_timestamp;
+    of_here.is_some_and(|it| it == label)
+        && is_whole
+        && ended.is_none_or(|it| it.timestamp() < listed_at)
+}
+
+/// What may be made known of a backup in a tenant's own store. Whoever writes there says what it likes:
+/// only what the tenant's controller writes of this tenant counts, and nothing else of it is kept.
+fn only_of(tenant: &str, mut backup: Backup) -> Result<Backup, String> {
+    let metadata = &mut backup.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let mut labels = metadata.labels.take().unwrap_or_default();
+    let mut notes = metadata.annotations.take().unwrap_or_default();
+    if notes.get(names::TENANT_BACKUP_NAMESPACE).map(String::as_str) != Some(tenant)
+        || backup.spec.included_namespaces.as_deref() != Some(&[tenant.to_owned()])
+    {
+        return Err(format!("it is not a backup of namespace {tenant}, whose store this is"));
+    }
+    if labels.get(names::TENANT_BACKUP_ID).map(String::as_str) != Some(name)
+        || !is_name_for(tenant, name)
+    {
+        return Err(format!("its name is not one that backups of namespace {tenant} get"));
+    }
+    let status = backup.status.as_ref();
+    let has_ended = status.is_some_and(|it| {
+        use BackupPhase as P;
+        let is_last = matches!(it.phase, Some(P::Completed | P::PartiallyFailed | P::Failed));
+        is_last && it.completion_timestamp.is_some()
+    });
+    if !has_ended {
+        return Err("it has not ended".to_owned());
+    }
+    labels.retain(|key, _| names::TENANT_BACKUP_LABELS.contains(&key.as_str()));
+    notes.retain(|key, _| names::TENANT_BACKUP_NOTES.contains(&key.as_str()));
+    metadata.labels = Some(labels);
+    metadata.annotations = Some(notes);
+    metadata.owner_references = None;
+    Ok(backup)
+}
+
+/// Such names begin with the namespace, as far as it fits, and end with a uuid: nobody else's are like
+/// that, nor those that schedules give.
+fn is_name_for(tenant: &str, name: &str) -> bool {
+    const NAMESPACE_KEPT: usize = 25;
+    const UUID: usize = 36;
+    let start = tenant.get(..NAMESPACE_KEPT).unwrap_or(tenant).trim_end_matches(['.', '-']);
+    let Some((head, id)) = name.len().checked_sub(UUID).and_then(|at| name.split_at_checked(at))
+    else {
+        return false;
+    };
+    let is_id = id.bytes().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    });
+    is_id && head.starts_with(start) && head.ends_with('-')
 }
 
 /// The object that is made for a backup that was found, or nothing while it is not finished.
@@ -391,6 +498,79 @@ mod tests {
         }
         assert!(found(json!({"name": "b"}), "Failed").unwrap().is_some());
         assert!(found(json!({"name": "other"}), "Completed").is_err());
+    }
+
+    const ID: &str = "team-nightly-0d0b7b2c-ee76-412d-a867-2c23b8aa51ab";
+
+    fn planted(change: impl FnOnce(&mut Value)) -> Result<Backup, String> {
+        let mut value = json!({
+            "metadata": {"name": ID,
+                "labels": {"openshift.io/oadp": "True", "openshift.io/oadp-nab-origin-nacuuid": ID,
+                    "velero.io/storage-location": "here"},
+                "annotations": {"openshift.io/oadp-nab-origin-namespace": "team",
+                    "openshift.io/oadp-nab-origin-name": "nightly"}},
+            "spec": {"includedNamespaces": ["team"]},
+            "status": {"phase": "Completed", "completionTimestamp": "2024-01-01T00:00:00Z"}});
+        change(&mut value);
+        only_of("team", serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn a_tenants_store_makes_known_that_tenants_backups_and_nothing_else_of_them() {
+        assert!(planted(|_| {}).is_ok());
+        let kept = planted(|it| {
+            it["metadata"]["labels"]["velero.io/schedule-name"] = json!("daily");
+            it["metadata"]["annotations"]["holdfast.io/run-as-user"] = json!("root");
+            it["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Schedule", "name": "s", "uid": "u"}]);
+        });
+        assert_eq!(kept, planted(|_| {}));
+        let other = "other-nightly-0d0b7b2c-ee76-412d-a867-2c23b8aa51ab";
+        let owner = "/metadata/annotations/openshift.io~1oadp-nab-origin-namespace";
+        let label = "/metadata/labels/openshift.io~1oadp-nab-origin-nacuuid";
+        let name = |name: &str| vec![("/metadata/name", json!(name)), (label, json!(name))];
+        let namespaces = "/spec/includedNamespaces";
+        for (what, change) in [
+            ("another's", vec![(owner, json!("b"))]),
+            ("of another namespace", vec![(namespaces, json!(["b"]))]),
+            ("of all", vec![(namespaces, json!(["team", "*"]))]),
+            ("with a schedule's name", name("daily-20261117000000")),
+            ("with another tenant's name", name(other)),
+            ("for ever in the queue", vec![("/status/phase", json!("Paused"))]),
+            ("without an end", vec![("/status/completionTimestamp", Value::Null)]),
+        ] {
+            let found = planted(|it| {
+                for (pointer, value) in change {
+                    *it.pointer_mut(pointer).unwrap() = value;
+                }
+            });
+            assert!(found.is_err(), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_backup_that_ended_after_the_list_was_made_is_not_missing_in_it() {
+        let listed_at = "2024-01-01T12:00:00Z".parse().unwrap();
+        let backup = |phase: &str, ended: &str| -> Backup {
+            serde_json::from_value(json!({"metadata": {"name": "b",
+                "labels": {"velero.io/storage-location": "here"}}, "spec": {},
+                "status": {"phase": phase, "completionTimestamp": ended}}))
+            .unwrap()
+        };
+        assert!(was_whole(&backup("Completed", "2024-01-01T11:59:00Z"), "here", listed_at));
+        assert!(!was_whole(&backup("Completed", "2024-01-01T12:00:30Z"), "here", listed_at));
+        assert!(!was_whole(&backup("Failed", "2024-01-01T11:59:00Z"), "here", listed_at));
+        assert!(!was_whole(&backup("Completed", "2024-01-01T11:59:00Z"), "there", listed_at));
+    }
+
+    #[test]
+    fn a_tenant_cannot_have_its_location_looked_at_all_the_time() {
+        let asked = GoDuration::from("1ns");
+        let usual = Duration::from_mins(1);
+        assert_eq!(period(Some(&asked), usual, false), Duration::from_nanos(1));
+        assert_eq!(period(Some(&asked), usual, true), TENANT_PERIOD_MIN);
+        assert_eq!(period(Some(&GoDuration::from("0s")), usual, true), Duration::ZERO);
+        assert_eq!(period(None, usual, true), usual);
     }
 
     #[test]

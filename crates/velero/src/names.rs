@@ -20,6 +20,19 @@ pub(crate) const RESTORE_FINALIZER: &str = "restores.velero.io/external-resource
 pub(crate) const TENANT_NAMESPACE: &str = "openshift.io/oadp-nar-origin-namespace";
 /// Of a backup made for a tenant.
 pub(crate) const TENANT_BACKUP_NAMESPACE: &str = "openshift.io/oadp-nab-origin-namespace";
+/// The identity of a backup made for a tenant, which is its name.
+pub(crate) const TENANT_BACKUP_ID: &str = "openshift.io/oadp-nab-origin-nacuuid";
+/// All that is kept of a backup found in a tenant's own store.
+pub(crate) const TENANT_BACKUP_LABELS: [&str; 4] =
+    ["openshift.io/oadp", "app.kubernetes.io/managed-by", TENANT_BACKUP_ID, STORAGE_LOCATION];
+pub(crate) const TENANT_BACKUP_NOTES: [&str; 6] = [
+    TENANT_BACKUP_NAMESPACE,
+    "openshift.io/oadp-nab-origin-name",
+    GIT_VERSION,
+    MAJOR_VERSION,
+    MINOR_VERSION,
+    RESOURCE_TIMEOUT,
+];
 /// Of a storage location made for a tenant.
 pub(crate) const TENANT_LOCATION_NAMESPACE: &str = "openshift.io/oadp-nabsl-origin-namespace";
 /// On a restore: the user whose rights it is carried out with.

@@ -80,6 +80,14 @@ pub(crate) fn place(
              prefix, put it in the 'Prefix' field instead)"
         ));
     }
+    // It becomes part of an address, where other characters would mean something.
+    let plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '-' | '_');
+    if !bucket.chars().all(plain) {
+        return Err(format!(
+            "backup storage location's bucket name {bucket:?} must have only letters, digits, dots, \
+             hyphens and underscores"
+        ));
+    }
     let prefix = storage.prefix.as_deref().unwrap_or_default().trim_matches('/').to_owned();
     if !prefix.is_empty() {
         Key::parse(&prefix).map_err(|error| format!("spec.objectStorage.prefix: {error}"))?;
@@ -241,6 +249,8 @@ mod tests {
         let b = || json!({"bucket": "b"});
         for (storage, config, text) in [
             (json!({"bucket": "a/b"}), json!({}), "must not contain a '/'"),
+            (json!({"bucket": "shared#"}), json!({}), "must have only letters"),
+            (json!({"bucket": "b?path_style=true&region=x#"}), json!({}), "must have only letters"),
             (json!({"bucket": "b", "prefix": "a/../c"}), json!({}), "only dots"),
             (b(), json!({"reigon": "x"}), "config has invalid keys [reigon]"),
             (b(), json!({"kmsKeyId": "x"}), "kmsKeyId is not supported"),

@@ -16,6 +16,8 @@ const NAME_MAX: usize = 100;
 const PREFIX_MAX: usize = 155;
 /// Of a header that only gives the next member a long name.
 const EXTENDED_MAX_BYTES: u64 = 64 * 1024;
+/// A kind, a namespace and a name have less.
+const PATH_MAX_BYTES: usize = 1024;
 
 /// What an archive may hold. API servers take objects of 3 MiB, etcd half of that.
 #[derive(Debug, Clone, Copy)]
@@ -23,11 +25,30 @@ pub struct Limits {
     pub member_max_bytes: u64,
     pub members_max: u64,
     pub total_max_bytes: u64,
+    /// Of all paths together: they are held in memory.
+    pub paths_max_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { member_max_bytes: 16 << 20, members_max: 4_000_000, total_max_bytes: 256 << 30 }
+        Self {
+            member_max_bytes: 16 << 20,
+            members_max: 4_000_000,
+            total_max_bytes: 256 << 30,
+            paths_max_bytes: 512 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Of an archive that a tenant can write: far more than one namespace has.
+    pub fn of_tenants() -> Self {
+        Self {
+            member_max_bytes: 4 << 20,
+            members_max: 1_000_000,
+            total_max_bytes: 4 << 30,
+            paths_max_bytes: 128 << 20,
+        }
     }
 }
 
@@ -76,6 +97,7 @@ pub struct Members<S> {
     /// Of their paths: short sums, so that an archive of many members costs little.
     seen: HashSet<[u8; 16]>,
     total: u64,
+    paths: u64,
     failed: Option<TarError>,
 }
 
@@ -109,6 +131,7 @@ impl<S: Sink> Members<S> {
             long_size: None,
             seen: HashSet::new(),
             total: 0,
+            paths: 0,
             failed: None,
         }
     }
@@ -226,6 +249,11 @@ impl<S: Sink> Members<S> {
         }
         if self.seen.len() as u64 >= self.limits.members_max {
             return Err(TarError::TooMuch { what: "members", max: self.limits.members_max });
+        }
+        self.paths = self.paths.saturating_add(path.len() as u64);
+        if self.paths > self.limits.paths_max_bytes {
+            let max = self.limits.paths_max_bytes;
+            return Err(TarError::TooMuch { what: "bytes of paths", max });
         }
         let wanted = self.sink.begin(&path, size);
         let wanted = wanted.map_err(|error| TarError::Keep(error.to_string()))?;
@@ -478,6 +506,10 @@ fn number(field: &[u8]) -> Result<u64, TarError> {
 
 fn check_path(path: &str) -> Result<(), TarError> {
     let refuse = |why| Err(TarError::Path { path: path.to_owned(), why });
+    if path.len() > PATH_MAX_BYTES {
+        let start = path.get(..path.floor_char_boundary(80)).unwrap_or_default();
+        return Err(TarError::Path { path: format!("{start}..."), why: "it is too long" });
+    }
     if path.starts_with('/') {
         return refuse("it is absolute");
     }

@@ -11,12 +11,15 @@ use api::velero::{
 };
 use blobs::Store as Blobs;
 use blobs::wrap::{Policy, Retrying};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use reconcile::{Context, Key, Store};
+use kube::{Api, Resource};
+use reconcile::{Context, Failure, Key, Store};
+use serde::de::DeserializeOwned;
 
 use crate::door::Door;
 use crate::downloads::Downloads;
+use crate::names;
 use crate::place::{self, Place};
 
 /// How the executor is set up.
@@ -112,6 +115,22 @@ impl World {
         Key::new(&self.settings.namespace, name)
     }
 
+    /// An object of ours as the API server has it now.
+    pub(crate) async fn fresh<K>(&self, name: &str) -> Result<Option<K>, Failure>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.context.client.clone(), &self.settings.namespace);
+        let found = api.get_opt(name).await;
+        found.map_err(|error| Failure::Api {
+            doing: format!("read {} {name}", K::kind(&())),
+            source: Box::new(error),
+        })
+    }
+
     pub(crate) fn location(&self, name: &str) -> Option<Arc<BackupStorageLocation>> {
         self.locations.get(&self.key(name))
     }
@@ -182,6 +201,18 @@ impl World {
     }
 }
 
+/// Whether the store of a location is a tenant's own: what it holds, and how fast it answers, is then up
+/// to somebody who has no rights here.
+pub(crate) fn is_tenants(location: &BackupStorageLocation) -> bool {
+    tenant_of(location).is_some()
+}
+
+/// The namespace of the tenant whose location it is.
+pub(crate) fn tenant_of(location: &BackupStorageLocation) -> Option<&str> {
+    let notes = location.metadata.annotations.as_ref()?;
+    notes.get(names::TENANT_LOCATION_NAMESPACE).map(String::as_str)
+}
+
 /// Enough for a store that stumbles; one that is down is told soon.
 fn patience() -> Policy {
     Policy { tries_max: 4, total_max: Duration::from_secs(30), ..Policy::default() }
@@ -194,10 +225,6 @@ pub(crate) struct Running(Arc<Mutex<HashSet<(&'static str, String)>>>);
 impl Running {
     pub(crate) fn has(&self, kind: &'static str, name: &str) -> bool {
         self.lock().contains(&(kind, name.to_owned()))
-    }
-
-    pub(crate) fn count(&self, kind: &'static str) -> usize {
-        self.lock().iter().filter(|(it, _)| *it == kind).count()
     }
 
     /// `None` if it is being worked on already.

@@ -247,10 +247,34 @@ impl<'c> Collector<'c> {
 
     async fn related_objects(&mut self) -> Result<(), Unwanted> {
         let related = std::mem::take(&mut self.related);
-        self.named("persistentvolumes", &related.volumes).await?;
+        self.volumes(&related.volumes).await?;
         self.named("priorityclasses.scheduling.k8s.io", &related.priorities).await?;
         self.bindings(&related.accounts).await?;
         self.named(DEFINITIONS, &related.kinds).await
+    }
+
+    /// The volumes of claims that were taken. A claim names any volume it likes: only one that says it is
+    /// that claim's belongs to it.
+    async fn volumes(&mut self, wanted: &BTreeSet<String>) -> Result<(), Unwanted> {
+        const RESOURCE: &str = "persistentvolumes";
+        let Some(kind) = self.catalog.resource(RESOURCE) else { return Ok(()) };
+        if self.selection.takes_cluster(kind) != Cluster::Related {
+            return Ok(());
+        }
+        let claims: HashSet<String> = self.claims.iter().filter_map(claim_mark).collect();
+        for name in wanted {
+            match self.door.get(kind, None, name).await {
+                Ok(Some(volume)) if is_volume_of(&volume, &claims) && !is_left_out(&volume) => {
+                    self.take(kind, volume).await?;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let message = about(RESOURCE, name, "Error getting item", Some(&words(&error)));
+                    self.journal.error(Place::Cluster, SOURCE, &message);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Objects of one kind by name, if that kind is taken where it is needed.
@@ -395,6 +419,20 @@ fn binds(binding: &Value, accounts: &HashSet<String>) -> bool {
     })
 }
 
+/// `namespace/name` of a claim.
+fn claim_mark(claim: &Value) -> Option<String> {
+    Some(format!("{}/{}", namespace_of(claim)?, name_of(claim)?))
+}
+
+/// Whether a volume says that it is bound to one of these claims.
+fn is_volume_of(volume: &Value, claims: &HashSet<String>) -> bool {
+    let text = |name: &str| volume.pointer("/spec/claimRef")?.get(name)?.as_str();
+    match (text("namespace"), text("name")) {
+        (Some(namespace), Some(name)) => claims.contains(&format!("{namespace}/{name}")),
+        _ => false,
+    }
+}
+
 /// A claim is kept without what bound it to where its contents once came from.
 fn edit_claim(object: &mut Value, backup: &str) {
     let is_bound = object.pointer("/status/phase").and_then(Value::as_str) == Some("Bound");
@@ -421,4 +459,23 @@ pub(crate) fn name_of(object: &Value) -> Option<&str> {
 
 pub(crate) fn namespace_of(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("namespace")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_does_not_get_a_volume_that_is_not_its_own() {
+        let claims: HashSet<String> = [json!({"metadata": {"namespace": "a", "name": "x"}})]
+            .iter()
+            .filter_map(claim_mark)
+            .collect();
+        let volume = |claim: Value| json!({"spec": {"claimRef": claim}});
+        assert!(is_volume_of(&volume(json!({"namespace": "a", "name": "x"})), &claims));
+        assert!(!is_volume_of(&volume(json!({"namespace": "b", "name": "x"})), &claims));
+        assert!(!is_volume_of(&volume(Value::Null), &claims));
+    }
 }

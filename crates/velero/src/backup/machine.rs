@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) phase: Option<BackupPhase>,
     pub(crate) position: Option<i64>,
     pub(crate) namespaces: Lists,
+    /// Whether it is written to a store of a tenant's own.
+    pub(crate) to_tenants_store: bool,
     /// Whether this process works on it now.
     pub(crate) is_running: bool,
 }
@@ -43,7 +45,7 @@ pub(crate) enum Action {
 
 /// Where a backup stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     New,
     Queued,
     Ready,
@@ -52,7 +54,7 @@ enum Stage {
     Done,
 }
 
-fn stage(phase: Option<&BackupPhase>) -> Stage {
+pub(super) fn stage(phase: Option<&BackupPhase>) -> Stage {
     use BackupPhase as P;
     match phase {
         None | Some(P::New) => Stage::New,
@@ -77,47 +79,57 @@ fn stage(phase: Option<&BackupPhase>) -> Stage {
     }
 }
 
-/// What is to be done, for as many as `at_once` at a time.
+/// Backups that wait for each other.
+#[derive(Debug, Default)]
+struct Lane<'s> {
+    busy: usize,
+    before: Vec<&'s Lists>,
+    is_blocked: bool,
+}
+
+/// What is to be done, for as many as `at_once` at a time. Those that are written to stores of tenants'
+/// own come beside: how fast such a store takes them is up to the tenant, and keeps no other waiting.
 pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
     let mut waiting: Vec<(&Seen, Stage)> =
         seen.iter().map(|it| (it, stage(it.phase.as_ref()))).collect();
     waiting.retain(|(it, stage)| *stage != Stage::Done || it.is_running);
     waiting.sort_by(|(a, _), (b, _)| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let mut actions = Vec::new();
-    let mut busy = 0;
-    let mut before: Vec<&Lists> = Vec::new();
+    let (mut ours, mut tenants) = (Lane::default(), Lane::default());
     for (it, stage) in &waiting {
         let name = || it.name.clone();
+        let lane = if it.to_tenants_store { &mut tenants } else { &mut ours };
         match stage {
             Stage::Working if !it.is_running => actions.push(Action::Abandoned { name: name() }),
             Stage::Ready if !it.is_running => {
                 actions.push(Action::Start { name: name() });
-                busy += 1;
-                before.push(&it.namespaces);
+                lane.busy += 1;
+                lane.before.push(&it.namespaces);
             }
             _ if it.is_running => {
-                busy += 1;
-                before.push(&it.namespaces);
+                lane.busy += 1;
+                lane.before.push(&it.namespaces);
             }
             _ => {}
         }
     }
     let mut position = 0;
-    let mut is_blocked = false;
     for (it, stage) in &waiting {
         if !matches!(stage, Stage::New | Stage::Queued) || it.is_running {
             continue;
         }
-        let is_free = busy < at_once && !before.iter().any(|other| meet(other, &it.namespaces));
-        before.push(&it.namespaces);
-        if is_free && !is_blocked {
-            busy += 1;
+        let lane = if it.to_tenants_store { &mut tenants } else { &mut ours };
+        let is_met = lane.before.iter().any(|other| meet(other, &it.namespaces));
+        let is_free = lane.busy < at_once && !is_met;
+        lane.before.push(&it.namespaces);
+        if is_free && !lane.is_blocked {
+            lane.busy += 1;
             actions.push(Action::Release { name: it.name.clone() });
             continue;
         }
         // Those behind one that could run wait for it; those behind one whose namespaces are in use
         // do not.
-        is_blocked |= is_free;
+        lane.is_blocked |= is_free;
         position += 1;
         match (stage, it.position) {
             (Stage::Queued, Some(old)) if old == position => {}
@@ -158,6 +170,7 @@ mod tests {
             phase,
             position: None,
             namespaces: Lists { includes: vec![name.to_owned()], excludes: Vec::new() },
+            to_tenants_store: false,
             is_running: false,
         }
     }
@@ -213,6 +226,16 @@ mod tests {
         same.namespaces.includes = vec!["a".to_owned()];
         let other = seen("c", 3, None);
         assert_eq!(decide(&[running, same, other], 2), [queue("b", 1), release("c")]);
+    }
+
+    #[test]
+    fn a_backup_to_a_tenants_store_keeps_no_other_waiting() {
+        let tenants = |it: Seen| Seen { to_tenants_store: true, ..it };
+        let slow =
+            Seen { is_running: true, ..tenants(seen("a", 1, Some(BackupPhase::InProgress))) };
+        let everything = Seen { namespaces: Lists::default(), ..seen("all", 3, None) };
+        let next = tenants(seen("b", 2, None));
+        assert_eq!(decide(&[slow, next, everything], 1), [queue("b", 1), release("all")]);
     }
 
     #[test]

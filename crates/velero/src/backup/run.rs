@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::collect::{Collector, ResourceList};
 use super::decide::{self, Defaults, Observed, ServerVersion};
+use super::machine::{Stage, stage};
 use super::pack::Packer;
 use crate::catalog::Catalog;
 use crate::door::words;
@@ -21,11 +22,13 @@ use crate::journal::{Journal, Place, packed};
 use crate::layout::BackupFile;
 use crate::names;
 use crate::selection::Selection;
-use crate::world::{Opened, World};
+use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/backup";
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// For a whole backup to a store of a tenant's own.
+const TENANTS_WITHIN: Duration = Duration::from_hours(1);
 
 /// Why a backup as a whole failed.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ pub(crate) async fn run(world: &World, name: &str) {
         return;
     }
     let clock = tokio::time::Instant::now();
-    let done = match make(world, &begun).await {
+    let done = match make_in_time(world, &begun).await {
         Ok(done) => done,
         Err(fatal) => {
             tracing::warn!(backup.name = name, reason = fatal.reason, "the backup failed");
@@ -66,27 +69,40 @@ pub(crate) async fn run(world: &World, name: &str) {
 }
 
 /// Writes the end, however often it takes: without it the backup would seem to run on.
+/// It goes into the object that was begun, and into no other of its name.
 async fn settle(world: &World, begun: &Backup, done: &Backup) {
-    let mut before = begun.clone();
-    // Progress was written since; the end is written over whatever it was.
-    if let Some(status) = &mut before.status {
-        status.progress = None;
-    }
+    let name = begun.metadata.name.as_deref().unwrap_or_default();
     loop {
-        match world.backups.merge(&before, done).await {
-            Ok(_) => return,
-            Err(reconcile::Failure::Api { source, .. })
-                if matches!(crate::door::code(&source), Some(404 | 422)) =>
-            {
-                tracing::warn!(error = %source, "the end of a backup is not written");
+        let failure = match world.fresh::<Backup>(name).await {
+            Ok(Some(now)) if may_end(begun, &now) => {
+                let mut next = now.clone();
+                next.status.clone_from(&done.status);
+                match world.backups.update(&now, &next).await {
+                    Ok(_) => return,
+                    Err(reconcile::Failure::Api { source, .. })
+                        if matches!(crate::door::code(&source), Some(404 | 422)) =>
+                    {
+                        tracing::warn!(error = %source, "the end of a backup is not written");
+                        return;
+                    }
+                    Err(failure) => failure,
+                }
+            }
+            Ok(_) => {
+                tracing::warn!(backup.name = name, "the backup that ended is not there any more");
                 return;
             }
-            Err(failure) => {
-                tracing::warn!(error = %telemetry::Chain(&failure), "the end of a backup is not written yet");
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
-        }
+            Err(failure) => failure,
+        };
+        tracing::warn!(error = %telemetry::Chain(&failure), "the end of a backup is not written yet");
+        tokio::time::sleep(RETRY_AFTER).await;
     }
+}
+
+/// Whether this is the object that was begun, and nobody else has ended it.
+fn may_end(begun: &Backup, now: &Backup) -> bool {
+    let phase = now.status.as_ref().and_then(|it| it.phase.as_ref());
+    now.metadata.uid == begun.metadata.uid && stage(phase) == Stage::Working
 }
 
 /// Writes defaults and the verdict. `None` if somebody else changed the object: the queue looks again.
@@ -147,6 +163,18 @@ fn failed(begun: &Backup, fatal: &Fatal) -> Backup {
     done
 }
 
+/// A store of a tenant's own may be as slow as the tenant likes; others wait behind it.
+async fn make_in_time(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
+    let location = begun.spec.storage_location.as_deref().and_then(|it| world.location(it));
+    if !location.is_some_and(|it| is_tenants(&it)) {
+        return make(world, begun).await;
+    }
+    let minutes = TENANTS_WITHIN.as_secs() / 60;
+    tokio::time::timeout(TENANTS_WITHIN, make(world, begun)).await.unwrap_or_else(|_| {
+        Err(Fatal::timed(format!("the store did not take the backup within {minutes} minutes")))
+    })
+}
+
 async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let name = begun.metadata.name.as_deref().unwrap_or_default();
     let location = begun.spec.storage_location.as_deref().unwrap_or_default();
@@ -171,12 +199,27 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let selection = Selection::of(&begun.spec, &catalog).map_err(Fatal::timed)?;
     let mut journal = Journal::new("backup", &world.settings.namespace, name);
     journal.info(SOURCE, "Starting backup", &[]);
-    for group in silent {
-        let message = format!("a group of the API does not answer: {group}");
-        journal.warn(Place::Server, SOURCE, &message);
-    }
+    tell_silent(&mut journal, &silent);
     let gathered = upload(world, begun, &opened, &catalog, &selection, journal).await?;
     finish(begun, &opened, gathered).await
+}
+
+/// The objects of a group that does not answer are missing, and the backup is then not whole.
+fn tell_silent(journal: &mut Journal, silent: &[String]) {
+    for group in silent {
+        let message = format!("a group of the API does not answer: {group}");
+        if is_only_measured(group) {
+            journal.warn(Place::Server, SOURCE, &message);
+        } else {
+            journal.error(Place::Server, SOURCE, &message);
+        }
+    }
+}
+
+/// Groups of what is measured and never stored: they are often down, and nothing of them is kept.
+fn is_only_measured(group: &str) -> bool {
+    let name = group.split_once('/').map_or(group, |(name, _)| name);
+    name == "metrics.k8s.io" || name.ends_with(".metrics.k8s.io")
 }
 
 fn key(file: BackupFile, name: &str) -> Result<Key, Fatal> {
@@ -314,8 +357,7 @@ fn complete(status: &mut BackupStatus, journal: &Journal, count: i64) {
 /// what the store says; else it has failed, and what lies in the store of it is removed.
 pub(crate) async fn abandoned(world: &World, backup: &Backup) {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let looking = tokio::time::timeout(RECOVER_WITHIN, recover(world, backup));
-    let found = looking.await.unwrap_or_default();
+    let found = look_for(world, backup).await;
     let mut done = backup.clone();
     done.status = found.or_else(|| {
         let mut status = backup.status.clone().unwrap_or_default();
@@ -337,27 +379,116 @@ pub(crate) async fn abandoned(world: &World, backup: &Backup) {
 }
 
 const RECOVER_WITHIN: Duration = Duration::from_secs(10);
+/// How often a store that does not answer is asked: a backup that is whole is not given up at its first
+/// stumble, and those that wait are not kept for ever.
+const RECOVER_TRIES: u32 = 6;
 const OBJECT_MAX_BYTES: u64 = 4 << 20;
 
+/// What a store says of a backup that nobody works on.
+#[derive(Debug, PartialEq)]
+enum Remains {
+    Whole(Box<BackupStatus>),
+    Nothing,
+    /// What lies there is not the end of this one.
+    Another,
+    /// It did not say.
+    Unknown(String),
+}
+
 /// The status that the store has, if the object had arrived there.
-async fn recover(world: &World, backup: &Backup) -> Option<BackupStatus> {
-    let name = backup.metadata.name.as_deref()?;
-    let location = world.location(backup.spec.storage_location.as_deref()?)?;
-    let opened = world.open(&location).await.ok()?;
-    let key = BackupFile::Object.key(name).ok()?;
-    match blobs::get_limited(opened.store.as_ref(), &key, OBJECT_MAX_BYTES).await {
-        Ok(blob) => {
-            let stored: Backup = serde_json::from_slice(&blob.bytes).ok()?;
-            let is_same = stored.metadata.uid == backup.metadata.uid;
-            stored.status.filter(|it| is_same && it.completion_timestamp.is_some())
-        }
-        Err(error) if error.is_not_found() => {
-            let folder = crate::layout::backup_folder(name).ok()?;
-            if let Err(error) = blobs::delete_all(opened.store.as_ref(), &folder).await {
-                tracing::warn!(backup.name = name, error = %telemetry::Chain(&error), "parts of a backup stay in the store");
+async fn look_for(world: &World, backup: &Backup) -> Option<BackupStatus> {
+    for _ in 0..RECOVER_TRIES {
+        let looking = tokio::time::timeout(RECOVER_WITHIN, recover(world, backup)).await;
+        match looking.unwrap_or_else(|_| Remains::Unknown("it does not answer".to_owned())) {
+            Remains::Whole(status) => return Some(*status),
+            Remains::Nothing | Remains::Another => return None,
+            Remains::Unknown(why) => {
+                let name = backup.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(backup.name = name, why, "the store cannot be asked for a backup");
+                tokio::time::sleep(RETRY_AFTER).await;
             }
-            None
         }
-        Err(_) => None,
+    }
+    None
+}
+
+async fn recover(world: &World, backup: &Backup) -> Remains {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let location = backup.spec.storage_location.as_deref().and_then(|it| world.location(it));
+    let (Some(location), Ok(key), Ok(folder)) =
+        (location, BackupFile::Object.key(name), crate::layout::backup_folder(name))
+    else {
+        return Remains::Nothing;
+    };
+    let opened = match world.open(&location).await {
+        Ok(opened) => opened,
+        Err(why) => return Remains::Unknown(why),
+    };
+    let found = blobs::get_limited(opened.store.as_ref(), &key, OBJECT_MAX_BYTES).await;
+    let remains = remains(backup, found.map(|blob| blob.bytes));
+    if remains == Remains::Nothing
+        && let Err(error) = blobs::delete_all(opened.store.as_ref(), &folder).await
+    {
+        tracing::warn!(backup.name = name, error = %telemetry::Chain(&error), "parts of a backup stay in the store");
+    }
+    remains
+}
+
+fn remains(backup: &Backup, found: Result<Bytes, blobs::Error>) -> Remains {
+    let bytes = match found {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Remains::Nothing,
+        Err(error) => return Remains::Unknown(telemetry::Chain(&error).to_string()),
+    };
+    let stored = serde_json::from_slice::<Backup>(&bytes).ok();
+    let own = stored.filter(|it| it.metadata.uid == backup.metadata.uid);
+    match own.and_then(|it| it.status).filter(|it| it.completion_timestamp.is_some()) {
+        Some(status) => Remains::Whole(Box::new(status)),
+        None => Remains::Another,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::needless_pass_by_value, reason = "fixtures are written in place")]
+    fn backup(uid: &str, status: Value) -> Backup {
+        let value = json!({"metadata": {"name": "b", "uid": uid}, "spec": {}, "status": status});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_end_is_written_into_what_was_begun_and_nothing_else() {
+        let phase = |it: &str| json!({"phase": it});
+        let begun = backup("1", phase("InProgress"));
+        assert!(may_end(&begun, &begun));
+        assert!(!may_end(&begun, &backup("2", phase("InProgress"))), "made anew");
+        assert!(!may_end(&begun, &backup("2", json!({}))), "made anew, and not begun");
+        assert!(!may_end(&begun, &backup("1", phase("Failed"))), "another has ended it");
+    }
+
+    #[test]
+    fn a_backup_without_the_objects_of_a_group_is_not_whole() {
+        let mut journal = Journal::new("backup", "adm", "b");
+        tell_silent(&mut journal, &["metrics.k8s.io/v1beta1: down".to_owned()]);
+        assert_eq!((journal.errors.count, journal.warnings.count), (0, 1));
+        tell_silent(&mut journal, &["example.com/v1: down".to_owned()]);
+        assert_eq!((journal.errors.count, journal.warnings.count), (1, 1));
+    }
+
+    #[test]
+    fn a_store_that_does_not_say_is_not_one_that_has_nothing() {
+        let begun = backup("1", json!({"phase": "InProgress"}));
+        let key = BackupFile::Object.key("b").unwrap();
+        let bytes = |it: &Backup| Ok(Bytes::from(serde_json::to_vec(it).unwrap()));
+        let whole = json!({"phase": "Completed", "completionTimestamp": "2024-01-01T00:00:00Z"});
+        let found = remains(&begun, bytes(&backup("1", whole.clone())));
+        assert!(matches!(found, Remains::Whole(_)), "{found:?}");
+        assert_eq!(remains(&begun, bytes(&backup("2", whole))), Remains::Another);
+        let gone = blobs::Error::NotFound { key: key.clone() };
+        assert_eq!(remains(&begun, Err(gone)), Remains::Nothing);
+        let down = blobs::Error::Unavailable { what: key.to_string(), source: "down".into() };
+        assert!(matches!(remains(&begun, Err(down)), Remains::Unknown(_)));
     }
 }

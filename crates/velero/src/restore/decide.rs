@@ -67,6 +67,8 @@ fn choose_backup(restore: &mut Restore, seen: &Observed<'_>, problems: &mut Vec<
             let of_schedule = |it: &&Arc<Backup>| {
                 let labels = it.metadata.labels.as_ref();
                 labels.and_then(|it| it.get(names::SCHEDULE_NAME)) == Some(&schedule)
+                    // A tenant's backup is no schedule's, whatever its labels say.
+                    && owner(it).is_none()
             };
             let mut found: Vec<&Arc<Backup>> = seen.backups.iter().filter(of_schedule).collect();
             if found.is_empty() {
@@ -172,13 +174,18 @@ fn foreign(restore: &Restore, backup: &Backup) -> Option<String> {
         it.as_ref().and_then(|it| it.get(key)).cloned()
     };
     let tenant = note(&restore.metadata.annotations, names::TENANT_NAMESPACE)?;
-    let owner = note(&backup.metadata.annotations, names::TENANT_BACKUP_NAMESPACE);
-    (owner.as_deref() != Some(tenant.as_str())).then(|| {
+    (owner(backup) != Some(tenant.as_str())).then(|| {
         format!(
             "the backup {} is not one of namespace {tenant}",
             backup.metadata.name.as_deref().unwrap_or_default()
         )
     })
+}
+
+/// The namespace of the tenant that a backup was made for.
+fn owner(backup: &Backup) -> Option<&str> {
+    let notes = backup.metadata.annotations.as_ref()?;
+    notes.get(names::TENANT_BACKUP_NAMESPACE).map(String::as_str)
 }
 
 #[cfg(test)]
@@ -287,6 +294,12 @@ mod tests {
             of("a", "Completed", "2024-01-01T00:00:00Z"),
             of("b", "Completed", "2024-01-02T00:00:00Z"),
             of("c", "Failed", "2024-01-03T00:00:00Z"),
+            backup(
+                "planted",
+                json!({"metadata": {"labels": {"velero.io/schedule-name": "s"},
+                    "annotations": {"openshift.io/oadp-nab-origin-namespace": "t"}},
+                "status": {"phase": "Completed", "startTimestamp": "2034-01-01T00:00:00Z"}}),
+            ),
         ];
         let restore = begun(json!({"spec": {"scheduleName": "s"}}), &all, true);
         assert_eq!(restore.spec.backup_name.as_deref(), Some("b"));

@@ -78,6 +78,9 @@ pub(crate) struct Maker<'m> {
     pub(crate) existing: Existing,
     /// Kinds whose status is brought back too.
     pub(crate) status: Option<&'m Lists>,
+    /// Whether an object of the archive may ask for its status itself. Who writes the archive then
+    /// writes the status, so not where that is more than who asked for the restore may do.
+    pub(crate) heeds_marks: bool,
 }
 
 impl Maker<'_> {
@@ -111,7 +114,9 @@ impl Maker<'_> {
             },
             Err(error) => Outcome::failed(place(resource, namespace, name, &words(&error))),
         };
-        if outcome.fate == Fate::Created && self.wants_status(resource, original) {
+        if outcome.fate == Fate::Created
+            && wants_status(self.status, self.heeds_marks, resource, original)
+        {
             outcome.warnings.extend(self.make_status(kind, object, original).await);
         }
         outcome
@@ -179,15 +184,6 @@ impl Maker<'_> {
         done.map(drop).map_err(|error| words(&error))
     }
 
-    fn wants_status(&self, resource: &str, original: &Value) -> bool {
-        let asked = match edit::annotation(original, names::RESTORE_STATUS) {
-            Some("true") => true,
-            Some("false") => false,
-            _ => self.status.is_some_and(|lists| lists.holds(resource)),
-        };
-        asked && original.get("status").is_some_and(Value::is_object)
-    }
-
     async fn make_status(&self, kind: &Kind, object: &Value, original: &Value) -> Option<String> {
         let (namespace, name) =
             (text(object, "namespace"), text(object, "name").unwrap_or_default());
@@ -197,6 +193,15 @@ impl Maker<'_> {
             format!("could not restore the status of {}:{name}: {}", kind.kind, words(&error))
         })
     }
+}
+
+fn wants_status(asked: Option<&Lists>, heeds_marks: bool, resource: &str, object: &Value) -> bool {
+    let asked = match edit::annotation(object, names::RESTORE_STATUS) {
+        Some("true") if heeds_marks => true,
+        Some("false") => false,
+        _ => asked.is_some_and(|lists| lists.holds(resource)),
+    };
+    asked && object.get("status").is_some_and(Value::is_object)
 }
 
 fn place(resource: &str, namespace: Option<&str>, name: &str, error: &str) -> String {
@@ -319,6 +324,19 @@ mod tests {
                 "metadata": {"labels": {"b": "3"}}}))
         );
         assert_eq!(merged_account(&existing, &existing), None);
+    }
+
+    #[test]
+    fn an_archive_that_a_tenant_holds_does_not_say_whose_status_is_written() {
+        let marked = |mark: &str| {
+            json!({"metadata": {"annotations": {"velero.io/restore-status": mark}},
+                "status": {"loadBalancer": {}}})
+        };
+        let all = Lists::new(Some(&vec!["*".to_owned()]), None);
+        assert!(wants_status(None, true, "services", &marked("true")));
+        assert!(!wants_status(None, false, "services", &marked("true")));
+        assert!(wants_status(Some(&all), false, "services", &marked("true")), "it was asked for");
+        assert!(!wants_status(Some(&all), false, "services", &marked("false")));
     }
 
     #[test]

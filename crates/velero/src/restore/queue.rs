@@ -1,5 +1,5 @@
-//! The loops around restores: one at a time in the order of creation, and what is left of one that is
-//! deleted.
+//! The loops around restores: one at a time in the order of creation, those from stores of tenants beside
+//! them, and what is left of one that is deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use super::run;
 use crate::backup::decide::is_available;
 use crate::layout;
 use crate::names;
-use crate::world::World;
+use crate::world::{World, tenant_of};
 
 pub(crate) const KIND: &str = "restore";
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     New,
     Working,
     Done,
 }
 
-fn stage(restore: &Restore) -> Stage {
+pub(super) fn stage(restore: &Restore) -> Stage {
     use RestorePhase as P;
     match restore.status.as_ref().and_then(|it| it.phase.as_ref()) {
         None | Some(P::New) => Stage::New,
@@ -41,6 +41,40 @@ fn stage(restore: &Restore) -> Stage {
             Stage::Done
         }
     }
+}
+
+/// A restore that waits or runs, as the queue sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    name: String,
+    created: Option<Timestamp>,
+    /// The tenant whose own store it reads from.
+    store_of: Option<String>,
+    is_running: bool,
+}
+
+/// Restores from stores of tenants that run at the same time, one for each tenant.
+const TENANTS_AT_ONCE: usize = 3;
+
+/// Which restores begin now. How fast a tenant's store answers is up to the tenant, and so is how many
+/// restores it asks for: they keep nobody else waiting.
+fn next(seen: &[Seen]) -> Vec<String> {
+    let mut waiting: Vec<&Seen> = seen.iter().filter(|it| !it.is_running).collect();
+    waiting.sort_by_key(|it| (it.created, &it.name));
+    let running: Vec<&Seen> = seen.iter().filter(|it| it.is_running).collect();
+    let mut begin = Vec::new();
+    if !running.iter().any(|it| it.store_of.is_none()) {
+        begin.extend(waiting.iter().find(|it| it.store_of.is_none()).map(|it| it.name.clone()));
+    }
+    let mut tenants: Vec<&str> = running.iter().filter_map(|it| it.store_of.as_deref()).collect();
+    for it in waiting {
+        let Some(tenant) = it.store_of.as_deref() else { continue };
+        if tenants.len() < TENANTS_AT_ONCE && !tenants.contains(&tenant) {
+            tenants.push(tenant);
+            begin.push(it.name.clone());
+        }
+    }
+    begin
 }
 
 /// Which restore is next.
@@ -66,26 +100,22 @@ pub(crate) async fn run_queue(world: Arc<World>) {
 impl Reconciler for Restores {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.world;
-        let mut waiting = Vec::new();
+        let mut seen = Vec::new();
         for restore in world.restores.list() {
             let name = restore.metadata.name.clone().unwrap_or_default();
-            match stage(&restore) {
-                Stage::Working if !world.running.has(KIND, &name) => {
-                    let done = abandoned(&restore);
-                    world.restores.update(&restore, &done).await?;
-                }
-                Stage::New if restore.metadata.deletion_timestamp.is_none() => {
-                    let created = restore.metadata.creation_timestamp.as_ref().map(|it| it.0);
-                    waiting.push((created, name));
-                }
-                Stage::New | Stage::Working | Stage::Done => {}
+            let is_running = world.running.has(KIND, &name);
+            let stage = stage(&restore);
+            if stage == Stage::Working && !is_running {
+                world.restores.update(&restore, &abandoned(&restore)).await?;
+            }
+            let waits = stage == Stage::New && restore.metadata.deletion_timestamp.is_none();
+            if is_running || waits {
+                let created = restore.metadata.creation_timestamp.as_ref().map(|it| it.0);
+                seen.push(Seen { store_of: store_of(world, &restore), name, created, is_running });
             }
         }
-        waiting.sort();
-        let is_free = world.running.count(KIND) == 0;
-        if let (true, Some((_, name))) = (is_free, waiting.into_iter().next())
-            && let Some(work) = world.running.begin(KIND, &name)
-        {
+        for name in next(&seen) {
+            let Some(work) = world.running.begin(KIND, &name) else { continue };
             let (world, again, key) = (Arc::clone(world), Arc::clone(&self.again), key.clone());
             self.world.context.tasks.spawn("restore", async move {
                 run::run(&world, &name).await;
@@ -95,6 +125,12 @@ impl Reconciler for Restores {
         }
         Ok(Next::WAIT)
     }
+}
+
+fn store_of(world: &World, restore: &Restore) -> Option<String> {
+    let backup = world.backups.get(&world.key(restore.spec.backup_name.as_deref()?))?;
+    let location = world.location(backup.spec.storage_location.as_deref()?)?;
+    tenant_of(&location).map(str::to_owned)
 }
 
 fn abandoned(restore: &Restore) -> Restore {
@@ -156,4 +192,40 @@ async fn remove_files(world: &World, restore: &Restore, name: &str) -> Result<()
     let opened = world.open(&location).await.map_err(|it| Failure::other(doing.clone(), it))?;
     let removed = blobs::delete_all(opened.store.as_ref(), &folder).await;
     removed.map(drop).map_err(|it| Failure::other(doing, it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(name: &str, second: i64, store_of: Option<&str>, is_running: bool) -> Seen {
+        Seen {
+            name: name.to_owned(),
+            created: Timestamp::from_second(second).ok(),
+            store_of: store_of.map(str::to_owned),
+            is_running,
+        }
+    }
+
+    #[test]
+    fn restores_from_our_stores_run_one_by_one_in_their_order() {
+        let all = [seen("c", 3, None, false), seen("a", 1, None, false), seen("b", 1, None, false)];
+        assert_eq!(next(&all), ["a"]);
+        assert_eq!(next(&[all[0].clone(), seen("x", 9, None, true)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_tenants_store_keeps_nobody_else_waiting() {
+        let slow = seen("slow", 1, Some("t"), true);
+        let all = [
+            slow,
+            seen("t2", 2, Some("t"), false),
+            seen("ours", 3, None, false),
+            seen("u1", 4, Some("u"), false),
+            seen("u2", 5, Some("u"), false),
+            seen("v1", 6, Some("v"), false),
+            seen("w1", 7, Some("w"), false),
+        ];
+        assert_eq!(next(&all), ["ours", "u1", "v1"], "one of each tenant, and no more than may");
+    }
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
+use super::queue::{Stage, stage};
 use super::spool::{Contents, Entry, Spool};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, Identity, code, words};
@@ -25,7 +26,7 @@ use crate::lists::Lists;
 use crate::names;
 use crate::selection::{Cluster, RestoreSelection};
 use crate::tarball::{Limits, Unpacker};
-use crate::world::{Opened, World};
+use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/restore";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -37,6 +38,9 @@ const CHUNK: usize = 256;
 /// For definitions to be served, and for namespaces on their way out.
 const SERVED_WITHIN: Duration = Duration::from_mins(1);
 const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
+/// What a store of a tenant's own has to give on average, once it had time to begin.
+const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
+const SLOW_AFTER: Duration = Duration::from_mins(2);
 /// A tenant without an identity of its own may neither gain rights nor lift limits by a restore.
 const WITHHELD_GROUPS: [&str; 3] = ["rbac.authorization.k8s.io", "velero.io", "oadp.openshift.io"];
 const WITHHELD: [&str; 2] = ["resourcequotas", "limitranges"];
@@ -63,26 +67,43 @@ pub(crate) async fn run(world: &World, name: &str) {
     settle(world, &begun, &done).await;
 }
 
+/// Writes the end into the object that was begun, and into no other of its name.
 async fn settle(world: &World, begun: &Restore, done: &Restore) {
-    let mut before = begun.clone();
-    if let Some(status) = &mut before.status {
-        status.progress = None;
-    }
+    let name = begun.metadata.name.as_deref().unwrap_or_default();
     loop {
-        match world.restores.merge(&before, done).await {
-            Ok(_) => return,
-            Err(reconcile::Failure::Api { source, .. })
-                if matches!(code(&source), Some(404 | 422)) =>
-            {
-                tracing::warn!(error = %source, "the end of a restore is not written");
+        let failure = match world.fresh::<Restore>(name).await {
+            Ok(Some(now)) if may_end(begun, &now) => {
+                let mut next = now.clone();
+                next.status.clone_from(&done.status);
+                match world.restores.update(&now, &next).await {
+                    Ok(_) => return,
+                    Err(reconcile::Failure::Api { source, .. })
+                        if matches!(code(&source), Some(404 | 422)) =>
+                    {
+                        tracing::warn!(error = %source, "the end of a restore is not written");
+                        return;
+                    }
+                    Err(failure) => failure,
+                }
+            }
+            Ok(_) => {
+                tracing::warn!(restore.name = name, "the restore that ended is not there any more");
                 return;
             }
-            Err(failure) => {
-                tracing::warn!(error = %telemetry::Chain(&failure), "the end of a restore is not written yet");
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
-        }
+            Err(failure) => failure,
+        };
+        tracing::warn!(error = %telemetry::Chain(&failure), "the end of a restore is not written yet");
+        tokio::time::sleep(RETRY_AFTER).await;
     }
+}
+
+/// Whether this is the object that was begun, and nobody else has ended it.
+fn may_end(begun: &Restore, now: &Restore) -> bool {
+    now.metadata.uid == begun.metadata.uid && stage(now) == Stage::Working
+}
+
+fn is_wanted(begun: &Restore, now: &Restore) -> bool {
+    now.metadata.uid == begun.metadata.uid && now.metadata.deletion_timestamp.is_none()
 }
 
 async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)> {
@@ -120,6 +141,12 @@ async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<
     let mut told = begun.clone();
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
+        // Nobody wants it any more.
+        let key = world.key(begun.metadata.name.as_deref().unwrap_or_default());
+        if !world.restores.get(&key).is_some_and(|now| is_wanted(begun, &now)) {
+            tracing::info!(restore = %key, "the restore was deleted while it ran");
+            return;
+        }
         let now = *count.borrow();
         let mut next = told.clone();
         let progress = RestoreProgress { total_items: Some(now), items_restored: Some(now) };
@@ -142,7 +169,7 @@ async fn carry_out(
         .location(location)
         .ok_or_else(|| format!("backup storage location {location} not found"))?;
     let opened = world.open(&location).await?;
-    let contents = fetch(world, &opened, backup).await?;
+    let contents = fetch(world, &opened, backup, is_tenants(&location)).await?;
     let volumes = crate::volumes::stored(&opened, backup).await;
     let mut restorer = Restorer::new(world, begun, backup, contents, volumes, count).await?;
     restorer.run().await;
@@ -183,7 +210,12 @@ async fn keep(opened: &Opened, file: RestoreFile, name: &str, bytes: Vec<u8>) {
 }
 
 /// The contents of the backup, read to their end and checked.
-async fn fetch(world: &World, opened: &Opened, backup: &Backup) -> Result<Contents, String> {
+async fn fetch(
+    world: &World,
+    opened: &Opened,
+    backup: &Backup,
+    is_tenants: bool,
+) -> Result<Contents, String> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let key = BackupFile::Contents.key(name).map_err(|error| error.to_string())?;
     let told = |error: &dyn std::error::Error| {
@@ -193,9 +225,19 @@ async fn fetch(world: &World, opened: &Opened, backup: &Backup) -> Result<Conten
         blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
     let spool = Spool::new(&world.settings.spool)
         .map_err(|error| format!("no room to unpack the backup: {error}"))?;
-    let mut unpacker = Unpacker::new(spool, Limits::default());
+    let limits = if is_tenants { Limits::of_tenants() } else { Limits::default() };
+    let mut unpacker = Unpacker::new(spool, limits);
+    let (began, mut read_bytes) = (tokio::time::Instant::now(), 0_u64);
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| told(&error))?;
+        read_bytes = read_bytes.saturating_add(piece.len() as u64);
+        if is_tenants && is_slow(began.elapsed(), read_bytes) {
+            let seconds = began.elapsed().as_secs();
+            return Err(format!(
+                "error downloading backup: the store gave {read_bytes} bytes in {seconds} s, and \
+                 others wait; restore again when it is faster"
+            ));
+        }
         unpacker.push(&piece).map_err(|error| format!("error reading backup: {error}"))?;
         // Unpacking is work: let others have their turn.
         tokio::task::yield_now().await;
@@ -425,6 +467,7 @@ impl<'r> Restorer<'r> {
             rules: &self.rules,
             existing: self.existing,
             status: self.status.as_ref(),
+            heeds_marks: self.tenant.is_none() || self.has_identity,
         };
         let kind = match maker.kind(resource, &original) {
             Ok(kind) => kind,
@@ -560,6 +603,11 @@ impl<'r> Restorer<'r> {
     }
 }
 
+/// Whether a store of a tenant's own gives less than is waited for.
+fn is_slow(passed: Duration, read_bytes: u64) -> bool {
+    passed > SLOW_AFTER && read_bytes / passed.as_secs().max(1) < SLOWEST_BYTES_PER_SECOND
+}
+
 fn is_withheld(kind: &Kind) -> bool {
     WITHHELD_GROUPS.contains(&kind.group.as_str())
         || kind.group.is_empty() && WITHHELD.contains(&kind.plural.as_str())
@@ -574,4 +622,40 @@ fn is_established(definition: &Value) -> bool {
         })
     };
     holds("Established") && holds("NamesAccepted")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn restore(uid: &str, phase: &str, more: Value) -> Restore {
+        let mut metadata = json!({"name": "r", "uid": uid});
+        if let (Value::Object(metadata), Value::Object(more)) = (&mut metadata, more) {
+            metadata.extend(more);
+        }
+        serde_json::from_value(
+            json!({"metadata": metadata, "spec": {}, "status": {"phase": phase}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_end_is_written_into_what_was_begun_and_nothing_else() {
+        let begun = restore("1", "InProgress", json!({}));
+        assert!(may_end(&begun, &begun));
+        assert!(!may_end(&begun, &restore("2", "InProgress", json!({}))), "made anew");
+        assert!(!may_end(&begun, &restore("1", "Failed", json!({}))), "another has ended it");
+        let deleted = json!({"deletionTimestamp": "2024-01-01T00:00:00Z"});
+        assert!(is_wanted(&begun, &begun));
+        assert!(!is_wanted(&begun, &restore("1", "InProgress", deleted)));
+        assert!(!is_wanted(&begun, &restore("2", "InProgress", json!({}))));
+    }
+
+    #[test]
+    fn a_store_that_trickles_is_not_waited_for() {
+        let (minute, rate) = (Duration::from_mins(1), SLOWEST_BYTES_PER_SECOND);
+        assert!(!is_slow(minute, 0), "it may need a while to begin");
+        assert!(is_slow(minute * 5, 0) && is_slow(minute * 5, rate * 299));
+        assert!(!is_slow(minute * 5, rate * 300));
+    }
 }

@@ -96,6 +96,14 @@ fn lengths_beyond_the_limits_are_refused_before_anything_is_held() {
     assert!(matches!(read(&out), Err(TarError::TooLong { .. })));
     out = header("", "a", 1 << 30, 0, b'x').to_vec();
     assert!(matches!(read(&out), Err(TarError::TooLong { .. })));
+    let long = format!("resources/{}", "a".repeat(2048));
+    assert!(matches!(read(&archive(&[(&long, b"")])), Err(TarError::Path { .. })));
+    let limits = Limits { paths_max_bytes: 600, ..Limits::default() };
+    let paths: Vec<String> = (0..8).map(|n| format!("{}{n}", "a".repeat(99))).collect();
+    let many: Vec<(&str, &[u8])> = paths.iter().map(|it| (it.as_str(), b"".as_slice())).collect();
+    let mut members = Members::new(Kept::default(), limits);
+    let result = members.push(&archive(&many));
+    assert!(matches!(result, Err(TarError::TooMuch { max: 600, .. })), "{result:?}");
     let limits = Limits { total_max_bytes: 4096, ..Limits::default() };
     let mut unpacker = Unpacker::new(Kept::default(), limits);
     let result = unpacker.push(&gzip(&vec![0; 1 << 20]));
