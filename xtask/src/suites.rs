@@ -19,6 +19,8 @@ pub(crate) enum Crash {
     Engine,
     /// Those who make, restore and remove backups.
     Backup,
+    /// The server with its controllers and node, engines and replicas of volumes.
+    Volumes,
     /// The etcd guard, and its commands that restore and compact.
     Etcd,
 }
@@ -29,6 +31,7 @@ impl Crash {
             Self::Apiserver => "crash",
             Self::Engine => "engine_crash",
             Self::Backup => "backup_crash",
+            Self::Volumes => "volumes_crash",
             Self::Etcd => "etcd_crash",
         }
     }
@@ -38,6 +41,7 @@ impl Crash {
         match self {
             Self::Apiserver | Self::Engine => "CRASH",
             Self::Backup => "BACKUP_CRASH",
+            Self::Volumes => "VOLUMES_CRASH",
             Self::Etcd => "ETCD_CRASH",
         }
     }
@@ -48,6 +52,7 @@ impl Crash {
             Self::Apiserver => 100,
             Self::Engine => 1000,
             Self::Backup => 200,
+            Self::Volumes => 45,
             Self::Etcd => 200,
         }
     }
@@ -55,6 +60,7 @@ impl Crash {
     fn needs(self) -> Needs {
         match self {
             Self::Apiserver | Self::Engine | Self::Backup => Needs::Nothing,
+            Self::Volumes => Needs::Kubectl,
             Self::Etcd => Needs::Etcd,
         }
     }

@@ -211,9 +211,14 @@ impl Binder {
             Ok(wanted) => wanted,
             Err(why) => return Ok(self.refuse(claim, class, &why.to_string())),
         };
+        let source = match self.copied(claim) {
+            Ok(source) => source,
+            Err(why) => return Ok(self.refuse(claim, class, &why.to_string())),
+        };
         let key = Key::new(NAMESPACE, name);
         if self.volumes.get(&key).is_none() {
             let mut wanted = wanted;
+            wanted.spec.data_source = source.map(|volume| format!("vol://{volume}"));
             wanted.metadata.namespace = Some(NAMESPACE.to_owned());
             match self.volumes.create(&wanted).await {
                 Ok(_) | Err(Failure::Conflict { .. }) => {}
@@ -234,6 +239,20 @@ impl Binder {
         let text = format!("Successfully provisioned volume {name}");
         self.context.events.say(claim, Severity::Normal, "ProvisioningSucceeded", &text);
         Ok(Next::after(Duration::ZERO))
+    }
+
+    /// The volume that the claim is to be a copy of.
+    fn copied(&self, claim: &PersistentVolumeClaim) -> Result<Option<String>, class::Refused> {
+        let Some(name) = class::copied(claim)? else { return Ok(None) };
+        let not = |why| class::Refused::SourceNotReady(name.clone(), why);
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let source = self.claims.get(&Key::new(namespace, &name));
+        let source = source.ok_or_else(|| not("does not exist"))?;
+        let bound = source.spec.as_ref().and_then(|it| it.volume_name.clone());
+        let bound = bound.and_then(|it| self.persistent.get(&Key::new("", &it)));
+        let bound = bound.ok_or_else(|| not("is not bound yet"))?;
+        let volume = self.behind(&bound).ok_or_else(|| not("has no volume of this driver"))?;
+        Ok(Some(volume.name_any()))
     }
 
     fn refuse(&self, claim: &PersistentVolumeClaim, class: &StorageClass, why: &str) -> Next {

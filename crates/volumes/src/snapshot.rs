@@ -101,7 +101,11 @@ impl Snapshots {
         let leaving = volume.metadata.deletion_timestamp.is_some();
         // Those of a restore come and go with it.
         let restores = volume.status.as_ref().is_some_and(|it| it.restore_required == Some(true));
-        if known.is_none_or(|it| it.removed == Some(true)) || leaving || restores {
+        if known.is_none_or(|it| it.removed == Some(true))
+            || leaving
+            || restores
+            || crate::volume::is_unfinished_clone(&volume)
+        {
             return Ok(Next::WAIT);
         }
         let spec =

@@ -5,12 +5,14 @@
 //! that has moved on is proof that the others were told.
 
 mod apply;
+mod clone;
 pub(crate) mod decide;
 mod draft;
 mod health;
 mod machine;
 mod make;
 mod observe;
+mod original;
 mod restore;
 mod tickets;
 
@@ -124,6 +126,7 @@ impl World {
                         .map(|(_, value)| value.clone())
                         .collect()
                 })
+                .index(original::BY_ORIGINAL, original::of)
                 .start(context),
             attachments: Store::within(NAMESPACE).start(context),
             engines: Store::<Engine>::within(NAMESPACE)
@@ -172,8 +175,19 @@ async fn run(context: Context) {
     let of_backups = Arc::clone(&world);
     let of_nodes = Arc::clone(&world);
     let of_settings = Arc::clone(&world);
+    let (by_volume, by_engine, by_snapshot) =
+        (Arc::clone(&world), Arc::clone(&world), Arc::clone(&world));
     let volumes = Loop::new("volumes", &context)
         .on(&world.volumes)
+        .map(&world.volumes, move |key, _, _| original::copies(&by_volume, &key.name))
+        .map(&world.engines, move |_, before, now| {
+            let volume = now.or(before).and_then(|it| it.spec.instance.volume_name.clone());
+            original::copies(&by_engine, volume.as_deref().unwrap_or_default())
+        })
+        .map(&world.snapshots, move |_, before, now| {
+            let volume = now.or(before).and_then(|it| it.spec.volume.clone());
+            original::copies(&by_snapshot, volume.as_deref().unwrap_or_default())
+        })
         .on(&world.attachments)
         .on_related(&world.engines, |it: &Engine| named(it.spec.instance.volume_name.clone()))
         .on_related(&world.replicas, |it: &Replica| named(it.spec.instance.volume_name.clone()))
@@ -223,6 +237,16 @@ async fn run(context: Context) {
         engines.run(Arc::clone(&monitors)),
         snapshots.run(Arc::new(snapshot::Snapshots::new(Arc::clone(&world), monitors))),
     );
+}
+
+/// It is to be a copy of another, and is none yet.
+pub(crate) fn is_unfinished_clone(volume: &Volume) -> bool {
+    use api::longhorn::CloneState;
+    let state = volume.status.as_ref().and_then(|it| it.clone_status.as_ref()?.state.clone());
+    matches!(
+        state,
+        Some(CloneState::Initiated | CloneState::CopyCompletedAwaitingHealthy | CloneState::Failed)
+    )
 }
 
 fn is_leaving(world: &World, key: &Key) -> bool {

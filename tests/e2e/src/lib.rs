@@ -8,6 +8,7 @@ pub mod connection;
 pub mod engine;
 pub mod guard;
 pub mod server;
+pub mod volumes;
 
 pub use connection::{Answer, Connection, Endpoint, Events};
 pub use server::{ADMIN_TOKEN, BOB_TOKEN, MANAGER_TOKEN, Server};

@@ -327,9 +327,16 @@ fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
             if restored && is_settled { Progress::Done(()) } else { Progress::Running }
         }
         Origin::Volume { .. } | Origin::Snapshot { .. } => {
-            match status.clone_status.as_ref().and_then(|it| it.state.clone()) {
+            let copy = status.clone_status.clone().unwrap_or_default();
+            match copy.state {
                 Some(CloneState::Completed) if is_settled => Progress::Done(()),
-                Some(CloneState::Failed) => Progress::Failed("the copy failed".to_owned()),
+                // With a time for the next try it is not over.
+                Some(CloneState::Failed) if copy.next_allowed_attempt_at.is_none() => {
+                    let all = status.conditions.as_deref().unwrap_or_default();
+                    let why = all.iter().find(|it| it.kind == "Clone");
+                    let why = why.and_then(|it| it.message.clone()).unwrap_or_default();
+                    Progress::Failed(format!("the copy failed: {why}"))
+                }
                 None | Some(CloneState::Unset) if age(volume) >= BEGIN_SECONDS => {
                     Progress::Failed("nobody here copies volumes".to_owned())
                 }

@@ -28,9 +28,11 @@ pub(super) enum Refused {
     #[error("parameter {name} of the class: {value:?} {rule}")]
     Parameter { name: String, value: String, rule: &'static str },
     #[error(
-        "a claim that copies another claim or a snapshot is not served; restore a backup instead: parameter fromBackup"
+        "a claim can copy another claim of its namespace, not a {0}: write dataSource with kind PersistentVolumeClaim, or restore a backup with parameter fromBackup"
     )]
-    Source,
+    Source(String),
+    #[error("the claim {0} that is to be copied {1}")]
+    SourceNotReady(String, &'static str),
 }
 
 /// The bytes a claim asks for, as volumes have them.
@@ -61,6 +63,21 @@ fn rounded(bytes: i64) -> i64 {
     units.saturating_mul(UNIT_BYTES)
 }
 
+/// The claim that a claim is to be a copy of.
+pub(super) fn copied(claim: &PersistentVolumeClaim) -> Result<Option<String>, Refused> {
+    let Some(spec) = &claim.spec else { return Ok(None) };
+    let plain = spec.data_source.as_ref().map(|it| (&it.kind, &it.name, &it.api_group, None));
+    let other = spec.data_source_ref.as_ref();
+    let other = other.map(|it| (&it.kind, &it.name, &it.api_group, it.namespace.as_ref()));
+    let Some((kind, name, group, namespace)) = plain.or(other) else { return Ok(None) };
+    let is_near = namespace.is_none_or(|it| Some(it) == claim.metadata.namespace.as_ref());
+    let is_core = group.as_deref().is_none_or(str::is_empty);
+    if kind == "PersistentVolumeClaim" && is_core && is_near {
+        return Ok(Some(name.clone()));
+    }
+    Err(Refused::Source(if is_near { kind.clone() } else { format!("{kind} of another") }))
+}
+
 /// The volume of a claim. `copies`: how many without the class saying so.
 pub(super) fn volume(
     name: &str,
@@ -69,9 +86,6 @@ pub(super) fn volume(
     copies: i32,
 ) -> Result<Volume, Refused> {
     let spec = claim.spec.as_ref().ok_or(Refused::Size)?;
-    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
-        return Err(Refused::Source);
-    }
     let size = asked_bytes(claim).ok_or(Refused::Size)?;
     let parameters = Parameters(class.parameters.as_ref());
     parameters.check()?;
@@ -273,9 +287,22 @@ mod tests {
             let error = volume("pvc-1", &claim("1Gi"), &class(&parameters), 1).unwrap_err();
             assert!(error.to_string().contains(&format!("parameter {name} ")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_claim_copies_another_of_its_namespace_and_nothing_else() {
+        assert_eq!(copied(&claim("1Gi")), Ok(None));
         let mut copy = claim("1Gi");
         let source = json!({"kind": "PersistentVolumeClaim", "name": "other"});
         copy.spec.as_mut().unwrap().data_source = Some(serde_json::from_value(source).unwrap());
-        assert_eq!(volume("p", &copy, &class(&json!({})), 1).unwrap_err(), Refused::Source);
+        assert_eq!(copied(&copy), Ok(Some("other".to_owned())));
+        let source =
+            json!({"kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io", "name": "s"});
+        copy.spec.as_mut().unwrap().data_source = Some(serde_json::from_value(source).unwrap());
+        assert_eq!(copied(&copy), Err(Refused::Source("VolumeSnapshot".into())));
+        let mut far = claim("1Gi");
+        let source = json!({"kind": "PersistentVolumeClaim", "name": "other", "namespace": "else"});
+        far.spec.as_mut().unwrap().data_source_ref = Some(serde_json::from_value(source).unwrap());
+        assert!(copied(&far).is_err());
     }
 }

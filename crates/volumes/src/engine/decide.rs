@@ -3,13 +3,16 @@
 //!
 //! Restores follow three rules: the newest backup is all that copies are told; it is asked for as long
 //! as one copy lacks it and does not restore; and what all copies hold is only noted, never waited for.
+//!
+//! Another volume is copied once in the life of an engine: asked for while no copy has begun, and never
+//! again after that. What became of it is told, and whoever told the engine begins anew with other copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::longhorn::{
-    EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSpec, EngineStatus,
-    Frontend, ProgressState, ReplicaMode,
+    EngineCloneStatus, EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSpec,
+    EngineStatus, Frontend, ProgressState, ReplicaMode,
 };
 use api::scalar::{Stamp, TextInt, Time};
 use jiff::Timestamp;
@@ -41,6 +44,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) may_expand: bool,
     /// What copies answered that were asked to restore and cannot.
     pub(crate) refusals: &'a BTreeMap<String, String>,
+    /// Whether another volume is being copied by this process's command.
+    pub(crate) asking_clone: bool,
+    /// Why that could not be asked for.
+    pub(crate) clone_failure: Option<&'a str>,
     /// Size of the volume in the store, where it is known.
     pub(crate) backup_size: Option<i64>,
 }
@@ -74,6 +81,10 @@ pub(crate) enum Act {
     Restore {
         backup: String,
     },
+    /// Copy a snapshot of another volume, `snap://VOLUME/SNAPSHOT`.
+    Clone {
+        source: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +116,10 @@ pub(crate) fn silent(status: &EngineStatus) -> EngineStatus {
 
 fn requested(spec: &EngineSpec) -> Option<&str> {
     spec.requested_backup_restore.as_deref().filter(|name| !name.is_empty())
+}
+
+fn data_source(spec: &EngineSpec) -> Option<&str> {
+    spec.requested_data_source.as_deref().filter(|url| !url.is_empty())
 }
 
 fn wanted_size(spec: &EngineSpec) -> i64 {
@@ -160,7 +175,7 @@ fn status(seen: &Seen<'_>) -> EngineStatus {
         is_expanding: Some(look.is_expanding),
         last_expansion_error: Some(look.last_expansion_error.clone()),
         last_expansion_failed_at: Some(Stamp::from(look.last_expansion_failed_at.as_str())),
-        clone_status: old.clone_status.clone(),
+        clone_status: Some(clones(seen)),
         backup_status: old.backup_status.clone(),
     }
 }
@@ -206,6 +221,48 @@ fn restores(
     all
 }
 
+const NEVER_BEGUN: &str = "the copy into this replica was not begun with the others";
+
+/// Only what replicas say now: what they said before may be of an earlier try.
+fn clones(seen: &Seen<'_>) -> BTreeMap<String, EngineCloneStatus> {
+    if data_source(seen.spec).is_none() {
+        return BTreeMap::new();
+    }
+    if !seen.is_full {
+        return seen.status.clone_status.clone().unwrap_or_default();
+    }
+    let mut all = seen.look.clones.clone();
+    let begun = |it: &EngineCloneStatus| !is_unbegun(it);
+    let over = !seen.asking_clone
+        && all.values().any(begun)
+        && !all.values().any(|it| is_true(it.is_cloning));
+    let why = seen.clone_failure.or(over.then_some(NEVER_BEGUN));
+    for status in all.values_mut().filter(|it| is_unbegun(it)) {
+        if let Some(why) = why {
+            status.error = Some(why.to_owned());
+            status.state = Some(ProgressState::Error);
+        }
+    }
+    all
+}
+
+fn is_unbegun(status: &EngineCloneStatus) -> bool {
+    matches!(status.state, None | Some(ProgressState::Unset))
+}
+
+/// Asked for once, when every copy can be written and none has begun.
+fn clone(seen: &Seen<'_>, source: &str) -> Option<Act> {
+    let ready = |(address, mode): (&String, &ReplicaMode)| {
+        *mode == ReplicaMode::ReadWrite && seen.look.clones.get(address).is_some_and(is_unbegun)
+    };
+    let may = seen.is_full
+        && !seen.asking_clone
+        && seen.clone_failure.is_none()
+        && !seen.look.modes.is_empty()
+        && seen.look.modes.iter().all(ready);
+    may.then(|| Act::Clone { source: source.to_owned() })
+}
+
 fn rebuilds(seen: &Seen<'_>) -> BTreeMap<String, EngineRebuildStatus> {
     let mut all = merged(seen, &seen.look.rebuilds, seen.status.rebuild_status.as_ref());
     // One that serves was rebuilt; what is told of it is of an earlier day.
@@ -242,6 +299,11 @@ fn is_set(text: Option<&String>) -> bool {
 fn acts(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
     let mut acts = removals(seen);
     acts.extend(frontend(seen));
+    // Nothing else is done to a volume that is not itself yet.
+    if let Some(source) = data_source(seen.spec) {
+        acts.extend(clone(seen, source));
+        return acts;
+    }
     if wanted_size(seen.spec) > seen.look.size && seen.look.size > 0 {
         acts.extend(expansion(seen));
         return acts;
@@ -394,6 +456,7 @@ fn is_busy(seen: &Seen<'_>, status: &EngineStatus) -> bool {
     let uneven = seen.look.modes.values().any(|mode| *mode != ReplicaMode::ReadWrite)
         || seen.look.modes.len() != planned(seen.spec).len();
     restoring
+        || data_source(seen.spec).is_some()
         || purging
         || uneven
         || seen.adding.is_some()

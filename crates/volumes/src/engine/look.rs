@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use api::longhorn::{
-    EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSnapshot, ProgressState,
-    ReplicaMode,
+    EngineCloneStatus, EnginePurgeStatus, EngineRebuildStatus, EngineRestoreStatus, EngineSnapshot,
+    ProgressState, ReplicaMode,
 };
 use api::scalar::Stamp;
 use futures::future::join_all;
@@ -26,6 +26,7 @@ pub(crate) struct Look {
     pub(crate) restores: BTreeMap<String, EngineRestoreStatus>,
     pub(crate) purges: BTreeMap<String, EnginePurgeStatus>,
     pub(crate) rebuilds: BTreeMap<String, EngineRebuildStatus>,
+    pub(crate) clones: BTreeMap<String, EngineCloneStatus>,
     /// Of one copy that can be read.
     pub(crate) snapshots: Option<BTreeMap<String, EngineSnapshot>>,
     pub(crate) snapshots_error: String,
@@ -42,11 +43,12 @@ pub(crate) enum Depth {
     Replicas,
     /// And how far they have restored.
     Restores,
+    /// And how far they have copied another volume.
+    Clones,
 }
 
 /// Asks the engine, then all its replicas at once.
 pub(crate) async fn look(reach: &Reach, depth: Depth) -> Result<Look, CallError> {
-    let restores = depth == Depth::Restores;
     let mut controller = reach.controller()?;
     let volume = controller.volume_get(()).await;
     let volume = volume.map_err(|status| CallError::of("get volume", &status))?.into_inner();
@@ -69,7 +71,7 @@ pub(crate) async fn look(reach: &Reach, depth: Depth) -> Result<Look, CallError>
         found.modes.iter().filter(|(_, mode)| **mode != ReplicaMode::Error).collect();
     let asked = join_all(working.iter().map(|(address, mode)| {
         let readable = **mode == ReplicaMode::ReadWrite;
-        of_replica(reach, address, restores, readable)
+        of_replica(reach, address, depth, readable)
     }));
     let answers: Vec<(String, OfReplica)> = asked.await;
     for (address, answer) in answers {
@@ -81,6 +83,9 @@ pub(crate) async fn look(reach: &Reach, depth: Depth) -> Result<Look, CallError>
         }
         if let Some(rebuild) = answer.rebuild {
             found.rebuilds.insert(address.clone(), rebuild);
+        }
+        if let Some(clone) = answer.clone {
+            found.clones.insert(address.clone(), clone);
         }
         match answer.snapshots {
             Some(Ok(snapshots)) => {
@@ -111,24 +116,33 @@ struct OfReplica {
     restore: Option<EngineRestoreStatus>,
     purge: Option<EnginePurgeStatus>,
     rebuild: Option<EngineRebuildStatus>,
+    clone: Option<EngineCloneStatus>,
     snapshots: Option<Result<BTreeMap<String, EngineSnapshot>, String>>,
 }
 
 async fn of_replica(
     reach: &Reach,
     address: &str,
-    restores: bool,
+    depth: Depth,
     readable: bool,
 ) -> (String, OfReplica) {
     let mut answer = OfReplica::default();
     if let Ok(mut agent) = reach.agent(address) {
         let mut other = agent.clone();
         let mut third = agent.clone();
-        let (purge, rebuild, restore) = tokio::join!(
+        let mut fourth = agent.clone();
+        let (purge, rebuild, restore, clone) = tokio::join!(
             agent.snapshot_purge_status(()),
             other.replica_rebuild_status(()),
-            async { if restores { third.restore_status(()).await.ok() } else { None } },
+            async {
+                if depth == Depth::Restores { third.restore_status(()).await.ok() } else { None }
+            },
+            async {
+                let asks = depth == Depth::Clones;
+                if asks { fourth.snapshot_clone_status(()).await.ok() } else { None }
+            },
         );
+        answer.clone = clone.map(|reply| clone_status(reply.into_inner()));
         answer.purge = purge.ok().map(|reply| purge_status(reply.into_inner()));
         answer.rebuild = rebuild.ok().map(|reply| rebuild_status(reply.into_inner()));
         answer.restore = restore.map(|reply| restore_status(reply.into_inner()));
@@ -187,6 +201,17 @@ fn restore_status(reply: ptypes::RestoreStatusResponse) -> EngineRestoreStatus {
         filename: Some(reply.dest_file_name),
         state: Some(ProgressState::from(reply.state.as_str())),
         backup_url: Some(reply.backup_url),
+    }
+}
+
+fn clone_status(reply: ptypes::SnapshotCloneStatusResponse) -> EngineCloneStatus {
+    EngineCloneStatus {
+        is_cloning: Some(reply.is_cloning),
+        progress: Some(reply.progress),
+        state: Some(ProgressState::from(reply.state.as_str())),
+        error: Some(reply.error),
+        from_replica_address: Some(reply.from_replica_address),
+        snapshot_name: Some(reply.snapshot_name),
     }
 }
 

@@ -135,6 +135,8 @@ pub(super) struct Memory {
     /// Copies that could not be added: how often, and when to try again.
     pub(super) rests: BTreeMap<String, (u32, Instant)>,
     pub(super) asking_restore: bool,
+    pub(super) asking_clone: bool,
+    pub(super) clone_failure: Option<String>,
     pub(super) refusals: BTreeMap<String, String>,
     pub(super) restore_rest: (u32, Option<Instant>),
     pub(super) expand_rest: (u32, Option<Instant>),
@@ -193,10 +195,12 @@ impl Monitor {
             wants_full || self.memory().full_at.is_none_or(|at| at.elapsed() >= FULL_EVERY);
         let restores =
             engine.spec.requested_backup_restore.as_deref().is_some_and(|it| !it.is_empty());
-        let depth = match (is_full, restores) {
-            (false, _) => Depth::Engine,
-            (true, false) => Depth::Replicas,
-            (true, true) => Depth::Restores,
+        let clones = engine.spec.requested_data_source.as_deref().is_some_and(|it| !it.is_empty());
+        let depth = match (is_full, restores, clones) {
+            (false, _, _) => Depth::Engine,
+            (true, false, false) => Depth::Replicas,
+            (true, true, _) => Depth::Restores,
+            (true, false, true) => Depth::Clones,
         };
         let found = look(&self.reach, depth).await.map_err(|error| error.to_string())?;
         if is_full {
@@ -247,6 +251,8 @@ impl Monitor {
             may_restore: may_restore && over(&memory.restore_rest),
             may_expand: over(&memory.expand_rest),
             refusals: &memory.refusals,
+            asking_clone: memory.asking_clone,
+            clone_failure: memory.clone_failure.as_deref(),
             backup_size,
         })
     }

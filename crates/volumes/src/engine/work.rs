@@ -14,7 +14,7 @@ use rpc::ptypes::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::client::CallError;
+use super::client::{CallError, Reach};
 use super::command::{self, CommandError};
 use super::decide::Act;
 use super::look::Look;
@@ -40,6 +40,10 @@ pub(super) async fn perform(monitor: &Monitor, found: &Look, act: Act) {
         }
         Act::Restore { backup } => {
             restore(monitor, backup);
+            Ok(())
+        }
+        Act::Clone { source } => {
+            clone(monitor, source);
             Ok(())
         }
     };
@@ -242,6 +246,45 @@ fn restore(monitor: &Monitor, backup: String) {
         }
         own.nudge.notify_one();
     });
+}
+
+/// Copies a snapshot of another volume to all copies of this, beside the monitor.
+fn clone(monitor: &Monitor, source: String) {
+    monitor.memory().asking_clone = true;
+    let own = monitor.clone();
+    monitor.tasks.spawn("clone", async move {
+        let done = ask_clone(&own, &source).await;
+        {
+            let mut memory = own.memory();
+            memory.asking_clone = false;
+            // What each replica came to is in its own status; this is for those that were not asked.
+            memory.clone_failure = done.err();
+        }
+        own.nudge.notify_one();
+    });
+}
+
+async fn ask_clone(monitor: &Monitor, source: &str) -> Result<(), String> {
+    let named = source.strip_prefix("snap://").and_then(|it| it.split_once('/'));
+    let (volume, snapshot) = named.ok_or_else(|| format!("{source:?} names no snapshot"))?;
+    let engine = super::active(&monitor.world.engines, volume);
+    let from = engine.as_deref().and_then(Reach::of);
+    let from = from.ok_or_else(|| format!("the engine of volume {volume} does not run"))?;
+    let arguments = [
+        "snapshot",
+        "clone",
+        "--snapshot-name",
+        snapshot,
+        "--from-controller-address",
+        &from.address,
+        "--from-volume-name",
+        &from.volume,
+        "--from-controller-instance-name",
+        &from.engine,
+    ]
+    .map(str::to_owned);
+    let done = command::run(&monitor.reach, &arguments, &[], ADD_PATIENCE).await;
+    done.map(drop).map_err(|error| error.to_string())
 }
 
 fn tell_volume(monitor: &Monitor, text: &str) {

@@ -75,7 +75,8 @@ fn told(seen: &Seen<'_>, known: &EngineSnapshot) -> SnapshotStatus {
         size: known.size.as_ref().and_then(|size| size.parse().ok()),
         labels: known.labels.clone(),
         error: Some(String::new()),
-        restore_size: seen.size,
+        // As large as the volume was then, however it grows.
+        restore_size: status(seen).restore_size.filter(|size| *size > 0).or(seen.size),
         ready_to_use: Some(!removed && seen.snapshot.metadata.deletion_timestamp.is_none()),
         ..status(seen)
     }
@@ -126,6 +127,10 @@ fn refusal(seen: &Seen<'_>) -> Option<String> {
     let status = volume.status.clone().unwrap_or_default();
     if status.is_standby == Some(true) {
         return Some(format!("failed to create snapshot for standby volume {}", volume.name_any()));
+    }
+    if crate::volume::is_unfinished_clone(volume) {
+        let name = volume.name_any();
+        return Some(format!("failed to create snapshot: volume {name} is being copied to"));
     }
     (status.restore_required == Some(true)).then(|| {
         format!("failed to create snapshot: volume {} is restoring data", volume.name_any())

@@ -11,6 +11,7 @@ use super::World;
 use super::decide::decide;
 use super::draft::{Plan, Seen, is_at_rest, process_state};
 use super::observe::observe;
+use super::original;
 use crate::{FINALIZER, NAMESPACE, label};
 
 pub(super) struct Volumes(pub(super) Arc<World>);
@@ -70,6 +71,10 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
     }
     if let (Some(old), Some(new)) = (&seen.attachment, &plan.attachment) {
         world.attachments.update(old, new).await?;
+    }
+    // Before the volume says that it needs it no more.
+    if let Some(wanted) = &plan.at_original {
+        original::keep(world, volume, wanted).await?;
     }
     let written = world.volumes.update(volume, &plan.volume).await?;
     for told in &plan.told {

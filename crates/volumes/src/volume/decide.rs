@@ -26,6 +26,9 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
         let why = why.clone();
         return draft.wait_for_source(&why);
     }
+    if draft.begin_clone().is_err() {
+        return draft.wait_for_original();
+    }
     draft.begin_restore();
     draft.follow_backups();
     draft.make_engine();
@@ -33,11 +36,13 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.place_copies();
     draft.follow_size();
     draft.judge_copies();
+    draft.follow_clone();
     draft.judge_volume();
     draft.salvage();
     draft.replenish();
     draft.clean_up();
     draft.finish_restore();
+    draft.finish_clone();
     draft.keep_tickets();
     draft.settle_tickets();
     draft.move_on();

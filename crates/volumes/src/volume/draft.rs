@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::Severity;
 
+use super::clone::{AtOriginal, Original};
 use crate::schedule::Candidate;
 use crate::setting::Settings;
 
@@ -49,6 +50,8 @@ pub(crate) struct Seen {
     pub(crate) up: BTreeSet<String>,
     pub(crate) settings: Settings,
     pub(crate) source: Source,
+    /// The volume it is to be a copy of.
+    pub(crate) original: Original,
     /// What the store has of the volume it is made from, or of itself.
     pub(crate) backup_volume: Option<BackupVolume>,
     /// Whether the newest backup in there has an object.
@@ -80,6 +83,8 @@ pub(crate) struct Plan {
     pub(crate) dismantle: bool,
     /// Nothing hangs on it any more.
     pub(crate) release: bool,
+    /// What is to be so at the volume it is copied from.
+    pub(crate) at_original: Option<AtOriginal>,
     pub(crate) told: Vec<Told>,
     pub(crate) next: Option<Duration>,
 }
@@ -196,6 +201,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(mut self) -> Plan {
+        let at_original = self.at_original();
         let attachment = self.seen.attachment.as_ref().map(|attachment| {
             let mut next = attachment.clone();
             next.spec.attachment_tickets = Some(self.tickets.clone());
@@ -212,6 +218,7 @@ impl<'a> Draft<'a> {
             delete: self.delete,
             dismantle: false,
             release: false,
+            at_original,
             told: self.told,
             next: self.next,
         }

@@ -55,7 +55,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What copies say against themselves while they restore or purge, by name.
+    /// What copies say against themselves while they restore, purge or are copied to, by name.
     fn reported_failures(&self) -> BTreeMap<String, (&'static str, String)> {
         let status = self.engine_status();
         let map = status.current_replica_address_map.unwrap_or_default();
@@ -64,6 +64,7 @@ impl Draft<'_> {
             let address = format!("tcp://{at}");
             let of_restore = status.restore_status.as_ref().and_then(|it| it.get(&address));
             let of_purge = status.purge_status.as_ref().and_then(|it| it.get(&address));
+            let of_clone = status.clone_status.as_ref().and_then(|it| it.get(&address));
             let set = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
             if let Some(why) = of_restore.and_then(|it| set(it.error.as_ref())) {
                 let text = format!("replica {name} failed the restore: {why}");
@@ -71,6 +72,9 @@ impl Draft<'_> {
             } else if let Some(why) = of_purge.and_then(|it| set(it.error.as_ref())) {
                 let text = format!("replica {name} failed the snapshot purge: {why}");
                 all.insert(name, ("FailedSnapshotPurge", text));
+            } else if let Some(why) = of_clone.and_then(|it| set(it.error.as_ref())) {
+                let text = format!("replica {name} failed the clone: {why}");
+                all.insert(name, ("VolumeCloneFailed", text));
             }
         }
         all
@@ -87,6 +91,11 @@ impl Draft<'_> {
     /// Healthy, degraded or faulted; unknown while nobody can tell.
     pub(super) fn judge_volume(&mut self) {
         let before = self.robustness();
+        // There is nothing in them yet.
+        if self.is_unfilled_clone() && self.has_lost_all() {
+            self.set_robustness(Robustness::Unknown);
+            return;
+        }
         if self.has_lost_all() {
             if before != Robustness::Faulted {
                 let text = format!("volume {} became faulted", self.name());
@@ -169,6 +178,7 @@ impl Draft<'_> {
             && self.seen.settings.auto_salvage
             && self.state() == VolumeState::Detached
             && !self.restores()
+            && !self.is_unfilled_clone()
             && self.status.is_standby != Some(true);
         if !may {
             return;
@@ -215,7 +225,7 @@ impl Draft<'_> {
     }
 
     /// The engine has said how all copies are, and they are as planned.
-    fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         let status = self.engine_status();
         let Some(modes) = &status.replica_mode_map else { return false };
         let planned = self.seen.engine.as_ref().and_then(|it| it.spec.replica_address_map.as_ref());
@@ -235,6 +245,7 @@ impl Draft<'_> {
             && self.engine_runs()
             && self.seen.settings.rebuilds_per_node != 0
             && !self.is_faulted()
+            && !self.is_unfilled_clone()
             && !self.is_growing()
             && self.is_synced();
         let usable = self.replicas.iter().filter(|it| is_usable(it)).count();
@@ -246,10 +257,11 @@ impl Draft<'_> {
             return;
         }
         // What a copy held of a backup cannot be filled up from the others: it is replaced.
-        if !self.restores() && self.use_again() {
+        let keeps = !self.restores() && !self.clones();
+        if keeps && self.use_again() {
             return;
         }
-        let waits = !self.restores() && self.replicas.iter().any(is_worth_waiting);
+        let waits = keeps && self.replicas.iter().any(is_worth_waiting);
         let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
         let patience = self.seen.settings.replenish_wait;
         let left = degraded_at.map(|at| {
@@ -335,7 +347,7 @@ impl Draft<'_> {
                 let given_up = replica.spec.rebuild_retry_count.unwrap_or(0) >= LAST_TRY;
                 has_failed(replica)
                     && !is_leaving(replica)
-                    && (old || given_up || self.restores())
+                    && (old || given_up || self.restores() || self.clones())
                     && self.is_safe_to_lose(replica)
             })
             .map(ResourceExt::name_any)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::longhorn::{
-    DataEngine, Engine, EngineSpec, InstanceSpec, InstanceState, Override, Replica, ReplicaSpec,
-    VolumeState,
+    CloneState, DataEngine, Engine, EngineSpec, InstanceSpec, InstanceState, Override, Replica,
+    ReplicaSpec, VolumeState,
 };
 use api::scalar::TextInt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -88,6 +88,13 @@ impl Draft<'_> {
         if self.state() != VolumeState::Creating || self.size() <= 0 {
             return;
         }
+        if self.clone_state() != CloneState::Failed {
+            self.add_copies();
+        }
+    }
+
+    /// As many as are missing.
+    pub(super) fn add_copies(&mut self) {
         for _ in self.replicas.len()..self.copies_wanted() {
             let copy = self.new_copy(0);
             self.create.push(copy);

@@ -11,6 +11,7 @@ use reconcile::{Failure, Key, OrFail as _};
 
 use super::World;
 use super::draft::{Seen, Source, has_failed, is_set, node_of};
+use super::original::original;
 use crate::{NAMESPACE, engine, schedule};
 
 /// What of a node matters to volumes.
@@ -51,6 +52,7 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         rebuilding: rebuilding(world),
         up,
         source,
+        original: original(world, volume),
         backup_volume,
         newest_is_known,
     })

@@ -186,7 +186,7 @@ impl Draft<'_> {
         }
     }
 
-    fn has_enough_copies(&self) -> bool {
+    pub(super) fn has_enough_copies(&self) -> bool {
         let whole = self.whole_copies();
         match self.status.robustness.as_ref() {
             Some(Robustness::Healthy) => {

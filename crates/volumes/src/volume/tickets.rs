@@ -12,11 +12,13 @@ use super::draft::Draft;
 use crate::attachment::{self, Place, Seen};
 
 impl Draft<'_> {
-    /// A volume that restores or grows attaches itself.
+    /// A volume that restores, grows or is copied to attaches itself.
     pub(super) fn keep_tickets(&mut self) {
         let restores = self.restores() && !self.is_faulted();
         self.keep(AttacherType::VolumeRestoreController, restores, "true");
-        let grows = self.status.expansion_required == Some(true) && !self.restores();
+        self.keep(AttacherType::VolumeCloneController, self.works_at_clone(), "true");
+        let grows =
+            self.status.expansion_required == Some(true) && !self.restores() && !self.clones();
         // One that is attached grows where it is.
         let elsewhere = self.tickets.values().any(|ticket| {
             ticket.kind != Some(AttacherType::VolumeExpansionController)
@@ -52,8 +54,14 @@ impl Draft<'_> {
             return;
         }
         let wanted = place(&self.volume);
-        // While it restores, nobody else gets it.
-        let tickets = if self.restores() {
+        // While it restores or is copied to, nobody else gets it.
+        let tickets = if self.clones() {
+            let own =
+                attachment::own(AttacherType::VolumeCloneController, &self.name(), "", "true").0;
+            let mut tickets = self.tickets.clone();
+            tickets.retain(|id, _| *id == own);
+            tickets
+        } else if self.restores() {
             let own = |kind: Option<&AttacherType>| {
                 matches!(kind, Some(AttacherType::VolumeRestoreController))
             };

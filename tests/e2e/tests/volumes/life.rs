@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::rig::{Content, Rig};
+use e2e::volumes::{Content, Rig};
 
 #[test]
 fn a_volume_is_attached_written_healed_grown_and_deleted() {

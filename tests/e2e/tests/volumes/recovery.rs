@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::rig::{Content, Rig};
+use e2e::volumes::{Content, Rig};
 
 /// "Restore volume rebuild" of the plan.
 #[test]

@@ -18,6 +18,8 @@ struct World {
     refusals: BTreeMap<String, String>,
     asking_restore: bool,
     may_restore: bool,
+    asking_clone: bool,
+    clone_failure: Option<String>,
     backup_size: Option<i64>,
     now: Timestamp,
 }
@@ -41,6 +43,8 @@ fn world() -> World {
         refusals: BTreeMap::new(),
         asking_restore: false,
         may_restore: true,
+        asking_clone: false,
+        clone_failure: None,
         backup_size: Some(SIZE),
         now: Timestamp::from_second(1_000_000).unwrap(),
     }
@@ -60,8 +64,25 @@ impl World {
             may_restore: self.may_restore,
             may_expand: true,
             refusals: &self.refusals,
+            asking_clone: self.asking_clone,
+            clone_failure: self.clone_failure.as_deref(),
             backup_size: self.backup_size,
         })
+    }
+
+    /// How far the copying of `snap://s/x` is: a word for each copy.
+    fn cloning(mut self, words: &[(u16, &str)]) -> Self {
+        self.spec.requested_data_source = Some("snap://s/x".into());
+        for (port, word) in words {
+            let clone = EngineCloneStatus {
+                is_cloning: Some(*word == "in_progress"),
+                state: Some(ProgressState::from(*word)),
+                error: Some(String::new()),
+                ..EngineCloneStatus::default()
+            };
+            self.look.clones.insert(at(*port), clone);
+        }
+        self
     }
 
     /// The copies hold these backups; `*` marks one that restores.
@@ -238,4 +259,47 @@ fn an_engine_that_stopped_says_nothing_but_its_size_and_snapshots() {
     assert_eq!(silent.replica_mode_map, None);
     assert_eq!(silent.endpoint, None);
     assert_eq!(silent.current_size, Some(TextInt(SIZE)));
+}
+
+#[test]
+fn another_volume_is_copied_once_and_nothing_else_is_done_meanwhile() {
+    let asked = Act::Clone { source: "snap://s/x".into() };
+    let fresh = world().cloning(&[(1, ""), (2, "")]);
+    let verdict = fresh.decide();
+    assert_eq!(verdict.acts, [asked]);
+    assert!(verdict.busy);
+    let mut larger = world().cloning(&[(1, "in_progress"), (2, "")]);
+    larger.spec.instance.volume_size = Some(TextInt(2 * SIZE));
+    larger.asking_clone = true;
+    assert_eq!(larger.decide().acts, []);
+    for words in [["complete", "complete"], ["in_progress", ""], ["error", "error"]] {
+        let world = world().cloning(&[(1, words[0]), (2, words[1])]);
+        assert_eq!(world.decide().acts, [], "{words:?}");
+    }
+    let mut filling = world().cloning(&[(1, ""), (2, "")]);
+    filling.look.modes.insert(at(2), M::WriteOnly);
+    assert_eq!(filling.decide().acts, []);
+}
+
+#[test]
+fn a_copy_that_was_not_asked_with_the_others_is_told_as_failed() {
+    let errors = |world: &World| -> Vec<String> {
+        let all = world.decide().status.clone_status.unwrap();
+        all.into_values().map(|it| it.error.unwrap()).collect()
+    };
+    let left_out = world().cloning(&[(1, "complete"), (2, "")]);
+    assert_eq!(errors(&left_out), ["", NEVER_BEGUN]);
+    let mut waits = world().cloning(&[(1, "complete"), (2, "")]);
+    waits.asking_clone = true;
+    assert_eq!(errors(&waits), ["", ""]);
+    let runs = world().cloning(&[(1, "in_progress"), (2, "")]);
+    assert_eq!(errors(&runs), ["", ""]);
+    let mut refused = world().cloning(&[(1, ""), (2, "")]);
+    refused.clone_failure = Some("no source".into());
+    assert_eq!(errors(&refused), ["no source", "no source"]);
+    assert_eq!(refused.decide().acts, []);
+    // What was told of an earlier try is forgotten.
+    let mut over = left_out;
+    over.spec.requested_data_source = Some(String::new());
+    assert_eq!(over.decide().status.clone_status, Some(BTreeMap::new()));
 }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::longhorn::{
-    AttacherType, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, Engine, EngineRestoreStatus,
-    InstanceState, InstanceStatus, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment,
-    VolumeAttachmentSpec, VolumeSpec, VolumeStatus,
+    AttacherType, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, CloneState, Engine,
+    EngineCloneStatus, EngineRestoreStatus, InstanceState, InstanceStatus, ProgressState, Replica,
+    ReplicaMode, Robustness, Volume, VolumeAttachment, VolumeAttachmentSpec, VolumeSpec,
+    VolumeStatus,
 };
 use api::scalar::{Stamp, TextInt};
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +19,7 @@ use crate::attachment;
 use crate::replica::address_of;
 use crate::schedule::{Candidate, CandidateDisk, Room};
 use crate::setting::Settings;
+use crate::volume::clone::{AtOriginal, Found, Original, TRIES};
 use crate::volume::draft::{has_failed, is_usable};
 
 const MIB: i64 = 1024 * 1024;
@@ -33,6 +35,12 @@ struct World {
     settings: Settings,
     backup_volume: Option<BackupVolume>,
     source: Source,
+    original: Original,
+    /// What is asked of the source of a copy.
+    at_original: Option<AtOriginal>,
+    /// Copies that were written to from the source of a copy.
+    copied: BTreeSet<String>,
+    copying_fails: bool,
     up: BTreeSet<String>,
     serial: u32,
     told: Vec<String>,
@@ -84,6 +92,10 @@ impl World {
             settings: Settings { node_soft: true, ..Settings::default() },
             backup_volume: None,
             source: Source::None,
+            original: Original::None,
+            at_original: None,
+            copied: BTreeSet::new(),
+            copying_fails: false,
             up: BTreeSet::from([NODE.to_owned()]),
             serial: 0,
             told: Vec::new(),
@@ -135,6 +147,7 @@ impl World {
             up: self.up.clone(),
             settings: self.settings.clone(),
             source: self.source.clone(),
+            original: self.original.clone(),
             backup_volume: self.backup_volume.clone(),
             newest_is_known: true,
             rebuilding: BTreeMap::new(),
@@ -150,6 +163,7 @@ impl World {
         });
         self.serial = serial;
         self.volume = plan.volume;
+        self.at_original = plan.at_original;
         self.attachment = plan.attachment.unwrap();
         self.engine = plan.engine;
         self.replicas = plan.replicas;
@@ -175,7 +189,13 @@ impl World {
             .any(|it| it.spec.last_healthy_at.as_ref().is_some_and(Stamp::is_set));
         let stays = self.replicas.iter().any(|it| it.metadata.deletion_timestamp.is_none());
         let leaving = self.volume.metadata.deletion_timestamp.is_some();
-        assert!(!had_data || stays || leaving, "the last copy is removed");
+        // What a copy of another volume holds before it is complete is no data.
+        let clone = self.volume.status.clone().and_then(|it| it.clone_status?.state);
+        let unfilled = matches!(clone, Some(CloneState::Failed | CloneState::Initiated));
+        assert!(!had_data || stays || leaving || unfilled, "the last copy is removed");
+        let serves = engine.spec.instance.desire_state == Some(InstanceState::Running)
+            && engine.spec.disable_frontend != Some(true);
+        assert!(!serves || !unfilled, "a copy is served that is not complete");
     }
 
     /// The node does as the plans say; the engine and its monitor, too.
@@ -270,6 +290,24 @@ impl World {
         let agreed = if held.len() == 1 { held.first().unwrap().cloned() } else { None };
         status.last_restored_backup = Some(agreed.unwrap_or_default()).filter(|_| asked.is_some());
         status.restore_status = Some(restores);
+        let told = engine.spec.requested_data_source.as_deref().is_some_and(|it| !it.is_empty());
+        let mut clones = BTreeMap::new();
+        for (name, at) in map.iter().filter(|(name, _)| told && modes.contains_key(*name)) {
+            self.copied.insert(name.clone());
+            let (state, error) = if self.copying_fails {
+                (ProgressState::Error, "no space left".to_owned())
+            } else {
+                (ProgressState::Complete, String::new())
+            };
+            let clone = EngineCloneStatus {
+                state: Some(state),
+                error: Some(error),
+                snapshot_name: Some("x".into()),
+                ..EngineCloneStatus::default()
+            };
+            clones.insert(format!("tcp://{at}"), clone);
+        }
+        status.clone_status = Some(clones);
         status.replica_mode_map = Some(modes);
         engine.status = Some(status);
     }
@@ -539,4 +577,161 @@ fn a_backup_that_is_not_there_is_waited_for_with_the_reason() {
     let restore =
         world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Restore").unwrap();
     assert_eq!(restore.reason.as_deref(), Some("RestorePending"));
+}
+
+fn found() -> Found {
+    Found {
+        volume: "s".into(),
+        snapshot: "x".into(),
+        is_own: false,
+        size_bytes: 32 * MIB,
+        node: NODE.into(),
+        is_taken: true,
+        runs: true,
+    }
+}
+
+fn cloned() -> World {
+    let mut world =
+        World::new(VolumeSpec { data_source: Some("snap://s/x".into()), ..VolumeSpec::default() });
+    world.original = Original::Found(found());
+    world
+}
+
+fn clone_state(world: &World) -> CloneState {
+    world.status().clone_status.unwrap_or_default().state.unwrap_or(CloneState::Unset)
+}
+
+fn clone_condition(world: &World) -> (String, String) {
+    let all = world.status().conditions.unwrap_or_default();
+    let found = all.into_iter().find(|it| it.kind == "Clone").unwrap();
+    (found.reason.unwrap_or_default(), found.message.unwrap_or_default())
+}
+
+/// Runs until the engine is told of the source.
+fn begun() -> World {
+    let mut world = cloned();
+    let told = |world: &World| {
+        let engine = world.engine.as_ref();
+        engine.is_some_and(|it| it.spec.requested_data_source.is_some())
+    };
+    for _ in 0..20 {
+        world.pass();
+        if told(&world) {
+            return world;
+        }
+        world.obey();
+    }
+    panic!("the copying never began");
+}
+
+#[test]
+fn a_copy_of_a_volume_is_filled_and_then_like_any_other() {
+    let mut world = begun();
+    assert_eq!(clone_state(&world), CloneState::Initiated);
+    assert_eq!(world.at_original.as_ref().unwrap().held_at.as_deref(), Some(NODE));
+    world.obey();
+    world.pass();
+    assert_eq!(clone_state(&world), CloneState::CopyCompletedAwaitingHealthy);
+    assert_eq!(world.at_original.as_ref().unwrap().held_at, None);
+    world.obey();
+    world.run(16);
+    assert_eq!(clone_state(&world), CloneState::Completed);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+    assert_eq!(world.copied.len(), 2);
+    assert!(world.at_original.is_none());
+    for reason in ["VolumeCloneInitiated", "VolumeCloneCompleted"] {
+        assert!(world.told.contains(&reason.to_owned()), "{reason}");
+    }
+    let engine = world.engine.clone().unwrap();
+    assert_eq!(engine.spec.requested_data_source.as_deref(), Some(""));
+    // The source may change as it likes.
+    world.original = Original::None;
+    world.ticket(NODE);
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    assert_eq!(world.volume.spec.disable_frontend, Some(false));
+}
+
+#[test]
+fn nobody_gets_a_copy_before_it_is_complete() {
+    let mut world = cloned();
+    world.original = Original::Found(Found { is_taken: false, ..found() });
+    world.ticket(NODE);
+    world.run(20);
+    assert_eq!(clone_state(&world), CloneState::Initiated);
+    assert_eq!(world.volume.spec.disable_frontend, Some(true));
+    assert!(world.copied.is_empty());
+    world.original = Original::Found(found());
+    world.run(30);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    assert_eq!(world.volume.spec.disable_frontend, Some(false));
+}
+
+#[test]
+fn an_engine_that_ends_while_it_is_copied_to_begins_anew_with_other_copies() {
+    let mut world = begun();
+    let first: BTreeSet<String> = world.replicas.iter().map(ResourceExt::name_any).collect();
+    let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+    status.instance.current_state = Some(InstanceState::Error);
+    world.pass();
+    assert_eq!(clone_state(&world), CloneState::Failed);
+    assert!(clone_condition(&world).1.contains("the engine ended"));
+    world.obey();
+    world.run(60);
+    assert_eq!(clone_state(&world), CloneState::Completed);
+    assert!(world.replicas.iter().all(|it| !first.contains(&it.name_any())));
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+}
+
+#[test]
+fn one_copy_that_fails_is_replaced_after_the_others_are_complete() {
+    let mut world = begun();
+    let crashed = world.kill(0);
+    world.run(30);
+    assert_eq!(clone_state(&world), CloneState::Completed);
+    assert_eq!(world.replicas.iter().filter(|it| is_usable(it)).count(), 2);
+    assert!(world.replicas.iter().all(|it| it.name_any() != crashed));
+}
+
+#[test]
+fn copying_that_always_fails_ends_with_the_reason() {
+    let mut world = cloned();
+    world.copying_fails = true;
+    world.ticket(NODE);
+    for _ in 0..TRIES {
+        world.run(20);
+        world.now += SignedDuration::from_mins(6);
+    }
+    world.run(20);
+    assert_eq!(clone_state(&world), CloneState::Failed);
+    let status = world.status().clone_status.unwrap();
+    assert_eq!((status.attempt_count, status.next_allowed_attempt_at), (Some(TRIES), None));
+    let (reason, message) = clone_condition(&world);
+    assert_eq!(reason, "CloneFailure");
+    assert!(message.contains("no space left"), "{message}");
+    // Each try had copies of its own.
+    assert_eq!(world.copied.len(), 2 * usize::try_from(TRIES).unwrap());
+    assert!(world.replicas.is_empty() && world.at_original.unwrap().held_at.is_none());
+    assert!(!world.told.contains(&"Faulted".to_owned()));
+}
+
+#[test]
+fn a_source_that_is_not_there_is_waited_for_and_one_that_never_fits_is_told() {
+    let mut world = cloned();
+    world.original = Original::Missing("volume s does not exist".into());
+    world.run(3);
+    assert!(world.engine.is_none() && world.replicas.is_empty());
+    assert_eq!(clone_condition(&world), ("ClonePending".into(), "volume s does not exist".into()));
+    let mut small = cloned();
+    small.original = Original::Found(Found { size_bytes: 64 * MIB, ..found() });
+    small.ticket(NODE);
+    small.run(6);
+    assert_eq!(clone_state(&small), CloneState::Failed);
+    assert!(clone_condition(&small).1.contains("is less than"), "{:?}", clone_condition(&small));
+    assert!(small.replicas.is_empty());
+    let mut bad = cloned();
+    bad.original = Original::Impossible("names nothing".into());
+    bad.run(6);
+    assert_eq!(clone_condition(&bad), ("CloneFailure".into(), "names nothing".into()));
 }

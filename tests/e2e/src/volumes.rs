@@ -5,26 +5,27 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::Server;
+use crate::engine::{Endpoint, Nbd, blocking, run};
 use bytes::Bytes;
-use e2e::Server;
-use e2e::engine::{Endpoint, Nbd, blocking, run};
 use serde_json::{Value, json};
 use testkit::process::poll_until;
 
-pub(crate) const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 const NAMESPACE: &str = "longhorn-system";
 /// Long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What each mebibyte of a volume was last written with: a seed; 0 is zeroes.
-pub(crate) type Content = BTreeMap<u64, u64>;
+pub type Content = BTreeMap<u64, u64>;
 
-pub(crate) struct Rig {
-    pub(crate) server: Server,
+#[derive(Debug)]
+pub struct Rig {
+    pub server: Server,
 }
 
 impl Rig {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let server = Server::start();
         let store = server.scratch().join("store");
         std::fs::create_dir(&store).unwrap();
@@ -48,40 +49,40 @@ impl Rig {
         rig
     }
 
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
         run(&mut kubectl(&self.server, arguments))
     }
 
-    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+    pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
         let output = kubectl(&self.server, &["get", kind, name, "-o", "json"]).output().unwrap();
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    pub(crate) fn field(&self, kind: &str, name: &str, pointer: &str) -> Option<Value> {
+    pub fn field(&self, kind: &str, name: &str, pointer: &str) -> Option<Value> {
         self.get(kind, name)?.pointer(pointer).cloned()
     }
 
-    pub(crate) fn text(&self, kind: &str, name: &str, pointer: &str) -> String {
+    pub fn text(&self, kind: &str, name: &str, pointer: &str) -> String {
         let found = self.field(kind, name, pointer);
         found.and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
+    pub fn patch(&self, kind: &str, name: &str, patch: &Value) {
         self.kubectl(&["patch", kind, name, "--type", "merge", "-p", &patch.to_string()]);
     }
 
-    fn create(&self, kind: &str, name: &str, labels: &Value, spec: &Value) {
+    pub fn create(&self, kind: &str, name: &str, labels: &Value, spec: &Value) {
         let object = json!({
             "apiVersion": "longhorn.io/v1beta2", "kind": kind,
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": spec,
         });
         let path = self.server.scratch().join(format!("{kind}-{name}.json"));
-        e2e::write(&path, &object.to_string());
+        crate::write(&path, &object.to_string());
         self.kubectl(&["create", "-f", &path.display().to_string()]);
     }
 
     #[track_caller]
-    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         if poll_until(PATIENCE, || holds().then_some(())).is_none() {
             let log = self.server.stderr();
             let log: Vec<&str> = log.lines().rev().take(20).collect();
@@ -109,7 +110,7 @@ impl Rig {
         ready.pointer("/metadata/name")?.as_str().map(str::to_owned)
     }
 
-    pub(crate) fn volume(&self, name: &str, mebibytes: u64, replicas: u64) {
+    pub fn volume(&self, name: &str, mebibytes: u64, replicas: u64) {
         let spec = json!({"size": (mebibytes * MIB).to_string(), "frontend": "blockdev",
             "numberOfReplicas": replicas});
         self.create("Volume", name, &json!({}), &spec);
@@ -117,52 +118,52 @@ impl Rig {
     }
 
     /// A volume from a backup: once, or to follow its source.
-    pub(crate) fn make_from_backup(&self, name: &str, backup: &str, replicas: u64, standby: bool) {
+    pub fn make_from_backup(&self, name: &str, backup: &str, replicas: u64, standby: bool) {
         let frontend = if standby { "" } else { "blockdev" };
         let spec = json!({"size": "0", "frontend": frontend, "numberOfReplicas": replicas,
             "fromBackup": self.text("lhb", backup, "/status/url"), "Standby": standby});
         self.create("Volume", name, &json!({}), &spec);
     }
 
-    pub(crate) fn state(&self, volume: &str) -> String {
+    pub fn state(&self, volume: &str) -> String {
         self.text("lhv", volume, "/status/state")
     }
 
-    pub(crate) fn robustness(&self, volume: &str) -> String {
+    pub fn robustness(&self, volume: &str) -> String {
         self.text("lhv", volume, "/status/robustness")
     }
 
-    pub(crate) fn attach(&self, volume: &str) {
+    /// Asks for it, and does not wait.
+    pub fn ask_attach(&self, volume: &str) {
         let node = self.node().expect("a node");
         let ticket = json!({"id": "test", "type": "longhorn-api", "nodeID": node,
             "parameters": {"disableFrontend": "false"}});
         self.patch("lhva", volume, &json!({"spec": {"attachmentTickets": {"test": ticket}}}));
-        self.until("the volume is attached, healthy and served", || {
-            self.is_healthy(volume) && !self.endpoint(volume).is_empty()
-        });
     }
 
-    pub(crate) fn is_healthy(&self, volume: &str) -> bool {
+    pub fn attach(&self, volume: &str) {
+        self.ask_attach(volume);
+        self.until("the volume is attached, healthy and served", || self.is_served(volume));
+    }
+
+    pub fn is_served(&self, volume: &str) -> bool {
+        self.is_healthy(volume) && !self.endpoint(volume).is_empty()
+    }
+
+    pub fn is_healthy(&self, volume: &str) -> bool {
         self.state(volume) == "attached" && self.robustness(volume) == "healthy"
     }
 
-    pub(crate) fn detach(&self, volume: &str) {
+    pub fn detach(&self, volume: &str) {
         self.patch("lhva", volume, &json!({"spec": {"attachmentTickets": {"test": null}}}));
         self.until("the volume is detached", || self.state(volume) == "detached");
     }
 
-    fn endpoint(&self, volume: &str) -> String {
+    pub fn endpoint(&self, volume: &str) -> String {
         self.text("lhe", &format!("{volume}-e-0"), "/status/endpoint")
     }
 
-    pub(crate) fn write(
-        &self,
-        volume: &str,
-        content: &mut Content,
-        at: u64,
-        count: u64,
-        seed: u64,
-    ) {
+    pub fn write(&self, volume: &str, content: &mut Content, at: u64, count: u64, seed: u64) {
         let endpoint = Endpoint::parse(&self.endpoint(volume));
         blocking(async {
             let nbd = Nbd::connect(&endpoint).await.unwrap();
@@ -176,7 +177,7 @@ impl Rig {
 
     /// Every byte of the volume is as expected.
     #[track_caller]
-    pub(crate) fn holds(&self, volume: &str, content: &Content, mebibytes: u64) {
+    pub fn holds(&self, volume: &str, content: &Content, mebibytes: u64) {
         let endpoint = Endpoint::parse(&self.endpoint(volume));
         blocking(async {
             let nbd = Nbd::connect(&endpoint).await.unwrap();
@@ -188,22 +189,89 @@ impl Rig {
         });
     }
 
-    pub(crate) fn backup(&self, volume: &str, name: &str) {
-        let snapshot = format!("snap-{name}");
-        let spec = json!({"volume": volume, "createSnapshot": true});
-        self.create("Snapshot", &snapshot, &json!({"longhornvolume": volume}), &spec);
-        self.until("the snapshot is ready", || {
-            self.field("lhsnap", &snapshot, "/status/readyToUse") == Some(Value::Bool(true))
+    /// A volume that is to be a copy of another.
+    pub fn copy(&self, name: &str, source: &str, mebibytes: u64, replicas: u64) {
+        let spec = json!({"size": (mebibytes * MIB).to_string(), "frontend": "blockdev",
+            "numberOfReplicas": replicas, "dataSource": source});
+        self.create("Volume", name, &json!({}), &spec);
+    }
+
+    pub fn copy_state(&self, name: &str) -> String {
+        self.text("lhv", name, "/status/cloneStatus/state")
+    }
+
+    #[track_caller]
+    pub fn is_copied(&self, name: &str) {
+        self.until("the copy is complete and detached", || {
+            self.copy_state(name) == "completed" && self.state(name) == "detached"
         });
+    }
+
+    pub fn ask_snapshot(&self, volume: &str, name: &str) {
+        let spec = json!({"volume": volume, "createSnapshot": true});
+        self.create("Snapshot", name, &json!({"longhornvolume": volume}), &spec);
+    }
+
+    pub fn snapshot(&self, volume: &str, name: &str) {
+        self.ask_snapshot(volume, name);
+        self.is_taken(name);
+    }
+
+    #[track_caller]
+    pub fn is_taken(&self, name: &str) {
+        self.until("the snapshot is ready", || {
+            self.field("lhsnap", name, "/status/readyToUse") == Some(Value::Bool(true))
+        });
+    }
+
+    /// How many want it attached.
+    pub fn tickets(&self, volume: &str) -> usize {
+        let tickets = self.field("lhva", volume, "/spec/attachmentTickets");
+        tickets.and_then(|it| it.as_object().map(serde_json::Map::len)).unwrap_or(0)
+    }
+
+    pub fn backup(&self, volume: &str, name: &str) {
+        let snapshot = format!("snap-{name}");
+        self.snapshot(volume, &snapshot);
+        self.ask_backup(volume, name);
+        self.is_backed_up(name);
+    }
+
+    /// Of the snapshot that is named after it.
+    pub fn ask_backup(&self, volume: &str, name: &str) {
         let labels = json!({"backup-volume": volume, "backup-target": "default"});
-        self.create("Backup", name, &labels, &json!({"snapshotName": snapshot}));
+        let spec = json!({"snapshotName": format!("snap-{name}")});
+        self.create("Backup", name, &labels, &spec);
+    }
+
+    #[track_caller]
+    pub fn is_backed_up(&self, name: &str) {
         self.until("the backup is complete", || {
             self.text("lhb", name, "/status/state") == "Completed"
         });
     }
 
+    #[track_caller]
+    pub fn is_restored(&self, name: &str) {
+        self.until("the restore is over and the volume detached", || {
+            self.field("lhv", name, "/status/restoreRequired") == Some(json!(false))
+                && self.state(name) == "detached"
+        });
+    }
+
+    #[track_caller]
+    pub fn is_gone(&self, kind: &str, name: &str) {
+        self.until("it is gone", || self.get(kind, name).is_none());
+    }
+
+    /// kill -9 of everything that controls, and a new start.
+    pub fn restart_server(&mut self) {
+        self.server.kill();
+        self.server.start_again().unwrap();
+    }
+
     /// The names of the replicas of a volume.
-    pub(crate) fn replicas(&self, volume: &str) -> Vec<String> {
+    pub fn replicas(&self, volume: &str) -> Vec<String> {
         let selector = format!("longhornvolume={volume}");
         let names = self.kubectl(&[
             "get",
@@ -217,21 +285,59 @@ impl Rig {
     }
 
     /// kill -9 of the process of a replica, if it has one.
-    pub(crate) fn kill_replica_that_may_run(&self, replica: &str) -> bool {
-        let folder = self.text("lhr", replica, "/spec/dataDirectoryName");
+    pub fn kill_replica_that_may_run(&self, replica: &str) -> bool {
+        kill_replica_in(&self.folder(replica))
+    }
+
+    /// The name of the directory of a replica.
+    pub fn folder(&self, replica: &str) -> String {
+        self.text("lhr", replica, "/spec/dataDirectoryName")
+    }
+
+    /// kill -9 of the process of an engine, if it has one.
+    pub fn kill_engine_that_may_run(&self, volume: &str) -> bool {
+        let name = format!("{volume}-e-0");
+        let port = self.field("lhe", &name, "/status/port").unwrap_or_default();
+        let place = format!(":{port} ");
         let mut found = processes().into_iter();
-        let found = found.find(|(_, line)| line.contains(&folder) && line.contains("replica"));
+        let found = found.find(|(_, line)| {
+            line.contains("controller") && line.contains(&name) && line.contains(&place)
+        });
         let Some((pid, _)) = found else { return false };
         Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success()
     }
 
-    pub(crate) fn kill_replica(&self, replica: &str) {
+    pub fn kill_replica(&self, replica: &str) {
         self.until("the replica runs and is killed", || self.kill_replica_that_may_run(replica));
     }
 
-    pub(crate) fn last_restored(&self, volume: &str) -> String {
+    pub fn last_restored(&self, volume: &str) -> String {
         self.text("lhe", &format!("{volume}-e-0"), "/status/lastRestoredBackup")
     }
+}
+
+/// kill -9 of the replica whose directory has this name, if it runs.
+pub fn kill_replica_in(folder: &str) -> bool {
+    let mut found = processes().into_iter();
+    let found = found.find(|(_, line)| line.contains(folder) && line.contains("replica"));
+    let Some((pid, _)) = found.filter(|_| !folder.is_empty()) else { return false };
+    Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success()
+}
+
+/// Writes until something goes wrong: whether nothing did. What was acknowledged by a flush is noted.
+pub fn try_write(endpoint: &str, content: &mut Content, at: u64, count: u64, seed: u64) -> bool {
+    let endpoint = Endpoint::parse(endpoint);
+    let done = blocking(async {
+        let nbd = Nbd::connect(&endpoint).await.ok()?;
+        for place in at..at + count {
+            nbd.write(place * MIB, noise(place, seed)).await.ok()?;
+        }
+        nbd.flush().await.ok()
+    });
+    if done.is_some() {
+        content.extend((at..at + count).map(|place| (place, seed)));
+    }
+    done.is_some()
 }
 
 /// Every process of this machine: its number and its command line.
