@@ -13,6 +13,7 @@ mod postgres;
 mod steps;
 mod stores;
 mod suites;
+mod tempest;
 mod test;
 mod tidy;
 mod tools;
@@ -65,6 +66,20 @@ enum Chore {
     /// Build the real programs of others, and run suites against them.
     #[command(subcommand)]
     Peers(peers::Arguments),
+    /// Run Tempest's tests of Block Storage with a real Keystone.
+    Tempest {
+        /// Only tests that this regular expression finds; those of `tempest.api.volume` without it.
+        only: Option<String>,
+        /// Run in this folder, which must not exist, and leave it: logs, databases, results.
+        #[arg(long)]
+        keep: Option<std::path::PathBuf>,
+    },
+    /// Make up requests by the document of the Block Storage API; none may break anything.
+    Schemathesis {
+        /// Of each operation.
+        #[arg(long, default_value_t = 100)]
+        examples: u32,
+    },
     /// Kill what is being written to, again and again, and look for what it lost.
     Crash {
         #[arg(value_enum, default_value_t)]
@@ -90,6 +105,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::E2e { suite, test } => suites::run(suite.as_deref(), test),
         Chore::Peers(arguments) => peers::run(&arguments),
+        Chore::Tempest { only, keep } => Ok(tempest::run(only.as_deref(), keep.as_deref())),
+        Chore::Schemathesis { examples } => Ok(tempest::make_up(examples)),
         Chore::Crash { of, rounds, seed } => suites::crash(of, rounds, seed),
     }
 }

@@ -294,7 +294,7 @@ fn suite(binary: &Path, name: &str, tests: Option<&str>) -> Command {
 
 /// The profile and the features of the unit tests, so that nothing is compiled twice: which features
 /// a dependency has is decided by all packages that are chosen, not by those that are built.
-fn binary() -> Result<PathBuf> {
+pub(crate) fn binary() -> Result<PathBuf> {
     let arguments = ["build", "--quiet", "--workspace", "--bin", "holdfast"];
     workspace::succeed(&mut workspace::cargo(arguments))?;
     Ok(workspace::metadata()?.target_directory.join("debug/holdfast"))

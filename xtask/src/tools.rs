@@ -164,6 +164,44 @@ pub(crate) fn openstack() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// A real identity service and the tests of those who wrote it. One at a time: together they take the
+/// installer an hour to agree on versions.
+const TEMPEST: [&str; 2] = ["keystone>=28,<31", "tempest>=47,<48"];
+
+/// The Python of an environment with both.
+pub(crate) fn tempest() -> Result<PathBuf> {
+    let folder = environment("venv-tempest", &["tempest", "keystone-manage"], &TEMPEST)?;
+    Ok(folder.join("python"))
+}
+
+/// A program that makes up requests by an OpenAPI document.
+pub(crate) fn schemathesis() -> Result<PathBuf> {
+    let packages = ["schemathesis>=4,<5"];
+    let folder = environment("venv-schemathesis", &["schemathesis"], &packages)?;
+    Ok(folder.join("schemathesis"))
+}
+
+/// The folder of programs of an environment of their own; made if one of them is missing.
+fn environment(name: &str, programs: &[&str], packages: &[&str]) -> Result<PathBuf> {
+    let home = workspace::metadata()?.target_directory.join(name);
+    let folder = home.join("bin");
+    if programs.iter().all(|it| folder.join(it).is_file()) {
+        return Ok(folder);
+    }
+    make_environment(&home).or_else(|_| {
+        apt_install("python3-venv").context("python3 cannot make environments")?;
+        make_environment(&home)
+    })?;
+    for package in packages {
+        let mut install = Command::new(folder.join("python"));
+        install.args(["-m", "pip", "install", "--quiet", package]);
+        workspace::output(&mut install)
+            .map_err(of_a_package_manager)
+            .with_context(|| format!("cannot install the Python package {package}"))?;
+    }
+    Ok(folder)
+}
+
 /// What backups are compared with, by the names of programs and packages.
 const BACKUP_TOOLS: &[(&str, &str)] = &[("restic", "restic"), ("borg", "borgbackup")];
 

@@ -55,6 +55,8 @@ pub struct Keystone {
     own: tokio::sync::Mutex<Option<String>>,
     /// By the hash of the token: tokens are secrets.
     known: Mutex<HashMap<[u8; 32], Known>>,
+    /// How long answers are trusted.
+    trust: Duration,
 }
 
 fn unavailable(error: impl std::error::Error) -> AuthError {
@@ -68,12 +70,15 @@ impl Keystone {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(unavailable)?;
-        Ok(Self { options, http, own: tokio::sync::Mutex::default(), known: Mutex::default() })
+        let (own, known) = (tokio::sync::Mutex::default(), Mutex::default());
+        Ok(Self { options, http, own, known, trust: TRUST })
     }
 
-    async fn own_token(&self, fresh: bool) -> Result<String, AuthError> {
+    /// Our own token; another than the one that was refused. Of many who were refused together, one
+    /// gets a new token and the others use it.
+    async fn own_token(&self, refused: Option<&str>) -> Result<String, AuthError> {
         let mut own = self.own.lock().await;
-        if let (Some(token), false) = (own.as_ref(), fresh) {
+        if let Some(token) = own.as_ref().filter(|it| Some(it.as_str()) != refused) {
             return Ok(token.clone());
         }
         let options = &self.options;
@@ -110,10 +115,11 @@ impl Keystone {
         if let Some(known) = self.remembered(&key) {
             return Ok(known);
         }
-        let mut answer = self.ask(subject, &self.own_token(false).await?).await?;
+        let own = self.own_token(None).await?;
+        let mut answer = self.ask(subject, &own).await?;
         if answer.status() == 401 {
             // Our own token ran out.
-            answer = self.ask(subject, &self.own_token(true).await?).await?;
+            answer = self.ask(subject, &self.own_token(Some(&own)).await?).await?;
         }
         match answer.status().as_u16() {
             200 => {}
@@ -126,7 +132,7 @@ impl Keystone {
         }
         let text = answer.text().await.map_err(unavailable)?;
         let body: Value = serde_json::from_str(&text).map_err(unavailable)?;
-        let known = read(&body)?;
+        let known = read(&body, self.trust)?;
         self.remember(key, known.clone());
         Ok(known)
     }
@@ -165,7 +171,7 @@ impl Keystone {
     }
 }
 
-fn read(body: &Value) -> Result<Known, AuthError> {
+fn read(body: &Value, trust: Duration) -> Result<Known, AuthError> {
     let text = |path: &str| body.pointer(path).and_then(Value::as_str).map(str::to_owned);
     let user_id = text("/token/user/id").ok_or(AuthError::Unauthorized)?;
     // A token without a project is of no use here.
@@ -181,7 +187,7 @@ fn read(body: &Value) -> Result<Known, AuthError> {
         Some(left) => Duration::try_from(left).map_err(|_| AuthError::Unauthorized)?,
         None => Duration::ZERO,
     };
-    Ok(Known { user_id, project_id, roles, until: Instant::now() + left.min(TRUST) })
+    Ok(Known { user_id, project_id, roles, until: Instant::now() + left.min(trust) })
 }
 
 #[async_trait]
@@ -203,5 +209,209 @@ impl Identity for Keystone {
 
     fn address(&self) -> Option<&str> {
         Some(&self.options.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use axum::extract::State;
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    const PASSWORD: &str = "right";
+
+    /// An identity service that is no kinder than a real one: it validates for nobody whose own token
+    /// ran out, and tells garbage and expired tokens alike.
+    #[derive(Debug, Default)]
+    struct Double {
+        /// What it gave to services and still takes from them.
+        own: HashSet<String>,
+        logins: usize,
+        validations: usize,
+        subjects: HashMap<String, Value>,
+        /// Answered to every validation in place of the truth.
+        broken: Option<(StatusCode, &'static str)>,
+    }
+
+    type Shared = Arc<Mutex<Double>>;
+
+    async fn login(State(double): State<Shared>, body: String) -> (StatusCode, HeaderMap) {
+        let mut double = double.lock().unwrap();
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body.pointer("/auth/scope/project/name"), Some(&json!("service")));
+        let password = body.pointer("/auth/identity/password/user/password");
+        if password != Some(&json!(PASSWORD)) {
+            return (StatusCode::UNAUTHORIZED, HeaderMap::new());
+        }
+        double.logins += 1;
+        let token = format!("own-{}", double.logins);
+        double.own.insert(token.clone());
+        let headers = [("x-subject-token".parse().unwrap(), token.parse().unwrap())];
+        (StatusCode::CREATED, headers.into_iter().collect())
+    }
+
+    async fn validate(State(double): State<Shared>, headers: HeaderMap) -> (StatusCode, String) {
+        let mut double = double.lock().unwrap();
+        double.validations += 1;
+        let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap();
+        if !double.own.contains(text("x-auth-token")) {
+            return (StatusCode::UNAUTHORIZED, "{}".to_owned());
+        }
+        if let Some((code, body)) = double.broken {
+            return (code, body.to_owned());
+        }
+        match double.subjects.get(text("x-subject-token")) {
+            Some(token) => (StatusCode::OK, json!({ "token": token }).to_string()),
+            None => (StatusCode::NOT_FOUND, "{}".to_owned()),
+        }
+    }
+
+    fn token(project: Option<&str>, roles: &[&str], expires: &str) -> Value {
+        let roles: Vec<Value> = roles.iter().map(|it| json!({"id": "r", "name": it})).collect();
+        let mut token = json!({"user": {"id": "u1", "name": "ann"}, "roles": roles,
+            "expires_at": expires, "methods": ["password"]});
+        if let (Some(project), Some(token)) = (project, token.as_object_mut()) {
+            token.insert("project".to_owned(), json!({"id": project, "name": "p"}));
+        }
+        token
+    }
+
+    const LATER: &str = "2999-01-01T00:00:00.000000Z";
+
+    async fn start(password: &str, trust: Duration) -> (Keystone, Shared, tasks::Tasks) {
+        let double = Shared::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/v3/", listener.local_addr().unwrap());
+        let handlers = axum::routing::post(login).get(validate);
+        let router =
+            axum::Router::new().route("/v3/auth/tokens", handlers).with_state(double.clone());
+        let tasks = tasks::Tasks::new();
+        tasks.spawn_draining("double", move |stop| async move {
+            let served = axum::serve(listener, router);
+            served.with_graceful_shutdown(stop.stopping_owned()).await.unwrap();
+        });
+        let options = KeystoneOptions {
+            url,
+            user: "cinder".to_owned(),
+            password: password.to_owned(),
+            project: "service".to_owned(),
+            user_domain: "Default".to_owned(),
+            project_domain: "Default".to_owned(),
+        };
+        (Keystone { trust, ..Keystone::new(options).unwrap() }, double, tasks)
+    }
+
+    async fn caller(keystone: &Keystone, user: &str) -> Result<Caller, AuthError> {
+        keystone.caller(Tokens { user: Some(user), service: None }).await
+    }
+
+    fn is_refused(outcome: &Result<Caller, AuthError>) -> bool {
+        matches!(outcome, Err(AuthError::Unauthorized))
+    }
+
+    fn is_unavailable(outcome: &Result<Caller, AuthError>) -> bool {
+        matches!(outcome, Err(AuthError::Unavailable(_)))
+    }
+
+    #[tokio::test]
+    async fn a_token_is_asked_for_once_and_then_remembered() {
+        let (keystone, double, _tasks) = start(PASSWORD, TRUST).await;
+        let member = token(Some("p1"), &["member", "reader"], LATER);
+        double.lock().unwrap().subjects.insert("good".to_owned(), member);
+        for _ in 0..3 {
+            let caller = caller(&keystone, "good").await.unwrap();
+            assert_eq!((caller.user_id.as_str(), caller.project_id.as_str()), ("u1", "p1"));
+            assert!(caller.has("member") && !caller.is_admin() && !caller.is_service);
+        }
+        let double = double.lock().unwrap();
+        assert_eq!((double.logins, double.validations), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn tokens_that_are_none() {
+        let (keystone, double, _tasks) = start(PASSWORD, TRUST).await;
+        let put = |name: &str, token: Value| {
+            double.lock().unwrap().subjects.insert(name.to_owned(), token);
+        };
+        put("unscoped", token(None, &[], LATER));
+        put("expired", token(Some("p1"), &["admin"], "2001-01-01T00:00:00.000000Z"));
+        put("strange", json!({"user": "ann"}));
+        for name in ["unknown", "", "unscoped", "expired", "strange", "with\nnewline"] {
+            assert!(is_refused(&caller(&keystone, name).await), "{name:?}");
+        }
+        assert!(is_refused(&keystone.caller(Tokens::default()).await));
+    }
+
+    /// A token that is revoked there works here as long as its answer is trusted, and no longer.
+    #[tokio::test]
+    async fn revoked_tokens_end() {
+        let (keystone, double, _tasks) = start(PASSWORD, Duration::ZERO).await;
+        double.lock().unwrap().subjects.insert("t".to_owned(), token(Some("p"), &["admin"], LATER));
+        assert!(caller(&keystone, "t").await.unwrap().is_admin());
+        double.lock().unwrap().subjects.clear();
+        assert!(is_refused(&caller(&keystone, "t").await));
+        let soon = read(&json!({"token": token(Some("p"), &[], LATER)}), TRUST).unwrap();
+        assert!(soon.until <= Instant::now() + TRUST);
+    }
+
+    /// Of a crowd that finds the service's own token ended, one gets a new one.
+    #[tokio::test]
+    async fn an_own_token_that_ended_is_replaced_once() {
+        let (keystone, double, _tasks) = start(PASSWORD, Duration::ZERO).await;
+        double.lock().unwrap().subjects.insert("t".to_owned(), token(Some("p"), &[], LATER));
+        caller(&keystone, "t").await.unwrap();
+        double.lock().unwrap().own.clear();
+        let all = futures::future::join_all((0..20).map(|_| caller(&keystone, "t"))).await;
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
+        assert_eq!(double.lock().unwrap().logins, 2);
+    }
+
+    #[tokio::test]
+    async fn services_speak_for_users() {
+        let (keystone, double, _tasks) = start(PASSWORD, TRUST).await;
+        {
+            let mut double = double.lock().unwrap();
+            let subjects = &mut double.subjects;
+            subjects.insert("user".to_owned(), token(Some("p"), &["member"], LATER));
+            subjects.insert("nova".to_owned(), token(Some("s"), &["service", "admin"], LATER));
+            subjects.insert("other".to_owned(), token(Some("s"), &["member"], LATER));
+        }
+        let with = |service: &'static str| {
+            keystone.caller(Tokens { user: Some("user"), service: Some(service) })
+        };
+        let seen = with("nova").await.unwrap();
+        // The roles of the service are not the user's.
+        assert!(seen.is_service && !seen.is_admin() && seen.project_id == "p");
+        assert!(!with("other").await.unwrap().is_service);
+        assert!(is_refused(&with("garbage").await));
+    }
+
+    /// What is wrong with the identity service is not told as a wrong token: clients would throw
+    /// theirs away.
+    #[tokio::test]
+    async fn a_broken_identity_service_is_no_wrong_token() {
+        let (keystone, double, _tasks) = start(PASSWORD, TRUST).await;
+        double.lock().unwrap().subjects.insert("t".to_owned(), token(Some("p"), &[], LATER));
+        for broken in [
+            (StatusCode::FORBIDDEN, "{}"),
+            (StatusCode::INTERNAL_SERVER_ERROR, "oops"),
+            (StatusCode::SERVICE_UNAVAILABLE, ""),
+            (StatusCode::MULTIPLE_CHOICES, "{}"),
+            (StatusCode::OK, "<html>"),
+        ] {
+            double.lock().unwrap().broken = Some(broken);
+            let seen = caller(&keystone, "t").await;
+            assert!(is_unavailable(&seen), "{broken:?}: {seen:?}");
+        }
+        double.lock().unwrap().broken = None;
+        assert!(caller(&keystone, "t").await.is_ok(), "nothing wrong is remembered");
+        let (wrong, _, _tasks) = start("wrong", TRUST).await;
+        assert!(is_unavailable(&caller(&wrong, "t").await));
+        let nobody = KeystoneOptions { url: "http://127.0.0.1:1/v3".to_owned(), ..wrong.options };
+        assert!(is_unavailable(&caller(&Keystone::new(nobody).unwrap(), "t").await));
     }
 }

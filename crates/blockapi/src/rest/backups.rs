@@ -51,7 +51,9 @@ pub(super) const RESOURCE: Resource = Resource {
 
 const NO_PARENT: &str = "No backups available to do an incremental backup.";
 /// The name of this service in exported records.
-const SERVICE: &str = "holdfast";
+const SERVICE: &str = "cinder.backup.drivers.holdfast";
+/// As records of before name it.
+const SERVICE_BEFORE: &str = "holdfast";
 
 async fn find(service: &Service, request: &Request, id: &str) -> Result<Backup, Fault> {
     let found = service.store.backup(id, request.scope()).await?;
@@ -534,7 +536,7 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
         Some(Value::String(handle)) if !handle.contains('\0') => handle.clone(),
         _ => return Err(unreadable()),
     };
-    if from != SERVICE {
+    if from != SERVICE && from != SERVICE_BEFORE {
         return Err(Fault::unavailable(format!(
             "There is no service here that reads backups of {from}."
         )));
@@ -575,16 +577,7 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
         }
         None => {}
     }
-    // Under two ids, the deletion of one would take the data from the other.
-    let handle = new.service_metadata.as_deref().unwrap_or_default();
-    tx.lock_name(handle).await?;
-    let same = "SELECT id FROM backups WHERE service_metadata = $1 AND deleted = 0";
-    if let Some(row) = tx.fetch_one(same, &[handle.into()]).await? {
-        return Err(Fault::invalid_backup(format!(
-            "Backup already exists in database, with the id {}.",
-            row.text("id")?
-        )));
-    }
+    // Under two ids, too: the data goes with the last of them.
     let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
     store.afford(&mut tx, &new.project_id, demand).await??;
     store.insert_backup(&mut tx, &new).await?;

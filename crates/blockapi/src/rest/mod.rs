@@ -338,6 +338,12 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     }
 }
 
+/// The document itself.
+#[cfg(test)]
+pub(crate) fn openapi_document() -> Value {
+    openapi::document()
+}
+
 /// Methods and paths the document tells of.
 #[cfg(test)]
 pub(crate) fn openapi_paths() -> impl Iterator<Item = (&'static str, &'static str)> {

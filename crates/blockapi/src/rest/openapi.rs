@@ -1,5 +1,8 @@
 //! The API as an OpenAPI document, served at `/v3/openapi.json`. Paths come from one table, which a
-//! test holds against the router.
+//! test holds against the router; bodies are described in [`bodies`], which a test holds against what
+//! handlers take.
+
+mod bodies;
 
 use serde_json::{Map, Value, json};
 
@@ -185,11 +188,24 @@ fn backup() -> Value {
     })
 }
 
+/// `{"badRequest": {"code": 400, "message": "…"}}`; of a path that is nothing, the three keys alone.
+fn fault_body() -> Value {
+    json!({
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"anyOf": [
+            {"type": "object", "required": ["code", "message"], "properties": {
+                "code": {"type": "integer"}, "message": {"type": "string"}}},
+            {"type": ["string", "integer"]},
+        ]},
+    })
+}
+
 /// The whole document.
 pub(super) fn document() -> Value {
     let fault = json!({
         "description": "Refused or failed: one key that names the fault, with its code and message",
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Fault"}}},
     });
     let mut paths: Map<String, Value> = Map::new();
     for (method, path, tag, success, summary) in PATHS {
@@ -197,10 +213,11 @@ pub(super) fn document() -> Value {
             "tags": [tag], "summary": summary, "parameters": parameters(path, tag),
             "responses": {*success: {"description": "Done or accepted"}, "default": fault},
         });
-        if ["post", "put"].contains(method) {
-            let schema = json!({"application/json": {"schema": {"type": "object"}}});
+        if let Some(schema) = bodies::schema(method, path) {
+            let content = json!({"application/json": {"schema": schema}});
             if let Some(operation) = operation.as_object_mut() {
-                operation.insert("requestBody".to_owned(), json!({"content": schema}));
+                let body = json!({"required": true, "content": content});
+                operation.insert("requestBody".to_owned(), body);
             }
         }
         let entry = paths.entry(format!("/v3{path}")).or_insert_with(|| json!({}));
@@ -217,7 +234,7 @@ pub(super) fn document() -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": {"Volume": volume(), "Backup": backup()},
+            "schemas": {"Volume": volume(), "Backup": backup(), "Fault": fault_body()},
             "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
         },
         "security": [{"token": []}],

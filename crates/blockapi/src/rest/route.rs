@@ -149,6 +149,7 @@ async fn of_the_rest(service: &Service, request: &Request, method: &str, path: &
         ("PUT", ["os-services", verb]) => small::set_service(service, request, verb).await,
         ("GET", ["scheduler-stats", "get_pools"]) => small::pools(service, request).await,
         ("GET", ["os-hosts"]) => small::hosts(service, request).await,
+        ("GET", ["os-hosts", host]) => small::host(service, request, host).await,
         ("GET", ["capabilities", host]) => small::capabilities(service, request, host),
         ("GET", ["extensions"]) => Ok(small::extensions()),
         ("GET", ["extensions", alias]) => small::extension(alias),

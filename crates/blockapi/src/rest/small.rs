@@ -10,6 +10,7 @@ use super::request::{Answer, Reply, Request};
 use super::views;
 use super::{attachments, backups, snapshots, volumes};
 use crate::auth::policy::{Needs, allow};
+use crate::store::services::Held;
 
 pub(super) fn zones(service: &Service, request: &Request) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:availability_zone_list")?;
@@ -24,7 +25,11 @@ pub(super) async fn services(service: &Service, request: &Request) -> Answer {
     let mut items = Vec::new();
     for one in service.store.services().await? {
         let binary = request.param("binary").or(request.param("service"));
-        if !matches(request.param("host"), &one.host) || !matches(binary, &one.binary) {
+        // A machine is asked for by its name, too.
+        let machine = one.host.split('@').next().unwrap_or_default();
+        let host = request.param("host");
+        let is_there = matches(host, &one.host) || matches(host, machine);
+        if !is_there || !matches(binary, &one.binary) {
             continue;
         }
         let is_up = one.is_up();
@@ -58,6 +63,9 @@ pub(super) async fn services(service: &Service, request: &Request) -> Answer {
 
 pub(super) async fn set_service(service: &Service, request: &Request, verb: &str) -> Answer {
     allow(&request.caller, Needs::Admin, "volume_extension:services:update")?;
+    if ["freeze", "thaw"].contains(&verb) {
+        return freeze(service, request).await;
+    }
     let (disabled, with_reason) = match verb {
         "enable" => (false, false),
         "disable" => (true, false),
@@ -84,6 +92,18 @@ pub(super) async fn set_service(service: &Service, request: &Request, verb: &str
         view.insert("disabled_reason".to_owned(), json!(reason));
     }
     Ok(Reply::ok(view))
+}
+
+/// There is no other place that a frozen host could be read from: it is said what to do instead.
+async fn freeze(service: &Service, request: &Request) -> Answer {
+    let fields = Fields::from("service", Value::Object(request.json()?))?;
+    let host = fields.text("host")?.ok_or_else(|| Fault::bad("'host' is a required property"))?;
+    if service.store.services().await?.iter().all(|it| it.host != host) {
+        return Err(Fault::invalid_input(format!("Host {host} is not known.")));
+    }
+    Err(Fault::invalid_input(format!(
+        "Host {host} is not replicated and cannot be frozen; disable its service instead."
+    )))
 }
 
 pub(super) async fn pools(service: &Service, request: &Request) -> Answer {
@@ -134,6 +154,32 @@ pub(super) async fn hosts(service: &Service, request: &Request) -> Answer {
         })
         .collect();
     Ok(Reply::ok(json!({"hosts": hosts})))
+}
+
+/// What a host holds: in all, and by project.
+pub(super) async fn host(service: &Service, request: &Request, host: &str) -> Answer {
+    allow(&request.caller, Needs::Admin, "volume_extension:hosts")?;
+    let known = service.store.services().await?;
+    if known.iter().all(|it| it.host != host) {
+        return Err(Fault::not_found(format!("Host {host} could not be found.")));
+    }
+    let held = service.store.held_by(host).await?;
+    let view = |project: &str, volumes: (i64, i64), snapshots: (i64, i64)| {
+        json!({"resource": {
+            "host": host,
+            "project": project,
+            "volume_count": volumes.0.to_string(),
+            "total_volume_gb": volumes.1.to_string(),
+            "snapshot_count": snapshots.0.to_string(),
+            "total_snapshot_gb": snapshots.1.to_string(),
+        }})
+    };
+    let sum = |of: fn(&Held) -> (i64, i64)| {
+        held.iter().map(of).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    };
+    let mut items = vec![view("(total)", sum(|it| it.volumes), sum(|it| it.snapshots))];
+    items.extend(held.iter().map(|it| view(&it.project, it.volumes, it.snapshots)));
+    Ok(Reply::ok(json!({ "host": items })))
 }
 
 pub(super) fn capabilities(service: &Service, request: &Request, host: &str) -> Answer {

@@ -278,6 +278,14 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
     let fields = Fields::from("os-update_snapshot_status", args)?;
     let wanted = fields.text("status")?;
     let wanted = wanted.ok_or_else(|| Fault::bad("'status' must be specified."))?;
+    let progress = fields.text("progress")?;
+    let is_percent = |it: &str| {
+        let number = it.strip_suffix('%').and_then(|it| it.parse::<u8>().ok());
+        number.is_some_and(|it| it <= 100)
+    };
+    if progress.as_deref().is_some_and(|it| !is_percent(it)) {
+        return Err(Fault::bad("progress must be an integer percentage"));
+    }
     let snapshot = find(service, request, id).await?;
     let allowed: &[&str] = match snapshot.status.as_str() {
         "creating" => &["creating", "available", "error"],
@@ -297,6 +305,10 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
     let store = &service.store;
     let mut tx = store.db.begin().await?;
     store.move_snapshot(&mut tx, id, &[&snapshot.status], status).await?;
+    if let Some(progress) = progress {
+        let sql = "UPDATE snapshots SET progress = $2 WHERE id = $1 AND deleted = 0";
+        tx.execute(sql, &[id.into(), progress.into()]).await?;
+    }
     tx.commit().await?;
     Ok(Reply::empty(202))
 }

@@ -45,7 +45,37 @@ impl Service {
     }
 }
 
+/// What a project has on a host: how many, and their gibibytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) project: String,
+    pub(crate) volumes: (i64, i64),
+    pub(crate) snapshots: (i64, i64),
+}
+
 impl Store {
+    /// What projects have on a host, in any of its pools.
+    pub(crate) async fn held_by(&self, host: &str) -> Result<Vec<Held>, DbError> {
+        let sql = "SELECT v.project_id AS project, COUNT(*) AS volumes, \
+             CAST(SUM(v.size) AS BIGINT) AS gib, \
+             CAST(SUM((SELECT COUNT(*) FROM snapshots s WHERE s.volume_id = v.id AND s.deleted = 0)) \
+             AS BIGINT) AS snapshots, \
+             CAST(SUM((SELECT COALESCE(SUM(s.volume_size), 0) FROM snapshots s \
+             WHERE s.volume_id = v.id AND s.deleted = 0)) AS BIGINT) AS snapshot_gib \
+             FROM volumes v WHERE v.deleted = 0 \
+             AND (v.host = $1 OR substr(v.host, 1, length($1) + 1) = $1 || '#') \
+             GROUP BY v.project_id ORDER BY v.project_id";
+        let rows = self.db.fetch(sql, &[host.into()]).await?;
+        let held = rows.iter().map(|row| {
+            Ok(Held {
+                project: row.text("project")?,
+                volumes: (row.int("volumes")?, row.int("gib")?),
+                snapshots: (row.int("snapshots")?, row.int("snapshot_gib")?),
+            })
+        });
+        held.collect()
+    }
+
     pub(crate) async fn services(&self) -> Result<Vec<Service>, DbError> {
         let sql = "SELECT host, \"binary\", availability_zone, disabled, disabled_reason, \
              updated_at, object_current_version FROM services WHERE deleted = 0 \

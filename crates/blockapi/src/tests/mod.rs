@@ -3,7 +3,9 @@
 mod attachments;
 mod backups;
 mod cancelled;
+mod document;
 mod interleavings;
+mod operators;
 mod outside;
 mod owners;
 mod rig;

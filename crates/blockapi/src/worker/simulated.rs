@@ -80,6 +80,11 @@ impl Simulated {
         }
     }
 
+    /// Backups that are kept.
+    pub(crate) fn stored(&self) -> usize {
+        self.state().store.len()
+    }
+
     pub(crate) fn content(&self, volume: &str) -> Option<u64> {
         self.state().disks.get(volume).filter(|it| !it.is_removed).map(|it| it.content)
     }

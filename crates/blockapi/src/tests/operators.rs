@@ -1,0 +1,51 @@
+//! What operators look at.
+
+use serde_json::{Value, json};
+
+use super::rig::{NEW, PROJECT, Rig, id_of};
+
+#[tokio::test]
+async fn a_host_and_what_it_holds() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        rig.volume().await;
+        let body = json!({"snapshot": {"volume_id": volume}});
+        rig.call("POST", "/snapshots", body, NEW).await;
+        let listed = rig.get("/os-services?host=localhost&binary=cinder-volume", NEW).await;
+        assert_eq!(listed.body["services"][0]["host"], "localhost@holdfast", "{listed:?}");
+        let seen = rig.get("/os-hosts/localhost@holdfast", NEW).await;
+        let expected = |project: &str| {
+            json!({"resource": {"host": "localhost@holdfast", "project": project,
+                "volume_count": "2", "total_volume_gb": "2", "snapshot_count": "1",
+                "total_snapshot_gb": "1"}})
+        };
+        assert_eq!(seen.body["host"], json!([expected("(total)"), expected(PROJECT)]), "{seen:?}");
+        assert_eq!(rig.get("/os-hosts/nowhere", NEW).await.code, 404);
+        for (verb, host) in [("freeze", "nowhere"), ("thaw", "localhost@holdfast")] {
+            let path = format!("/os-services/{verb}");
+            assert_eq!(rig.call("PUT", &path, json!({"host": host}), NEW).await.code, 400);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_type_and_the_progress_of_a_snapshot() {
+    let rig = Rig::new().await;
+    let made = rig.ok("POST", "/types", json!({"volume_type": {"name": "gold"}}), NEW).await;
+    assert!(made["volume_type"].get("qos_specs_id").is_none(), "{made}");
+    let volume = rig.volume().await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    let snapshot = id_of(&rig.call("POST", "/snapshots", body, NEW).await, "snapshot");
+    let path = format!("/snapshots/{snapshot}/action");
+    let tell = |progress: Value| {
+        let body =
+            json!({"os-update_snapshot_status": {"status": "creating", "progress": progress}});
+        rig.call("POST", &path, body, NEW)
+    };
+    assert_eq!(tell(json!("80%")).await.code, 202);
+    let seen = rig.get(&format!("/snapshots/{snapshot}"), NEW).await.body;
+    assert_eq!(seen["snapshot"]["os-extended-snapshot-attributes:progress"], "80%");
+    for wrong in [json!("101%"), json!("80"), json!(80), json!("-1%")] {
+        assert_eq!(tell(wrong).await.code, 400);
+    }
+}
