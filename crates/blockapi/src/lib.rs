@@ -106,7 +106,8 @@ impl BlockApi {
         };
         if options.work {
             let name = format!("{}/{}", behaviour.host, store::new_id());
-            let worker = worker::Worker { store, backend, behaviour, name };
+            let started = jiff::Timestamp::now();
+            let worker = worker::Worker { store, backend, behaviour, name, started };
             // Before the first request: whoever asks finds the services up.
             worker.report().await?;
             tasks.spawn_draining("block-worker", move |stop| worker.run(stop));

@@ -139,14 +139,14 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         let row = tx.fetch_one(sql, &[volume_id.as_str().into()]).await?;
         new.size = row.map_or(Ok(volume.size), |row| row.int("size"))?;
     }
+    let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
+    store.afford(&mut tx, &new.project_id, demand).await??;
     if incremental {
         let before = new.data_timestamp.as_deref();
         let project = request.caller.project_id.as_str();
         let parent = store.incremental_parent(&mut tx, &volume_id, project, before).await?;
         new.parent_id = Some(parent.ok_or_else(|| Fault::invalid_backup(NO_PARENT))?);
     }
-    let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
-    store.afford(&mut tx, &new.project_id, demand).await??;
     store.insert_backup(&mut tx, &new).await?;
     store.ask(&mut tx, Verb::BackupCreate, &new.id, &json!({}), &request.id).await?;
     tx.commit().await?;
@@ -295,10 +295,16 @@ async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -
 /// A backup that ends while it ran lets go of what it held.
 async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> Result<(), Fault> {
     let store = &service.store;
-    let begun =
-        "SELECT created_at FROM workers WHERE resource_type = 'backup' AND resource_id = $1";
-    let begun = tx.fetch_one(begun, &[backup.id.as_str().into()]).await?;
-    let begun = begun.map_or(Ok(String::new()), |row| row.text("created_at"))?;
+    let sql = "SELECT created_at, status FROM workers WHERE resource_type = 'backup' \
+         AND resource_id = $1";
+    let (begun, word) = match tx.fetch_one(sql, &[backup.id.as_str().into()]).await? {
+        Some(row) => (row.text("created_at")?, row.text("status")?),
+        None => (String::new(), String::new()),
+    };
+    if word == Verb::BackupImport.words().1 {
+        // A record that is looked for holds nothing.
+        return Ok(());
+    }
     match (was, &backup.snapshot_id, &backup.restore_volume_id) {
         ("creating", Some(snapshot), _) => {
             store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
@@ -559,7 +565,7 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
         service: Some(SERVICE.to_owned()),
         service_metadata: Some(handle),
         metadata,
-        status: "available",
+        status: "creating",
         ..NewBackup::default()
     };
     let store = &service.store;
@@ -581,7 +587,9 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     let demand = Demand { backups: 1, backup_gigabytes: new.size, ..Demand::default() };
     store.afford(&mut tx, &new.project_id, demand).await??;
     store.insert_backup(&mut tx, &new).await?;
+    store.ask(&mut tx, Verb::BackupImport, &new.id, &json!({}), &request.id).await?;
     tx.commit().await?;
+    store.wake();
     let view = views::backup_summary(request, &new.id, new.name.as_deref());
     Ok(Reply::new(201, json!({"backup": view})))
 }

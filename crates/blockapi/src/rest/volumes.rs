@@ -398,6 +398,10 @@ async fn insert(
         From::Volume { id } => store.on_volume(id).await?,
         _ => store.db.begin().await?,
     };
+    if let From::Snapshot { id } = origin {
+        // Before what the project may use, as everybody does.
+        tx.lock("snapshots", id).await?;
+    }
     let demand = Demand {
         volumes: 1,
         gigabytes: new.size,
@@ -425,7 +429,6 @@ async fn insert(
             }
         }
         From::Snapshot { id } => {
-            tx.lock("snapshots", id).await?;
             let sql =
                 "SELECT id FROM snapshots WHERE id = $1 AND deleted = 0 AND status = 'available'";
             if tx.fetch_one(sql, &[id.as_str().into()]).await?.is_none() {

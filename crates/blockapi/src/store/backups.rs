@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// What an incremental backup builds on: the newest usable one of the volume, and for a backup of
-    /// a snapshot one that is older than the snapshot.
+    /// a snapshot one that is older than the snapshot. It is held, so that nobody deletes it meanwhile.
     pub(crate) async fn incremental_parent(
         &self,
         tx: &mut Tx,
@@ -152,8 +152,17 @@ impl Store {
             sql.push(" AND data_timestamp < ").bind(before);
         }
         sql.push(" ORDER BY data_timestamp DESC, created_at DESC LIMIT 1");
-        let row = tx.fetch_one(&sql.text, &sql.values).await?;
-        row.map(|row| row.text("id")).transpose()
+        loop {
+            let Some(row) = tx.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
+            let id = row.text("id")?;
+            tx.lock("backups", &id).await?;
+            // Once it is held it stays what it is; it may have changed before.
+            let usable =
+                "SELECT id FROM backups WHERE id = $1 AND deleted = 0 AND status = 'available'";
+            if tx.fetch_one(usable, &[id.as_str().into()]).await?.is_some() {
+                return Ok(Some(id));
+            }
+        }
     }
 
     pub(crate) async fn insert_backup(&self, tx: &mut Tx, new: &NewBackup) -> Result<(), DbError> {

@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     BackupCreate,
     BackupRestore,
     BackupDelete,
+    /// A record that came from elsewhere, until what it is of is found.
+    BackupImport,
     /// A volume behind a row that another has taken the place of.
     Discard,
     /// The copy a backup was read from.
@@ -33,7 +35,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::VolumeCreate,
         Self::VolumeDelete,
         Self::VolumeExtend,
@@ -45,6 +47,7 @@ impl Verb {
         Self::BackupCreate,
         Self::BackupRestore,
         Self::BackupDelete,
+        Self::BackupImport,
         Self::Discard,
         Self::DropCopy,
         Self::Disconnect,
@@ -64,6 +67,7 @@ impl Verb {
             Self::BackupCreate => ("backup", "creating"),
             Self::BackupRestore => ("backup", "restoring"),
             Self::BackupDelete => ("backup", "deleting"),
+            Self::BackupImport => ("backup", "importing"),
             Self::Discard => ("remnant", "deleting"),
             Self::DropCopy => ("copy", "deleting"),
             Self::Disconnect => ("connection", "ending"),

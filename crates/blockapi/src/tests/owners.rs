@@ -49,42 +49,98 @@ async fn a_revert_does_not_read_a_snapshot_of_another_project() {
     assert_eq!(seen, Some(PROJECT));
 }
 
-/// Two records of one stored backup: the data goes with the last of them.
-#[tokio::test]
-async fn a_stored_backup_goes_with_its_last_record() {
+/// The record of a backup under another id.
+async fn imported(rig: &Rig, backup: &str, change: impl FnOnce(&mut Value)) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 
+    let exported = rig.get(&format!("/backups/{backup}/export_record"), NEW).await;
+    let mut record = exported.body["backup-record"].clone();
+    let service = record["backup_service"].as_str().unwrap();
+    assert!(service.starts_with("cinder.backup.drivers"), "{service}");
+    let bytes = STANDARD.decode(record["backup_url"].as_str().unwrap()).unwrap();
+    let mut inner: Value = serde_json::from_slice(&bytes).unwrap();
+    inner["id"] = json!(uuid::Uuid::new_v4().to_string());
+    change(&mut inner);
+    record["backup_url"] = json!(STANDARD.encode(inner.to_string()));
+    let body = json!({ "backup-record": record });
+    let path = "/backups/import_record";
+    let made = rig.call_as("root:eeee", ("POST", path), body, NEW).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    id_of(&made, "backup")
+}
+
+/// Two records of one stored backup: the data goes with the last of them.
+#[tokio::test]
+async fn a_stored_backup_stays_while_a_record_of_it_does() {
     for rig in Rig::everywhere().await {
-        for last in ["original", "twin"] {
+        for is_first in [true, false] {
             let volume = rig.volume().await;
             let backup = id_of(&rig.backup(&volume, false).await, "backup");
             rig.settle().await;
-            let exported = rig.get(&format!("/backups/{backup}/export_record"), NEW).await;
-            let mut record = exported.body["backup-record"].clone();
-            let service = record["backup_service"].as_str().unwrap();
-            assert!(service.starts_with("cinder.backup.drivers"), "{service}");
-            let bytes = STANDARD.decode(record["backup_url"].as_str().unwrap()).unwrap();
-            let mut inner: Value = serde_json::from_slice(&bytes).unwrap();
-            inner["id"] = json!(uuid::Uuid::new_v4().to_string());
-            record["backup_url"] = json!(STANDARD.encode(inner.to_string()));
-            let body = json!({"backup-record": record});
-            let path = "/backups/import_record";
-            let twin = rig.call_as("root:eeee", ("POST", path), body, NEW).await;
-            assert_eq!(twin.code, 201, "{twin:?}");
-            let twin = id_of(&twin, "backup");
-            let (gone, kept) = if last == "twin" { (&backup, &twin) } else { (&twin, &backup) };
+            let twin = imported(&rig, &backup, |_| {}).await;
+            rig.settle().await;
+            let (gone, kept) = if is_first { (&backup, &twin) } else { (&twin, &backup) };
             rig.ok("DELETE", &format!("/backups/{gone}"), Value::Null, NEW).await;
             rig.settle().await;
+            assert_eq!(rig.backup_status(gone).await, "gone");
             let body = json!({"restore": {"volume_id": volume}});
             rig.ok("POST", &format!("/backups/{kept}/restore"), body, NEW).await;
             rig.settle().await;
             rig.expect(&volume, "available", None).await;
             rig.ok("DELETE", &format!("/backups/{kept}"), Value::Null, NEW).await;
             rig.settle().await;
-            assert_eq!(rig.get(&format!("/backups/{kept}"), NEW).await.code, 404);
+            assert_eq!(rig.backend.stored(), 0);
         }
-        assert_eq!(rig.backend.stored(), 0);
+    }
+}
+
+/// A record is available when what it is of is there, and its end touches no volume.
+#[tokio::test]
+async fn a_record_of_nothing_is_not_available() {
+    let mut rig = Rig::new().await;
+    let volume = rig.volume().await;
+    let backup = id_of(&rig.backup(&volume, false).await, "backup");
+    rig.settle().await;
+    let nothing = |record: &mut Value| record["service_metadata"] = json!("sim://nothing");
+    let record = imported(&rig, &backup, nothing).await;
+    rig.passes(3).await;
+    assert_eq!(rig.backup_status(&record).await, "creating");
+    rig.backend.mood(|moods| moods.hold_backups = true);
+    assert_eq!(rig.backup(&volume, false).await.code, 202);
+    let force = json!({"os-force_delete": {}});
+    rig.ok("POST", &format!("/backups/{record}/action"), force, NEW).await;
+    rig.expect(&volume, "available", Some("backing-up")).await;
+    rig.backend.mood(|moods| moods.hold_backups = false);
+    rig.settle().await;
+    let record = imported(&rig, &backup, nothing).await;
+    rig.age().await;
+    rig.worker.started = jiff::Timestamp::UNIX_EPOCH;
+    rig.settle().await;
+    assert_eq!(rig.backup_status(&record).await, "error");
+}
+
+/// A backup that is being deleted is nobody's parent.
+#[tokio::test]
+async fn an_incremental_backup_has_a_parent_that_stays() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let parent = id_of(&rig.backup(&volume, false).await, "backup");
+        rig.settle().await;
+        let mut held = rig.store.db.begin().await.unwrap();
+        held.lock("backups", &parent).await.unwrap();
+        let body = json!({"backup": {"volume_id": volume, "incremental": true}});
+        let gone = async {
+            // Time for the other to find it. It waits for the row then.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            let mut held = held;
+            let from = &["available"];
+            rig.store.move_backup(&mut held, &parent, from, "deleting", &[]).await.unwrap();
+            held.commit().await.unwrap();
+        };
+        let (seen, ()) = tokio::join!(rig.call("POST", "/backups", body, NEW), gone);
+        assert_eq!(seen.code, 400, "{seen:?}");
+        rig.expect(&volume, "available", None).await;
     }
 }
 

@@ -92,6 +92,7 @@ impl Rig {
             backend: backend.clone(),
             behaviour,
             name: "worker-1".to_owned(),
+            started: jiff::Timestamp::now(),
         };
         worker.report().await.unwrap();
         let rig =
@@ -181,6 +182,12 @@ impl Rig {
                 return;
             }
         }
+    }
+
+    /// All that is under way was asked for long ago.
+    pub(super) async fn age(&self) {
+        let sql = "UPDATE workers SET created_at = '2026-01-01T00:00:00.000000'";
+        self.store.db.execute(sql, &[]).await.unwrap();
     }
 
     /// Nothing waits for its time.

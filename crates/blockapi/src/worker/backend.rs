@@ -102,6 +102,9 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     /// Nothing if there is no such backup.
     async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError>;
 
+    /// Whether there is a stored backup of this handle.
+    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError>;
+
     /// Stops it if it runs, and removes it.
     async fn remove_backup(
         &self,

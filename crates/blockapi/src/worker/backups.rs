@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::backend::{BackupOrder, Origin, Progress, Saved};
 use super::decide::{self, LOST, Seen, Step};
 use super::volumes::settled;
-use super::{NOT_TAKEN, Next, PATIENCE_SECONDS, WorkError, Worker};
+use super::{NOT_TAKEN, Next, WorkError, Worker};
 use crate::model::status::BackupStatus;
 use crate::store::backups::{Backup, is_last, reason};
 use crate::store::guard::{Change, Set};
@@ -90,7 +90,7 @@ impl Worker {
     ) -> Result<Next, WorkError> {
         let copy = copy_of(&backup.id);
         match settled(self.backend.ensure_snapshot(volume.backend_name(), &copy).await)? {
-            Progress::Running if work.age() < PATIENCE_SECONDS => Ok(Next::Soon),
+            Progress::Running if !self.is_late(work) => Ok(Next::Soon),
             Progress::Running => {
                 let late = Failure::Broken(NOT_TAKEN.to_owned());
                 self.backup_failed(work, backup, late).await
@@ -323,7 +323,7 @@ impl Worker {
         backup: &Backup,
         target: &str,
     ) -> Result<Next, WorkError> {
-        if work.age() < PATIENCE_SECONDS {
+        if !self.is_late(work) {
             return Ok(Next::Later);
         }
         self.restore_failed(work, backup, target, "a client is connected to the volume").await
@@ -398,6 +398,30 @@ impl Worker {
         let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
         self.tell(&mut tx, work, of, Action::RestoreBackup, "026").await?;
         tx.commit().await?;
+        Ok(Next::Ended)
+    }
+
+    // ------------------------------------------------------------ import
+
+    /// A record is as good as what it is of: there, or found when the target was read.
+    pub(super) async fn import_backup(&self, work: &Work) -> Result<Next, WorkError> {
+        let Some(backup) = self.backup_in(work, "creating").await? else {
+            return self.abandon(work).await;
+        };
+        let handle = backup.service_metadata.as_deref().unwrap_or_default();
+        let (status, why) = if self.backend.has_backup(handle).await? {
+            ("available", None)
+        } else if self.is_late(work) {
+            ("error", Some("no backup target has what the record is of"))
+        } else {
+            return Ok(Next::Later);
+        };
+        let mut tx = self.store.db.begin().await?;
+        if self.store.end(&mut tx, work, &self.name).await? {
+            let also = [("fail_reason", why.into())];
+            self.store.move_backup(&mut tx, &backup.id, &["creating"], status, &also).await?;
+            tx.commit().await?;
+        }
         Ok(Next::Ended)
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Worker {
     pub(crate) behaviour: Arc<Behaviour>,
     /// Unique among workers and over restarts.
     pub(crate) name: String,
+    /// Before that nobody may have been there to do anything.
+    pub(crate) started: jiff::Timestamp,
 }
 
 /// For a process without a worker: looks now and then whether services of the release before run.
@@ -191,6 +193,7 @@ impl Worker {
             Verb::BackupCreate => self.create_backup(work).await,
             Verb::BackupRestore => self.restore_backup(work).await,
             Verb::BackupDelete => self.delete_backup(work).await,
+            Verb::BackupImport => self.import_backup(work).await,
             Verb::Discard => self.discard(work).await,
             Verb::DropCopy => self.drop_copy(work).await,
             Verb::Disconnect => self.end_connection(work).await,
@@ -219,6 +222,12 @@ impl Worker {
             backend::Progress::Done(()) => self.abandon(work).await,
             backend::Progress::Failed(why) => Err(BackendError::Unreachable(why).into()),
         }
+    }
+
+    /// Whether work that takes a moment should be done by now.
+    fn is_late(&self, work: &Work) -> bool {
+        let up = jiff::Timestamp::now().duration_since(self.started).as_secs();
+        work.age().min(up) >= PATIENCE_SECONDS
     }
 
     async fn is_connected(&self, volume: &Volume) -> Result<bool, WorkError> {

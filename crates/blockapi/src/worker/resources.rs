@@ -42,6 +42,8 @@ pub struct Resources {
     replicas: i32,
     /// Where backups go if the default target has no address.
     store: Option<std::path::PathBuf>,
+    /// Before that nobody may have been there to begin anything.
+    started: jiff::Timestamp,
 }
 
 impl std::fmt::Debug for Resources {
@@ -77,8 +79,8 @@ fn is_code(error: &kube::Error, wanted: u16) -> bool {
 }
 
 impl Resources {
-    pub const fn new(client: Client, replicas: i32) -> Self {
-        Self { client, replicas, store: None }
+    pub fn new(client: Client, replicas: i32) -> Self {
+        Self { client, replicas, store: None, started: jiff::Timestamp::now() }
     }
 
     /// With a folder for backups while the default target has no address.
@@ -182,6 +184,12 @@ impl Resources {
         patched.map(drop).map_err(failure)
     }
 
+    /// Whether somebody should have begun with an object by now.
+    fn is_late(&self, object: &impl Resource) -> bool {
+        let made = object.meta().creation_timestamp.as_ref().map_or(self.started, |it| it.0);
+        jiff::Timestamp::now().duration_since(made.max(self.started)).as_secs() >= BEGIN_SECONDS
+    }
+
     async fn engine(&self, volume: &str) -> Result<Option<Engine>, BackendError> {
         let selector = ListParams::default().labels(&format!("longhornvolume={volume}"));
         let found = self.api::<Engine>().list(&selector).await.map_err(failure)?;
@@ -241,11 +249,16 @@ impl Resources {
 
     /// Of the volume a backup is of.
     async fn size_of_backup(&self, url: &str) -> Result<Option<i64>, BackendError> {
+        let found = self.backup_of(url).await?;
+        Ok(found.and_then(|it| it.status?.volume_size?.parse().ok()))
+    }
+
+    /// The backup that is stored at an address.
+    async fn backup_of(&self, url: &str) -> Result<Option<Backup>, BackendError> {
         let backups = self.api::<Backup>().list(&ListParams::default()).await.map_err(failure)?;
-        let found = backups.items.into_iter().find_map(|it| {
-            it.status.filter(|it| it.url.as_deref() == Some(url)).and_then(|it| it.volume_size)
-        });
-        Ok(found.and_then(|it| it.parse().ok()))
+        let is_it =
+            |it: &Backup| it.status.as_ref().is_some_and(|it| it.url.as_deref() == Some(url));
+        Ok(backups.items.into_iter().find(is_it))
     }
 
     /// Where a volume is to be attached: where it is, else on the node of the client, else anywhere.
@@ -308,7 +321,7 @@ fn scheduled(volume: &Volume) -> Progress<()> {
 }
 
 /// How far a volume is from holding what it was made from.
-fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
+fn readiness(volume: &Volume, origin: &Origin, is_late: bool) -> Progress<()> {
     let Some(status) = &volume.status else { return Progress::Running };
     match scheduled(volume) {
         Progress::Done(()) => {}
@@ -337,7 +350,7 @@ fn readiness(volume: &Volume, origin: &Origin) -> Progress<()> {
                     let why = why.and_then(|it| it.message.clone()).unwrap_or_default();
                     Progress::Failed(format!("the copy failed: {why}"))
                 }
-                None | Some(CloneState::Unset) if age(volume) >= BEGIN_SECONDS => {
+                None | Some(CloneState::Unset) if is_late => {
                     Progress::Failed("nobody here copies volumes".to_owned())
                 }
                 _ => Progress::Running,
@@ -358,7 +371,7 @@ impl Backend for Resources {
         if volume.meta().deletion_timestamp.is_some() {
             return Ok(Progress::Failed("the volume was deleted by somebody else".to_owned()));
         }
-        match readiness(&volume, &order.origin) {
+        match readiness(&volume, &order.origin, self.is_late(&volume)) {
             Progress::Done(()) => self.extend_volume(&order.name, order.gib).await,
             other => Ok(other),
         }
@@ -463,7 +476,12 @@ impl Backend for Resources {
     }
 
     async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError> {
-        Ok(self.find::<Backup>(&backup_name(name)).await?.map(saved))
+        let found = self.find::<Backup>(&backup_name(name)).await?;
+        Ok(found.map(|it| saved(&it, self.is_late(&it))))
+    }
+
+    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
+        Ok(self.backup_of(handle).await?.is_some())
     }
 
     async fn remove_backup(
@@ -477,12 +495,7 @@ impl Backend for Resources {
         }
         let Some(handle) = handle else { return Ok(Progress::Done(())) };
         // One whose record was imported has the name of where it was made.
-        let backups = self.api::<Backup>().list(&ListParams::default()).await.map_err(failure)?;
-        let same = backups
-            .items
-            .into_iter()
-            .find(|it| it.status.as_ref().is_some_and(|it| it.url.as_deref() == Some(handle)));
-        match same {
+        match self.backup_of(handle).await? {
             None => Ok(Progress::Done(())),
             Some(found) => {
                 self.remove::<Backup>(&found.name_any()).await?;
@@ -557,16 +570,9 @@ impl Backend for Resources {
     }
 }
 
-/// How many seconds ago an object was made.
-fn age(object: &impl Resource) -> i64 {
-    let made = object.meta().creation_timestamp.as_ref();
-    made.map_or(0, |it| jiff::Timestamp::now().duration_since(it.0).as_secs())
-}
-
 /// How far a backup is.
-fn saved(backup: Backup) -> Progress<Saved> {
-    let is_late = age(&backup) >= BEGIN_SECONDS;
-    let status = backup.status.unwrap_or_default();
+fn saved(backup: &Backup, is_late: bool) -> Progress<Saved> {
+    let status = backup.status.clone().unwrap_or_default();
     match status.state.unwrap_or(BackupState::New) {
         BackupState::Completed => {
             let size = status.size.as_deref().and_then(|it| it.parse::<i64>().ok());
@@ -625,28 +631,28 @@ fn connection(uri: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn backup(made: jiff::Timestamp, status: &Value) -> Backup {
+    fn backup(status: &Value) -> Backup {
         serde_json::from_value(json!({
             "apiVersion": "longhorn.io/v1beta2", "kind": "Backup",
-            "metadata": {"name": "b", "creationTimestamp": made}, "spec": {}, "status": status,
+            "metadata": {"name": "b"}, "spec": {}, "status": status,
         }))
         .unwrap()
     }
 
     #[test]
     fn a_backup_that_is_never_begun_fails() {
-        let (now, before) = (jiff::Timestamp::now(), jiff::Timestamp::UNIX_EPOCH);
-        let waits = json!({"state": "Pending", "messages": {"info": "the target is away"}});
-        assert_eq!(saved(backup(now, &waits)), Progress::Running);
+        let waits =
+            backup(&json!({"state": "Pending", "messages": {"info": "the target is away"}}));
+        assert_eq!(saved(&waits, false), Progress::Running);
         let said = "the backup was not begun. the target is away".to_owned();
-        assert_eq!(saved(backup(before, &waits)), Progress::Failed(said));
+        assert_eq!(saved(&waits, true), Progress::Failed(said));
         // One that runs may take its time.
-        assert_eq!(saved(backup(before, &json!({"state": "InProgress"}))), Progress::Running);
+        assert_eq!(saved(&backup(&json!({"state": "InProgress"})), true), Progress::Running);
     }
 
     #[test]
     fn a_removal_that_keeps_failing_is_told() {
-        let of = |status: Value| removal(&backup(jiff::Timestamp::now(), &status));
+        let of = |status: Value| removal(&backup(&status));
         assert_eq!(of(json!({"deletion": {"failures": 1}, "error": "busy"})), Progress::Running);
         let failed = Progress::Failed("read-only".to_owned());
         assert_eq!(of(json!({"deletion": {"failures": 3}, "error": "read-only"})), failed);
@@ -654,17 +660,15 @@ mod tests {
 
     #[test]
     fn a_copy_that_nobody_begins_fails() {
-        let volume = |made: jiff::Timestamp| -> Volume {
-            serde_json::from_value(json!({
-                "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
-                "metadata": {"name": "v", "creationTimestamp": made}, "spec": {},
-                "status": {"state": "detached", "conditions": [{"type": "Scheduled", "status": "True"}]},
-            }))
-            .unwrap()
-        };
+        let volume: Volume = serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+            "metadata": {"name": "v"}, "spec": {},
+            "status": {"state": "detached", "conditions": [{"type": "Scheduled", "status": "True"}]},
+        }))
+        .unwrap();
         let origin = Origin::Volume { volume: "x".to_owned() };
-        assert_eq!(readiness(&volume(jiff::Timestamp::now()), &origin), Progress::Running);
-        let late = readiness(&volume(jiff::Timestamp::UNIX_EPOCH), &origin);
+        assert_eq!(readiness(&volume, &origin, false), Progress::Running);
+        let late = readiness(&volume, &origin, true);
         assert!(matches!(late, Progress::Failed(_)), "{late:?}");
     }
 }

@@ -242,6 +242,10 @@ impl Backend for Simulated {
         Ok(Some(Progress::Done(Saved { handle, container: None, objects: 1 })))
     }
 
+    async fn has_backup(&self, handle: &str) -> Result<bool, BackendError> {
+        Ok(self.call()?.store.contains_key(handle))
+    }
+
     async fn remove_backup(
         &self,
         name: &str,

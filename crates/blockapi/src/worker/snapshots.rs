@@ -2,7 +2,7 @@
 
 use super::backend::Progress;
 use super::volumes::settled;
-use super::{NOT_TAKEN, Next, PATIENCE_SECONDS, WorkError, Worker};
+use super::{NOT_TAKEN, Next, WorkError, Worker};
 use crate::store::messages::Action;
 use crate::store::work::Work;
 
@@ -30,7 +30,7 @@ impl Worker {
             Some(volume) => settled(self.backend.ensure_snapshot(volume, &snapshot.id).await)?,
         };
         let (status, failed) = match progress {
-            Progress::Running if work.age() < PATIENCE_SECONDS => return Ok(Next::Soon),
+            Progress::Running if !self.is_late(work) => return Ok(Next::Soon),
             Progress::Running => ("error", Some(NOT_TAKEN.to_owned())),
             Progress::Done(_) => ("available", None),
             Progress::Failed(why) => ("error", Some(why)),
