@@ -75,6 +75,19 @@ struct State<K> {
     listing: Option<Vec<DynamicObject>>,
 }
 
+impl<K: Object> State<K> {
+    fn version(&self, key: &Key) -> Option<u64> {
+        self.objects.get(key).map(|known| version(known.as_ref()))
+    }
+}
+
+/// What an object is found to be.
+enum Found<K> {
+    Object(Arc<K>),
+    Broken(Broken),
+    Nothing,
+}
+
 impl<K: Object> Cache<K> {
     pub(crate) fn new(indexers: Vec<(&'static str, Indexer<K>)>) -> Self {
         let state = State {
@@ -149,8 +162,11 @@ impl<K: Object> Cache<K> {
             Event::Delete(object) => {
                 let key = Key::of(&object);
                 let version = version(&object);
-                self.write(|state| state.seen = state.seen.max(version));
-                self.change(&key, None);
+                self.change(&key, Found::Nothing, |state| {
+                    state.seen = state.seen.max(version);
+                    // One that was made anew since then is another.
+                    version == 0 || state.version(&key).is_none_or(|known| known <= version)
+                });
                 Vec::new()
             }
         }
@@ -161,74 +177,78 @@ impl<K: Object> Cache<K> {
         let object = Arc::new(object);
         let key = Key::of(object.as_ref());
         let version = version(object.as_ref());
-        let stale = self.read(|state| match state.objects.get(&key) {
-            Some(known) => self::version(known.as_ref()) >= version,
-            // The watch is past this version and the object is not there: it was deleted since.
-            None => state.seen >= version,
-        });
         // Versions that are no numbers cannot be compared: then the watch alone is believed.
-        if version > 0 && !stale {
-            self.change(&key, Some(&object));
-        }
+        self.change(&key, Found::Object(Arc::clone(&object)), |state| {
+            version > 0
+                && match state.version(&key) {
+                    Some(known) => known < version,
+                    // The watch is past this version and the object is not there: it was deleted
+                    // since.
+                    None => state.seen < version,
+                }
+        });
         object
     }
 
     /// Takes out what the server says is not there.
     pub(crate) fn forget(&self, key: &Key) {
-        self.change(key, None);
+        self.change(key, Found::Nothing, |_| true);
     }
 
     fn apply(&self, object: DynamicObject) -> Option<Broken> {
         let key = Key::of(&object);
         let version = version(&object);
-        // As it was put in already, or older.
-        let stale = self.write(|state| {
+        let found = match decode(object) {
+            Ok(object) => Found::Object(Arc::new(object)),
+            Err(broken) => Found::Broken(broken),
+        };
+        let broken = match &found {
+            Found::Broken(broken) => Some(broken.clone()),
+            Found::Object(_) | Found::Nothing => None,
+        };
+        let is_news = self.change(&key, found, |state| {
             state.seen = state.seen.max(version);
-            let known = state.objects.get(&key);
-            known.is_some_and(|known| version > 0 && self::version(known.as_ref()) >= version)
+            // As it was put in already, or older.
+            version == 0 || state.version(&key).is_none_or(|known| known < version)
         });
-        if stale {
-            return None;
-        }
-        match decode(object) {
-            Ok(object) => {
-                self.change(&key, Some(&Arc::new(object)));
-                None
-            }
-            Err(broken) => {
-                self.change(&key, None);
-                self.write(|state| state.broken.insert(key, broken.clone()));
-                Some(broken)
-            }
-        }
+        broken.filter(|_| is_news)
     }
 
     /// The list is whole: what is not in it is gone, unless it was put in after the list was made.
     fn replace(&self) -> Vec<Broken> {
         let (listed, known) = self.write(|state| {
             let listed = state.listing.take().unwrap_or_default();
-            let known: Vec<(Key, u64)> = state
-                .objects
-                .iter()
-                .map(|(key, object)| (key.clone(), version(object.as_ref())))
-                .collect();
+            let known: Vec<Key> = state.objects.keys().cloned().collect();
             (listed, known)
         });
         let newest = listed.iter().map(version).max().unwrap_or_default();
         let names: BTreeSet<Key> = listed.iter().map(Key::of).collect();
         self.write(|state| state.broken.retain(|key, _| names.contains(key)));
-        for (key, version) in known {
-            if !names.contains(&key) && version <= newest.max(self.read(|state| state.seen)) {
-                self.change(&key, None);
-            }
+        for key in known.iter().filter(|key| !names.contains(key)) {
+            self.change(key, Found::Nothing, |state| {
+                state.version(key).is_some_and(|version| version <= newest.max(state.seen))
+            });
         }
         listed.into_iter().filter_map(|object| self.apply(object)).collect()
     }
 
-    fn change(&self, key: &Key, now: Option<&Arc<K>>) {
-        let before = self.write(|state| {
+    /// Writes what was found, if that is `news` to the state as it is at that very moment: what the
+    /// watch tells and what writes are answered come in by different threads. Says whether it was.
+    fn change(&self, key: &Key, found: Found<K>, news: impl FnOnce(&mut State<K>) -> bool) -> bool {
+        let change = self.write(|state| {
+            if !news(state) {
+                return None;
+            }
             state.broken.remove(key);
-            let before = match now {
+            let now = match found {
+                Found::Object(object) => Some(object),
+                Found::Nothing => None,
+                Found::Broken(broken) => {
+                    state.broken.insert(key.clone(), broken);
+                    None
+                }
+            };
+            let before = match &now {
                 Some(object) => state.objects.insert(key.clone(), Arc::clone(object)),
                 None => state.objects.remove(key),
             };
@@ -241,15 +261,17 @@ impl<K: Object> Cache<K> {
                         state.index.remove(&place);
                     }
                 }
-                for value in now.map(|now| indexer(now.as_ref())).unwrap_or_default() {
+                for value in now.as_deref().map(indexer).unwrap_or_default() {
                     state.index.entry((*name, value)).or_default().insert(key.clone());
                 }
             }
-            before
+            Some((before, now))
         });
+        let Some((before, now)) = change else { return false };
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            listener(key, before.as_deref(), now.map(AsRef::as_ref));
+            listener(key, before.as_deref(), now.as_deref());
         }
+        true
     }
 
     fn read<T>(&self, look: impl FnOnce(&State<K>) -> T) -> T {
@@ -373,6 +395,41 @@ mod tests {
         // The answer to an earlier write, late.
         cache.put(decode(object("a", 5, "w")).unwrap());
         assert!(cache.get(&key("a")).is_none());
+    }
+
+    /// A write is answered while the watch tells of a later one, or of the end: the later one stays.
+    #[test]
+    fn an_answer_and_an_event_at_the_same_time_leave_what_is_newer() {
+        let cache = cache();
+        for round in 0..20_000_u64 {
+            let (answer, event) = (10 + round * 10, 15 + round * 10);
+            let ends = round % 2 == 0;
+            let start = std::sync::Barrier::new(2);
+            let written: Replica = decode(object("a", answer, "answered")).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    cache.put(written);
+                });
+                scope.spawn(|| {
+                    let told = object("a", event, "told");
+                    let told = if ends { Event::Delete(told) } else { Event::Apply(told) };
+                    start.wait();
+                    cache.event(told);
+                });
+            });
+            let found = cache.get(&key("a")).and_then(|it| it.metadata.resource_version.clone());
+            let wanted = (!ends).then(|| event.to_string());
+            assert_eq!(found, wanted, "round {round}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_object_does_not_take_out_its_successor() {
+        let cache = cache();
+        cache.put(decode(object("a", 9, "new")).unwrap());
+        cache.event(Event::Delete(object("a", 8, "v")));
+        assert_eq!(names(&cache.by("volume", "new")), ["a"]);
     }
 
     #[test]
