@@ -68,7 +68,8 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         .apiserver_version()
         .await
         .hint("is the cluster up, and is it the one the kubeconfig names?")?;
-    let identity = format!("{}_{}", host_name(), std::process::id());
+    // Containers that share the name of their host have the same process id, too.
+    let identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
     output::say(&format!(
         "Holdfast controllers for a cluster of version {}, candidate {identity}, lease {}/{}",
         version.git_version, args.lease_namespace, args.lease_name
@@ -80,17 +81,36 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         renew: Duration::from_secs(args.lease_seconds) / 5,
     };
     let api = Api::namespaced(client.clone(), &args.lease_namespace);
+    let drain = terms.drain();
     let mut candidate = Candidate::new(api, terms);
     let executor = executor(config);
-    tokio::select! {
-        () = campaign(&mut candidate, &client, executor.as_ref()) => {}
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    let over = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let end = campaign(&mut candidate, over, drain, |tasks, metrics| {
+        spawn(tasks, metrics, executor.as_ref(), |_| client.clone());
+    });
+    match end.await {
+        // Nobody is let in while something of ours may still write.
+        End::Late => return Ok(ExitCode::FAILURE),
+        End::Stopped => {}
     }
     if tokio::time::timeout(PATIENCE, candidate.release()).await.is_err() {
         tracing::warn!("the lease was not released in time; it will run out");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How a campaign ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// All work has stopped.
+    Stopped,
+    /// Some work does not stop, and the lead is over.
+    Late,
 }
 
 /// On a cluster a Velero may run already: ours begins only where it is asked for.
@@ -102,20 +122,37 @@ fn executor(config: &ProcessConfig) -> Option<Executor> {
     })
 }
 
-/// Leads, works, and starts over when the lead is lost.
-async fn campaign(candidate: &mut Candidate, client: &Client, executor: Option<&Executor>) {
+/// Leads, works, and starts over when the lead is lost. Work has stopped before this is over.
+async fn campaign(
+    candidate: &mut Candidate,
+    over: impl Future<Output = ()>,
+    drain: Duration,
+    work: impl Fn(&tasks::Tasks, &Metrics),
+) -> End {
     let metrics = Metrics::new(&mut telemetry::Registry::new("holdfast"));
+    let mut over = std::pin::pin!(over);
     loop {
-        candidate.lead().await;
+        tokio::select! {
+            () = candidate.lead() => {}
+            () = &mut over => return End::Stopped,
+        }
         tracing::info!("leading: controllers start");
         let tasks = tasks::Tasks::new();
-        spawn(&tasks, &metrics, executor, |_| client.clone());
-        candidate.keep().await;
-        tracing::warn!("the lead was lost: controllers stop");
-        if let Err(late) = tasks.stop(PATIENCE).await {
+        work(&tasks, &metrics);
+        let is_over = tokio::select! {
+            () = candidate.keep() => false,
+            () = &mut over => true,
+        };
+        if !is_over {
+            tracing::warn!("the lead was lost: controllers stop");
+        }
+        if let Err(late) = tasks.stop(drain).await {
             // Two leaders at once would be worse than a restart.
             tracing::error!(%late, "controllers do not stop; this process ends");
-            return;
+            return End::Late;
+        }
+        if is_over {
+            return End::Stopped;
         }
     }
 }

@@ -25,6 +25,19 @@ pub(crate) struct Terms {
     pub(crate) renew: Duration,
 }
 
+impl Terms {
+    /// Others take over after `lease`. Before that the leader has to have noticed that it leads no
+    /// more, and to have stopped its work ([`Terms::drain`]).
+    fn patience(&self) -> Duration {
+        self.lease.saturating_sub(self.drain()).saturating_sub(self.renew)
+    }
+
+    /// How long the work of a leader that leads no more may take to stop.
+    pub(crate) fn drain(&self) -> Duration {
+        self.renew
+    }
+}
+
 /// What a candidate knows of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
@@ -62,11 +75,13 @@ pub(crate) struct Candidate {
     terms: Terms,
     /// The last state of somebody else's lease, and since when it has been that.
     watched: Option<(String, Instant)>,
+    /// When the lease that is held was asked for.
+    since: Instant,
 }
 
 impl Candidate {
     pub(crate) fn new(api: Api<Lease>, terms: Terms) -> Self {
-        Self { api, terms, watched: None }
+        Self { api, terms, watched: None, since: Instant::now() }
     }
 
     /// Returns when this process leads.
@@ -78,8 +93,12 @@ impl Candidate {
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             pause.tick().await;
+            let asked = Instant::now();
             match self.try_once().await {
-                Ok(true) => return,
+                Ok(true) => {
+                    self.since = asked;
+                    return;
+                }
                 Ok(false) => {}
                 Err(error) => tracing::warn!(
                     lease = self.terms.name,
@@ -93,16 +112,17 @@ impl Candidate {
     /// Returns when this process no longer leads: the lease was lost, or could not be renewed in
     /// time for others to be sure that it is still held.
     pub(crate) async fn keep(&mut self) {
-        let mut renewed = Instant::now();
+        let mut renewed = self.since;
         let mut pause = tokio::time::interval(self.terms.renew);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Others take over after `lease`; stop well before.
-        let patience = self.terms.lease.saturating_sub(self.terms.renew);
+        let patience = self.terms.patience();
         loop {
             pause.tick().await;
+            // It may have been renewed on the server when the call began, however late the answer is.
+            let asked = Instant::now();
             let left = patience.saturating_sub(renewed.elapsed());
             match tokio::time::timeout(left, self.try_once()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(true)) => renewed = asked,
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => tracing::warn!(
                     lease = self.terms.name,
@@ -195,6 +215,8 @@ fn won(result: Result<(), kube::Error>) -> Result<bool, kube::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(15);
@@ -207,5 +229,53 @@ mod tests {
         assert_eq!(decide(Seen::Mine, LEASE), Step::Renew);
         assert_eq!(decide(theirs(14), LEASE), Step::Wait);
         assert_eq!(decide(theirs(15), LEASE), Step::Take);
+    }
+
+    fn terms() -> Terms {
+        let renew = LEASE / 5;
+        Terms { name: "l".to_owned(), identity: "me".to_owned(), lease: LEASE, renew }
+    }
+
+    /// A server on which the lease is ours. It stores each renewal at once; the first is answered
+    /// late, and nothing after that.
+    fn slow_server(answer_after: Duration) -> (kube::Client, Arc<Mutex<Vec<Instant>>>) {
+        let stored: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let seen = Arc::clone(&stored);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                if request.method() == http::Method::PUT {
+                    let count = {
+                        let mut stored = seen.lock().unwrap();
+                        stored.push(Instant::now());
+                        stored.len()
+                    };
+                    match count {
+                        1 => tokio::time::sleep(answer_after).await,
+                        _ => std::future::pending().await,
+                    }
+                }
+                let lease = serde_json::json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": "l", "namespace": "n", "resourceVersion": "1"},
+                    "spec": {"holderIdentity": "me"},
+                });
+                let body = kube::client::Body::from(lease.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        (kube::Client::new(service, "n"), stored)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_has_stopped_before_others_may_begin_however_late_it_is_answered() {
+        for seconds in [0, 4, 8, 11] {
+            let (client, stored) = slow_server(Duration::from_secs(seconds));
+            let mut candidate = Candidate::new(Api::namespaced(client, "n"), terms());
+            candidate.keep().await;
+            let ended = Instant::now() + terms().drain();
+            let last = stored.lock().unwrap().first().copied().unwrap();
+            assert!(ended.duration_since(last) <= LEASE, "an answer after {seconds} s");
+        }
     }
 }
