@@ -48,6 +48,10 @@ fn main() {
         ),
         ("one_that_no_record_knows_is_ended", one_that_no_record_knows_is_ended),
         (
+            "while_a_record_cannot_be_read_nothing_is_ended",
+            while_a_record_cannot_be_read_nothing_is_ended,
+        ),
+        (
             "what_ended_while_nobody_watched_is_lost_and_what_failed_stays_so",
             what_ended_while_nobody_watched_is_lost_and_what_failed_stays_so,
         ),
@@ -342,6 +346,23 @@ fn one_that_no_record_knows_is_ended() {
     let second = Manager::open(dir.path());
     until_gone(begun.pid.unwrap());
     assert_eq!(second.host.get(&key), None);
+}
+
+fn while_a_record_cannot_be_read_nothing_is_ended() {
+    let dir = scratch();
+    let key = Key::replica("v-r-1");
+    let first = Manager::open(dir.path());
+    first.start(key.clone(), "v");
+    let begun = first.until(&key, State::Running);
+    drop(first);
+    // As a newer version may have written it.
+    let path = record(dir.path(), &key);
+    let written = std::fs::read(&path).unwrap();
+    durable::replace(&path, b"{}").unwrap();
+    drop(Manager::open(dir.path()));
+    durable::replace(&path, &written).unwrap();
+    let third = Manager::open(dir.path());
+    assert_eq!(third.until(&key, State::Running).pid, begun.pid);
 }
 
 fn what_ended_while_nobody_watched_is_lost_and_what_failed_stays_so() {

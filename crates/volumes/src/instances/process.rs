@@ -123,7 +123,7 @@ impl Processes {
         let root = root.canonicalize().map_err(failed(root))?;
         let boot = find::boot().map_err(failed("/proc/sys/kernel/random/boot_id".into()))?;
         let (records, odd) = record::read_all(&root).map_err(failed(root.clone()))?;
-        for odd in odd {
+        for odd in &odd {
             tracing::error!(folder = ?odd.folder, why = odd.why,
                 "a process has a record that cannot be used: it is left alone");
         }
@@ -165,7 +165,8 @@ impl Processes {
             }
         }
         futures::future::join_all(answering).await;
-        for (run, id) in runs {
+        // Which of them has a record that cannot be read, nobody can tell.
+        for (run, id) in runs.into_iter().filter(|_| odd.is_empty()) {
             tracing::warn!(run, pid = id.pid, "a process of this node has no record and is ended");
             if let Some(handle) = find::open(&id, &host.0.boot) {
                 // It may have ended meanwhile.

@@ -47,6 +47,10 @@ pub(crate) fn decide(seen: &Seen<'_>) -> Option<Verdict> {
     let mine = spec.node_id.as_deref() == Some(me);
     let owner = status.owner_id.as_deref().unwrap_or_default();
     match process {
+        // Another node has it by now, and says how it is there.
+        Some(process) if !mine && owner != me && !owner.is_empty() && !is_idle(status) => {
+            Some(elsewhere(seen, process))
+        }
         Some(process) => {
             let wanted = mine && !deleting && wants(spec);
             Some(if wanted { wanted_here(seen, process) } else { unwanted(seen, process) })
@@ -115,6 +119,16 @@ fn unwanted(seen: &Seen<'_>, process: &Instance) -> Verdict {
             Verdict { act: Act::Forget, status: stopped(seen), gone: true }
         }
     }
+}
+
+/// What is left here of one that runs elsewhere ends, and nothing is said of it.
+fn elsewhere(seen: &Seen<'_>, process: &Instance) -> Verdict {
+    let act = match process.state {
+        State::Starting | State::Running => Act::Stop,
+        State::Stopping => Act::Nothing,
+        State::Stopped | State::Failed | State::Lost => Act::Forget,
+    };
+    Verdict { act, status: seen.status.clone(), gone: false }
 }
 
 /// No process is known, here.
@@ -416,6 +430,28 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_comes_back_says_nothing_of_what_runs_elsewhere_by_now() {
+        let spec = spec("n2", InstanceState::Running);
+        let status = status("n2", InstanceState::Running, true);
+        for (state, act) in [
+            (State::Running, Act::Stop),
+            (State::Stopping, Act::Nothing),
+            (State::Stopped, Act::Forget),
+            (State::Failed, Act::Forget),
+        ] {
+            let process = process(Kind::Engine, state);
+            for deleting in [false, true] {
+                let verdict = look(Kind::Engine, &spec, &status, Some(&process), deleting);
+                assert_eq!(
+                    verdict,
+                    Some(Verdict { act, status: status.clone(), gone: false }),
+                    "{state:?}"
+                );
             }
         }
     }

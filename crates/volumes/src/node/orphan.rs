@@ -55,9 +55,14 @@ async fn pass(agent: &Agent) -> Result<(), Failure> {
     let found = found.or_fail(|| "look for orphans".to_owned())?;
     // Asked after the directories were listed: an object comes before its directory.
     let owned: Vec<Arc<Replica>> = agent.replicas.list();
+    let unreadable = agent.replicas.broken();
+    if let Some(one) = unreadable.first() {
+        tracing::warn!(replica = %one.key.name, why = one.why,
+            "a replica cannot be read: no directory is taken for an orphan");
+    }
     let mut shown = BTreeSet::new();
     for (disk, names) in found {
-        for name in orphans(names, &owned).into_iter().take(SHOWN_MAX) {
+        for name in orphans(names, &owned, unreadable.is_empty()).into_iter().take(SHOWN_MAX) {
             let orphan = described(&node.name_any(), &disk, &name);
             shown.insert(orphan.name_any());
             if agent.orphans.get(&Key::of(&orphan)).is_none() {
@@ -111,8 +116,11 @@ fn ready_disks(node: &Node) -> Vec<Disk> {
 }
 
 /// The directories of a disk that no replica has. Replicas count wherever they say they are: better
-/// one orphan too few than data of somebody's.
-fn orphans(names: Vec<String>, replicas: &[Arc<Replica>]) -> Vec<String> {
+/// one orphan too few than data of somebody's. Where one cannot be read, any may be its directory.
+fn orphans(names: Vec<String>, replicas: &[Arc<Replica>], all_readable: bool) -> Vec<String> {
+    if !all_readable {
+        return Vec::new();
+    }
     let owned: BTreeSet<&str> =
         replicas.iter().filter_map(|it| it.spec.data_directory_name.as_deref()).collect();
     names.into_iter().filter(|name| !owned.contains(name.as_str())).collect()
@@ -179,7 +187,8 @@ mod tests {
             Arc::new(Replica::new("r", spec))
         };
         let names = vec!["v-1".to_owned(), "v-2".to_owned()];
-        assert_eq!(orphans(names, &[replica("v-1")]), ["v-2"]);
+        assert_eq!(orphans(names.clone(), &[replica("v-1")], true), ["v-2"]);
+        assert_eq!(orphans(names, &[replica("v-1")], false), Vec::<String>::new());
         let orphan = described("n", &disk, "v-2");
         assert_eq!(orphan.name_any().len(), "orphan-".len() + 64);
         assert_ne!(orphan.name_any(), described("n", &disk, "v-1").name_any());

@@ -274,7 +274,8 @@ impl Agent {
             // Nothing of it can be reached. If the disk comes back, what is left is an orphan.
             Ok(_) | Err(_) => return Ok(()),
         };
-        if self.is_shared(replica) {
+        // One that cannot be read may use it as well; what is left is shown as an orphan then.
+        if self.is_shared(replica) || !self.replicas.broken().is_empty() {
             return Ok(());
         }
         let going: PathBuf = dir.clone();

@@ -136,7 +136,8 @@ enum Life {
 impl Reconciler for Watcher {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let node = self.nodes.get(key);
-        let life = self.life(&key.name, node.is_some());
+        // One that cannot be read is there all the same, and renews its lease or does not.
+        let life = self.life(&key.name, node.is_some() || self.nodes.is_broken(key));
         if let Life::Alive(left) = life {
             return Ok(Next::after(left));
         }
