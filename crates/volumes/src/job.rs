@@ -24,7 +24,7 @@ use reconcile::{
 };
 use tasks::CancellationToken;
 
-use self::decide::{Act, Seen, decide};
+use self::decide::{Act, Seen, decide, ran_at};
 use crate::backup::now;
 use crate::cron::Schedule;
 use crate::work::{Stand, Work};
@@ -184,6 +184,7 @@ fn seen(world: &World, job: &RecurringJob) -> Seen {
     let runs = open_runs(world, job);
     let created = job.metadata.creation_timestamp.as_ref().map(Time::from);
     let since = status.last_run_at.or(created).map_or_else(now, Time::timestamp);
+    let since = ran_at(since, now());
     let cron = job.spec.cron.clone().unwrap_or_default();
     Seen {
         now: now(),
@@ -210,6 +211,8 @@ async fn show_next(
     let status = new.status.get_or_insert_default();
     status.owner_id = Some(world.me.clone());
     status.next_run_at = verdict.next.map(Time::new);
+    // What the next run is counted from has to stay where it is.
+    status.last_run_at = status.last_run_at.map(|it| Time::new(ran_at(it.timestamp(), now())));
     if let Some(why) = &verdict.wrong {
         status.last_result = Some("Failed".to_owned());
         status.last_message = Some(why.clone());

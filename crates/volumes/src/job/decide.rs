@@ -38,6 +38,15 @@ pub(crate) struct Verdict {
     pub(crate) look_after: Option<Duration>,
 }
 
+/// A clock may have been set by this much without anybody minding.
+const SLACK: Duration = Duration::from_mins(1);
+
+/// When the job last ran, as far as that can be. One that ran later than now did so by a clock that
+/// was wrong: it goes on from here.
+pub(crate) fn ran_at(last: Timestamp, now: Timestamp) -> Timestamp {
+    if now.checked_add(SLACK).is_ok_and(|latest| last > latest) { now } else { last }
+}
+
 pub(crate) fn decide(seen: &Seen) -> Verdict {
     let next = seen.due.clone().ok().flatten();
     let verdict = Verdict {
@@ -88,6 +97,15 @@ mod tests {
             has_ended: false,
             is_running: false,
             is_shown_running: false,
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_stops_no_job() {
+        let now: Timestamp = "2025-03-01T10:00:00Z".parse().unwrap();
+        assert_eq!(ran_at(now + Duration::from_hours(9999), now), now);
+        for before in [now - Duration::from_hours(1), now, now + Duration::from_secs(5)] {
+            assert_eq!(ran_at(before, now), before);
         }
     }
 

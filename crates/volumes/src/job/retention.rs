@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::longhorn::{RecurringJobSpec, RetentionPolicy};
+use api::longhorn::{RecurringJobSpec, RecurringTask, RetentionPolicy};
 use jiff::Timestamp;
 
 /// More than this is never kept by count.
@@ -12,21 +12,22 @@ const RETAIN_MAX: usize = 250;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Newest(usize),
-    YoungerThan(Duration),
+    /// And as many of the newest, however old they are.
+    YoungerThan(Duration, usize),
 }
 
 impl Keep {
-    /// What a job says. Without an age to go by, everything is kept.
+    /// What a job says. Without an age to go by, everything is kept; and what a job has just made is
+    /// kept, whatever it says.
     pub(super) fn of(spec: &RecurringJobSpec) -> Self {
-        match spec.retention_policy {
-            Some(RetentionPolicy::AgeBased) => {
-                let age = spec.retain_age.as_deref().map(api::duration::GoDuration::from);
-                Self::YoungerThan(age.and_then(|it| it.get().ok()).unwrap_or(Duration::MAX))
-            }
-            _ => {
-                Self::Newest(usize::try_from(spec.retain.unwrap_or(1)).unwrap_or(1).min(RETAIN_MAX))
-            }
+        let least = usize::from(spec.task != Some(RecurringTask::SnapshotDelete));
+        if spec.retention_policy == Some(RetentionPolicy::AgeBased) {
+            let age = spec.retain_age.as_deref().map(api::duration::GoDuration::from);
+            let age = age.and_then(|it| it.get().ok()).unwrap_or(Duration::MAX);
+            return Self::YoungerThan(age, least);
         }
+        let asked = usize::try_from(spec.retain.unwrap_or(1)).unwrap_or(1);
+        Self::Newest(asked.clamp(least, RETAIN_MAX))
     }
 }
 
@@ -36,9 +37,9 @@ pub(super) fn expired(all: &[(Timestamp, String)], keep: Keep, now: Timestamp) -
     newest_first.sort_by(|one, other| other.cmp(one));
     let goes = |index: usize, taken: Timestamp| match keep {
         Keep::Newest(count) => index >= count,
-        Keep::YoungerThan(age) => {
+        Keep::YoungerThan(age, least) => {
             let passed = taken.duration_until(now);
-            passed.is_positive() && passed.unsigned_abs() > age
+            index >= least && passed.is_positive() && passed.unsigned_abs() > age
         }
     };
     let old = newest_first.into_iter().enumerate();
@@ -66,8 +67,33 @@ mod tests {
 
     #[test]
     fn the_young_are_kept() {
-        let keep = Keep::YoungerThan(Duration::from_hours(2));
+        let keep = Keep::YoungerThan(Duration::from_hours(2), 0);
         assert_eq!(expired(&all(), keep, at(4)), ["a"]);
+        assert_eq!(expired(&all(), keep, at(99)).len(), 3);
+    }
+
+    #[test]
+    fn a_job_never_removes_the_last_it_has_made() {
+        let by_age = (Some(RetentionPolicy::AgeBased), Some("1h".to_owned()));
+        for (policy, retain_age) in [(None, None), by_age] {
+            for (task, left) in [
+                (RecurringTask::Backup, 1),
+                (RecurringTask::Snapshot, 1),
+                (RecurringTask::SystemBackup, 1),
+                (RecurringTask::SnapshotDelete, 0),
+            ] {
+                let spec = RecurringJobSpec {
+                    task: Some(task.clone()),
+                    retain: Some(0),
+                    retention_policy: policy.clone(),
+                    retain_age: retain_age.clone(),
+                    ..RecurringJobSpec::default()
+                };
+                let gone = expired(&all(), Keep::of(&spec), at(9999));
+                assert_eq!(3 - gone.len(), left, "{task:?}");
+                assert_eq!(gone.contains(&"c".to_owned()), left == 0, "{task:?}");
+            }
+        }
     }
 
     #[test]
