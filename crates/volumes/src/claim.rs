@@ -8,7 +8,7 @@ mod decide;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Node, Setting, Volume};
+use api::longhorn::{Node, Setting, Volume, VolumeState};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim,
     PersistentVolumeSpec,
@@ -139,12 +139,14 @@ impl Reconciler for OfClaims {
         let name = named.or_else(|| decide::volume_name(&claim));
         let volume = name.as_deref().and_then(|name| all.persistent.get(&Key::new("", name)));
         let status = claim.status.as_ref().and_then(|it| it.capacity.as_ref());
+        let behind = volume.as_deref().and_then(|it| all.behind(it));
         let seen = ClaimSeen {
             claim: &claim,
             class: class.as_deref(),
             volume: volume.as_deref(),
             asked_bytes: class::asked_bytes(&claim),
             has_bytes: status.and_then(|it| it.get("storage")).and_then(|it| class::bytes(&it.0)),
+            behind_bytes: behind.and_then(|it| whole_bytes(&it)),
         };
         match (decide::claim(&seen), class, volume, name) {
             (ClaimStep::Nothing, ..) => Ok(Next::WAIT),
@@ -386,6 +388,15 @@ impl Reconciler for OfVolumes {
         }
         Ok(Next::WAIT)
     }
+}
+
+/// Its size, if that is settled: one that comes from a backup is first as large as that.
+fn whole_bytes(volume: &Volume) -> Option<i64> {
+    let status = volume.status.as_ref()?;
+    let is_whole = matches!(status.state, Some(VolumeState::Attached | VolumeState::Detached))
+        && status.restore_required != Some(true)
+        && status.is_standby != Some(true);
+    volume.spec.size.filter(|_| is_whole).map(|size| size.0)
 }
 
 fn size_of(volume: Option<&Volume>, claim: &PersistentVolumeClaim) -> Quantity {

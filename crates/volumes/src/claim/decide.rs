@@ -34,6 +34,8 @@ pub(super) struct ClaimSeen<'a> {
     pub(super) volume: Option<&'a PersistentVolume>,
     pub(super) asked_bytes: Option<i64>,
     pub(super) has_bytes: Option<i64>,
+    /// The size of what is behind the persistent volume, unless it is being restored.
+    pub(super) behind_bytes: Option<i64>,
 }
 
 /// Name of the volume and of the persistent volume of a claim.
@@ -58,11 +60,17 @@ pub(super) fn claim(seen: &ClaimSeen<'_>) -> ClaimStep {
         (Some(_), Some(volume)) if !fits(volume, claim) => ClaimStep::Nothing,
         (Some(_), Some(volume)) if !knows(volume, claim) => ClaimStep::Bind,
         (Some(_), Some(_)) if phase != "Bound" => ClaimStep::Show,
-        (Some(_), Some(_)) => match (seen.asked_bytes, seen.has_bytes) {
-            (Some(asked), Some(has)) if asked > has => ClaimStep::Grow,
-            _ => ClaimStep::Nothing,
-        },
+        (Some(_), Some(_)) if grows(seen) => ClaimStep::Grow,
+        (Some(_), Some(_)) => ClaimStep::Nothing,
     }
+}
+
+/// It asks for more than it has, and may; or has less than it was told, as one that is made from a
+/// smaller backup.
+fn grows(seen: &ClaimSeen<'_>) -> bool {
+    let (Some(asked), Some(has)) = (seen.asked_bytes, seen.has_bytes) else { return false };
+    let may = seen.class.is_some_and(|class| class.allow_volume_expansion == Some(true));
+    if asked > has { may } else { seen.behind_bytes.is_some_and(|behind| behind < asked) }
 }
 
 fn named_volume(claim: &PersistentVolumeClaim) -> Option<&str> {
@@ -194,8 +202,9 @@ mod tests {
     }
 
     fn class(provisioner: &str, mode: &str) -> StorageClass {
-        serde_json::from_value(json!({"provisioner": provisioner, "volumeBindingMode": mode}))
-            .unwrap()
+        let class = json!({"provisioner": provisioner, "volumeBindingMode": mode,
+            "allowVolumeExpansion": true});
+        serde_json::from_value(class).unwrap()
     }
 
     fn step(
@@ -210,8 +219,39 @@ mod tests {
             volume,
             asked_bytes: Some(bytes.0),
             has_bytes: Some(bytes.1),
+            behind_bytes: None,
         };
         super::claim(&seen)
+    }
+
+    #[test]
+    fn a_claim_grows_where_its_class_lets_it_and_to_what_it_was_told() {
+        let bound =
+            a_claim(json!({"spec": {"volumeName": "pvc-u1"}, "status": {"phase": "Bound"}}));
+        let made = a_volume(json!({}));
+        let open = class(DRIVER, "Immediate");
+        let shut = StorageClass { allow_volume_expansion: None, ..open.clone() };
+        for (class, asked, has, behind, wanted) in [
+            (Some(&open), 2, 1, Some(1), ClaimStep::Grow),
+            (Some(&shut), 2, 1, Some(1), ClaimStep::Nothing),
+            (None, 2, 1, Some(1), ClaimStep::Nothing),
+            // Made from a backup that is smaller, which is restored.
+            (Some(&shut), 2, 2, Some(1), ClaimStep::Grow),
+            // Which is still being restored.
+            (Some(&shut), 2, 2, None, ClaimStep::Nothing),
+            (Some(&open), 2, 2, Some(2), ClaimStep::Nothing),
+            (Some(&open), 1, 2, Some(2), ClaimStep::Nothing),
+        ] {
+            let seen = ClaimSeen {
+                claim: &bound,
+                class,
+                volume: Some(&made),
+                asked_bytes: Some(asked),
+                has_bytes: Some(has),
+                behind_bytes: behind,
+            };
+            assert_eq!(super::claim(&seen), wanted, "{asked} {has} {behind:?}");
+        }
     }
 
     #[test]
