@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use reconcile::{Controller, Failure, Key, Next, Reconciler, Severity};
 
 use self::decide::{Act, Seen, decide};
-pub(crate) use self::door::{Door, Doors, open, open_with, text, url};
+pub(crate) use self::door::{Door, Doors, environment, open, open_with, place, text, url};
 pub(crate) use self::look::{Found, Mark};
 pub(crate) use self::verify::End as Verified;
 use crate::backup::{World, deletion, now};
@@ -130,6 +130,8 @@ async fn show(
     let conclusion = match found {
         Ok((looked, asked)) => {
             status.available = Some(true);
+            // Not before what was asked for, unless that is a time that has not come.
+            let asked = asked.filter(|it| decide::is_credible(it.timestamp(), now()));
             status.last_synced_at = Some(Time::new(looked)).max(asked);
             Conclusion::new("Unavailable", false, "", "")
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use api::longhorn::{
     Backup, BackupTarget, BackupVolume, Engine, EngineImage, Node, Replica, Setting, Snapshot,
-    Volume, VolumeAttachment,
+    Volume, VolumeAttachment, VolumeState,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -32,6 +32,12 @@ use reconcile::{Context, Controller, EVENT_RIGHTS, Grant, Key, Loop, Store};
 use crate::engine::monitor::Monitors;
 use crate::setting::Settings;
 use crate::{NAMESPACE, engine, image, label, setting, snapshot};
+
+/// On a volume that follows another: since when it is to be activated.
+pub const ACTIVATION: &str = "holdfast.io/activation-requested-at";
+/// On a volume that is to be activated and whose store does not answer any more: the backup it is to
+/// be activated with, which is the one it holds.
+pub const ACTIVATE_WITH: &str = "holdfast.io/activate-with";
 
 const LONGHORN: &[&str] = &["longhorn.io"];
 
@@ -70,6 +76,8 @@ pub(crate) const CONTROLLERS: &[Controller] = &[Controller {
             resources: &["backupvolumes", "backups", "backuptargets", "nodes"],
             verbs: &["get", "list", "watch"],
         },
+        // The store is read anew before a volume that follows it is activated.
+        Grant { groups: LONGHORN, resources: &["backupvolumes"], verbs: &["patch"] },
         // What to restore from may need a key.
         Grant { groups: &[""], resources: &["secrets"], verbs: &["get"] },
         Grant { groups: &[""], resources: &["namespaces"], verbs: &["create"] },
@@ -247,6 +255,11 @@ pub(crate) fn is_unfinished_clone(volume: &Volume) -> bool {
         state,
         Some(CloneState::Initiated | CloneState::CopyCompletedAwaitingHealthy | CloneState::Failed)
     )
+}
+
+/// It is being made: nobody has ever attached it.
+pub(crate) fn is_new(state: &VolumeState) -> bool {
+    matches!(state, VolumeState::Unset | VolumeState::Creating)
 }
 
 fn is_leaving(world: &World, key: &Key) -> bool {

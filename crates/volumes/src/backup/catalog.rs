@@ -91,13 +91,25 @@ fn plain(reference: OwnerReference) -> OwnerReference {
 pub(crate) async fn ask_for_sync(world: &World, volume: &Arc<BackupVolume>) -> Result<(), Failure> {
     world.listings.forget(&asked_key(volume));
     let mut new = volume.as_ref().clone();
-    // Later than any look that has begun, and than what was asked for before.
-    let next = |it: Time| it.timestamp() + Duration::from_secs(1);
-    let before = volume.spec.sync_requested_at.map(next);
-    let asked = before.map_or(next(Time::new(now())), |it| it.max(next(Time::new(now()))));
+    let asked = next_request(volume.spec.sync_requested_at.map(Time::timestamp), now());
     new.spec.sync_requested_at = Some(Time::new(asked));
     world.backup_volumes.merge(volume, &new).await?;
     Ok(())
+}
+
+/// No request is for a later time than this, counted from now.
+const FAR_AHEAD: Duration = Duration::from_mins(1);
+
+/// Later than any look that has begun, and than what was asked for before; unless that is a time that
+/// nobody will live to see.
+fn next_request(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let next = |it: Timestamp| it.checked_add(Duration::from_secs(1)).unwrap_or(it);
+    let before = before.filter(|it| !is_far_ahead(*it, now)).map(next);
+    before.map_or(next(now), |it| it.max(next(now)))
+}
+
+fn is_far_ahead(at: Timestamp, now: Timestamp) -> bool {
+    now.checked_add(FAR_AHEAD).is_ok_and(|latest| at > latest)
 }
 
 fn asked_key(volume: &BackupVolume) -> String {
@@ -139,10 +151,27 @@ impl Reconciler for BackupVolumes {
 }
 
 fn is_stale(world: &World, volume: &BackupVolume) -> bool {
-    let Some(synced) = volume.status.as_ref().and_then(|it| it.last_synced_at) else { return true };
-    let Some(asked) = volume.spec.sync_requested_at else { return false };
-    // Times are of seconds: one that is equal may have been asked for after the look.
-    asked > synced || (asked == synced && !world.answered.is_answered(&asked_key(volume), asked))
+    let synced = volume.status.as_ref().and_then(|it| it.last_synced_at);
+    let asked = volume.spec.sync_requested_at;
+    let is_answered = asked.is_some_and(|it| world.answered.is_answered(&asked_key(volume), it));
+    is_due(synced.map(Time::timestamp), asked.map(Time::timestamp), is_answered, now())
+}
+
+fn is_due(
+    synced: Option<Timestamp>,
+    asked: Option<Timestamp>,
+    is_answered: bool,
+    now: Timestamp,
+) -> bool {
+    // Looked at by a clock that was ahead is not looked at.
+    let Some(synced) = synced.filter(|it| !is_far_ahead(*it, now)) else { return true };
+    match asked {
+        None => false,
+        // It never gets old: once it was answered it is done with.
+        Some(asked) if is_far_ahead(asked, now) => !is_answered,
+        // Times are of seconds: one that is equal may have been asked for after the look.
+        Some(asked) => asked > synced || (asked == synced && !is_answered),
+    }
 }
 
 fn start(world: &Arc<World>, volume: &BackupVolume, key: &Key) {
@@ -207,9 +236,23 @@ async fn take(
                 || has_expired(world, backup))
         {
             deletion::drop_object(world, backup).await?;
+        } else if listed.backups.contains(&name) {
+            place(world, backup).await?;
         }
     }
     show(world, volume, listed).await
+}
+
+/// A backup that the store lists lies there, also if its target had another URL when it was made.
+async fn place(world: &World, backup: &Arc<Backup>) -> Result<(), Failure> {
+    let known = backup.status.as_ref().and_then(|it| it.url.clone()).filter(|it| !it.is_empty());
+    let here = world.url_of(backup);
+    if known.is_none() || here.is_none() || known == here {
+        return Ok(());
+    }
+    let mut new = backup.as_ref().clone();
+    new.status.get_or_insert_default().url = here;
+    world.backups.update(backup, &new).await.map(drop)
 }
 
 /// Failed ones go after a while; what little they left in the store goes with the next deletion.
@@ -276,7 +319,8 @@ async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Res
     status.owner_id = Some(world.me.clone());
     status.last_modification_time = listed.modified.map(Time::new);
     // As if it had been looked at when the look began, but never before what was asked for.
-    status.last_synced_at = Some(Time::new(listed.at)).max(listed.asked);
+    let asked = listed.asked.filter(|it| !is_far_ahead(it.timestamp(), now()));
+    status.last_synced_at = Some(Time::new(listed.at)).max(asked);
     new.status = Some(status);
     world.backup_volumes.update(volume, &new).await?;
     if let Some(asked) = listed.asked {
@@ -308,4 +352,24 @@ async fn show_silence(world: &World, volume: &Arc<BackupVolume>, why: &str) -> R
     status.messages = Some([("error".to_owned(), why.to_owned())].into());
     world.backup_volumes.update(volume, &new).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_the_end_of_time_is_answered_once_and_keeps_nobody_from_asking() {
+        let now: Timestamp = "2025-03-01T10:00:00Z".parse().unwrap();
+        let second = Duration::from_secs(1);
+        let end = Timestamp::MAX;
+        assert_eq!(next_request(Some(end), now), now + second);
+        assert_eq!(next_request(None, now), now + second);
+        assert_eq!(next_request(Some(now + second), now), now + second * 2);
+        assert!(is_due(Some(now), Some(end), false, now));
+        assert!(!is_due(Some(now), Some(end), true, now));
+        assert!(is_due(Some(end), None, true, now), "it was looked at by a clock that was ahead");
+        assert!(is_due(Some(now), Some(now + second), true, now));
+        assert!(!is_due(Some(now), Some(now - second), false, now));
+    }
 }

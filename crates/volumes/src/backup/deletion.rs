@@ -97,6 +97,7 @@ fn seen(world: &World, uid: &str, status: BackupDeletion, state: State) -> Seen 
         keeps_data: false,
         was_never_stored: false,
         held_by: None,
+        moved: None,
         retry_now: false,
         next_attempt: uuid::Uuid::new_v4().simple().to_string(),
         what: String::new(),
@@ -114,11 +115,15 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
         (backup.uid().unwrap_or_default(), world.names(backup), backup.name_any());
     let status = backup.status.clone().unwrap_or_default();
     let url = status.url.clone().or_else(|| world.url_of(backup)).unwrap_or_else(|| name.clone());
+    if let Some(upload) = world.uploads.look(&uid) {
+        upload.mark.cancel();
+    }
     let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
     let seen = Seen {
         keeps_data: keeps_data(backup.as_ref()),
         was_never_stored: is_asked_for && status.replica_address.is_none() && status.url.is_none(),
-        held_by: held(world, &names, &name),
+        held_by: uploads(world, &uid).or_else(|| held(world, &names, &name)),
+        moved: world.moved(backup, &names.target),
         retry_now: backup.annotations().contains_key(RETRY_NOW),
         what: format!("the backup {url}"),
         ..seen(world, &uid, status.deletion.clone().unwrap_or_default(), state(&state_of(backup)))
@@ -176,6 +181,11 @@ impl World {
             State::Other => {}
         }
     }
+}
+
+/// While it is uploaded there is nothing to delete yet, and afterwards there would be.
+fn uploads(world: &World, uid: &str) -> Option<String> {
+    world.uploads.is_running(uid).then(|| "its upload has not ended yet".to_owned())
 }
 
 /// What must not lose its data: a volume that restores from it, or one deletion inside another.
@@ -286,7 +296,9 @@ pub(super) async fn of_volume(
     let names = super::catalog::names(volume);
     let before = status.state.clone().unwrap_or(BackupState::New);
     let restoring = world.restoring_from(&names.volume, None);
+    let backups = world.backups_of(&names.target, &names.volume);
     let seen = Seen {
+        moved: backups.iter().find_map(|it| world.moved(it, &names.target)),
         keeps_data: keeps_data(volume.as_ref()),
         held_by: restoring
             .map(|it| format!("volume {it} is restoring from a backup of {}", names.volume)),

@@ -18,7 +18,7 @@ use super::upload::{End, Progress, Upload, find_replica};
 use super::world::{Names, World};
 use super::{now, reading, state_of};
 use crate::work::Stand;
-use crate::{NAMESPACE, target};
+use crate::{FINALIZER, NAMESPACE, target};
 
 pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
     let names = world.names(backup);
@@ -115,28 +115,32 @@ fn target_of(world: &World, name: &str) -> Target {
 /// A backup of the same volume whose data is being removed, or is about to be. One whose deletion
 /// failed, or waits for a restore, is in nobody's way.
 fn deleted_first(world: &World, backup: &Backup, names: &Names) -> Option<String> {
-    let goes = |it: &&Arc<Backup>| {
-        let status = it.status.clone().unwrap_or_default();
-        let deletion = status.deletion.unwrap_or_default();
-        let is_held = deletion.waits_for.is_some();
-        let has_failed = state_of(it) == BackupState::Error && deletion.failures.unwrap_or(0) > 0;
-        let was_stored = status.replica_address.is_some()
-            || status.url.is_some()
-            || it.spec.snapshot_name.is_none();
-        let keeps = it.labels().contains_key(crate::label::OBJECT_ONLY);
-        it.metadata.deletion_timestamp.is_some()
-            && it.metadata.uid != backup.metadata.uid
-            && was_stored
-            && !keeps
-            && (state_of(it) == BackupState::Deleting || (!is_held && !has_failed))
-    };
     let all = world.backups_of(&names.target, &names.volume);
-    if let Some(first) = all.iter().find(goes) {
+    let mut others = all.iter().filter(|it| it.metadata.uid != backup.metadata.uid);
+    if let Some(first) = others.find(|it| loses_data(it)) {
         return Some(first.name_any());
     }
     let of = world.backup_volume(names)?;
     let state = of.status.as_ref().and_then(|it| it.state.clone());
     (state == Some(BackupState::Deleting)).then(|| of.name_any())
+}
+
+fn loses_data(backup: &Backup) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    let deletion = status.deletion.unwrap_or_default();
+    let is_held = deletion.waits_for.is_some();
+    let has_failed = state_of(backup) == BackupState::Error && deletion.failures.unwrap_or(0) > 0;
+    let was_stored = status.replica_address.is_some()
+        || status.url.is_some()
+        || backup.spec.snapshot_name.is_none();
+    let keeps = backup.labels().contains_key(crate::label::OBJECT_ONLY);
+    // Without ours its data is gone already: somebody else keeps the object.
+    let is_ours = backup.finalizers().iter().any(|it| it == FINALIZER);
+    backup.metadata.deletion_timestamp.is_some()
+        && is_ours
+        && was_stored
+        && !keeps
+        && (state_of(backup) == BackupState::Deleting || (!is_held && !has_failed))
 }
 
 /// Under a limit of the rate one upload at a time has all of it.
@@ -397,4 +401,22 @@ pub(super) async fn release_volume(world: &World, backup: &Backup) -> Result<(),
     }
     world.attachments.merge(&attachment, &new).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_whose_object_somebody_else_keeps_is_in_nobodys_way() {
+        let mut backup = Backup::default();
+        backup.metadata.deletion_timestamp = Some(meta::Time(now()));
+        backup.metadata.finalizers = Some(vec![FINALIZER.to_owned(), "other".to_owned()]);
+        backup.status.get_or_insert_default().state = Some(BackupState::Deleting);
+        assert!(loses_data(&backup));
+        backup.metadata.finalizers = Some(vec!["other".to_owned()]);
+        assert!(!loses_data(&backup));
+    }
 }

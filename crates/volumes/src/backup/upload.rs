@@ -32,6 +32,7 @@ pub(crate) type Uploads = Work<Arc<Progress>, End>;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     is_begun: AtomicBool,
+    is_cancelled: AtomicBool,
     percent: AtomicI32,
 }
 
@@ -40,6 +41,11 @@ impl Progress {
     pub(crate) fn percent(&self) -> Option<i32> {
         let begun = self.is_begun.load(Ordering::Acquire);
         begun.then(|| self.percent.load(Ordering::Relaxed))
+    }
+
+    /// Nobody wants it any more: one that has not begun does not begin.
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
     }
 
     /// Says whether that is news.
@@ -107,6 +113,9 @@ impl Upload {
 
     async fn start(&self, request: BackupCreateRequest) -> Result<(), End> {
         let mut agent = self.agent(Deadline::Usual).map_err(End::Lost)?;
+        if self.progress.is_cancelled.load(Ordering::Acquire) {
+            return Err(End::Failed("it was deleted before it began".to_owned()));
+        }
         let Err(status) = agent.backup_create(request).await else { return Ok(()) };
         let text = status.message();
         if text.contains("already in progress") {
@@ -214,4 +223,36 @@ fn dial(address: &Address, volume: &str) -> Result<Peer, String> {
 
 fn said(doing: &str, address: &Address, status: &Status) -> String {
     format!("cannot {doing} of the engine at {address}: {}", status.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use backupstore::{Environment, TargetUrl};
+    use reconcile::{Key, Pace, Queue};
+
+    use super::*;
+
+    /// An upload by a replica that nobody has started.
+    async fn upload(dir: &std::path::Path) -> Upload {
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.display())).unwrap();
+        Upload {
+            volume: "vol-1".to_owned(),
+            backup: "backup-1".to_owned(),
+            replica: "tcp://127.0.0.1:1".to_owned(),
+            store: BackupStore::open(&url, &Environment::default()).await.unwrap(),
+            progress: Arc::default(),
+            tell: (Arc::new(Queue::new(Pace::DEFAULT)), Key::new("n", "backup-1")),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_nobody_wants_any_more_does_not_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = upload(dir.path()).await;
+        assert!(matches!(wanted.begin(BackupCreateRequest::default()).await, End::Lost(_)));
+        let unwanted = upload(dir.path()).await;
+        unwanted.progress.cancel();
+        let end = unwanted.begin(BackupCreateRequest::default()).await;
+        assert_eq!(end, End::Failed("it was deleted before it began".to_owned()));
+    }
 }

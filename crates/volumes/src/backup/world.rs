@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::longhorn::{
     Backup, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume, VolumeAttachment,
+    VolumeState,
 };
 use api::scalar::Time;
 use aws_lc_rs::digest;
@@ -193,6 +194,18 @@ impl World {
         Some(target.backup_url(&volume, &backup))
     }
 
+    /// Says so, if the backup lies elsewhere than its target would be asked for it now.
+    pub(crate) fn moved(&self, backup: &Backup, target: &str) -> Option<String> {
+        let lies = backup.status.as_ref()?.url.clone().filter(|it| !it.is_empty())?;
+        let asked = self.url_of(backup)?;
+        is_elsewhere(&lies, &asked).then(|| {
+            format!(
+                "it lies at {lies}, and target {target} would be asked for {asked}: set that back, or label the object {}=true to remove it and keep the data",
+                label::OBJECT_ONLY
+            )
+        })
+    }
+
     /// The volume that restores from a backup, or from any of a volume, and must not lose it.
     pub(crate) fn restoring_from(&self, source: &str, backup: Option<&str>) -> Option<String> {
         let needs = |volume: &Arc<Volume>| {
@@ -269,16 +282,28 @@ fn is_open(backup: &Backup) -> bool {
         )
 }
 
+/// Whether two URLs of backups are of different ones. How to get there does not matter.
+fn is_elsewhere(one: &str, other: &str) -> bool {
+    let parts = |url: &str| {
+        let parsed = BackupUrl::parse(url).ok()?;
+        let place = target::place(&parsed.target);
+        Some((place, parsed.volume?.to_string(), parsed.backup?.to_string()))
+    };
+    parts(one) != parts(other)
+}
+
 fn from_backup(volume: &Volume) -> Option<BackupUrl> {
     BackupUrl::parse(volume.spec.from_backup.as_deref().filter(|it| !it.is_empty())?).ok()
 }
 
 /// The source volume, while it is restored from.
 pub(super) fn restores(volume: &Volume) -> Option<String> {
-    let required = volume.status.as_ref().and_then(|it| it.restore_required);
-    // Not yet looked at by its controller counts as well.
-    let initiated = volume.status.as_ref().and_then(|it| it.restore_initiated) == Some(true);
-    if required != Some(true) && initiated {
+    let status = volume.status.clone().unwrap_or_default();
+    let required = status.restore_required == Some(true);
+    // Not yet looked at by its controller counts as well; one that is there already never begins.
+    let begins = status.restore_initiated != Some(true)
+        && crate::volume::is_new(status.state.as_ref().unwrap_or(&VolumeState::Unset));
+    if !required && !begins {
         return None;
     }
     Some(from_backup(volume)?.volume?.to_string())
@@ -295,5 +320,29 @@ mod tests {
         assert_eq!(backup_volume_name(&names).len(), "vol-1-".len() + 8);
         let other = Names { target: "second".into(), ..names.clone() };
         assert_ne!(backup_volume_name(&names), backup_volume_name(&other));
+    }
+
+    #[test]
+    fn a_backup_is_elsewhere_when_its_place_or_its_names_are_others() {
+        let here = "nfs://a:/share?backup=b-1&volume=v-1";
+        for (url, wanted) in [
+            ("nfs://a:/share/?backup=b-1&nfsOptions=soft&volume=v-1", false),
+            ("nfs://b:/share?backup=b-1&volume=v-1", true),
+            ("nfs://a:/share?backup=b-1&volume=w-1", true),
+            ("nfs://a:/other?backup=b-1&volume=v-1", true),
+        ] {
+            assert_eq!(is_elsewhere(here, url), wanted, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_volume_that_was_made_otherwise_holds_no_backup() {
+        let mut volume = Volume::default();
+        volume.spec.from_backup = Some("vfs:///d?backup=b-1&volume=src".to_owned());
+        assert_eq!(restores(&volume).as_deref(), Some("src"));
+        volume.status.get_or_insert_default().state = Some(VolumeState::Attached);
+        assert_eq!(restores(&volume), None);
+        volume.status.get_or_insert_default().restore_required = Some(true);
+        assert_eq!(restores(&volume).as_deref(), Some("src"));
     }
 }

@@ -64,12 +64,22 @@ pub(crate) fn decide(seen: &Seen) -> Verdict {
     }
 }
 
+/// Requests are for a second later, and a clock may have been set a little.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Whether a time is one that this clock could have shown.
+pub(super) fn is_credible(at: Timestamp, now: Timestamp) -> bool {
+    now.checked_add(SLACK).is_ok_and(|latest| at <= latest)
+}
+
 fn is_due(seen: &Seen) -> bool {
     if let Some(failed) = seen.failed {
-        let is_asked = seen.asked.is_some_and(|asked| asked > failed);
+        let is_asked =
+            seen.asked.is_some_and(|asked| asked > failed && is_credible(asked, seen.now));
         return is_asked || failed.duration_until(seen.now).unsigned_abs() >= AGAIN;
     }
-    let Some(synced) = seen.synced else { return true };
+    // One that was looked at by a clock that was ahead is looked at again.
+    let Some(synced) = seen.synced.filter(|it| is_credible(*it, seen.now)) else { return true };
     let waited = synced.duration_until(seen.now);
     let is_old = |interval: Duration| waited.is_positive() && waited.unsigned_abs() >= interval;
     seen.is_changed
@@ -80,8 +90,8 @@ fn is_due(seen: &Seen) -> bool {
 
 fn pause(seen: &Seen) -> Duration {
     let regular = if seen.interval.is_zero() { Duration::from_hours(1) } else { seen.interval };
-    let waited =
-        seen.synced.map_or(Duration::ZERO, |it| it.duration_until(seen.now).unsigned_abs());
+    let waited = seen.synced.map(|it| it.duration_until(seen.now)).unwrap_or_default();
+    let waited = Duration::try_from(waited).unwrap_or_default();
     let left = regular.saturating_sub(waited).max(Duration::from_secs(1));
     if seen.is_known_unavailable || seen.failed.is_some() { left.min(AGAIN) } else { left }
 }
@@ -142,6 +152,18 @@ mod tests {
         assert_eq!(decide(&later).act, Act::Look);
         let asked = Seen { asked: Some(now() + Duration::from_secs(1)), ..failed };
         assert_eq!(decide(&asked).act, Act::Look);
+    }
+
+    #[test]
+    fn times_of_a_clock_that_was_ahead_stop_nothing_and_hurry_nothing() {
+        let ahead = Some(now() + Duration::from_hours(9999));
+        let looked = Seen { synced: ahead, ..idle() };
+        assert_eq!(decide(&looked).act, Act::Look);
+        let failed = Seen { failed: Some(now()), asked: ahead, ..idle() };
+        assert_eq!(decide(&failed).act, Act::Nothing);
+        let soon = Seen { synced: Some(now() + Duration::from_secs(1)), ..idle() };
+        let verdict = decide(&soon);
+        assert_eq!((verdict.act, verdict.look_after), (Act::Nothing, Some(idle().interval)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::longhorn::BackupTarget;
@@ -73,6 +74,13 @@ pub(crate) fn url(target: &BackupTarget) -> Result<TargetUrl, String> {
     TargetUrl::parse(url).map_err(|error| text(&error))
 }
 
+/// Where a URL leads, without how to get there: options and keys are the target's own.
+pub(crate) fn place(url: &TargetUrl) -> String {
+    let text = url.to_string();
+    let place = text.split_once('?').map_or(text.as_str(), |(place, _)| place);
+    place.trim_end_matches('/').to_owned()
+}
+
 /// Changes with whatever decides which store this is and who we are there.
 pub(super) fn fingerprint(world: &World, target: &BackupTarget) -> String {
     let secret = target.spec.credential_secret.clone().unwrap_or_default();
@@ -90,6 +98,9 @@ pub(crate) async fn open(world: &World, name: &str) -> Result<Arc<Door>, String>
             crate::label::OBJECT_ONLY
         )
     })?;
+    if let (Ok(url), false) = (url(&target), world.backup_volumes.by("target", name).is_empty()) {
+        check_mounted(&url)?;
+    }
     let fingerprint = fingerprint(world, &target);
     let rate = target.spec.bytes_per_second.map_or(0, |it| u64::try_from(it.0).unwrap_or(0));
     if let Some((known, door)) = lock(&world.doors.open).get(name)
@@ -130,8 +141,25 @@ fn check_directory(url: &TargetUrl) -> Result<(), String> {
     }
 }
 
+/// A directory that had backups and has nothing at all in it is most likely a mount point without its
+/// file system: what is not there is not deleted, and nothing is written below it. A store that was
+/// emptied by deletions still has the file that its writers lock.
+fn check_mounted(url: &TargetUrl) -> Result<(), String> {
+    let is_empty = |directory: &PathBuf| {
+        std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+    };
+    match url.directory().filter(is_empty) {
+        None => Ok(()),
+        Some(empty) => Err(format!(
+            "the directory {} had backups and is empty: is its file system mounted? If it was emptied on purpose, label the BackupVolumes of this target {}=true and delete them",
+            empty.display(),
+            crate::label::OBJECT_ONLY
+        )),
+    }
+}
+
 /// Object stores are never asked with the rights of the machine: those may be another's.
-fn environment(
+pub(crate) fn environment(
     target: &BackupTarget,
     secret: Option<&Secret>,
     url: &TargetUrl,
@@ -177,4 +205,20 @@ pub(crate) fn text(error: &backupstore::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_whose_directory_is_empty_is_not_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.path().display())).unwrap();
+        assert!(check_directory(&url).is_ok());
+        assert!(check_mounted(&url).unwrap_err().contains("is its file system mounted?"));
+        std::fs::create_dir(dir.path().join("backupstore")).unwrap();
+        assert!(check_mounted(&url).is_ok());
+        assert!(check_mounted(&TargetUrl::parse("s3://bucket@region/").unwrap()).is_ok());
+    }
 }

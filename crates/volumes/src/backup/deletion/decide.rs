@@ -72,6 +72,8 @@ pub(crate) struct Seen {
     pub(crate) was_never_stored: bool,
     /// What must end before a deletion may begin, in words.
     pub(crate) held_by: Option<String>,
+    /// Where the data is, if that is not the store that would be asked now.
+    pub(crate) moved: Option<String>,
     /// The user does not want to wait for the next attempt.
     pub(crate) retry_now: bool,
     /// The id that the next attempt would have.
@@ -186,9 +188,16 @@ fn start_or_wait(seen: &Seen) -> Verdict {
         return Verdict { act: Act::Nothing, show, look_after: Some(Duration::from_secs(10)) };
     }
     let retry_at = seen.status.retry_at.map(Time::timestamp);
-    if let Some(at) = retry_at.filter(|at| *at > seen.now && !seen.retry_now) {
+    // Nobody waits for longer than the longest pause: the clock was set back since.
+    let latest = after(seen.now, seen.backoff.longest).timestamp();
+    let is_ahead = |at: &Timestamp| *at > seen.now && *at <= latest;
+    if let Some(at) = retry_at.filter(is_ahead).filter(|_| !seen.retry_now) {
         let pause = seen.now.duration_until(at).unsigned_abs();
         return Verdict { act: Act::Nothing, show: None, look_after: Some(pause) };
+    }
+    // A store that never had it says that it is gone.
+    if let Some(why) = &seen.moved {
+        return fail(seen, failure(seen, why));
     }
     let deletion = BackupDeletion {
         attempt: Some(seen.next_attempt.clone()),

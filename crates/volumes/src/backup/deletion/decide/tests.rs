@@ -29,6 +29,7 @@ fn asked() -> Seen {
         keeps_data: false,
         was_never_stored: false,
         held_by: None,
+        moved: None,
         retry_now: false,
         next_attempt: "new".into(),
         what: "the backup URL".into(),
@@ -354,4 +355,26 @@ fn transitions_are_those_of_the_dialect() {
             assert!(legal || is_odd, "{world:?} -> {after:?}");
         }
     }
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_nobody_wait_longer() {
+    let waits = Seen { state: State::Error, status: status(1, Some(50)), ..asked() };
+    assert_eq!(decide(&waits).act, Act::Nothing);
+    let back = Seen { status: status(1, Some(86_400)), ..waits };
+    assert_eq!(decide(&back).act, Act::Start);
+}
+
+#[test]
+fn what_lies_in_another_store_than_the_target_has_now_is_not_said_to_be_deleted() {
+    let moved = Some("it lies at s3://old, the target is at s3://new".to_owned());
+    let seen = Seen { moved, ..asked() };
+    let verdict = decide(&seen);
+    let shown = verdict.show.unwrap();
+    assert_eq!((verdict.act, shown.state), (Act::Forget, State::Error));
+    assert!(shown.error.unwrap().contains("it lies at s3://old"));
+    let later = Seen { state: State::Error, status: status(1, Some(30)), ..seen.clone() };
+    assert_eq!(decide(&later).act, Act::Nothing);
+    let kept = Seen { keeps_data: true, ..seen };
+    assert_eq!(decide(&kept).act, Act::Release);
 }
