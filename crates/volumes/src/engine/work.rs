@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use api::longhorn::InstanceState;
+use api::longhorn::{BackupTarget, InstanceState};
 use api::scalar::{Stamp, Time};
+use backupstore::Name;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -19,7 +20,7 @@ use super::command::{self, CommandError};
 use super::decide::Act;
 use super::look::Look;
 use super::monitor::{EXPAND_PACE, Monitor, REBUILD_PACE, RESTORE_PACE, requests};
-use crate::NAMESPACE;
+use crate::{NAMESPACE, target};
 
 const ADD_PATIENCE: Duration = Duration::from_hours(24);
 const RESTORE_PATIENCE: Duration = Duration::from_mins(10);
@@ -304,14 +305,8 @@ enum Asked {
 }
 
 async fn ask_restore(monitor: &Monitor, backup: &str) -> Asked {
-    let Some(volume) = monitor.volume() else { return Asked::Later(None) };
-    let base = volume.spec.from_backup.clone().unwrap_or_default();
-    let Some(url) = with_backup(&base, backup) else {
-        return Asked::Later(Some(format!("spec.fromBackup {base:?} names no volume")));
-    };
-    let target = volume.spec.backup_target_name.clone().unwrap_or_else(|| "default".to_owned());
-    let environment = match credentials(monitor, &target).await {
-        Ok(environment) => environment,
+    let (url, environment) = match place(monitor, backup).await {
+        Ok(place) => place,
         Err(why) => return Asked::Later(Some(why)),
     };
     let limit = monitor.world.settings().restore_concurrency.to_string();
@@ -366,56 +361,73 @@ fn judge(text: &str, output: &str) -> Asked {
     }
 }
 
-/// The same place, another backup of the same volume.
-fn with_backup(url: &str, backup: &str) -> Option<String> {
-    let (place, query) = url.split_once('?')?;
-    let mut seen = false;
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some(("backup", _)) => {
-                seen = true;
-                format!("backup={backup}")
-            }
-            Some(_) | None => pair.to_owned(),
-        })
-        .collect();
-    seen.then(|| format!("{place}?{}", pairs.join("&")))
+/// The URL of a backup and the variables of a process that reads it: of the target that the store's
+/// own object names. Where a volume says that its backup lies is never gone to.
+async fn place(monitor: &Monitor, backup: &str) -> Result<(String, Vec<(String, String)>), String> {
+    let world = &monitor.world;
+    let stored = monitor.engine().and_then(|it| it.spec.backup_volume.clone()).unwrap_or_default();
+    let stored = world
+        .backup_volumes
+        .get(&Key::new(NAMESPACE, &stored))
+        .ok_or_else(|| format!("no BackupVolume {stored:?} says where backup {backup} is"))?;
+    let name = stored.spec.backup_target_name.as_deref().unwrap_or(target::DEFAULT);
+    let target = world
+        .targets
+        .get(&Key::new(NAMESPACE, name))
+        .ok_or_else(|| format!("backup target {name} does not exist"))?;
+    let secret = match target.spec.credential_secret.as_deref().filter(|name| !name.is_empty()) {
+        None => None,
+        Some(name) => {
+            let api: Api<Secret> = Api::namespaced(world.context.client.clone(), NAMESPACE);
+            let found = api.get_opt(name).await;
+            found.map_err(|error| format!("the secret {name} cannot be read: {error}"))?
+        }
+    };
+    asked_of(&target, secret.as_ref(), stored.spec.volume_name.as_deref(), backup)
 }
 
-/// The secret of a target, as variables of a process.
-async fn credentials(monitor: &Monitor, target: &str) -> Result<Vec<(String, String)>, String> {
-    let world = &monitor.world;
-    let name = world
-        .targets
-        .get(&Key::new(NAMESPACE, target))
-        .and_then(|it| it.spec.credential_secret.clone())
-        .filter(|name| !name.is_empty());
-    let Some(name) = name else { return Ok(Vec::new()) };
-    let api: Api<Secret> = Api::namespaced(world.context.client.clone(), NAMESPACE);
-    let secret = api.get(&name).await.map_err(|error| {
-        format!("the secret {name} of backup target {target} cannot be read: {error}")
-    })?;
-    let data = secret.data.unwrap_or_default().into_iter();
-    Ok(data.filter_map(|(key, value)| Some((key, String::from_utf8(value.0).ok()?))).collect())
+/// What a process is told that restores a backup of a target. Of the Secret only what credentials are
+/// called goes into its environment.
+fn asked_of(
+    target: &BackupTarget,
+    secret: Option<&Secret>,
+    volume: Option<&str>,
+    backup: &str,
+) -> Result<(String, Vec<(String, String)>), String> {
+    let url = target::url(target)?;
+    let named = |name: &str| Name::parse(name).map_err(|error| target::text(&error));
+    let (volume, backup) = (named(volume.unwrap_or_default())?, named(backup)?);
+    let environment = target::environment(target, secret, &url)?;
+    Ok((url.backup_url(&volume, &backup), environment.to_pairs().into_iter().collect()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
+
     use super::*;
 
     #[test]
-    fn a_url_is_turned_to_another_backup_of_the_same_volume() {
-        assert_eq!(
-            with_backup("s3://b@r/p?backup=one&volume=v", "two").as_deref(),
-            Some("s3://b@r/p?backup=two&volume=v")
-        );
-        assert_eq!(
-            with_backup("vfs:///d?volume=v&backup=one", "two").as_deref(),
-            Some("vfs:///d?volume=v&backup=two")
-        );
-        assert_eq!(with_backup("vfs:///d", "two"), None);
-        assert_eq!(with_backup("vfs:///d?volume=v", "two"), None);
+    fn a_restore_goes_to_its_target_with_the_keys_of_that_and_nothing_else() {
+        let mut target = BackupTarget::default();
+        target.spec.backup_target_url = Some("nfs://files:/share?nfsOptions=soft".to_owned());
+        target.spec.credential_secret = Some("keys".to_owned());
+        let value = |text: &str| ByteString(text.as_bytes().to_vec());
+        let secret = Secret {
+            data: Some(BTreeMap::from([
+                ("AWS_ACCESS_KEY_ID".to_owned(), value("id")),
+                ("LD_PRELOAD".to_owned(), value("/tmp/evil.so")),
+                ("PATH".to_owned(), value("/tmp")),
+            ])),
+            ..Secret::default()
+        };
+        let (url, environment) = asked_of(&target, Some(&secret), Some("v-1"), "b-2").unwrap();
+        assert_eq!(url, "nfs://files:/share?backup=b-2&nfsOptions=soft&volume=v-1");
+        assert_eq!(environment, [("AWS_ACCESS_KEY_ID".to_owned(), "id".to_owned())]);
+        assert!(asked_of(&target, Some(&secret), Some("v-1"), "../b").is_err());
+        assert!(asked_of(&target, None, Some("v-1"), "b-2").is_err());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::longhorn::{Engine, Replica, Volume, VolumeAttachment, VolumeAttachmentSpec};
 use kube::{Resource, ResourceExt};
-use reconcile::{Failure, Key, Next, Object, Reconciler, Store};
+use reconcile::{Broken, Failure, Key, Next, Object, Reconciler, Store};
 
 use super::World;
 use super::decide::decide;
@@ -20,6 +20,13 @@ impl Reconciler for Volumes {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.0;
         let Some(volume) = world.volumes.get(key) else { return Ok(Next::WAIT) };
+        let (engines, replicas) = (world.engines.broken(), world.replicas.broken());
+        if let Some(broken) = unreadable(&volume.name_any(), &engines, &replicas) {
+            // Whatever it is, it is not missing: nothing is made, dropped or moved without it.
+            let doing = format!("look after volume {}", volume.name_any());
+            let why = format!("its {} cannot be read: {}", broken.key.name, broken.why);
+            return Err(Failure::other(doing, why));
+        }
         let deleting = volume.metadata.deletion_timestamp.is_some();
         if !deleting {
             ensure_attachment(world, &volume).await?;
@@ -33,6 +40,21 @@ impl Reconciler for Volumes {
         apply(world, &volume, &seen, &plan).await?;
         Ok(plan.next.map_or(Next::WAIT, |pause| Next::after(pause.max(Duration::from_millis(50)))))
     }
+}
+
+/// An engine or a copy of the volume that cannot be decoded, by the name that it has.
+fn unreadable<'b>(
+    volume: &str,
+    engines: &'b [Broken],
+    replicas: &'b [Broken],
+) -> Option<&'b Broken> {
+    let is_of = |broken: &&Broken, sort: &str| {
+        let rest = broken.key.name.strip_prefix(volume).and_then(|it| it.strip_prefix(sort));
+        rest.is_some_and(|mark| mark.chars().all(|it| it.is_ascii_hexdigit()))
+    };
+    let mut engines = engines.iter().filter(|it| is_of(it, "-e-"));
+    let mut replicas = replicas.iter().filter(|it| is_of(it, "-r-"));
+    engines.next().or_else(|| replicas.next())
 }
 
 /// Every volume has one, of its name.
@@ -77,6 +99,11 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
         original::keep(world, volume, wanted).await?;
     }
     let written = world.volumes.update(volume, &plan.volume).await?;
+    if let (Some(store), Some(at)) = (&seen.backup_volume, plan.sync) {
+        let mut asked = store.clone();
+        asked.spec.sync_requested_at = Some(at);
+        world.backup_volumes.merge(store, &asked).await?;
+    }
     for told in &plan.told {
         world.context.events.say(volume, told.severity, told.reason, &told.message);
     }
@@ -155,4 +182,24 @@ async fn dismantle(
         world.attachments.remove_finalizer(&now, FINALIZER).await?;
     }
     world.volumes.remove_finalizer(volume, FINALIZER).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_known_by_its_name() {
+        let broken = |name: &str| Broken {
+            key: Key::new(NAMESPACE, name),
+            uid: String::new(),
+            version: String::new(),
+            why: "a bool was expected".to_owned(),
+        };
+        let (engines, replicas) = ([broken("v-e-0")], [broken("a-r-b-r-0123abcd")]);
+        let of = |volume: &str| unreadable(volume, &engines, &replicas).map(|it| &*it.key.name);
+        assert_eq!(of("v"), Some("v-e-0"));
+        assert_eq!(of("a-r-b"), Some("a-r-b-r-0123abcd"));
+        assert_eq!((of("a"), of("w")), (None, None));
+    }
 }

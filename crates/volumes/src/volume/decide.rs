@@ -22,7 +22,9 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     }
     draft.fill_in();
     draft.choose_owner();
-    if let Source::Missing(why) = &seen.source {
+    if let Source::Missing(why) = &seen.source
+        && draft.may_begin_restore()
+    {
         let why = why.clone();
         return draft.wait_for_source(&why);
     }
@@ -43,6 +45,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.clean_up();
     draft.finish_restore();
     draft.finish_clone();
+    draft.forget_activation();
     draft.keep_tickets();
     draft.settle_tickets();
     draft.move_on();

@@ -18,6 +18,9 @@ use super::clone::{AtOriginal, Original};
 use crate::schedule::Candidate;
 use crate::setting::Settings;
 
+/// More copies than this no volume has; not every definition of volumes says so.
+const MOST_COPIES: usize = 20;
+
 /// The backup a volume is made from, as far as it could be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -79,6 +82,8 @@ pub(crate) struct Plan {
     /// New ones.
     pub(crate) create: Vec<Replica>,
     pub(crate) delete: BTreeSet<String>,
+    /// The store is to be read anew, as asked for at this time.
+    pub(crate) sync: Option<Time>,
     /// Everything that hangs on the volume goes.
     pub(crate) dismantle: bool,
     /// Nothing hangs on it any more.
@@ -98,6 +103,7 @@ pub(super) struct Draft<'a> {
     pub(super) replicas: Vec<Replica>,
     pub(super) create: Vec<Replica>,
     pub(super) delete: BTreeSet<String>,
+    pub(super) sync: Option<Time>,
     pub(super) tickets: BTreeMap<String, AttachmentTicket>,
     pub(super) told: Vec<Told>,
     pub(super) next: Option<Duration>,
@@ -114,6 +120,7 @@ impl<'a> Draft<'a> {
             replicas: seen.replicas.clone(),
             create: Vec::new(),
             delete: BTreeSet::new(),
+            sync: None,
             tickets: tickets.unwrap_or_default(),
             told: Vec::new(),
             next: None,
@@ -144,6 +151,12 @@ impl<'a> Draft<'a> {
         condition::set(list, &verdict, Time::new(self.seen.now));
     }
 
+    pub(super) fn drop_condition(&mut self, kind: &str) {
+        if let Some(list) = &mut self.status.conditions {
+            list.retain(|it| it.kind != kind);
+        }
+    }
+
     pub(super) fn state(&self) -> VolumeState {
         self.status.state.clone().unwrap_or(VolumeState::Unset)
     }
@@ -163,7 +176,7 @@ impl<'a> Draft<'a> {
     pub(super) fn copies_wanted(&self) -> usize {
         let asked = self.volume.spec.number_of_replicas.filter(|count| *count > 0);
         let count = asked.unwrap_or(self.seen.settings.replica_count);
-        usize::try_from(count).unwrap_or(1)
+        usize::try_from(count).unwrap_or(1).clamp(1, MOST_COPIES)
     }
 
     pub(super) fn size(&self) -> i64 {
@@ -216,6 +229,7 @@ impl<'a> Draft<'a> {
             replicas: self.replicas,
             create: self.create,
             delete: self.delete,
+            sync: self.sync,
             dismantle: false,
             release: false,
             at_original,
@@ -232,6 +246,15 @@ pub(crate) fn is_set(stamp: Option<&Stamp>) -> bool {
 
 pub(crate) fn has_failed(replica: &Replica) -> bool {
     is_set(replica.spec.failed_at.as_ref())
+}
+
+/// Gives a copy up: what is written from now on it does not have.
+pub(super) fn fail(replica: &mut Replica, now: &Stamp) {
+    if !has_failed(replica) {
+        replica.spec.failed_at = Some(now.clone());
+        replica.spec.last_failed_at = Some(now.clone());
+    }
+    replica.spec.instance.desire_state = Some(InstanceState::Stopped);
 }
 
 pub(crate) fn is_leaving(replica: &Replica) -> bool {

@@ -11,12 +11,14 @@ use kube::ResourceExt;
 use reconcile::{Pace, Severity};
 
 use super::draft::{
-    Draft, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
+    Draft, fail, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
 };
 use super::make::LAST_TRY;
 
 /// Failed copies whose failures are no further apart failed together.
 const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
+/// The condition of a volume that lost all copies and goes on with none of them.
+const SALVAGE: &str = "Salvage";
 /// Pauses before a failed copy is tried again.
 const REUSE: Pace = Pace { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
 
@@ -26,6 +28,9 @@ impl Draft<'_> {
         let modes = self.engine_status().replica_mode_map.filter(|_| self.engine_runs());
         let failures = self.reported_failures();
         let now = self.stamp();
+        let up = &self.seen.up;
+        let is_readable = |mode: &ReplicaMode| *mode == ReplicaMode::ReadWrite;
+        let serves = modes.as_ref().is_some_and(|modes| modes.values().any(is_readable));
         let mut told = Vec::new();
         for replica in &mut self.replicas {
             let name = replica.name_any();
@@ -39,8 +44,20 @@ impl Draft<'_> {
             if let Some((reason, why)) = reported.filter(|_| !has_failed(replica)) {
                 told.push((*reason, why.clone()));
             }
-            if mode == Some(&ReplicaMode::Error) || broke || reported.is_some() {
+            // The engine goes on without it.
+            let left_out = serves && mode.is_none() && is_usable(replica);
+            let is_away = node_of(replica).is_some_and(|node| !up.contains(node));
+            if mode == Some(&ReplicaMode::Error)
+                || broke
+                || reported.is_some()
+                || (left_out && is_away)
+            {
                 fail(replica, &now);
+            } else if left_out {
+                // Whatever it holds, it has to be filled before it counts again.
+                if is_set(replica.spec.healthy_at.as_ref()) {
+                    replica.spec.healthy_at = Some(Stamp::never());
+                }
             } else if mode == Some(&ReplicaMode::ReadWrite)
                 && is_usable(replica)
                 && !is_set(replica.spec.healthy_at.as_ref())
@@ -59,7 +76,7 @@ impl Draft<'_> {
     fn reported_failures(&self) -> BTreeMap<String, (&'static str, String)> {
         let status = self.engine_status();
         let map = status.current_replica_address_map.unwrap_or_default();
-        let mut all = BTreeMap::new();
+        let (mut all, mut of_purges) = (BTreeMap::new(), BTreeMap::new());
         for (name, at) in map {
             let address = format!("tcp://{at}");
             let of_restore = status.restore_status.as_ref().and_then(|it| it.get(&address));
@@ -71,11 +88,22 @@ impl Draft<'_> {
                 all.insert(name, ("FailedRestore", text));
             } else if let Some(why) = of_purge.and_then(|it| set(it.error.as_ref())) {
                 let text = format!("replica {name} failed the snapshot purge: {why}");
-                all.insert(name, ("FailedSnapshotPurge", text));
+                of_purges.insert(name, ("FailedSnapshotPurge", text));
             } else if let Some(why) = of_clone.and_then(|it| set(it.error.as_ref())) {
                 let text = format!("replica {name} failed the clone: {why}");
                 all.insert(name, ("VolumeCloneFailed", text));
             }
+        }
+        // What all copies share is nothing against one of them: a volume is not taken down for it.
+        let is_spared = |replica: &&Replica| {
+            let name = replica.name_any();
+            is_usable(replica)
+                && self.mode(&name) == Some(ReplicaMode::ReadWrite)
+                && !all.contains_key(&name)
+                && !of_purges.contains_key(&name)
+        };
+        if self.replicas.iter().any(|it| is_spared(&it)) {
+            all.extend(of_purges);
         }
         all
     }
@@ -102,6 +130,14 @@ impl Draft<'_> {
                 self.tell(Severity::Warning, "Faulted", text);
             }
             self.set_robustness(Robustness::Faulted);
+            return;
+        }
+        // Somebody has said by hand which copy is good.
+        if before == Robustness::Faulted
+            && self.state() == VolumeState::Detached
+            && self.has_good_copy()
+        {
+            self.set_robustness(Robustness::Unknown);
             return;
         }
         if self.engine_state() == InstanceState::Unknown && self.state() == VolumeState::Attached {
@@ -157,13 +193,14 @@ impl Draft<'_> {
     fn has_lost_all(&self) -> bool {
         let active =
             self.replicas.iter().filter(|it| it.spec.active != Some(false) && !is_leaving(it));
-        let failed = active.clone().any(has_failed);
-        let has_data = |replica: &&Replica| is_set(replica.spec.last_healthy_at.as_ref());
-        let any_data = self.replicas.iter().any(|replica| has_data(&replica));
-        let good = active.clone().any(|replica| {
-            !has_failed(replica) && (!any_data || is_set(replica.spec.healthy_at.as_ref()))
-        });
-        failed && !good
+        active.clone().any(has_failed) && !self.has_good_copy()
+    }
+
+    /// A copy that has not failed and is whole; of a volume that never had data, any copy.
+    fn has_good_copy(&self) -> bool {
+        let any_data = self.replicas.iter().any(|it| is_set(it.spec.last_healthy_at.as_ref()));
+        let is_whole = |it: &Replica| !any_data || is_set(it.spec.healthy_at.as_ref());
+        self.replicas.iter().any(|it| is_usable(it) && is_whole(it))
     }
 
     /// Copies that failed together are tried together once more, where nothing better is left.
@@ -174,6 +211,9 @@ impl Draft<'_> {
         {
             engine.spec.instance.salvage_requested = Some(false);
         }
+        if !self.is_faulted() {
+            self.drop_condition(SALVAGE);
+        }
         let may = self.is_faulted()
             && self.seen.settings.auto_salvage
             && self.state() == VolumeState::Detached
@@ -183,35 +223,51 @@ impl Draft<'_> {
         if !may {
             return;
         }
+        match self.salvageable() {
+            Ok(names) if !names.is_empty() => self.take_back(&names),
+            Ok(_) => {}
+            Err(why) => self.condition(SALVAGE, false, "NoCopyToSalvage", &why),
+        }
+    }
+
+    /// The copies to go on with. Others may have been written to after a copy failed: only where one
+    /// that failed last is there, what it failed with is. Nothing while that one has not ended yet;
+    /// else what is missing.
+    fn salvageable(&self) -> Result<Vec<String>, String> {
         let failed_at = |replica: &Replica| replica.spec.failed_at.as_ref().and_then(Stamp::get);
-        let candidates: Vec<String> = self
-            .replicas
-            .iter()
-            .filter(|it| {
-                has_failed(it)
-                    && !is_leaving(it)
-                    && is_set(it.spec.last_healthy_at.as_ref())
-                    && self.is_up(node_of(it))
-                    && is_at_rest(&process_state(it))
-            })
-            .map(ResourceExt::name_any)
-            .collect();
-        let newest = self
-            .replicas
-            .iter()
-            .filter(|it| candidates.contains(&it.name_any()))
-            .filter_map(failed_at)
-            .max();
-        let Some(newest) = newest else { return };
-        let mut saved = Vec::new();
-        for replica in &mut self.replicas {
-            let recent =
-                failed_at(replica).is_some_and(|at| newest.duration_since(at) <= SALVAGE_WINDOW);
-            if candidates.contains(&replica.name_any()) && recent {
-                replica.spec.failed_at = Some(Stamp::never());
-                replica.spec.healthy_at.clone_from(&replica.spec.last_healthy_at);
-                saved.push(replica.name_any());
+        // One that was being filled is none, whatever it held before.
+        let was_whole = |it: &&Replica| {
+            has_failed(it)
+                && !is_leaving(it)
+                && it.spec.active != Some(false)
+                && is_set(it.spec.healthy_at.as_ref())
+        };
+        let whole: Vec<&Replica> = self.replicas.iter().filter(was_whole).collect();
+        let Some(newest) = whole.iter().filter_map(|it| failed_at(it)).max() else {
+            return Err("no copy was whole when it failed".to_owned());
+        };
+        let last = whole.iter().filter(|it| failed_at(it) == Some(newest));
+        let is_ready = |it: &Replica| self.is_up(node_of(it)) && is_at_rest(&process_state(it));
+        if !last.clone().any(|it| is_ready(it)) {
+            let away: Vec<String> = last
+                .filter(|it| !self.is_up(node_of(it)))
+                .map(|it| format!("{} on node {}", it.name_any(), node_of(it).unwrap_or("(none)")))
+                .collect();
+            if away.is_empty() {
+                return Ok(Vec::new());
             }
+            return Err(format!("waits for what failed last, which is away: {}", away.join(", ")));
+        }
+        let together = |it: &&&Replica| {
+            is_ready(it)
+                && failed_at(it).is_some_and(|at| newest.duration_since(at) <= SALVAGE_WINDOW)
+        };
+        Ok(whole.iter().filter(together).map(|it| it.name_any()).collect())
+    }
+
+    fn take_back(&mut self, names: &[String]) {
+        for replica in self.replicas.iter_mut().filter(|it| names.contains(&it.name_any())) {
+            replica.spec.failed_at = Some(Stamp::never());
         }
         if let Some(engine) = &mut self.engine {
             engine.spec.instance.salvage_requested = Some(true);
@@ -220,7 +276,8 @@ impl Draft<'_> {
         self.status.last_auto_salvaged_at = Some(now.clone());
         self.status.remount_requested_at = Some(now);
         self.set_robustness(Robustness::Unknown);
-        let text = format!("volume {}: {} will be salvaged", self.name(), saved.join(", "));
+        self.drop_condition(SALVAGE);
+        let text = format!("volume {}: {} will be salvaged", self.name(), names.join(", "));
         self.tell(Severity::Warning, "AutoSalvaged", text);
     }
 
@@ -262,7 +319,9 @@ impl Draft<'_> {
             return;
         }
         let waits = keeps && self.replicas.iter().any(is_worth_waiting);
+        // One of a clock that was ahead counts for nothing.
         let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
+        let degraded_at = degraded_at.filter(|at| *at <= self.seen.now);
         let patience = self.seen.settings.replenish_wait;
         let left = degraded_at.map(|at| {
             let waited = self.seen.now.duration_since(at);
@@ -292,6 +351,9 @@ impl Draft<'_> {
             return Duration::ZERO;
         }
         let failed = replica.spec.failed_at.as_ref().and_then(Stamp::get).unwrap_or(self.seen.now);
+        if failed > self.seen.now {
+            return Duration::ZERO;
+        }
         let waited = self.seen.now.duration_since(failed);
         let pause = SignedDuration::try_from(REUSE.after(tries)).unwrap_or_default();
         Duration::try_from(pause - waited).unwrap_or_default()
@@ -397,14 +459,6 @@ impl Draft<'_> {
             .max_by_key(|it| (it.spec.eviction_requested == Some(true), beside(it), it.name_any()));
         worst.map(|it| it.name_any())
     }
-}
-
-fn fail(replica: &mut Replica, now: &Stamp) {
-    if !has_failed(replica) {
-        replica.spec.failed_at = Some(now.clone());
-        replica.spec.last_failed_at = Some(now.clone());
-    }
-    replica.spec.instance.desire_state = Some(InstanceState::Stopped);
 }
 
 /// It may be filled again, here, before another is made.

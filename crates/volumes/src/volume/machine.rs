@@ -1,13 +1,15 @@
 //! From detached to attached and back: one step at a time, and a detach that has begun runs to its
 //! end before anything else starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use api::longhorn::{InstanceState, Robustness, VolumeState};
+use api::longhorn::{InstanceState, ReplicaMode, Robustness, VolumeState};
 use kube::ResourceExt;
 use reconcile::Severity;
 
-use super::draft::{Draft, has_failed, is_at_rest, is_set, is_usable, node_of, process_state};
+use super::draft::{
+    Draft, fail, has_failed, is_at_rest, is_set, is_usable, node_of, process_state,
+};
 use crate::replica::address_of;
 
 /// What a step does with the processes of a volume.
@@ -178,8 +180,27 @@ impl Draft<'_> {
         }
     }
 
+    /// Where a running engine has its copies. It alone says when one of them has failed: that the node
+    /// of one is not heard of for a while is no reason to write on without it.
+    fn held(&self) -> BTreeMap<String, String> {
+        if !self.engine_runs() {
+            return BTreeMap::new();
+        }
+        let status = self.engine_status();
+        let Some(modes) = status.replica_mode_map else {
+            // It has just begun, with what it was given.
+            let given =
+                self.seen.engine.as_ref().and_then(|it| it.spec.replica_address_map.clone());
+            return given.unwrap_or_default();
+        };
+        let mut held = status.current_replica_address_map.unwrap_or_default();
+        held.retain(|name, _| modes.get(name).is_some_and(|mode| *mode != ReplicaMode::Error));
+        held
+    }
+
     fn open(&mut self) {
         let runs = self.engine_runs();
+        let held = self.held();
         let attached = matches!(self.state(), VolumeState::Attached) || runs;
         let any_data = self.replicas.iter().any(|it| is_set(it.spec.healthy_at.as_ref()));
         let limit = self.seen.settings.rebuilds_per_node;
@@ -187,11 +208,20 @@ impl Draft<'_> {
         let up = self.seen.up.clone();
         let mut map = BTreeMap::new();
         let mut waits = false;
+        let mut away = BTreeSet::new();
         for replica in self.replicas.iter_mut().filter(|it| is_usable(it)) {
             let Some(node) = node_of(replica).map(str::to_owned) else { continue };
+            if let Some(at) = held.get(&replica.name_any()) {
+                map.insert(replica.name_any(), at.clone());
+                continue;
+            }
             let filling = any_data && !is_set(replica.spec.healthy_at.as_ref());
+            if !up.contains(&node) {
+                away.insert(replica.name_any());
+                continue;
+            }
             // One that has to be filled comes when the others are there.
-            if !up.contains(&node) || (filling && !attached) {
+            if filling && !attached {
                 continue;
             }
             let already = replica.spec.instance.desire_state == Some(InstanceState::Running);
@@ -215,6 +245,14 @@ impl Draft<'_> {
             self.volume.spec.snapshot_max_size,
             self.volume.spec.rebuild_concurrent_sync_limit,
         );
+        // What is written from now on the copies of nodes that are away do not have. That is stored
+        // before the engine begins, or one of them might be taken for good later.
+        if !runs && !waits && !map.is_empty() {
+            let now = self.stamp();
+            for replica in self.replicas.iter_mut().filter(|it| away.contains(&it.name_any())) {
+                fail(replica, &now);
+            }
+        }
         let Some(engine) = &mut self.engine else { return };
         engine.spec.frontend = frontend;
         engine.spec.disable_frontend = Some(disable);

@@ -217,12 +217,17 @@ impl Draft<'_> {
         }
     }
 
-    /// Engine and copies are told of the size the volume is to have. It never shrinks.
+    /// Engine and copies are told of the size the volume is to have. It never shrinks below what it
+    /// has.
     pub(super) fn follow_size(&mut self) {
         let size = self.size();
+        let current = self.engine_status().current_size.map_or(0, |it| it.0);
+        // What was asked for and has not happened may be taken back.
+        let takes_back =
+            self.status.expansion_required == Some(true) && current > 0 && size >= current;
         let Some(engine) = &mut self.engine else { return };
         let planned = engine.spec.instance.volume_size.map_or(0, |it| it.0);
-        if size < planned {
+        if size < planned && !takes_back {
             let text = format!(
                 "shrinking volume {} size from {planned} to {size} is not supported",
                 self.volume.name_any()
@@ -235,9 +240,12 @@ impl Draft<'_> {
         for replica in &mut self.replicas {
             replica.spec.instance.volume_size = Some(TextInt(size));
         }
-        let current = self.engine_status().current_size.map_or(0, |it| it.0);
         let grows = current > 0 && current < size;
-        if self.status.expansion_required == Some(true) && !grows {
+        if size < planned {
+            let text =
+                format!("the expansion of volume {} to {planned} is taken back", self.name());
+            self.tell(reconcile::Severity::Normal, "CanceledExpansion", text);
+        } else if self.status.expansion_required == Some(true) && !grows {
             let text = format!("Succeeds to expand the volume {} to size {size}", self.name());
             self.tell(reconcile::Severity::Normal, "SucceededExpansion", text);
         }

@@ -4,14 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::condition;
-use api::longhorn::{BackupVolume, InstanceState, Node, Volume};
+use api::longhorn::{
+    Backup, BackupState, BackupTarget, BackupVolume, InstanceState, Node, Volume, VolumeState,
+};
+use backupstore::{BackupUrl, TargetUrl};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, OrFail as _};
 
-use super::World;
 use super::draft::{Seen, Source, has_failed, is_set, node_of};
 use super::original::original;
+use super::{World, is_new};
+use crate::target::{self, DEFAULT, place};
 use crate::{NAMESPACE, engine, schedule};
 
 /// What of a node matters to volumes.
@@ -73,74 +77,81 @@ fn rebuilding(world: &World) -> BTreeMap<String, i64> {
     all
 }
 
-/// The volume and the backup that a URL names.
-pub(super) fn read_url(url: &str) -> Option<(String, String)> {
-    let (_, query) = url.split_once('?')?;
-    let value = |name: &str| {
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
-    };
-    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
-    Some((filled(value("volume"))?, filled(value("backup"))?))
+/// The URL of a backup, and the names of its volume and of itself.
+fn read_url(url: &str) -> Option<(TargetUrl, String, String)> {
+    let url = BackupUrl::parse(url).ok()?;
+    let (volume, backup) = (url.volume?.to_string(), url.backup?.to_string());
+    Some((url.target, volume, backup))
 }
 
 async fn source(world: &World, volume: &Volume) -> Result<(Source, Option<BackupVolume>), Failure> {
     let url = volume.spec.from_backup.as_deref().unwrap_or_default();
-    let initiated = volume.status.as_ref().is_some_and(|it| it.restore_initiated == Some(true));
-    let restores = volume.status.as_ref().is_some_and(|it| it.restore_required == Some(true));
-    if url.is_empty() || (initiated && !restores) {
-        let own = stored(world, &volume.name_any(), volume.spec.backup_target_name.as_deref(), "");
-        return Ok((Source::None, own));
+    let status = volume.status.clone().unwrap_or_default();
+    let initiated = status.restore_initiated == Some(true);
+    let restores = status.restore_required == Some(true);
+    // One that was made otherwise never becomes another's.
+    let is_new = is_new(status.state.as_ref().unwrap_or(&VolumeState::Unset));
+    if url.is_empty() || (initiated && !restores) || (!initiated && !is_new) {
+        let target = volume.spec.backup_target_name.as_deref().unwrap_or(DEFAULT);
+        return Ok((Source::None, stored(world, &volume.name_any(), &[target])));
     }
-    let Some((from, backup)) = read_url(url) else {
+    let Some((at, from, backup)) = read_url(url) else {
         let why = format!(
             "spec.fromBackup {url:?} names no volume and backup: write it as the url of a Backup has it"
         );
         return Ok((Source::Missing(why), None));
     };
-    let target = volume.spec.backup_target_name.as_deref().filter(|_| initiated);
-    let stored = stored(world, &from, target, url);
     if initiated {
+        let target = volume.spec.backup_target_name.as_deref().unwrap_or(DEFAULT);
+        let stored = stored(world, &from, &[target]);
         return Ok((Source::Found { volume: from, backup, backup_volume_size: None }, stored));
     }
-    if stored.is_none() {
-        let why = format!(
-            "cannot get backup volume for backup target of {url}: no BackupVolume of {from}"
-        );
+    let targets = targets_at(&world.targets.list(), &at);
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let Some(stored) = stored(world, &from, &targets) else {
+        let why = if targets.is_empty() {
+            format!("no backup target is at {}: make one for it", place(&at))
+        } else {
+            format!(
+                "cannot get backup volume for backup target of {url}: no BackupVolume of {from}"
+            )
+        };
         return Ok((Source::Missing(why), None));
-    }
-    let found = world.backup(&backup).await.or_fail(|| format!("get backup {backup}"))?;
-    let Some(found) = found else {
-        return Ok((
-            Source::Missing(format!("cannot get backup {backup}: it does not exist")),
-            stored,
-        ));
     };
-    let size = found.status.as_ref().and_then(|it| it.volume_size.as_ref()?.parse().ok());
-    if size.is_none() {
-        let why = format!("cannot get backup {backup}: it is not read from the store yet");
-        return Ok((Source::Missing(why), stored));
-    }
-    Ok((Source::Found { volume: from, backup, backup_volume_size: size }, stored))
+    let found = world.backup(&backup).await.or_fail(|| format!("get backup {backup}"))?;
+    Ok((found_backup(found.as_ref(), from, backup), Some(stored)))
 }
 
-/// What a store has of a volume: at the target that is named, or at the one the URL leads to.
-fn stored(world: &World, volume: &str, target: Option<&str>, url: &str) -> Option<BackupVolume> {
+/// What can be restored of a backup.
+fn found_backup(found: Option<&Backup>, volume: String, backup: String) -> Source {
+    let missing = |why: &str| Source::Missing(format!("cannot get backup {backup}: {why}"));
+    let Some(found) = found else { return missing("it does not exist") };
+    let status = found.status.clone().unwrap_or_default();
+    if found.metadata.deletion_timestamp.is_some() || status.state == Some(BackupState::Deleting) {
+        return missing("it is being deleted");
+    }
+    match status.volume_size.as_ref().and_then(|it| it.parse().ok()) {
+        None => missing("it is not read from the store yet"),
+        size => Source::Found { volume, backup, backup_volume_size: size },
+    }
+}
+
+/// The targets whose own URL leads to the same place. Nothing else is ever gone to: who may make a
+/// volume may not choose where nodes connect to, and with whose keys.
+fn targets_at(all: &[Arc<BackupTarget>], wanted: &TargetUrl) -> Vec<String> {
+    let is_there = |it: &&Arc<BackupTarget>| {
+        target::url(it.as_ref()).is_ok_and(|url| place(&url) == place(wanted))
+    };
+    all.iter().filter(is_there).map(|it| it.name_any()).collect()
+}
+
+/// What the stores of these targets have of a volume.
+fn stored(world: &World, volume: &str, targets: &[&str]) -> Option<BackupVolume> {
     let all = world.backup_volumes.by("volume", volume);
-    let base = url.split_once('?').map_or(url, |(base, _)| base).trim_end_matches('/');
-    let at = |name: Option<&String>| {
-        let found = name.and_then(|name| world.targets.get(&Key::new(NAMESPACE, name)));
-        let at = found.and_then(|it| it.spec.backup_target_url.clone()).unwrap_or_default();
-        at.split_once('?').map_or(at.as_str(), |(base, _)| base).trim_end_matches('/').to_owned()
+    let fits = |it: &&Arc<BackupVolume>| {
+        targets.contains(&it.spec.backup_target_name.as_deref().unwrap_or(DEFAULT))
     };
-    let fits = |it: &&Arc<BackupVolume>| match target {
-        Some(target) => it.spec.backup_target_name.as_deref().unwrap_or("default") == target,
-        None => base.is_empty() || at(it.spec.backup_target_name.as_ref()) == base,
-    };
-    let found = all.iter().find(fits);
-    // A URL may be written in another way than the target's.
-    let only = all.first().filter(|_| all.len() == 1 && target.is_none());
-    found.or(only).map(|it| it.as_ref().clone())
+    all.iter().find(fits).map(|it| it.as_ref().clone())
 }
 
 /// Whether the newest backup in the store has an object, where that is asked.
@@ -154,7 +165,7 @@ async fn newest_is_known(
     let newest = stored.and_then(|it| it.status.as_ref()?.last_backup_name.clone());
     let Some(newest) = newest.filter(|name| activates && !name.is_empty()) else { return Ok(true) };
     let found = world.backup(&newest).await.or_fail(|| format!("get backup {newest}"))?;
-    Ok(found.is_some())
+    Ok(found.is_some_and(|it| it.metadata.deletion_timestamp.is_none()))
 }
 
 #[cfg(test)]
@@ -163,11 +174,49 @@ mod tests {
 
     #[test]
     fn a_url_names_volume_and_backup_in_any_order() {
-        let both = Some(("v".to_owned(), "b".to_owned()));
-        assert_eq!(read_url("s3://x@r/?backup=b&volume=v"), both);
-        assert_eq!(read_url("vfs:///d?volume=v&x=y&backup=b"), both);
-        assert_eq!(read_url("vfs:///d?volume=v"), None);
-        assert_eq!(read_url("vfs:///d?volume=v&backup="), None);
-        assert_eq!(read_url("vfs:///d"), None);
+        let names = |url: &str| read_url(url).map(|(_, volume, backup)| (volume, backup));
+        let both = Some(("v-1".to_owned(), "b-1".to_owned()));
+        assert_eq!(names("s3://x@r/?backup=b-1&volume=v-1"), both);
+        assert_eq!(names("vfs:///d?volume=v-1&x=y&backup=b-1"), both);
+        assert_eq!(names("vfs:///d?volume=v-1"), None);
+        assert_eq!(names("vfs:///d?volume=v-1&backup="), None);
+        assert_eq!(names("vfs:///d?volume=v-1&backup=../secrets"), None);
+        assert_eq!(names("--help?volume=v-1&backup=b-1"), None);
+        assert_eq!(names("vfs:///d"), None);
+    }
+
+    #[test]
+    fn a_url_leads_to_targets_of_its_very_place_and_to_nothing_else() {
+        let target = |name: &str, url: &str| {
+            let mut made = BackupTarget::default();
+            made.metadata.name = Some(name.to_owned());
+            made.spec.backup_target_url = Some(url.to_owned());
+            Arc::new(made)
+        };
+        let all = [
+            target("default", "cifs://files.example/share?cifsOptions=vers%3D3"),
+            target("second", "vfs:///mnt/store/"),
+            target("empty", ""),
+        ];
+        for (url, wanted) in [
+            ("vfs:///mnt/store?backup=b-1&volume=v-1", &["second"][..]),
+            ("cifs://files.example/share/?backup=b-1&volume=v-1", &["default"]),
+            ("cifs://evil.example/share?backup=b-1&volume=v-1", &[]),
+            ("vfs:///mnt?backup=b-1&volume=v-1", &[]),
+            ("nfs://inside.example:/export?backup=b-1&volume=v-1&nfsOptions=x", &[]),
+        ] {
+            let (place, _, _) = read_url(url).unwrap();
+            assert_eq!(targets_at(&all, &place), wanted, "{url}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_restored_of_a_backup_that_is_being_deleted() {
+        let mut backup = Backup::default();
+        backup.status.get_or_insert_default().volume_size = Some("4096".to_owned());
+        let found = |backup: &Backup| found_backup(Some(backup), "v".into(), "b".into());
+        assert!(matches!(found(&backup), Source::Found { backup_volume_size: Some(4096), .. }));
+        backup.status.get_or_insert_default().state = Some(BackupState::Deleting);
+        assert!(matches!(found(&backup), Source::Missing(why) if why.contains("being deleted")));
     }
 }

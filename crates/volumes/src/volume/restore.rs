@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use api::longhorn::{EngineStatus, ReplicaMode, Robustness, VolumeState};
-use api::scalar::TextInt;
+use api::scalar::{TextInt, Time};
+use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::Severity;
 
-use super::draft::{Draft, Plan, Source, is_usable, node_of};
+use super::draft::{Draft, Plan, Source, is_set, is_usable, node_of};
+use super::{ACTIVATE_WITH, ACTIVATION, is_new};
 use crate::label;
 
 /// When a source that was not there is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// No request is made for a time later than this.
+const FAR_AHEAD: Duration = Duration::from_mins(1);
+/// The condition of a volume that is to be activated and is not yet.
+const ACTIVATED: &str = "Activated";
 
 impl Draft<'_> {
     fn is_from_backup(&self) -> bool {
@@ -20,19 +26,23 @@ impl Draft<'_> {
 
     /// Nothing is made of a volume whose backup is not there.
     pub(super) fn wait_for_source(mut self, why: &str) -> Plan {
-        if self.status.restore_initiated == Some(true) {
-            // It was there when it began. What it needs now is the store's business.
-            return self.finish();
-        }
         self.condition("Restore", false, "RestorePending", why);
         self.look_after(LOOK_AGAIN);
         self.finish()
     }
 
+    /// A restore is laid into a volume that is being made, and never over one that was used.
+    pub(super) fn may_begin_restore(&self) -> bool {
+        self.status.restore_initiated != Some(true)
+            && self.is_from_backup()
+            && is_new(&self.state())
+            && !self.replicas.iter().any(|it| is_set(it.spec.last_healthy_at.as_ref()))
+    }
+
     /// Sets up the restore, once.
     pub(super) fn begin_restore(&mut self) {
         let Source::Found { volume, backup_volume_size, .. } = &self.seen.source else { return };
-        if self.status.restore_initiated == Some(true) || !self.is_from_backup() {
+        if !self.may_begin_restore() {
             return;
         }
         let standby = self.volume.spec.standby == Some(true);
@@ -95,7 +105,13 @@ impl Draft<'_> {
 
     /// While it restores, people are told; when all copies have failed at it, too.
     pub(super) fn say_restore(&mut self) {
-        if !self.is_from_backup() || self.status.restore_initiated != Some(true) {
+        if !self.is_from_backup() {
+            return;
+        }
+        if self.status.restore_initiated != Some(true) {
+            let text = "spec.fromBackup was set when the volume was there already, and is ignored: \
+                        make a new volume from that backup";
+            self.condition("Restore", false, "RestoreRefused", text);
             return;
         }
         if self.is_faulted() && self.restores() {
@@ -171,18 +187,64 @@ impl Draft<'_> {
         status.current_size.is_some_and(|it| it.0 != self.size())
     }
 
-    /// What the store has is known and is what the copies hold.
-    fn has_newest(&self, held: &str) -> bool {
-        let Some(store) = &self.seen.backup_volume else { return true };
+    /// Since when the volume is to be activated: what the store has then is what it is activated with.
+    fn activation_at(&mut self) -> Timestamp {
+        let now = self.seen.now;
+        let known = self.volume.annotations().get(ACTIVATION).and_then(|it| it.parse().ok());
+        // Times are of seconds: later than any look that has begun.
+        let next = Time::new(now.checked_add(Duration::from_secs(1)).unwrap_or(now));
+        // A clock that was ahead is not waited for.
+        let asked = known.filter(|at| *at <= next.timestamp()).unwrap_or(next.timestamp());
+        self.volume.annotations_mut().insert(ACTIVATION.to_owned(), asked.to_string());
+        asked
+    }
+
+    /// The copies hold what the store has, and the store was read after the activation was asked for.
+    fn has_newest(&mut self, held: &str) -> bool {
+        let asked = self.activation_at();
+        if self.volume.annotations().get(ACTIVATE_WITH).is_some_and(|it| it == held) {
+            return true;
+        }
+        let wait = |draft: &mut Self, why: &str| {
+            let text = format!(
+                "{why}; if the store is lost, annotate the volume with {ACTIVATE_WITH}={held}"
+            );
+            draft.condition(ACTIVATED, false, "WaitingForStore", &text);
+            false
+        };
+        let known = self.seen.backup_volume.as_ref();
+        let Some(store) = known.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
+            return wait(self, "no BackupVolume says what the store has of its source");
+        };
         let status = store.status.clone().unwrap_or_default();
-        let pending = store
-            .spec
-            .sync_requested_at
-            .is_some_and(|asked| status.last_synced_at.is_none_or(|done| asked > done));
+        let is_after = |it: Option<Time>| it.is_some_and(|it| it.timestamp() >= asked);
+        if !is_after(status.last_synced_at) {
+            // One that lies far ahead was answered long ago, or never will be.
+            let ahead = self.seen.now.checked_add(FAR_AHEAD).unwrap_or(Timestamp::MAX);
+            let requested = store.spec.sync_requested_at.map(Time::timestamp);
+            if requested.is_none_or(|it| it < asked || it > ahead) {
+                self.sync = Some(Time::new(asked));
+            }
+            return wait(self, "the store was not read since the activation was asked for");
+        }
         match status.last_backup_name.as_deref() {
-            _ if pending => false,
             None | Some("") => true,
-            Some(newest) => newest == held && self.seen.newest_is_known,
+            Some(newest) if newest == held && self.seen.newest_is_known => true,
+            Some(newest) => {
+                let text = format!("backup {newest} is not restored yet");
+                wait(self, &text)
+            }
+        }
+    }
+
+    /// Nothing is left of an activation that is over, or no longer wanted.
+    pub(super) fn forget_activation(&mut self) {
+        if self.status.is_standby == Some(true) && self.volume.spec.standby != Some(true) {
+            return;
+        }
+        self.drop_condition(ACTIVATED);
+        if let Some(notes) = &mut self.volume.metadata.annotations {
+            notes.remove(ACTIVATION);
         }
     }
 

@@ -22,6 +22,8 @@ use crate::setting::Settings;
 use crate::volume::clone::{AtOriginal, Found, Original, TRIES};
 use crate::volume::draft::{has_failed, is_usable};
 
+mod losses;
+
 const MIB: i64 = 1024 * 1024;
 const NODE: &str = "n1";
 
@@ -48,6 +50,8 @@ struct World {
     broken: BTreeSet<String>,
     /// Backups that copies hold.
     held: BTreeMap<String, String>,
+    /// Nobody reads the store though it is asked for.
+    store_is_silent: bool,
 }
 
 fn node(name: &str) -> Candidate {
@@ -101,6 +105,7 @@ impl World {
             told: Vec::new(),
             broken: BTreeSet::new(),
             held: BTreeMap::new(),
+            store_is_silent: false,
         }
     }
 
@@ -173,6 +178,12 @@ impl World {
                 replica.metadata.deletion_timestamp = Some(meta::Time(self.now));
             }
         }
+        if let (Some(at), Some(store)) = (plan.sync, &mut self.backup_volume) {
+            store.spec.sync_requested_at = Some(at);
+            if !self.store_is_silent {
+                store.status.as_mut().unwrap().last_synced_at = Some(at);
+            }
+        }
         self.told.extend(plan.told.into_iter().map(|it| it.reason.to_owned()));
         self.check();
     }
@@ -196,6 +207,22 @@ impl World {
         let serves = engine.spec.instance.desire_state == Some(InstanceState::Running)
             && engine.spec.disable_frontend != Some(true);
         assert!(!serves || !unfilled, "a copy is served that is not complete");
+        self.check_planned(engine);
+    }
+
+    /// What an engine is given holds all that was ever written: a whole copy that it is not given has
+    /// failed, or it might be taken for good when it comes back.
+    fn check_planned(&self, engine: &Engine) {
+        let starts = engine.spec.instance.desire_state == Some(InstanceState::Running);
+        let planned = engine.spec.replica_address_map.clone().unwrap_or_default();
+        for replica in self.replicas.iter().filter(|_| starts && !planned.is_empty()) {
+            let is_whole = replica.spec.healthy_at.as_ref().is_some_and(Stamp::is_set);
+            let name = replica.name_any();
+            assert!(
+                planned.contains_key(&name) || !is_usable(replica) || !is_whole,
+                "{name} is left behind and counts as good"
+            );
+        }
     }
 
     /// The node does as the plans say; the engine and its monitor, too.
@@ -351,6 +378,29 @@ impl World {
         replica.status.as_mut().unwrap().instance.current_state = Some(InstanceState::Error);
         replica.name_any()
     }
+
+    /// The node of a copy is not heard of any more. What runs there goes on, for all anybody knows.
+    fn lose_node(&mut self, index: usize) -> String {
+        let node = self.replicas[index].spec.instance.node_id.clone().unwrap();
+        self.up.remove(&node);
+        node
+    }
+
+    /// What the engine says of a copy.
+    fn set_mode(&mut self, index: usize, mode: ReplicaMode) {
+        let name = self.replicas[index].name_any();
+        let status = self.engine.as_mut().unwrap().status.as_mut().unwrap();
+        status.replica_mode_map.as_mut().unwrap().insert(name, mode);
+    }
+
+    fn planned(&self) -> Vec<String> {
+        let engine = self.engine.as_ref().unwrap();
+        engine.spec.replica_address_map.clone().unwrap_or_default().into_keys().collect()
+    }
+
+    fn condition(&self, kind: &str) -> Option<api::longhorn::Condition> {
+        self.status().conditions.unwrap_or_default().into_iter().find(|it| it.kind == kind)
+    }
 }
 
 fn attached() -> World {
@@ -468,6 +518,29 @@ fn a_volume_grows_and_never_shrinks() {
     world.volume.spec.size = Some(TextInt(32 * MIB));
     world.run(2);
     assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
+}
+
+#[test]
+fn an_expansion_that_does_not_happen_can_be_taken_back() {
+    let mut world = attached();
+    let size = |world: &World| world.engine.as_ref().unwrap().spec.instance.volume_size;
+    world.volume.spec.size = Some(TextInt(1 << 60));
+    world.pass();
+    assert_eq!(size(&world), Some(TextInt(1 << 60)));
+    assert_eq!(world.status().expansion_required, Some(true));
+    world.volume.spec.size = Some(TextInt(16 * MIB));
+    world.pass();
+    assert_eq!(world.volume.spec.size, Some(TextInt(1 << 60)), "it has more than that");
+    world.volume.spec.size = Some(TextInt(32 * MIB));
+    world.pass();
+    assert_eq!(
+        (world.volume.spec.size, size(&world)),
+        (Some(TextInt(32 * MIB)), Some(TextInt(32 * MIB)))
+    );
+    assert_eq!(world.status().expansion_required, Some(false));
+    assert!(!world.told.contains(&"SucceededExpansion".to_owned()));
+    world.run(3);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
 }
 
 #[test]
