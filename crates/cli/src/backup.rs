@@ -99,6 +99,28 @@ pub struct Forget {
     at: Connection,
 }
 
+impl Create {
+    /// What the tour asks for.
+    pub(crate) fn demo(
+        volume: &str,
+        name: &str,
+        target: &str,
+        at: &Connection,
+        wait: &Wait,
+    ) -> Self {
+        Self {
+            volume: volume.to_owned(),
+            snapshot: None,
+            name: Some(name.to_owned()),
+            target: Some(target.to_owned()),
+            full: false,
+            labels: Vec::new(),
+            wait: wait.clone(),
+            at: at.clone(),
+        }
+    }
+}
+
 impl Row for Backup {
     const HEAD: &'static [&'static str] =
         &["BACKUP", "VOLUME", "DATE", "SIZE", "NEW", "AGE", "STATE", "VERIFIED"];
@@ -234,7 +256,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn create(args: &Create) -> anyhow::Result<()> {
+pub(crate) async fn create(args: &Create) -> anyhow::Result<()> {
     let client = args.at.client().await?;
     let snapshots: Api<Snapshot> = Api::namespaced(client.clone(), crate::NAMESPACE);
     let name = args.name.clone().unwrap_or_else(|| crate::snapshot::named(&args.volume));
@@ -284,7 +306,7 @@ fn made(backup: Option<&Backup>) -> Stand {
     }
 }
 
-async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
+pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
     for name in names {
         api.delete(name, &DeleteParams::default())
             .await

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use api::longhorn::{Backup, Engine, Frontend, Volume, VolumeState};
+use api::longhorn::{Backup, Engine, Frontend, Volume, VolumeSpec, VolumeState};
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -54,8 +54,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             let client = at.client().await?;
             let backups: Api<Backup> = Api::namespaced(client.clone(), crate::NAMESPACE);
             let mut spec = restore::from(&backups, &backup, replicas).await?;
-            spec.standby = Some(true);
-            spec.frontend = Some(Frontend::None);
+            make_standby(&mut spec);
             let volumes: Api<Volume> = Api::namespaced(client, crate::NAMESPACE);
             let wait = Wait { wait: false, timeout: 0 };
             volume::made(&volumes, &Volume::new(&name, spec), &wait).await?;
@@ -63,6 +62,12 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Activate { name, wait, at } => activate(&at, &name, &wait).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// It follows, and is served to nobody.
+pub(crate) fn make_standby(spec: &mut VolumeSpec) {
+    spec.standby = Some(true);
+    spec.frontend = Some(Frontend::None);
 }
 
 pub(crate) fn is_standby(volume: &Volume) -> bool {
@@ -146,7 +151,7 @@ async fn ls(at: &Connection, format: Format) -> anyhow::Result<()> {
     Ok(output::say(&output::table(&head, &rows))?)
 }
 
-async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
+pub(crate) async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
     let volumes = at.volumes::<Volume>().await?;
     let volume = volumes.get(name).await;
     let volume = volume.map_err(|error| explained(error, &format!("find volume {name}")))?;

@@ -8,6 +8,7 @@
 
 mod backup;
 mod connection;
+mod demo;
 mod dr;
 mod job;
 mod listing;
@@ -32,6 +33,8 @@ pub(crate) const NAMESPACE: &str = "longhorn-system";
 pub enum Command {
     /// Everything on one screen: health, work under way, what needs attention.
     Status(status::Args),
+    /// A tour on a running `up`: volumes, backups, a crash, a standby volume, a tenant.
+    Demo(demo::Args),
     /// Make, attach, grow and remove volumes.
     #[command(subcommand, visible_alias = "volumes")]
     Volume(volume::Command),
@@ -60,6 +63,7 @@ pub enum Command {
 pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Status(args) => status::run(&args).await,
+        Command::Demo(args) => demo::run(&args).await,
         Command::Volume(command) => volume::run(command).await,
         Command::Snapshot(command) => snapshot::run(command).await,
         Command::Backup(command) => backup::run(command).await,

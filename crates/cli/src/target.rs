@@ -67,6 +67,14 @@ pub struct Set {
     at: Connection,
 }
 
+impl Set {
+    /// What the tour asks for.
+    pub(crate) fn demo(url: &str, name: &str, at: &Connection, wait: Wait) -> Self {
+        let (url, name) = (url.to_owned(), name.to_owned());
+        Self { url, name, secret: None, poll: None, rate: None, wait, at: at.clone() }
+    }
+}
+
 impl Row for BackupTarget {
     const HEAD: &'static [&'static str] =
         &["TARGET", "URL", "REACHABLE", "LOOKED", "VERIFIED", "WHY"];
@@ -129,7 +137,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(args: &Set) -> anyhow::Result<()> {
+pub(crate) async fn set(args: &Set) -> anyhow::Result<()> {
     let api = args.at.volumes::<BackupTarget>().await?;
     let mut spec = Map::from_iter([("backupTargetURL".to_owned(), json!(args.url))]);
     let mut field = |name: &str, value: Option<Value>| {

@@ -201,39 +201,11 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             listing::list(&space.api::<NonAdminRestore>().await?, &list, |_| true, by_name).await?;
         }
         Command::Backup { name, ttl, space, wait } => {
-            let api = space.api::<NonAdminBackup>().await?;
-            let ttl = ttl.map(|it| GoDuration::from(it.as_str()));
-            if let Some(ttl) = &ttl {
-                ttl.get().context("the ttl cannot be used").hint("write it as 720h or 30m")?;
-            }
-            let spec = NonAdminBackupSpec {
-                backup_spec: Some(velero::BackupSpec { ttl, ..velero::BackupSpec::default() }),
-                ..NonAdminBackupSpec::default()
-            };
-            api.create(&PostParams::default(), &NonAdminBackup::new(&name, spec))
-                .await
-                .map_err(|error| explained(error, &format!("ask for backup {name}")))?;
-            wait.until(&api, &name, |it| it.map_or_else(gone, |it| backup_told(it).stand()))
-                .await?;
-            let end = if wait.wait { "is complete" } else { "is asked for" };
-            output::say(&format!("backup {name} {end}"))?;
+            back_up(&space.api().await?, &name, ttl.as_deref(), &wait).await?;
         }
         Command::Restore { backup, name, space, wait } => {
-            let api = space.api::<NonAdminRestore>().await?;
             let name = name.unwrap_or_else(|| crate::snapshot::named(&backup));
-            let spec = NonAdminRestoreSpec {
-                restore_spec: Some(velero::RestoreSpec {
-                    backup_name: Some(backup),
-                    ..velero::RestoreSpec::default()
-                }),
-            };
-            api.create(&PostParams::default(), &NonAdminRestore::new(&name, spec))
-                .await
-                .map_err(|error| explained(error, &format!("ask for restore {name}")))?;
-            wait.until(&api, &name, |it| it.map_or_else(gone, |it| restore_told(it).stand()))
-                .await?;
-            let end = if wait.wait { "is complete" } else { "is asked for" };
-            output::say(&format!("restore {name} {end}"))?;
+            restore(&space.api().await?, &backup, &name, &wait).await?;
         }
         Command::Rm { name, space, wait } => {
             let api = space.api::<NonAdminBackup>().await?;
@@ -243,12 +215,58 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+pub(crate) async fn back_up(
+    api: &Api<NonAdminBackup>,
+    name: &str,
+    ttl: Option<&str>,
+    wait: &Wait,
+) -> anyhow::Result<()> {
+    let ttl = ttl.map(GoDuration::from);
+    if let Some(ttl) = &ttl {
+        ttl.get().context("the ttl cannot be used").hint("write it as 720h or 30m")?;
+    }
+    let spec = NonAdminBackupSpec {
+        backup_spec: Some(velero::BackupSpec { ttl, ..velero::BackupSpec::default() }),
+        ..NonAdminBackupSpec::default()
+    };
+    api.create(&PostParams::default(), &NonAdminBackup::new(name, spec))
+        .await
+        .map_err(|error| explained(error, &format!("ask for backup {name}")))?;
+    wait.until(api, name, |it| it.map_or_else(gone, |it| backup_told(it).stand())).await?;
+    let end = if wait.wait { "is complete" } else { "is asked for" };
+    Ok(output::say(&format!("backup {name} {end}"))?)
+}
+
+pub(crate) async fn restore(
+    api: &Api<NonAdminRestore>,
+    backup: &str,
+    name: &str,
+    wait: &Wait,
+) -> anyhow::Result<()> {
+    let spec = NonAdminRestoreSpec {
+        restore_spec: Some(velero::RestoreSpec {
+            backup_name: Some(backup.to_owned()),
+            ..velero::RestoreSpec::default()
+        }),
+    };
+    api.create(&PostParams::default(), &NonAdminRestore::new(name, spec))
+        .await
+        .map_err(|error| explained(error, &format!("ask for restore {name}")))?;
+    wait.until(api, name, |it| it.map_or_else(gone, |it| restore_told(it).stand())).await?;
+    let end = if wait.wait { "is complete" } else { "is asked for" };
+    Ok(output::say(&format!("restore {name} {end}"))?)
+}
+
 fn gone() -> Stand {
     Stand::Failed("it was removed".to_owned())
 }
 
 /// By the request's own field: the object alone can go without its data.
-async fn remove(api: &Api<NonAdminBackup>, name: &str, wait: &Wait) -> anyhow::Result<()> {
+pub(crate) async fn remove(
+    api: &Api<NonAdminBackup>,
+    name: &str,
+    wait: &Wait,
+) -> anyhow::Result<()> {
     let patch = json!({ "spec": { "deleteBackup": true } });
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await

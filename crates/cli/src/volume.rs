@@ -211,18 +211,20 @@ pub(crate) async fn remove<K: listing::Object>(
 async fn create(args: &Create) -> anyhow::Result<()> {
     let api = args.at.volumes::<Volume>().await?;
     let size = i64::try_from(args.size)?;
-    let mut volume = Volume::new(
-        &args.name,
-        VolumeSpec {
-            size: Some(TextInt(size)),
-            number_of_replicas: Some(args.replicas),
-            frontend: Some(Frontend::BlockDevice),
-            data_source: args.clone_of.as_deref().map(data_source),
-            ..VolumeSpec::default()
-        },
-    );
+    let mut volume = Volume::new(&args.name, empty(size, args.replicas));
+    volume.spec.data_source = args.clone_of.as_deref().map(data_source);
     volume.metadata.labels = Some(args.labels.iter().cloned().collect());
     made(&api, &volume, &args.wait).await
+}
+
+/// A volume with nothing in it.
+pub(crate) fn empty(size: i64, replicas: i32) -> VolumeSpec {
+    VolumeSpec {
+        size: Some(TextInt(size)),
+        number_of_replicas: Some(replicas),
+        frontend: Some(Frontend::BlockDevice),
+        ..VolumeSpec::default()
+    }
 }
 
 /// `VOLUME` or `VOLUME/SNAPSHOT`, as resources say it.
@@ -242,7 +244,7 @@ pub(crate) async fn made(api: &Api<Volume>, volume: &Volume, wait: &Wait) -> any
 }
 
 /// Whether a new volume has all that it was made from, and room for its copies.
-fn usable(volume: Option<&Volume>) -> Stand {
+pub(crate) fn usable(volume: Option<&Volume>) -> Stand {
     let Some(volume) = volume else { return Stand::Failed("it was removed".to_owned()) };
     let status = volume.status.clone().unwrap_or_default();
     if robustness(volume) == Robustness::Faulted {
@@ -385,7 +387,12 @@ async fn detach(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> 
     Ok(output::say(&format!("volume {name} {end}"))?)
 }
 
-async fn expand(at: &Connection, name: &str, size: u64, wait: &Wait) -> anyhow::Result<()> {
+pub(crate) async fn expand(
+    at: &Connection,
+    name: &str,
+    size: u64,
+    wait: &Wait,
+) -> anyhow::Result<()> {
     let volumes = at.volumes::<Volume>().await?;
     let patch = json!({ "spec": { "size": size.to_string() } });
     volumes

@@ -158,3 +158,14 @@ fn what_cannot_be_done_is_said_with_a_hint() {
         .unwrap();
     assert!(text(&output.stderr).contains("cannot read the kubeconfig"));
 }
+
+#[test]
+fn the_tour_ends_well_and_leaves_nothing() {
+    let shell = Shell::start();
+    let told = shell.run(&["demo", "--mebibytes", "32"]);
+    assert!(told.contains("every byte was as it should be"), "{told}");
+    assert_eq!(shell.json(&["volume", "ls"]), Value::Array(Vec::new()));
+    assert_eq!(shell.json(&["backup", "ls"]), Value::Array(Vec::new()));
+    let targets = shell.run(&["target", "ls", "-o", "name"]);
+    assert_eq!(targets.trim(), "backuptargets.longhorn.io/default");
+}

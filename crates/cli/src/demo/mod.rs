@@ -1,0 +1,94 @@
+//! `holdfast demo`: a tour on a running `up`, with real data, every byte checked.
+//!
+//! Each step prints the command a user would type and does the same. What it makes begins with
+//! `demo-`, and goes at the end, also when a step fails.
+
+mod disk;
+mod steps;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use kube::Client;
+
+use crate::connection::Connection;
+use crate::output::{self, Hint};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Wait for Enter before each step.
+    #[arg(long)]
+    step: bool,
+    /// Leave what was made, to look around.
+    #[arg(long)]
+    keep: bool,
+    /// How large the volume of the tour is, in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(16..=4096))]
+    mebibytes: u64,
+    #[command(flatten)]
+    at: Connection,
+}
+
+/// What the steps share.
+struct Tour<'a> {
+    at: &'a Connection,
+    client: Client,
+    /// Where its backups go: a directory of this machine.
+    store: PathBuf,
+    mebibytes: u64,
+    ask: bool,
+    done: Vec<String>,
+}
+
+impl Tour<'_> {
+    /// Begins a step: what it is about, and what one would type.
+    fn step(&mut self, title: &str, commands: &[String]) -> anyhow::Result<()> {
+        let number = self.done.len() + 1;
+        output::say(&format!("\n{number}. {title}"))?;
+        for command in commands {
+            output::say(&format!("   $ {command}"))?;
+        }
+        if self.ask {
+            eprint!("   [Enter] ");
+            std::io::stderr().flush()?;
+            std::io::stdin().read_line(&mut String::new())?;
+        }
+        self.done.push(title.to_owned());
+        Ok(())
+    }
+}
+
+/// Says what a step has found.
+fn found(text: &str) -> anyhow::Result<()> {
+    Ok(output::say(&format!("   {text}"))?)
+}
+
+pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let client = args.at.client().await?;
+    let store = std::env::temp_dir().join(format!("holdfast-demo-{}", std::process::id()));
+    let mut tour = Tour {
+        at: &args.at,
+        client,
+        store,
+        mebibytes: args.mebibytes,
+        ask: args.step,
+        done: Vec::new(),
+    };
+    steps::nothing_of_an_earlier_tour(&tour).await?;
+    let toured = steps::all(&mut tour).await;
+    if args.keep {
+        output::say("\nwhat was made stays: its names begin with demo-")?;
+    } else {
+        steps::clean_up(&tour).await.hint("remove what begins with demo- by hand")?;
+    }
+    toured?;
+    output::say(&format!(
+        "\nAll {} steps are done in {:.0} s, and every byte was as it should be.",
+        tour.done.len(),
+        began.elapsed().as_secs_f64()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

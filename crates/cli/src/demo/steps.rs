@@ -1,0 +1,328 @@
+//! The steps of the tour, in their order.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::longhorn::{Backup, BackupTarget, Engine, Replica, Snapshot, Volume};
+use api::nonadmin::{NonAdminBackup, NonAdminRestore};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::disk::Disk;
+use super::{Tour, found};
+use crate::connection::explained;
+use crate::listing::Object;
+use crate::output::Hint;
+use crate::waiting::{Stand, Wait};
+use crate::{backup, dr, restore, target, tenant, volume};
+
+const DATA: &str = "demo-data";
+const TWIN: &str = "demo-twin";
+const STANDBY: &str = "demo-standby";
+const TARGET: &str = "demo-target";
+const TEAM: &str = "demo-team";
+const TIMEOUT: u64 = 300;
+const WAIT: Wait = Wait { wait: true, timeout: TIMEOUT };
+const NO_WAIT: Wait = Wait { wait: false, timeout: 0 };
+
+pub(super) async fn all(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    a_place_for_backups(tour).await?;
+    a_volume_is_written(tour).await?;
+    two_backups(tour).await?;
+    one_goes_while_another_is_made(tour).await?;
+    a_copy_crashes_while_it_restores(tour).await?;
+    a_standby_takes_over(tour).await?;
+    a_namespace_comes_back(tour).await
+}
+
+fn volumes<K>(tour: &Tour<'_>) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(tour.client.clone(), crate::NAMESPACE)
+}
+
+pub(super) async fn nothing_of_an_earlier_tour(tour: &Tour<'_>) -> anyhow::Result<()> {
+    let found = volumes::<Volume>(tour).list(&ListParams::default()).await;
+    let found = found.map_err(|error| explained(error, "list volumes"))?;
+    let left =
+        found.items.iter().find(|it| [DATA, TWIN, STANDBY].contains(&it.name_any().as_str()));
+    match left {
+        None => Ok(()),
+        Some(left) => {
+            Err(anyhow::anyhow!("volume {} of an earlier tour is there", left.name_any()))
+                .hint("remove it with `holdfast volume rm NAME --wait`, or wait for its end")
+        }
+    }
+}
+
+async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    std::fs::create_dir_all(&tour.store)
+        .with_context(|| format!("cannot make {}", tour.store.display()))?;
+    let url = format!("vfs://{}", tour.store.display());
+    let command = format!("holdfast target set {url} --name {TARGET} --wait");
+    tour.step("A directory becomes a store for backups", &[command])?;
+    let set = target::Set::demo(&url, TARGET, tour.at, WAIT);
+    target::set(&set).await
+}
+
+async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    let size = tour.mebibytes << 20;
+    tour.step(
+        "A volume with three copies, each a process of its own, is made and written to",
+        &[
+            format!(
+                "holdfast volume create {DATA} --size {}MiB --replicas 3 --wait",
+                tour.mebibytes
+            ),
+            format!("holdfast volume attach {DATA}"),
+        ],
+    )?;
+    let mut made = Volume::new(DATA, volume::empty(i64::try_from(size)?, 3));
+    made.spec.backup_target_name = Some(TARGET.to_owned());
+    volume::made(&volumes(tour), &made, &WAIT).await?;
+    let uri = volume::attach(tour.at, DATA, None, TIMEOUT).await?;
+    Disk::open(&uri).await?.write(0..half(tour), 1).await?;
+    found(&format!("{} MiB are written through {uri}", half(tour)))
+}
+
+fn half(tour: &Tour<'_>) -> u64 {
+    tour.mebibytes / 2
+}
+
+async fn uri(tour: &Tour<'_>, name: &str) -> anyhow::Result<String> {
+    volume::attach(tour.at, name, None, TIMEOUT).await
+}
+
+/// Every byte of the first half is of this seed.
+async fn check(tour: &Tour<'_>, name: &str, seed: u64) -> anyhow::Result<()> {
+    let uri = uri(tour, name).await?;
+    match Disk::open(&uri).await?.differs(0..half(tour), seed).await? {
+        None => found(&format!("all {} MiB of {name} are as they were written", half(tour))),
+        Some(place) => anyhow::bail!("mebibyte {place} of {name} is not what was written"),
+    }
+}
+
+async fn back_up(tour: &Tour<'_>, name: &str, wait: &Wait) -> anyhow::Result<()> {
+    backup::create(&backup::Create::demo(DATA, name, TARGET, tour.at, wait)).await
+}
+
+async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    tour.step(
+        "It is backed up, changed, and backed up again: only what changed is sent",
+        &[
+            format!("holdfast backup create {DATA} --name demo-one --wait"),
+            format!("holdfast backup create {DATA} --name demo-two --wait"),
+            format!("holdfast backup ls {DATA}"),
+        ],
+    )?;
+    back_up(tour, "demo-one", &WAIT).await?;
+    let uri = uri(tour, DATA).await?;
+    Disk::open(&uri).await?.write(half(tour)..half(tour) + 2, 1).await?;
+    back_up(tour, "demo-two", &WAIT).await?;
+    for name in ["demo-one", "demo-two"] {
+        let made = volumes::<Backup>(tour).get(name).await;
+        let status = made.map_err(|error| explained(error, "find the backup"))?.status;
+        let new = status.and_then(|it| it.newly_upload_data_size);
+        found(&format!("{name} sent {}", crate::units::bytes_of(new.as_deref())))?;
+    }
+    Ok(())
+}
+
+async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    tour.step(
+        "A backup is deleted in the background while another is made",
+        &[
+            "holdfast backup rm demo-one".to_owned(),
+            format!("holdfast backup create {DATA} --name demo-three --wait"),
+        ],
+    )?;
+    let backups = volumes::<Backup>(tour);
+    backup::remove(&backups, &["demo-one".to_owned()], &NO_WAIT).await?;
+    back_up(tour, "demo-three", &WAIT).await?;
+    WAIT.until(&backups, "demo-one", |it| match it {
+        None => Stand::Done,
+        Some(it) => Stand::Going(backup::stand(it)),
+    })
+    .await?;
+    found("demo-one is gone with its data, demo-three is complete")
+}
+
+async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    tour.step(
+        "A volume is restored from a backup, and one of its copies is killed meanwhile",
+        &[format!("holdfast restore demo-three {TWIN} --wait"), "kill -9 PROCESS".to_owned()],
+    )?;
+    let spec = restore::from(&volumes(tour), "demo-three", 3).await?;
+    volume::made(&volumes(tour), &Volume::new(TWIN, spec), &NO_WAIT).await?;
+    match crash(tour, TWIN).await? {
+        Crash::Killed(copy) => found(&format!("copy {copy} was killed"))?,
+        Crash::Late => found("skipped: the restore was done before a copy could be killed")?,
+        Crash::Elsewhere => {
+            found("skipped: the copies run on another machine, or as another user")?;
+        }
+    }
+    WAIT.until(&volumes(tour), TWIN, volume::usable).await?;
+    check(tour, TWIN, 1).await
+}
+
+enum Crash {
+    Killed(String),
+    /// It was no longer restoring.
+    Late,
+    Elsewhere,
+}
+
+/// Kills the process of one copy while the volume restores.
+async fn crash(tour: &Tour<'_>, name: &str) -> anyhow::Result<Crash> {
+    let mine = ListParams::default().labels(&format!("longhornvolume={name}"));
+    for _ in 0..TIMEOUT * 50 {
+        let engines = volumes::<Engine>(tour).list(&mine).await;
+        let engines = engines.map_err(|error| explained(error, "list engines"))?;
+        let status = engines.items.first().and_then(|it| it.status.clone()).unwrap_or_default();
+        let restores = status.restore_status.unwrap_or_default();
+        let done = !restores.is_empty()
+            && restores
+                .values()
+                .all(|it| it.last_restored.as_deref().is_some_and(|it| !it.is_empty()));
+        if done {
+            return Ok(Crash::Late);
+        }
+        // From here on the engine tells its copies what to restore.
+        if status.replica_mode_map.is_some_and(|it| !it.is_empty()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let copies = volumes::<Replica>(tour).list(&mine).await;
+    let copies = copies.map_err(|error| explained(error, "list replicas"))?;
+    for copy in copies.items {
+        if let Some(process) = process_of(&copy.name_any())? {
+            let killed = tokio::process::Command::new("kill")
+                .args(["-9", &process.to_string()])
+                .status()
+                .await;
+            if killed.is_ok_and(|it| it.success()) {
+                return Ok(Crash::Killed(copy.name_any()));
+            }
+        }
+    }
+    Ok(Crash::Elsewhere)
+}
+
+/// The process on this machine that serves a copy: its directory is named after the copy.
+fn process_of(copy: &str) -> anyhow::Result<Option<u32>> {
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(process) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
+            continue;
+        };
+        // Processes end while one looks.
+        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let words: Vec<_> = line.split(|it| *it == 0).map(String::from_utf8_lossy).collect();
+        let serves = words.iter().any(|it| it == "replica")
+            && words.iter().any(|it| it.rsplit('/').next() == Some(copy));
+        if serves {
+            return Ok(Some(process));
+        }
+    }
+    Ok(None)
+}
+
+async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    let larger = tour.mebibytes * 2;
+    tour.step(
+        "A standby volume follows its source, which changes and grows, and takes over",
+        &[
+            format!("holdfast dr create demo-three {STANDBY}"),
+            format!("holdfast volume expand {DATA} {larger}MiB --wait"),
+            format!("holdfast backup create {DATA} --name demo-four --wait"),
+            format!("holdfast dr activate {STANDBY} --wait"),
+        ],
+    )?;
+    let backups = volumes::<Backup>(tour);
+    let mut spec = restore::from(&backups, "demo-three", 2).await?;
+    dr::make_standby(&mut spec);
+    volume::made(&volumes(tour), &Volume::new(STANDBY, spec), &NO_WAIT).await?;
+    let source = uri(tour, DATA).await?;
+    Disk::open(&source).await?.write(0..half(tour), 2).await?;
+    volume::expand(tour.at, DATA, larger << 20, &WAIT).await?;
+    back_up(tour, "demo-four", &WAIT).await?;
+    dr::activate(tour.at, STANDBY, &WAIT).await?;
+    check(tour, STANDBY, 2).await
+}
+
+async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    tour.step(
+        "A tenant's namespace is backed up, wrecked, and restored",
+        &[
+            format!("holdfast tenant backup demo -n {TEAM} --wait"),
+            format!("kubectl delete configmap recipe -n {TEAM}"),
+            format!("holdfast tenant restore demo -n {TEAM} --wait"),
+        ],
+    )?;
+    let namespaces: Api<Namespace> = Api::all(tour.client.clone());
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": TEAM}}))?;
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .map_err(|error| explained(error, "make a namespace"))?;
+    let maps: Api<ConfigMap> = Api::namespaced(tour.client.clone(), TEAM);
+    let recipe: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "recipe"}, "data": {"flour": "500 g", "water": "350 g"}
+    }))?;
+    maps.create(&PostParams::default(), &recipe)
+        .await
+        .map_err(|error| explained(error, "make a config map"))?;
+    let requests: Api<NonAdminBackup> = Api::namespaced(tour.client.clone(), TEAM);
+    tenant::back_up(&requests, "demo", None, &WAIT).await?;
+    maps.delete("recipe", &DeleteParams::default())
+        .await
+        .map_err(|error| explained(error, "remove the config map"))?;
+    let restores: Api<NonAdminRestore> = Api::namespaced(tour.client.clone(), TEAM);
+    tenant::restore(&restores, "demo", "demo", &WAIT).await?;
+    let back =
+        maps.get("recipe").await.map_err(|error| explained(error, "find what was restored"))?;
+    anyhow::ensure!(back.data == recipe.data, "the restored object differs: {:?}", back.data);
+    found("the config map is back as it was")
+}
+
+/// Takes away what the tour made, whatever stage it reached.
+pub(super) async fn clean_up(tour: &Tour<'_>) -> anyhow::Result<()> {
+    let requests: Api<NonAdminBackup> = Api::namespaced(tour.client.clone(), TEAM);
+    if requests.get_opt("demo").await.is_ok_and(|it| it.is_some()) {
+        tenant::remove(&requests, "demo", &WAIT).await?;
+    }
+    gone::<Namespace>(&Api::all(tour.client.clone()), &[TEAM]).await?;
+    gone::<Volume>(&volumes(tour), &[TWIN, STANDBY]).await?;
+    let backups = ["demo-one", "demo-two", "demo-three", "demo-four"];
+    gone::<Backup>(&volumes(tour), &backups).await?;
+    gone::<Volume>(&volumes(tour), &[DATA]).await?;
+    gone::<Snapshot>(&volumes(tour), &backups).await?;
+    gone::<BackupTarget>(&volumes(tour), &[TARGET]).await?;
+    match std::fs::remove_dir_all(&tour.store) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", tour.store.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Asks for the end of those that are there, and stays until they are gone.
+async fn gone<K: Object>(api: &Api<K>, names: &[&str]) -> anyhow::Result<()> {
+    for name in names {
+        match api.delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            Err(error) => return Err(explained(error, &format!("remove {name}"))),
+        }
+        WAIT.until(api, name, |it| match it {
+            None => Stand::Done,
+            Some(_) => Stand::Going("being removed".to_owned()),
+        })
+        .await?;
+    }
+    Ok(())
+}
