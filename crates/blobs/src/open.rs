@@ -21,6 +21,7 @@ use object_store::aws::{
 };
 use object_store::azure::{AzureCredential, MicrosoftAzureBuilder};
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
+use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::signer::Signer;
@@ -277,7 +278,7 @@ impl Place {
 
     fn finish<S>(&self, store: S, capabilities: Capabilities) -> RemoteStore
     where
-        S: ObjectStore + MultipartStore,
+        S: ObjectStore + MultipartStore + PaginatedListStore,
     {
         RemoteStore::new(store, self.prefix.folder(), capabilities)
     }

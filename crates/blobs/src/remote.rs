@@ -9,18 +9,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::iter as stream_of;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use md5::{Digest as _, Md5};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::memory::InMemory;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    UpdateVersion,
+    GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, UpdateVersion,
 };
 
 use crate::cut::NoRanges;
@@ -35,6 +36,8 @@ use crate::stream::{self, Body, First, Parts, Upload};
 
 /// Objects that one request removes, as services have it.
 const DELETES_MAX: usize = 1000;
+/// Entries of one level that are held. A service that somebody else runs may list without end.
+const LEVEL_MAX: usize = 100_000;
 
 /// An empty store that ends with the process.
 pub fn memory() -> Arc<dyn Store> {
@@ -45,6 +48,7 @@ pub fn memory() -> Arc<dyn Store> {
     Arc::new(RemoteStore {
         inner: Arc::clone(&store) as _,
         multipart: store,
+        pages: None,
         folder: None,
         version: None,
         sends_hash: false,
@@ -56,6 +60,8 @@ pub(crate) struct RemoteStore {
     inner: Arc<dyn ObjectStore>,
     /// The same store, without the folder that `inner` puts before each name.
     multipart: Arc<dyn MultipartStore>,
+    /// The same again, where what it lists may have no end.
+    pages: Option<Arc<dyn PaginatedListStore>>,
     folder: Option<Key>,
     /// The one that is read, where it is not the newest.
     version: Option<String>,
@@ -72,7 +78,7 @@ impl fmt::Debug for RemoteStore {
 
 impl RemoteStore {
     /// All that is in `folder` of `store`.
-    pub(crate) fn new<S: ObjectStore + MultipartStore>(
+    pub(crate) fn new<S: ObjectStore + MultipartStore + PaginatedListStore>(
         store: S,
         folder: Option<&Key>,
         capabilities: Capabilities,
@@ -86,7 +92,8 @@ impl RemoteStore {
         };
         let folder = folder.cloned();
         let (version, sends_hash) = (None, false);
-        Self { inner, multipart: store, folder, version, sends_hash, capabilities }
+        let pages = Some(Arc::clone(&store) as _);
+        Self { inner, multipart: store, pages, folder, version, sends_hash, capabilities }
     }
 
     /// Sends a hash with each object. Buckets that lock objects take none without.
@@ -104,6 +111,7 @@ impl RemoteStore {
         Self {
             inner: Arc::clone(&self.inner),
             multipart: Arc::clone(&self.multipart),
+            pages: self.pages.clone(),
             folder: self.folder.clone(),
             version: Some(version.to_owned()),
             sends_hash: self.sends_hash,
@@ -133,6 +141,51 @@ impl RemoteStore {
             self.delete(key).await?;
         }
         Ok(())
+    }
+
+    /// One level, page by page and no further than can be held.
+    async fn level_by_pages(
+        &self,
+        pages: &dyn PaginatedListStore,
+        prefix: &Prefix,
+    ) -> Result<ListResult, Error> {
+        let above = self.folder.as_ref().map(path).transpose()?.unwrap_or_default();
+        let below = prefix.folder().map(path).transpose()?.unwrap_or_default();
+        let whole: Path = above.parts().chain(below.parts()).collect();
+        let whole = Some(format!("{whole}/")).filter(|it| it != "/");
+        let mut all = ListResult {
+            common_prefixes: Vec::new(),
+            objects: Vec::new(),
+            extensions: http::Extensions::default(),
+        };
+        let mut token = None;
+        loop {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                page_token: token,
+                ..PaginatedListOptions::default()
+            };
+            let page = pages.list_paginated(whole.as_deref(), options).await;
+            let page = page.map_err(|error| translate_listing(prefix, error))?;
+            // The caller knows nothing of the folder above it.
+            let inside = |it: &Path| it.prefix_match(&above).map(Iterator::collect::<Path>);
+            all.common_prefixes.extend(page.result.common_prefixes.iter().filter_map(inside));
+            all.objects.extend(page.result.objects.into_iter().filter_map(|it| {
+                let location = inside(&it.location)?;
+                Some(ObjectMeta { location, ..it })
+            }));
+            if all.common_prefixes.len() + all.objects.len() > LEVEL_MAX {
+                let source = format!("it has more than {LEVEL_MAX} entries").into();
+                return Err(Error::Unsupported {
+                    what: "list a folder with so many entries",
+                    source,
+                });
+            }
+            token = page.page_token;
+            if token.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     async fn write(&self, key: &Key, bytes: Bytes, mode: PutMode) -> Result<Version, Error> {
@@ -199,9 +252,10 @@ impl Store for RemoteStore {
         let failed = match self.inner.get_opts(&path(key)?, options).await {
             Ok(found) => {
                 let meta = meta(key.clone(), &found.meta)?;
-                let bytes = found.bytes().await.map_err(|error| translate(key, error))?;
-                // A service, or a proxy before it, may end early and call that the whole answer.
                 let wanted = end.min(meta.len_bytes).saturating_sub(start);
+                let bytes =
+                    no_more_than(wanted, found).await.map_err(|error| translate(key, error))?;
+                // A service, or a proxy before it, may end early and call that the whole answer.
                 if bytes.len() as u64 != wanted {
                     let source = format!("{} bytes came instead of {wanted}", bytes.len()).into();
                     return Err(Error::Unavailable { what: key.to_string(), source });
@@ -263,12 +317,13 @@ impl Store for RemoteStore {
     }
 
     async fn list_level(&self, prefix: &Prefix) -> Result<Level, Error> {
-        let folder = prefix.folder().map(path).transpose()?;
-        let found = self
-            .inner
-            .list_with_delimiter(folder.as_ref())
-            .await
-            .map_err(|error| translate_listing(prefix, error))?;
+        let found = if let Some(pages) = &self.pages {
+            self.level_by_pages(pages.as_ref(), prefix).await?
+        } else {
+            let folder = prefix.folder().map(path).transpose()?;
+            let found = self.inner.list_with_delimiter(folder.as_ref()).await;
+            found.map_err(|error| translate_listing(prefix, error))?
+        };
         let folders = found.common_prefixes.iter().filter_map(|it| Key::parse(it.as_ref()).ok());
         let mut folders: Vec<Key> = folders.collect();
         folders.sort_unstable();
@@ -309,6 +364,24 @@ impl Store for RemoteStore {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
+}
+
+/// What a service answers, and a piece more at most where it answers more than was asked for.
+async fn no_more_than(wanted: u64, found: GetResult) -> Result<Bytes, object_store::Error> {
+    let mut pieces = found.into_stream();
+    let first = pieces.try_next().await?.unwrap_or_default();
+    if first.len() as u64 >= wanted {
+        return Ok(first);
+    }
+    let mut bytes = BytesMut::with_capacity(usize::try_from(wanted).unwrap_or_default());
+    bytes.extend_from_slice(&first);
+    while let Some(piece) = pieces.try_next().await? {
+        bytes.extend_from_slice(&piece);
+        if bytes.len() as u64 > wanted {
+            break;
+        }
+    }
+    Ok(bytes.freeze())
 }
 
 fn path(key: &Key) -> Result<Path, Error> {

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blobs::wrap::{Policy, Retrying};
@@ -277,4 +278,51 @@ async fn what_is_no_refusal_stays_what_it_was() {
     let store = store_at(&answering(taken).await, Duration::from_secs(20));
     let error = store.put_new(&key(), "x".into()).await.unwrap_err();
     assert!(matches!(error, Error::Exists { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_given_up() {
+    let folders = "<CommonPrefixes><Prefix>dir/f/</Prefix></CommonPrefixes>".repeat(1000);
+    let body = format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated>\
+         <NextContinuationToken>on</NextContinuationToken>{folders}</ListBucketResult>"
+    );
+    let length = body.len();
+    let endless =
+        answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+    let store = store_at(&endless, Duration::from_secs(5));
+    let listing = tokio::time::timeout(Duration::from_mins(1), store.list_level(&Prefix::ROOT));
+    let error = listing.await.expect("it went on listing").unwrap_err();
+    let text = told(&error);
+    assert!(text.contains("more than 100000 entries"), "{text}");
+    assert_eq!(error.retry(), Retry::Never, "{text}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_longer_than_asked_for_is_not_read_on() {
+    const MOST: u64 = 64 << 20;
+    const PIECE: usize = 64 << 10;
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&sent);
+    let endless = service(move |mut stream| {
+        let sent = Arc::clone(&counted);
+        async move {
+            request(&mut stream).await?;
+            let head = format!(
+                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-9/10\r\n\
+                 Last-Modified: Mon, 02 Jan 2006 15:04:05 GMT\r\nContent-Length: {MOST}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            let piece = "x".repeat(PIECE);
+            while sent.fetch_add(piece.len() as u64, Ordering::Relaxed) < MOST {
+                stream.write_all(piece.as_bytes()).await?;
+            }
+            Ok(())
+        }
+    })
+    .await;
+    let store = store_at(&endless, Duration::from_secs(5));
+    let error = store.get_range(&key(), 0..10).await.unwrap_err();
+    assert!(told(&error).contains("instead of 10"), "{}", told(&error));
+    assert!(sent.load(Ordering::Relaxed) < MOST, "all of it was read");
 }
