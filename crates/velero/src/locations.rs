@@ -28,6 +28,7 @@ const TENANT_OBJECT_MAX_BYTES: u64 = 256 << 10;
 const TENANT_BACKUPS_MAX: usize = 1000;
 /// A tenant's location is looked at no more often than this, whatever it asks for.
 const TENANT_PERIOD_MIN: Duration = Duration::from_secs(10);
+const TENANT_LOOK_WITHIN: Duration = Duration::from_mins(1);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -141,7 +142,10 @@ impl Reconciler for Locations {
         let synced = current.status.as_ref().and_then(|it| it.last_synced_time);
         match due(synced, every, now) {
             Some(wait) if wait.is_zero() => {
-                self.sync(&current).await?;
+                let synced = in_time(&current, TENANT_LOOK_WITHIN, self.sync(&current)).await;
+                synced.unwrap_or_else(|late| {
+                    Err(Failure::other(format!("look through {key}"), late))
+                })?;
                 next = next.or(Next::after(every));
             }
             Some(wait) => next = next.or(Next::after(wait)),
@@ -202,7 +206,8 @@ impl Locations {
 
     async fn check(&self, location: &BackupStorageLocation) -> Result<(), String> {
         let opened = self.world.open(location).await?;
-        let level = opened.store.list_level(&Prefix::ROOT).await;
+        let level =
+            in_time(location, TENANT_LOOK_WITHIN, opened.store.list_level(&Prefix::ROOT)).await?;
         let level = level.map_err(|error| telemetry::Chain(&error).to_string())?;
         let foreign: Vec<&str> = level
             .folders
@@ -341,6 +346,19 @@ impl Locations {
         }
         Ok(())
     }
+}
+
+/// A store of a tenant's own gets this long, and then others their turn.
+async fn in_time<T>(
+    location: &BackupStorageLocation,
+    within: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, String> {
+    if !is_tenants(location) {
+        return Ok(work.await);
+    }
+    let done = tokio::time::timeout(within, work).await;
+    done.map_err(|_| format!("it took longer than {} s", within.as_secs()))
 }
 
 /// Whether a backup of the location with this label was in its store when that was listed.
@@ -561,6 +579,23 @@ mod tests {
         assert!(!was_whole(&backup("Completed", "2024-01-01T12:00:30Z"), "here", listed_at));
         assert!(!was_whole(&backup("Failed", "2024-01-01T11:59:00Z"), "here", listed_at));
         assert!(!was_whole(&backup("Completed", "2024-01-01T11:59:00Z"), "there", listed_at));
+    }
+
+    #[tokio::test]
+    async fn a_store_of_a_tenant_is_not_waited_for_without_end() {
+        let with = |notes: Value| -> BackupStorageLocation {
+            serde_json::from_value(json!({"metadata": {"name": "l", "annotations": notes}}))
+                .unwrap()
+        };
+        let tenants = with(json!({"openshift.io/oadp-nabsl-origin-namespace": "team"}));
+        let late = in_time(&tenants, Duration::ZERO, std::future::pending::<()>()).await;
+        assert_eq!(late, Err("it took longer than 0 s".to_owned()));
+        let slow = tokio::task::yield_now();
+        assert_eq!(
+            in_time(&with(json!({})), Duration::ZERO, slow).await,
+            Ok(()),
+            "ours may be slow"
+        );
     }
 
     #[test]

@@ -325,6 +325,11 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
     if let Err(fatal) = put(opened, &key(BackupFile::Log, name)?, journal.into_log()).await {
         tracing::warn!(backup.name = name, reason = fatal.reason, "the log is not kept");
     }
+    // Whoever took this one for abandoned meanwhile has removed what was there of it.
+    if let Err(error) = opened.store.head(&key(BackupFile::Contents, name)?).await {
+        let error = telemetry::Chain(&error);
+        return Err(Fatal::untimed(format!("the contents cannot be found in the store: {error}")));
+    }
     done.metadata.managed_fields = None;
     let text = serde_json::to_vec_pretty(&done)
         .map_err(|error| Fatal::timed(format!("cannot write the backup as JSON: {error}")))?;
@@ -466,6 +471,31 @@ mod tests {
         assert!(!may_end(&begun, &backup("2", phase("InProgress"))), "made anew");
         assert!(!may_end(&begun, &backup("2", json!({}))), "made anew, and not begun");
         assert!(!may_end(&begun, &backup("1", phase("Failed"))), "another has ended it");
+    }
+
+    #[tokio::test]
+    async fn a_backup_whose_contents_are_gone_is_none() {
+        let gathered = || Gathered {
+            journal: Journal::new("backup", "adm", "b"),
+            listed: ResourceList::new(),
+            count: 0,
+            volumes: Vec::new(),
+        };
+        let root = std::path::PathBuf::new();
+        let opened = Opened {
+            store: blobs::memory(),
+            place: crate::place::Place::Directory { bucket: root.clone(), root },
+            credentials: blobs::Credentials::Anonymous,
+        };
+        let begun = backup("1", json!({"phase": "InProgress"}));
+        let fatal = finish(&begun, &opened, gathered()).await.unwrap_err();
+        assert!(fatal.reason.contains("contents cannot be found"), "{fatal:?}");
+        let object = BackupFile::Object.key("b").unwrap();
+        assert!(opened.store.head(&object).await.unwrap_err().is_not_found());
+        let contents = BackupFile::Contents.key("b").unwrap();
+        opened.store.put(&contents, Bytes::from_static(b"x")).await.unwrap();
+        assert!(finish(&begun, &opened, gathered()).await.is_ok());
+        assert!(opened.store.head(&object).await.is_ok());
     }
 
     #[test]
