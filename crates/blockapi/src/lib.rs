@@ -13,6 +13,7 @@ pub mod auth;
 pub mod cli;
 mod model;
 mod rest;
+mod serve;
 pub mod sql;
 mod store;
 #[cfg(test)]
@@ -116,13 +117,8 @@ impl BlockApi {
             tasks.spawn_draining("block-services", move |stop| worker::watch_services(store, stop));
         }
         let router = service.router();
-        tasks.spawn_draining("block-api", move |stop| async move {
-            let served =
-                axum::serve(listener, router).with_graceful_shutdown(stop.stopping_owned()).await;
-            if let Err(error) = served {
-                tracing::error!(%error, "the Block Storage API ended");
-            }
-        });
+        let limits = serve::Limits::default();
+        tasks.spawn("block-api", serve::serve(listener, router, limits, tasks.clone()));
         Ok(Self { address, db })
     }
 

@@ -38,6 +38,8 @@ use version::Version;
 
 /// The longest body a request may have.
 const BODY_BYTES: usize = 112 * 1024;
+/// All of it must be there by then.
+const BODY_PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// What operators choose.
 #[derive(Debug, Clone)]
@@ -244,7 +246,11 @@ fn segments(path: &str) -> Vec<String> {
 }
 
 async fn read(body: Body) -> Result<Bytes, Fault> {
-    match Limited::new(body, BODY_BYTES).collect().await {
+    let read = Limited::new(body, BODY_BYTES).collect();
+    let Ok(read) = tokio::time::timeout(BODY_PATIENCE, read).await else {
+        return Err(Fault::new(408, "The body of the request did not come in time."));
+    };
+    match read {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Fault::new(413, "Request is too large."))
