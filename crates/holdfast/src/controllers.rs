@@ -91,7 +91,7 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         }
     };
     let end = campaign(&mut candidate, over, drain, |tasks, metrics| {
-        spawn(tasks, metrics, executor.as_ref(), |_| client.clone());
+        spawn(tasks, metrics, &config.admin_namespace, executor.as_ref(), |_| client.clone());
     });
     match end.await {
         // Nobody is let in while something of ours may still write.
@@ -237,6 +237,7 @@ pub(crate) fn identities(has_executor: bool) -> Vec<Identity> {
 pub(crate) fn spawn(
     tasks: &tasks::Tasks,
     metrics: &Metrics,
+    admin_namespace: &str,
     executor: Option<&Executor>,
     client: impl Fn(&Controller) -> Client,
 ) {
@@ -247,6 +248,11 @@ pub(crate) fn spawn(
                 if controller.name == velero::CONTROLLER.name =>
             {
                 velero::spawn(settings.clone(), *downloads, client, tasks, metrics);
+            }
+            _ if controller.name == tenants::CONTROLLER.name => {
+                let context = reconcile::Context::new(controller.name, client, tasks, metrics);
+                let scope = context.tasks.clone();
+                scope.spawn("run", tenants::run(context, admin_namespace.to_owned()));
             }
             _ => controller.spawn(client, tasks, metrics),
         }

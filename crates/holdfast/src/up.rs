@@ -72,9 +72,13 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         let place = node::Place::of(config, config.listen.ip());
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
         let executor = executor(config)?;
-        controllers::spawn(&work, &metrics, executor.as_ref(), |controller| {
-            client(controllers::identity(controller))
-        });
+        controllers::spawn(
+            &work,
+            &metrics,
+            &config.admin_namespace,
+            executor.as_ref(),
+            |controller| client(controllers::identity(controller)),
+        );
         for controller in controllers::EMBEDDED {
             let client = client(controllers::identity(controller));
             controller.spawn(client, &work, metrics.clone());

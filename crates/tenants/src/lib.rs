@@ -27,6 +27,7 @@ mod tombstones;
 mod world;
 
 use reconcile::{Controller, EVENT_RIGHTS, Grant};
+pub use run::run;
 
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -36,7 +37,8 @@ pub fn controllers() -> Vec<Controller> {
     vec![CONTROLLER]
 }
 
-const CONTROLLER: Controller = Controller {
+/// As it is without other settings.
+pub const CONTROLLER: Controller = Controller {
     name: "tenants",
     grants: &[
         Grant {
@@ -82,5 +84,5 @@ const CONTROLLER: Controller = Controller {
         "nonadminbackupstoragelocationrequests.oadp.openshift.io",
         "nonadmindownloadrequests.oadp.openshift.io",
     ],
-    run: |context| Box::pin(run::run(context)),
+    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned())),
 };

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::download::run::Downloads;
 use crate::location::run::Locations;
 use crate::loose::Loose;
-use crate::names::{ADMIN_NAMESPACE, Kind};
+use crate::names::Kind;
 use crate::periodic;
 use crate::queue::Progress;
 use crate::restore::run::Restores;
@@ -27,9 +27,9 @@ use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, created, origin_key}
 const RESYNC: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Runs until it is dropped.
-pub(crate) async fn run(context: Context) {
-    let admin = ADMIN_NAMESPACE;
+/// Runs until it is dropped, beside an executor whose namespace is `admin`.
+pub async fn run(context: Context, admin: String) {
+    let admin = admin.as_str();
     make_namespace(&context, admin).await;
     let (config, settings) = Config::start(&context, admin).await;
     let world = World::start(&context, admin, settings);

@@ -1,73 +1,137 @@
-//! Backups that were force-deleted: their data is still in the store, and must not bring them back.
+//! Backups that were removed and whose data is still in the store: it must not bring them back.
 //!
-//! One `ConfigMap` in the administrators' namespace, a key for each identity, with the time after
-//! which it need not be remembered.
+//! A `ConfigMap` for each tenant's namespace in that of the administrators, with a key for each identity
+//! and the time after which it need not be remembered. What its tenant removed by force counts against
+//! its quota until then; what an earlier namespace of the name left does not.
+
+use std::collections::BTreeSet;
 
 use api::scalar::Time;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use reconcile::Failure;
 use serde_json::{Map, Value, json};
 
 use crate::world::World;
 
-const NAME: &str = "non-admin-tombstones";
+const PREFIX: &str = "non-admin-tombstones-";
+const LABEL: (&str, &str) = ("holdfast.io/tombstones", "true");
 /// How long Velero keeps what does not say it itself.
 const KEEP_HOURS: i64 = 720;
+/// Behind the time of what an earlier namespace of the name left.
+const FORMER: &str = "former";
+/// Longer lists are not written any more: they would be too long for one object.
+const GRAVES_MAX: usize = 5000;
 
+/// Whose the backup was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Present,
+    /// A namespace that ends.
+    Former,
+}
+
+/// Remembers it. Where there is no more room the backup may come back, which is said; its deletion goes
+/// on all the same.
 pub(crate) async fn record(
     world: &World,
+    namespace: &str,
     nacuuid: &str,
     expiration: Option<Time>,
+    owner: Owner,
 ) -> Result<(), Failure> {
     let usual = World::now().timestamp() + jiff::SignedDuration::from_hours(KEEP_HOURS);
     let until = expiration.unwrap_or_else(|| usual.into());
-    let body = json!({"data": {nacuuid: until.to_string()}});
+    let value = written(until, owner);
+    let failed = |error| failed(nacuuid, error);
+    let name = format!("{PREFIX}{namespace}");
     let api = api(world);
-    let done = api.patch(NAME, &PatchParams::default(), &Patch::Merge(&body)).await;
-    match done {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            let made = ConfigMap {
-                metadata: ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() },
-                data: Some([(nacuuid.to_owned(), until.to_string())].into()),
-                ..ConfigMap::default()
-            };
-            api.create(&PostParams::default(), &made)
-                .await
-                .map(drop)
-                .map_err(|it| failed(nacuuid, it))
-        }
-        Err(error) => Err(failed(nacuuid, error)),
+    let Some(found) = api.get_opt(&name).await.map_err(failed)? else {
+        let made = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name),
+                labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some([(nacuuid.to_owned(), value)].into()),
+            ..ConfigMap::default()
+        };
+        return api.create(&PostParams::default(), &made).await.map(drop).map_err(failed);
+    };
+    if found.data.is_some_and(|data| data.len() >= GRAVES_MAX && !data.contains_key(nacuuid)) {
+        tracing::warn!(
+            namespace,
+            backup = nacuuid,
+            max = GRAVES_MAX,
+            "too many removed backups to remember; this one may come back from its store"
+        );
+        return Ok(());
     }
+    let body = json!({"data": {nacuuid: value}});
+    let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await;
+    done.map(drop).map_err(failed)
 }
 
 /// The identities that must not come back.
 pub(crate) async fn read(world: &World) -> Result<Vec<String>, Failure> {
-    let found = api(world).get_opt(NAME).await.map_err(|error| failed("all backups", error))?;
+    let all = list(world).await?;
+    Ok(all.into_iter().flat_map(|it| it.data.unwrap_or_default().into_keys()).collect())
+}
+
+/// Those that the namespace itself removed.
+pub(crate) async fn of(world: &World, namespace: &str) -> Result<BTreeSet<String>, Failure> {
+    let found = api(world).get_opt(&format!("{PREFIX}{namespace}")).await;
+    let found = found.map_err(|error| failed("all backups", error))?;
     let data = found.and_then(|found| found.data).unwrap_or_default();
-    Ok(data.into_keys().collect())
+    let own = data.into_iter().filter(|(_, value)| owner(value) == Owner::Present);
+    Ok(own.map(|(nacuuid, _)| nacuuid).collect())
 }
 
 /// Forgets those whose time is over: their data is gone by then.
 pub(crate) async fn prune(world: &World) -> Result<(), Failure> {
-    let found = api(world).get_opt(NAME).await.map_err(|error| failed("all backups", error))?;
     let now = World::now().timestamp();
-    let over = |until: &str| until.parse::<jiff::Timestamp>().is_ok_and(|until| until < now);
-    let data = found.and_then(|found| found.data).unwrap_or_default();
-    let gone: Map<String, Value> = data
-        .into_iter()
-        .filter(|(_, until)| over(until))
-        .map(|(key, _)| (key, Value::Null))
-        .collect();
-    if gone.is_empty() {
-        return Ok(());
+    for found in list(world).await? {
+        let data = found.data.unwrap_or_default();
+        let gone: Map<String, Value> = data
+            .into_iter()
+            .filter(|(_, value)| is_over(value, now))
+            .map(|(key, _)| (key, Value::Null))
+            .collect();
+        if gone.is_empty() {
+            continue;
+        }
+        let (name, body) = (found.metadata.name.unwrap_or_default(), json!({ "data": gone }));
+        let done = api(world).patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await;
+        done.map_err(|error| failed("old backups", error))?;
     }
-    let body = json!({ "data": gone });
-    let done = api(world).patch(NAME, &PatchParams::default(), &Patch::Merge(&body)).await;
-    done.map(drop).map_err(|error| failed("old backups", error))
+    Ok(())
+}
+
+fn written(until: Time, owner: Owner) -> String {
+    match owner {
+        Owner::Present => until.to_string(),
+        Owner::Former => format!("{until} {FORMER}"),
+    }
+}
+
+fn owner(value: &str) -> Owner {
+    match value.split_once(' ') {
+        Some((_, FORMER)) => Owner::Former,
+        _ => Owner::Present,
+    }
+}
+
+fn is_over(value: &str, now: jiff::Timestamp) -> bool {
+    let until = value.split_once(' ').map_or(value, |(until, _)| until);
+    until.parse::<jiff::Timestamp>().is_ok_and(|until| until < now)
+}
+
+async fn list(world: &World) -> Result<Vec<ConfigMap>, Failure> {
+    let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let found = api(world).list(&params).await;
+    Ok(found.map_err(|error| failed("all backups", error))?.items)
 }
 
 fn api(world: &World) -> Api<ConfigMap> {
@@ -75,8 +139,21 @@ fn api(world: &World) -> Api<ConfigMap> {
 }
 
 fn failed(what: &str, error: kube::Error) -> Failure {
-    Failure::Api {
-        doing: format!("remember that {what} was deleted by force"),
-        source: Box::new(error),
+    Failure::Api { doing: format!("remember that {what} was removed"), source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_former_namespace_left_is_remembered_and_does_not_count() {
+        let until = Time::new(jiff::Timestamp::from_second(1000).unwrap());
+        let at = |second| jiff::Timestamp::from_second(second).unwrap();
+        for it in [Owner::Present, Owner::Former] {
+            let value = written(until, it);
+            assert_eq!(owner(&value), it);
+            assert!(is_over(&value, at(1001)) && !is_over(&value, at(999)), "{value}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::names::{
 use crate::settings::Settings;
 use crate::spec;
 use crate::tell;
-use crate::tombstones;
+use crate::tombstones::{self, Owner};
 use crate::world::{BY_NAMESPACE, BY_TARGET, Dbr, Nab, Nar, Vb, World, created};
 
 /// No path of the graph is longer; more would be a circle.
@@ -96,7 +96,7 @@ impl Pass<'_> {
             is_deleted,
             has_finalizer: object.has_finalizer(BACKUP_FINALIZER),
             spec: if path == Path::CreateUpdate {
-                self.judge(&known)
+                self.judge(&known).await?
             } else {
                 spec::Verdict::Valid
             },
@@ -184,20 +184,23 @@ impl Pass<'_> {
         }
     }
 
-    fn judge(&self, known: &Status) -> spec::Verdict {
-        let others = Others(if known.nacuuid().is_some() { 0 } else { self.others() });
-        let storage = self.storage();
-        validate::judge(&self.key.namespace, &self.object.spec, &storage, others, &self.settings)
+    async fn judge(&self, known: &Status) -> Result<spec::Verdict, Failure> {
+        let is_counted = self.settings.max_backups.is_some() && known.nacuuid().is_none();
+        let others = if is_counted { self.others().await? } else { Others::default() };
+        let (namespace, storage) = (&self.key.namespace, self.storage());
+        Ok(validate::judge(namespace, &self.object.spec, &storage, others, &self.settings))
     }
 
-    /// Backups the namespace has: those of its objects, and Velero backups whose object is gone.
-    fn others(&self) -> usize {
+    /// Backups the namespace has: those of its objects, Velero backups whose object is gone, and what it
+    /// removed by force while the data stays.
+    async fn others(&self) -> Result<Others, Failure> {
+        let buried = tombstones::of(self.world, &self.key.namespace).await?;
         let own = self.world.backups_of(&self.key.namespace);
         let mut all: std::collections::BTreeSet<String> =
             own.iter().map(|it| it.name().to_owned()).collect();
         let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
         all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
-        all.len()
+        Ok(Others::count(all, &buried))
     }
 
     fn storage(&self) -> Storage {
@@ -381,7 +384,9 @@ impl Pass<'_> {
         if bury {
             let status = seen.status.velero_backup.as_ref().and_then(|it| it.status.as_ref());
             let expiration = status.and_then(|it| it.view().ok()?.expiration);
-            tombstones::record(self.world, nacuuid, expiration).await?;
+            let owner = if seen.namespace_ends { Owner::Former } else { Owner::Present };
+            let namespace = &self.key.namespace;
+            tombstones::record(self.world, namespace, nacuuid, expiration, owner).await?;
         }
         for request in self.requests(nacuuid).await? {
             self.world.delete_requests.delete(&request).await?;

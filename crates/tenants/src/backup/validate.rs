@@ -3,6 +3,8 @@
 //! Pure: what must be looked up comes in as [`Storage`]. The first error wins, in the order and with
 //! the words users know.
 
+use std::collections::BTreeSet;
+
 use api::nonadmin::{NonAdminBackupSpec, Phase};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
@@ -37,7 +39,19 @@ pub enum VeleroLocation {
 
 /// How many backups the namespace has beside this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Others(pub usize);
+pub struct Others {
+    pub all: usize,
+    /// Of these, the ones that were removed by force: only their data is left.
+    pub buried: usize,
+}
+
+impl Others {
+    /// By their identities: a backup in a store may be known in more than one way.
+    pub fn count(mut known: BTreeSet<String>, buried: &BTreeSet<String>) -> Self {
+        known.extend(buried.iter().cloned());
+        Self { all: known.len(), buried: buried.len() }
+    }
+}
 
 /// Judges `spec` of a tenant's backup, as it stands in the object.
 pub fn judge(
@@ -63,11 +77,21 @@ pub fn judge(
         found => return found,
     }
     match settings.max_backups {
-        Some(max) if others.0 >= max => Verdict::NotYet(format!(
-            "namespace {namespace} has {} backups and the administrator allows {max}; delete one \
-             with spec.deleteBackup",
-            others.0
-        )),
+        Some(max) if others.all >= max => {
+            let mut message = format!(
+                "namespace {namespace} has {} backups and the administrator allows {max}; delete \
+                 one with spec.deleteBackup",
+                others.all
+            );
+            if others.buried > 0 {
+                let more = format!(
+                    ", or wait for the data of those that were deleted by force to expire ({})",
+                    others.buried
+                );
+                message.push_str(&more);
+            }
+            Verdict::NotYet(message)
+        }
         _ => Verdict::Valid,
     }
 }
@@ -239,7 +263,13 @@ mod tests {
 
     fn judged(spec: &Value) -> Verdict {
         let settings = Settings::default();
-        judge("tenant-a", &json!({"backupSpec": spec}), &Storage::Default, Others(0), &settings)
+        judge(
+            "tenant-a",
+            &json!({"backupSpec": spec}),
+            &Storage::Default,
+            Others::default(),
+            &settings,
+        )
     }
 
     #[test]
@@ -297,7 +327,8 @@ mod tests {
     fn what_cannot_be_read_is_refused_and_says_so() {
         for spec in [json!({}), json!({"backupSpec": null}), json!({"backupSpec": 3}), Value::Null]
         {
-            let found = judge("a", &spec, &Storage::Default, Others(0), &Settings::default());
+            let found =
+                judge("a", &spec, &Storage::Default, Others::default(), &Settings::default());
             assert_eq!(found, Verdict::Invalid("NonAdminBackup spec.backupSpec is not set".into()));
         }
         let found = judged(&json!({"snapshotVolumes": "maybe"}));
@@ -341,14 +372,14 @@ mod tests {
         ];
         let spec = json!({"backupSpec": {"storageLocation": "l", "volumeSnapshotLocations": []}});
         for (storage, part) in table {
-            let found = judge("a", &spec, &storage, Others(0), &Settings::default());
+            let found = judge("a", &spec, &storage, Others::default(), &Settings::default());
             assert!(matches!(&found, Verdict::NotYet(text) if text.contains(part)), "{found:?}");
         }
         assert_eq!(place(&Storage::Default), Ok(None));
         assert!(place(&Storage::Missing("l".into())).is_err(), "never the default instead");
         let usable = found(created, Some("u"), VeleroLocation::Available);
         assert_eq!(place(&usable), Ok(Some("u")));
-        let found = judge("a", &spec, &usable, Others(0), &Settings::default());
+        let found = judge("a", &spec, &usable, Others::default(), &Settings::default());
         assert!(
             matches!(&found, Verdict::Invalid(text) if text.ends_with("volumeSnapshotLocations is restricted"))
         );
@@ -361,7 +392,8 @@ mod tests {
         )
         .unwrap();
         let judged = |spec: Value, others| {
-            judge("a", &json!({"backupSpec": spec}), &Storage::Default, Others(others), &settings)
+            let others = Others { all: others, buried: others / 2 };
+            judge("a", &json!({"backupSpec": spec}), &Storage::Default, others, &settings)
         };
         assert_eq!(judged(json!({"ttl": "36h0m0s"}), 1), Verdict::Valid);
         let message =
@@ -371,8 +403,12 @@ mod tests {
         assert_eq!(judged(json!({"ttl": "1h"}), 0), Verdict::Invalid(message.into()));
         let full = judged(json!({}), 2);
         assert!(
-            matches!(&full, Verdict::NotYet(text) if text.contains("has 2 backups") && text.contains("allows 2"))
+            matches!(&full, Verdict::NotYet(text) if text.contains("has 2 backups") && text.contains("allows 2")
+                && text.ends_with("deleted by force to expire (1)"))
         );
+        let names = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<_>>();
+        let counted = Others::count(names(&["x", "y"]), &names(&["y", "z"]));
+        assert_eq!(counted, Others { all: 3, buried: 2 }, "what was removed by force counts");
     }
 
     #[test]

@@ -154,7 +154,7 @@ async fn a_backup_is_deleted_in_three_ways() {
         .await;
     world.gone(NAB, "team-a", "forced").await;
     world.gone("Backup", ADMIN, &nacuuid(&it)).await;
-    let graves = world.get("ConfigMap", ADMIN, "non-admin-tombstones").await.unwrap();
+    let graves = world.get("ConfigMap", ADMIN, "non-admin-tombstones-team-a").await.unwrap();
     assert!(graves["data"].get(nacuuid(&it)).is_some(), "{graves}");
     // Deleted with its restores.
     world.ready("team-a", "whole").await;
