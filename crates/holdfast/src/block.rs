@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use apiserver::auth::controller::{Controller as Identity, Grant};
 use blockapi::auth::{Keystone, KeystoneOptions};
 use blockapi::cli::{DbCommand, UpgradeCommand};
@@ -83,6 +84,10 @@ pub(crate) struct Args {
     /// In place of the address clients used, in links.
     #[arg(long, value_name = "URL")]
     public_endpoint: Option<String>,
+    /// The certificate authority of volumes that are reached inside TLS: clients get it with the
+    /// address of a volume.
+    #[arg(long, value_name = "FILE")]
+    nbd_ca_file: Option<PathBuf>,
     /// The availability zone.
     #[arg(long, default_value = "nova")]
     zone: String,
@@ -170,7 +175,13 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
         work: !args.no_worker,
     };
     let tasks = tasks::Tasks::new();
-    let backend = Arc::new(Resources::new(client, REPLICAS));
+    let mut backend = Resources::new(client, REPLICAS);
+    if let Some(file) = &args.nbd_ca_file {
+        let pem = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read the certificate authority {}", file.display()))?;
+        backend = backend.with_authority(pem);
+    }
+    let backend = Arc::new(backend);
     let api = BlockApi::start(options, backend, &tasks).await?;
     output::say(&format!("Block Storage API  http://{}/v3", api.address()))?;
     tokio::select! {

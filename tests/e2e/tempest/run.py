@@ -94,7 +94,7 @@ region = {region}
 max_microversion = 3.71
 storage_protocol = nbd
 vendor_name = Holdfast
-build_timeout = 300
+build_timeout = 60
 [volume-feature-enabled]
 backup = true
 snapshot = true

@@ -98,3 +98,28 @@ fn volumes_live_by_stock_clients() {
     print!("{}", text(&output));
     assert!(output.status.success(), "{}\n{}", output.status, server.stderr());
 }
+
+/// A kill of the server in the middle of every operation at once, sooner and later: the next one drives
+/// the rows to their ends.
+#[test]
+fn rows_come_to_their_ends_after_a_kill_in_the_middle() {
+    let Some(folder) = clients() else { return };
+    let mut server = Server::start();
+    let scratch = Scratch::new().unwrap();
+    let known = scratch.path().join("known.json");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/block_crash.py");
+    let step = |server: &Server, step: &[&str]| {
+        let mut command = Command::new(folder.join("python"));
+        command.arg(&script).args([&server.block_url(), PROJECT]).arg(&known).args(step);
+        let output = command.output().unwrap();
+        print!("{}", text(&output));
+        assert!(output.status.success(), "{step:?}: {}\n{}", text(&output), server.stderr());
+    };
+    for seconds in ["0", "1.5"] {
+        step(&server, &["prepare"]);
+        step(&server, &["begin", seconds]);
+        server.kill();
+        server.start_again().unwrap();
+        step(&server, &["check"]);
+    }
+}

@@ -2,6 +2,7 @@
 //! ([`status`]), one as seen by clients that know only one ([`translate`]), and which operation is
 //! allowed when ([`operation`]).
 
+pub(crate) mod capabilities;
 pub(crate) mod operation;
 pub(crate) mod reset;
 pub(crate) mod status;

@@ -49,3 +49,19 @@ async fn a_new_type_and_the_progress_of_a_snapshot() {
         assert_eq!(tell(wrong).await.code, 400);
     }
 }
+
+/// A type that asks for what is not here: its volumes fail, and are not made anyhow.
+#[tokio::test]
+async fn a_type_that_asks_for_something_else_gets_no_volumes() {
+    let rig = Rig::new().await;
+    let specs = json!({"volume_backend_name": "elsewhere"});
+    let body = json!({"volume_type": {"name": "other", "extra_specs": specs}});
+    rig.ok("POST", "/types", body, NEW).await;
+    let body = json!({"volume": {"size": 1, "volume_type": "other"}});
+    let volume = id_of(&rig.call("POST", "/volumes", body, NEW).await, "volume");
+    rig.settle().await;
+    rig.expect(&volume, "error", None).await;
+    assert!(rig.backend.content(&volume).is_none());
+    let told = rig.get(&format!("/messages?resource_uuid={volume}"), NEW).await.body;
+    assert_eq!(told["messages"].as_array().unwrap().len(), 1, "{told}");
+}

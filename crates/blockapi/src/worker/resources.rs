@@ -44,6 +44,8 @@ pub struct Resources {
     store: Option<std::path::PathBuf>,
     /// Before that nobody may have been there to begin anything.
     started: jiff::Timestamp,
+    /// Who signed the certificates of volumes that are reached inside TLS, as PEM.
+    authority: Option<String>,
 }
 
 impl std::fmt::Debug for Resources {
@@ -80,7 +82,14 @@ fn is_code(error: &kube::Error, wanted: u16) -> bool {
 
 impl Resources {
     pub fn new(client: Client, replicas: i32) -> Self {
-        Self { client, replicas, store: None, started: jiff::Timestamp::now() }
+        Self { client, replicas, store: None, authority: None, started: jiff::Timestamp::now() }
+    }
+
+    /// With the certificate authority of volumes that are reached inside TLS, as PEM.
+    #[must_use]
+    pub fn with_authority(mut self, pem: String) -> Self {
+        self.authority = Some(pem);
+        self
     }
 
     /// With a folder for backups while the default target has no address.
@@ -533,7 +542,9 @@ impl Backend for Resources {
             found.status.as_ref().is_some_and(|it| it.state == Some(VolumeState::Attached));
         let engine = if is_attached { self.engine(&name).await? } else { None };
         let endpoint = engine.and_then(|it| it.status?.endpoint).filter(|it| it.starts_with("nbd"));
-        Ok(endpoint.map_or(Progress::Running, |uri| Progress::Done(connection(&uri))))
+        Ok(endpoint.map_or(Progress::Running, |uri| {
+            Progress::Done(connection(&uri, self.authority.as_deref()))
+        }))
     }
 
     async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
@@ -614,7 +625,8 @@ fn removal(backup: &Backup) -> Progress<()> {
 }
 
 /// What a client needs to use a volume: one NBD URI, and its parts for those who do not read URIs.
-fn connection(uri: &str) -> Value {
+/// Inside TLS, also who signed the certificate.
+fn connection(uri: &str, authority: Option<&str>) -> Value {
     let mut data = json!({
         "driver_volume_type": "nbd", "uri": uri, "encrypted": false, "qos_specs": null,
         "discard": true,
@@ -623,6 +635,9 @@ fn connection(uri: &str) -> Value {
         put(&mut data, "host", json!(parsed.host_str()));
         put(&mut data, "port", json!(parsed.port().unwrap_or(10809)));
         put(&mut data, "export", json!(parsed.path().trim_start_matches('/')));
+        if parsed.scheme().starts_with("nbds") {
+            put(&mut data, "tls", json!({"required": true, "ca_certificate": authority}));
+        }
     }
     data
 }
@@ -630,6 +645,19 @@ fn connection(uri: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_connects_inside_tls_is_told_whom_to_trust() {
+        let plain = connection("nbd://192.0.2.1:10810/v1", Some("PEM"));
+        assert_eq!(
+            (&plain["host"], &plain["port"], &plain["export"]),
+            (&json!("192.0.2.1"), &json!(10810), &json!("v1"))
+        );
+        assert!(plain.get("tls").is_none());
+        let inside = connection("nbds://192.0.2.1/v1", Some("PEM"));
+        assert_eq!(inside["port"], json!(10809));
+        assert_eq!(inside["tls"], json!({"required": true, "ca_certificate": "PEM"}));
+    }
 
     fn backup(status: &Value) -> Backup {
         serde_json::from_value(json!({

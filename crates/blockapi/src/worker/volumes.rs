@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::backend::{BackendError, Origin, Progress, VolumeOrder};
 use super::{Next, WorkError, Worker};
+use crate::model::capabilities;
 use crate::sql::Tx;
 use crate::store::guard::{Change, Set};
 use crate::store::messages::{Action, NewMessage};
@@ -71,7 +72,10 @@ impl Worker {
             Err(gone) => Progress::Failed(gone),
             Ok(origin) => {
                 let order = self.order(&volume, volume.backend_name(), origin).await?;
-                settled(self.backend.ensure_volume(&order).await)?
+                match capabilities::unmet(&order.specs) {
+                    Some(why) => Progress::Failed(format!("No valid backend was found: {why}")),
+                    None => settled(self.backend.ensure_volume(&order).await)?,
+                }
             }
         };
         let change = Change::of(&volume.id).while_status("creating");
