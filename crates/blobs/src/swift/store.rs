@@ -159,6 +159,11 @@ impl SwiftStore {
         for (name, value) in ask.headers {
             request = request.header(*name, *value);
         }
+        if ask.method == Method::PUT && ask.body.is_empty() {
+            // A manifest is all header. Nobody says the length of nothing unless told to, and Swift
+            // takes no object without.
+            request = request.header(http::header::CONTENT_LENGTH, 0);
+        }
         request.body(ask.body.clone().into()).map_err(|_| Fault::Url)
     }
 

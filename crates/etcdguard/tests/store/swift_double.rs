@@ -98,6 +98,12 @@ async fn answer(
     let name = decoded(name);
     match (method, name.as_str()) {
         (Method::GET, "") => inside.list(&query),
+        // Of nothing the length has to be said, too.
+        (Method::PUT, _)
+            if header("content-length").is_none() && header("transfer-encoding").is_none() =>
+        {
+            plain(StatusCode::LENGTH_REQUIRED, "Missing Content-Length header.")
+        }
         (Method::PUT, _) => inside.put(name, &headers, body),
         (Method::DELETE, _) => inside.delete(&name, &query),
         (method, _) => inside.get(&name, method == Method::HEAD, header("range")),
