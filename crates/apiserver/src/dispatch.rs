@@ -24,7 +24,7 @@ use crate::body::Held;
 use crate::doors::Visit;
 use crate::failure::Failure;
 use crate::flow::{Caller, Permit, Thing};
-use crate::negotiate::{self, DiscoveryForm};
+use crate::negotiate::{self, DiscoveryForm, Packed};
 use crate::registry::{Resource, Subresource};
 use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
 use crate::rest::admit::Endpoint;
@@ -213,12 +213,10 @@ async fn route(
     authorize_resource(server, &user, verb, &path, &query)?;
     let resource = lookup(server, &path, verb)?;
     trail.resource.clone_from(&resource.plural);
+    let packed = Packed::of(resource.built_in().is_some());
     let answer = match verb {
-        Verb::Watch => negotiate::stream(&parts.headers, resource.built_in().is_some())?,
-        _ if resource.built_in().is_some() => {
-            negotiate::answer_of_built_in(&parts.headers, query.choice("pretty"))?
-        }
-        _ => negotiate::answer(&parts.headers, query.choice("pretty"))?,
+        Verb::Watch => negotiate::stream(&parts.headers, packed)?,
+        _ => negotiate::answer_packed(&parts.headers, query.choice("pretty"), packed)?,
     };
     let body = if verb.is_write() {
         let mut room = server.flow.take(Thing::BodyBytes, &caller, 0)?;

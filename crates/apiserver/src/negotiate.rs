@@ -9,8 +9,31 @@ use crate::failure::Failure;
 pub enum Syntax {
     Json,
     Yaml,
-    /// Of built-in types, for clients that read nothing else.
+    /// For clients that read nothing else.
     Protobuf,
+}
+
+/// What there is as protobuf: a custom resource has no such form, but its metadata has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packed {
+    Nothing,
+    Metadata,
+    Everything,
+}
+
+impl Packed {
+    pub(crate) fn of(built_in: bool) -> Self {
+        if built_in { Self::Everything } else { Self::Metadata }
+    }
+
+    /// A table has no such form on any server.
+    fn has(self, shape: Shape) -> bool {
+        match shape {
+            Shape::Whole => self == Self::Everything,
+            Shape::Partial | Shape::PartialList => self != Self::Nothing,
+            Shape::Table(_) => false,
+        }
+    }
 }
 
 /// What the answer shows of the objects.
@@ -48,6 +71,30 @@ struct Clause<'a> {
 impl<'a> Clause<'a> {
     fn parameter(&self, name: &str) -> Option<&'a str> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    fn syntax(&self) -> Option<Syntax> {
+        match self.media {
+            "application/json" | "*/*" | "application/*" => Some(Syntax::Json),
+            "application/yaml" => Some(Syntax::Yaml),
+            PROTOBUF => Some(Syntax::Protobuf),
+            _ => None,
+        }
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let form = self.parameter("as");
+        if form.is_some() && self.parameter("g") != Some("meta.k8s.io") {
+            return None;
+        }
+        match (form, self.parameter("v")) {
+            (None, _) => Some(Shape::Whole),
+            (Some("Table"), Some("v1")) => Some(Shape::Table("meta.k8s.io/v1")),
+            (Some("Table"), Some("v1beta1")) => Some(Shape::Table("meta.k8s.io/v1beta1")),
+            (Some("PartialObjectMetadata"), Some("v1" | "v1beta1")) => Some(Shape::Partial),
+            (Some("PartialObjectMetadataList"), Some("v1" | "v1beta1")) => Some(Shape::PartialList),
+            (Some(_), _) => None,
+        }
     }
 }
 
@@ -99,54 +146,31 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
 
 /// The first clause the server can satisfy wins. `pretty` is what the query says about it.
 pub(crate) fn answer(headers: &HeaderMap, pretty: Option<bool>) -> Result<Answer, Failure> {
+    answer_packed(headers, pretty, Packed::Nothing)
+}
+
+/// [`answer`] where `packed` can be had as protobuf. Those who take the same as JSON too get JSON: it
+/// is what is stored, so that nothing has to be written anew for them.
+pub(crate) fn answer_packed(
+    headers: &HeaderMap,
+    pretty: Option<bool>,
+    packed: Packed,
+) -> Result<Answer, Failure> {
     let pretty = pretty.unwrap_or_else(|| is_browser(headers));
-    let clauses = clauses(headers, header::ACCEPT);
     if is_silent(headers) {
         return Ok(Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty });
     }
-    clauses
+    let wanted: Vec<(Syntax, Shape)> = clauses(headers, header::ACCEPT)
         .iter()
-        .find_map(|clause| {
-            let syntax = match clause.media {
-                "application/json" | "*/*" | "application/*" => Syntax::Json,
-                "application/yaml" => Syntax::Yaml,
-                _ => return None,
-            };
-            let form = clause.parameter("as");
-            if form.is_some() && clause.parameter("g") != Some("meta.k8s.io") {
-                return None;
-            }
-            let shape = match (form, clause.parameter("v")) {
-                (None, _) => Shape::Whole,
-                (Some("Table"), Some("v1")) => Shape::Table("meta.k8s.io/v1"),
-                (Some("Table"), Some("v1beta1")) => Shape::Table("meta.k8s.io/v1beta1"),
-                (Some("PartialObjectMetadata"), Some("v1" | "v1beta1")) => Shape::Partial,
-                (Some("PartialObjectMetadataList"), Some("v1" | "v1beta1")) => Shape::PartialList,
-                (Some(_), _) => return None,
-            };
-            Some(Answer { syntax, shape, pretty })
-        })
-        .ok_or_else(|| Failure::not_acceptable(OFFERED))
-}
-
-/// [`answer`] for a built-in type, whose clients may ask for protobuf and nothing else. Those who take
-/// JSON too get JSON: it is what is stored, so that nothing has to be written anew for them.
-pub(crate) fn answer_of_built_in(
-    headers: &HeaderMap,
-    pretty: Option<bool>,
-) -> Result<Answer, Failure> {
-    answer(headers, pretty).or_else(|failure| {
-        if takes_protobuf(headers) {
-            return Ok(Answer { syntax: Syntax::Protobuf, shape: Shape::Whole, pretty: false });
-        }
-        Err(failure)
-    })
-}
-
-/// Does any clause take whole objects as protobuf?
-fn takes_protobuf(headers: &HeaderMap) -> bool {
-    let wanted = clauses(headers, header::ACCEPT);
-    wanted.iter().any(|clause| clause.media == PROTOBUF && clause.parameter("as").is_none())
+        .filter_map(|clause| Some((clause.syntax()?, clause.shape()?)))
+        .filter(|(syntax, shape)| *syntax != Syntax::Protobuf || packed.has(*shape))
+        .collect();
+    let Some((_, shape)) = wanted.first().copied() else {
+        return Err(Failure::not_acceptable(OFFERED));
+    };
+    let text = wanted.iter().find(|one| one.0 != Syntax::Protobuf && one.1 == shape);
+    let syntax = text.map_or(Syntax::Protobuf, |one| one.0);
+    Ok(Answer { syntax, shape, pretty: pretty && syntax != Syntax::Protobuf })
 }
 
 /// Does the client read the protobuf form of OpenAPI version 2 before any other?
@@ -160,22 +184,15 @@ pub(crate) fn wants_openapi_protobuf(headers: &HeaderMap) -> bool {
 pub(crate) fn failure(headers: &HeaderMap, pretty: Option<bool>) -> Answer {
     let pretty = pretty.unwrap_or_else(|| is_browser(headers));
     let wanted = clauses(headers, header::ACCEPT);
-    let syntax = wanted.iter().find_map(|clause| match clause.media {
-        "application/json" | "*/*" | "application/*" => Some(Syntax::Json),
-        "application/yaml" => Some(Syntax::Yaml),
-        _ => None,
-    });
-    let other = if takes_protobuf(headers) { Syntax::Protobuf } else { Syntax::Json };
+    let syntax = wanted.iter().filter_map(Clause::syntax).find(|one| *one != Syntax::Protobuf);
+    let packed = wanted.iter().any(|clause| clause.media == PROTOBUF);
+    let other = if packed { Syntax::Protobuf } else { Syntax::Json };
     Answer { syntax: syntax.unwrap_or(other), shape: Shape::Whole, pretty }
 }
 
 /// Watches are lines of JSON or frames of protobuf; there is no such form of YAML.
-pub(crate) fn stream(headers: &HeaderMap, built_in: bool) -> Result<Answer, Failure> {
-    let answer = if built_in {
-        answer_of_built_in(headers, Some(false))?
-    } else {
-        answer(headers, Some(false))?
-    };
+pub(crate) fn stream(headers: &HeaderMap, packed: Packed) -> Result<Answer, Failure> {
+    let answer = answer_packed(headers, Some(false), packed)?;
     if answer.syntax != Syntax::Yaml {
         return Ok(answer);
     }
@@ -297,17 +314,39 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_alone_is_answered_for_built_in_types_only() {
+    fn protobuf_alone_is_answered_where_there_is_such_a_form() {
         let only = accept("application/vnd.kubernetes.protobuf");
+        let of = |headers: &HeaderMap, packed| answer_packed(headers, None, packed);
         assert!(answer(&only, None).is_err());
-        assert_eq!(answer_of_built_in(&only, None).unwrap().syntax, Syntax::Protobuf);
-        assert_eq!(stream(&only, true).unwrap().syntax, Syntax::Protobuf);
+        assert_eq!(of(&only, Packed::Everything).unwrap().syntax, Syntax::Protobuf);
+        assert!(of(&only, Packed::Metadata).is_err());
+        assert_eq!(stream(&only, Packed::Everything).unwrap().syntax, Syntax::Protobuf);
+        assert!(stream(&only, Packed::Metadata).is_err());
         assert_eq!(failure(&only, None).syntax, Syntax::Protobuf);
         let both = accept("application/vnd.kubernetes.protobuf,application/json");
-        assert_eq!(answer_of_built_in(&both, None).unwrap().syntax, Syntax::Json);
-        assert!(stream(&only, true).is_ok() && stream(&only, false).is_err());
+        assert_eq!(of(&both, Packed::Everything).unwrap().syntax, Syntax::Json);
         let table = accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io");
-        assert!(answer_of_built_in(&table, None).is_err());
+        assert!(of(&table, Packed::Everything).is_err());
+    }
+
+    #[test]
+    fn metadata_alone_is_answered_as_protobuf_and_never_as_something_else() {
+        let packed =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        let text = packed.replace("vnd.kubernetes.protobuf", "json");
+        let of = |value: &str, packed| answer_packed(&accept(value), None, packed);
+        let shaped = |syntax| Answer { syntax, shape: Shape::Partial, pretty: false };
+        for known in [Packed::Metadata, Packed::Everything] {
+            assert_eq!(of(packed, known).unwrap(), shaped(Syntax::Protobuf));
+            // What metadata clients of Go send.
+            let all = format!("{packed},{text},application/json");
+            assert_eq!(of(&all, known).unwrap(), shaped(Syntax::Json));
+            // Whole objects are not what was asked for first.
+            let first = format!("{packed},application/json");
+            assert_eq!(of(&first, known).unwrap(), shaped(Syntax::Protobuf));
+        }
+        assert!(answer(&accept(packed), None).is_err());
+        assert_eq!(failure(&accept(packed), None).syntax, Syntax::Protobuf);
     }
 
     #[test]
@@ -330,8 +369,8 @@ mod tests {
 
     #[test]
     fn watches_are_never_yaml() {
-        assert!(stream(&accept("application/yaml"), true).is_err());
-        let both = stream(&accept("application/yaml,application/json"), false).unwrap();
+        assert!(stream(&accept("application/yaml"), Packed::Everything).is_err());
+        let both = stream(&accept("application/yaml,application/json"), Packed::Metadata).unwrap();
         assert_eq!(both.syntax, Syntax::Json);
     }
 
@@ -355,7 +394,8 @@ mod tests {
                 let mut headers = HeaderMap::new();
                 headers.insert(header::ACCEPT, value.clone());
                 headers.insert(header::ACCEPT_ENCODING, value);
-                let _ = (answer(&headers, None), stream(&headers, true), accepts_gzip(&headers));
+                let _ = (answer(&headers, None), accepts_gzip(&headers));
+                let _ = stream(&headers, Packed::Everything);
                 let _ = (failure(&headers, None), discovery(&headers));
             }
         }

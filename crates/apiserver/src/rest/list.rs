@@ -48,6 +48,13 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
+/// A list is not the metadata of one object.
+fn no_single() -> Failure {
+    let offered =
+        "application/json, application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    Failure::not_acceptable(offered)
+}
+
 /// Longer lists are written while they are sent.
 const SENT_AT_ONCE_BYTES: usize = 128 * 1024;
 
@@ -77,14 +84,9 @@ impl ListPieces {
         let resource = &call.resource;
         let (kind, version, member) = match call.answer.shape {
             Shape::Whole => (resource.list_kind.as_str(), resource.api_version.as_str(), "items"),
-            Shape::PartialList => ("PartialObjectMetadataList", view::META_VERSION, "items"),
+            Shape::PartialList => (view::PARTIAL_LIST, view::META_VERSION, "items"),
             Shape::Table(version) => ("Table", version, "rows"),
-            Shape::Partial => {
-                return Err(Failure::not_acceptable(
-                    "application/json, \
-                     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-                ));
-            }
+            Shape::Partial => return Err(no_single()),
         };
         let (kind, version) = (Value::from(kind), Value::from(version));
         let mut head =

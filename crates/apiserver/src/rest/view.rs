@@ -253,11 +253,13 @@ impl Left {
 }
 
 pub(super) const META_VERSION: &str = "meta.k8s.io/v1";
+const PARTIAL: &str = "PartialObjectMetadata";
+pub(super) const PARTIAL_LIST: &str = "PartialObjectMetadataList";
 
 /// Kind, name, labels, owners: nothing of the contents.
 pub(crate) fn partial(object: &Value) -> Value {
     let mut shown = Map::new();
-    shown.insert("kind".to_owned(), "PartialObjectMetadata".into());
+    shown.insert("kind".to_owned(), PARTIAL.into());
     shown.insert("apiVersion".to_owned(), META_VERSION.into());
     let metadata = object.get("metadata").cloned();
     shown.insert("metadata".to_owned(), metadata.unwrap_or_else(|| json!({})));
@@ -271,10 +273,26 @@ struct Head<'a> {
     metadata: &'a RawValue,
 }
 
+fn head(stored: &Stored) -> Result<Head<'_>, Failure> {
+    serde_json::from_slice(&stored.body).map_err(|error| unreadable(stored, &error))
+}
+
+/// Of a stored object nothing but `metadata`; the rest is passed over.
+pub(crate) fn metadata(stored: &Stored) -> Result<Value, Failure> {
+    let metadata: Value = serde_json::from_str(head(stored)?.metadata.get())
+        .map_err(|error| unreadable(stored, &error))?;
+    Ok(json!({"metadata": metadata}))
+}
+
+/// [`partial`] of a stored object as protobuf, without its envelope.
+pub(crate) fn bare_partial(stored: &Stored) -> Result<Vec<u8>, Failure> {
+    objects::proto::bare(META_VERSION, PARTIAL, &metadata(stored)?)
+        .map_err(|error| no_protobuf(&error))
+}
+
 /// [`partial`] of a stored object, copied out of its text.
 pub(crate) fn partial_text(stored: &Stored) -> Result<Bytes, Failure> {
-    let head: Head<'_> =
-        serde_json::from_slice(&stored.body).map_err(|error| unreadable(stored, &error))?;
+    let head = head(stored)?;
     let metadata = head.metadata.get();
     let start =
         "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";

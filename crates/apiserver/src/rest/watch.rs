@@ -391,7 +391,12 @@ impl Lines {
             (Shape::Whole, Syntax::Json | Syntax::Yaml) => {
                 view::text(&self.resource, stored).map(|text| raw_line(kind, &text))
             }
-            (Shape::Partial, _) => view::partial_text(stored).map(|text| raw_line(kind, &text)),
+            (Shape::Partial, Syntax::Json | Syntax::Yaml) => {
+                view::partial_text(stored).map(|text| raw_line(kind, &text))
+            }
+            (Shape::Partial, Syntax::Protobuf) => {
+                view::metadata(stored).map(|object| self.shaped(kind, &object, now))
+            }
             (Shape::Whole | Shape::Table(_) | Shape::PartialList, _) => {
                 view::value(&self.resource, stored).map(|object| self.shaped(kind, &object, now))
             }

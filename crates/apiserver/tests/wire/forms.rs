@@ -19,7 +19,6 @@ async fn what_is_acceptable_is_served_and_what_is_not_is_refused() {
         "application/json;q=0.3, text/html",
         "text/html,application/xhtml+xml,*/*;q=0.8",
         &format!("{protobuf},application/json"),
-        &format!("{protobuf};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"),
         "application/json; charset=utf-8",
     ] {
         let answer = world.get_as(&one, accept).await;
@@ -35,6 +34,12 @@ async fn what_is_acceptable_is_served_and_what_is_not_is_refused() {
     world.get_as(WIDGETS, protobuf).await.fails(406, "NotAcceptable");
     let any_order = "application/json;v=v1;g=meta.k8s.io;as=PartialObjectMetadata";
     assert_eq!(world.get_as(&one, any_order).await.is(200)["kind"], "PartialObjectMetadata");
+    // Metadata was wanted first: nobody gets whole objects for it because a plain clause follows.
+    let metadata = format!("{protobuf};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    let first = world.get_as(&one, &format!("{metadata},application/json")).await;
+    assert_eq!(first.header("content-type"), protobuf, "{}", first.text());
+    let both = format!("{metadata},{any_order},application/json");
+    assert_eq!(world.get_as(&one, &both).await.is(200)["kind"], "PartialObjectMetadata");
 }
 
 #[tokio::test]

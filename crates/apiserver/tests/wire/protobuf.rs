@@ -111,3 +111,87 @@ async fn watches_are_frames_of_protobuf() {
     let status = objects::proto::decode(field(field(event, 2), 1)).unwrap().value;
     assert_eq!(status["code"], 410, "{status}");
 }
+
+/// What metadata informers of Go ask for when they read protobuf only.
+fn only(kind: &str) -> String {
+    format!("{PROTOBUF};as={kind};g=meta.k8s.io;v=v1")
+}
+
+/// The type in an envelope, and the message itself.
+fn opened(body: &[u8]) -> (String, &[u8]) {
+    let envelope = body.strip_prefix(b"k8s\0").expect("an envelope");
+    let of = |number| str::from_utf8(field(field(envelope, 1), number)).unwrap();
+    (format!("{} {}", of(1), of(2)), field(envelope, 2))
+}
+
+/// Name, uid and labels of a message that has nothing but metadata.
+fn known(message: &[u8]) -> (String, String, Vec<(String, String)>) {
+    assert!(fields(message).iter().all(|(number, _)| *number == 1), "more than metadata");
+    let metadata = field(message, 1);
+    let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().to_owned();
+    let labels = fields(metadata).into_iter().filter(|(number, _)| *number == 11);
+    let labels = labels.map(|(_, entry)| (text(field(entry, 1)), text(field(entry, 2)))).collect();
+    (text(field(metadata, 1)), text(field(metadata, 5)), labels)
+}
+
+#[tokio::test]
+async fn metadata_informers_of_every_type_read_protobuf() {
+    let world = World::start().await;
+    world.widgets().await;
+    let map = json!({"metadata": {"name": "a", "labels": {"k": "v"}}, "data": {"secret": "x"}});
+    world.post(MAPS, &map).await.is(201);
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": "a", "labels": {"k": "v"}},
+    });
+    world.post(WIDGETS, &widget).await.is(201);
+    for path in [MAPS, WIDGETS] {
+        let plain = world.get(&format!("{path}/a")).await.is(200);
+        let uid = plain["metadata"]["uid"].as_str().unwrap().to_owned();
+        let expected = ("a".to_owned(), uid, vec![("k".to_owned(), "v".to_owned())]);
+
+        let one = world.get_as(&format!("{path}/a"), &only("PartialObjectMetadata")).await;
+        assert_eq!(one.header("content-type"), PROTOBUF, "{}", one.text());
+        let (kind, message) = opened(&one.body);
+        assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadata");
+        assert_eq!(known(message), expected);
+
+        let list = world.get_as(path, &only("PartialObjectMetadataList")).await;
+        assert_eq!(list.header("content-type"), PROTOBUF, "{}", list.text());
+        let (kind, message) = opened(&list.body);
+        assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadataList");
+        let revision = str::from_utf8(field(field(message, 1), 2)).unwrap();
+        assert!(revision.parse::<u64>().unwrap() > 0, "{revision}");
+        let found = fields(message)
+            .into_iter()
+            .find(|(number, item)| *number == 2 && field(field(item, 1), 1) == b"a");
+        assert_eq!(known(found.expect("the object in the list").1), expected);
+
+        let watch = format!(
+            "{path}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Da&sendInitialEvents=true\
+             &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        );
+        let watched = world.get_as(&watch, &only("PartialObjectMetadata")).await;
+        assert_eq!(watched.header("content-type"), format!("{PROTOBUF};stream=watch"));
+        let mut rest: &[u8] = &watched.body;
+        let mut seen = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let (event, next) = after.split_at(u32::from_be_bytes(*length) as usize);
+            let (kind, message) = opened(field(field(event, 2), 1));
+            assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadata");
+            seen.push((field(event, 1).to_vec(), message.to_vec()));
+            rest = next;
+        }
+        let (added, message) = seen.first().expect("an event");
+        assert_eq!((added.as_slice(), known(message)), (b"ADDED".as_slice(), expected));
+        let (mark, message) = seen.get(1).expect("a bookmark");
+        assert_eq!(mark.as_slice(), b"BOOKMARK");
+        assert_eq!(field(field(field(message, 1), 12), 1), b"k8s.io/initial-events-end");
+
+        let gone = world.get_as(&format!("{path}/none"), &only("PartialObjectMetadata")).await;
+        assert_eq!(object(&gone, 404)["reason"], "NotFound");
+        // No server has such forms.
+        world.get_as(path, &only("PartialObjectMetadata")).await.fails(406, "NotAcceptable");
+        world.get_as(path, &only("Table")).await.fails(406, "NotAcceptable");
+    }
+}

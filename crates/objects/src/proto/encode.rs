@@ -33,6 +33,9 @@ pub fn encode(value: &Value) -> Result<Vec<u8>, EncodeError> {
 
 /// An object without its envelope.
 pub fn bare(api_version: &str, kind: &str, value: &Value) -> Result<Vec<u8>, EncodeError> {
+    if kind == PARTIAL {
+        return metadata("meta.v1.ObjectMeta", &value["metadata"]);
+    }
     let table = Table::get();
     let Some(id) = table.kind(api_version, kind) else {
         let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
@@ -57,11 +60,19 @@ pub fn head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     out.0
 }
 
+/// What is shown of an object of any type: its metadata, in the first field, and nothing else.
+const PARTIAL: &str = "PartialObjectMetadata";
+
 /// `metadata` of a list: the first field of every list there is.
-pub fn list_metadata(metadata: &Value) -> Result<Vec<u8>, EncodeError> {
+pub fn list_metadata(value: &Value) -> Result<Vec<u8>, EncodeError> {
+    metadata("meta.v1.ListMeta", value)
+}
+
+/// Metadata as the first field of a message.
+fn metadata(message: &str, value: &Value) -> Result<Vec<u8>, EncodeError> {
     let table = Table::get();
     let mut inner = Writer::default();
-    if let (Some(id), Some(object)) = (table.named("meta.v1.ListMeta"), metadata.as_object()) {
+    if let (Some(id), Some(object)) = (table.named(message), value.as_object()) {
         Encoder { table }.members(&mut inner, id, object)?;
     }
     let mut out = Writer::default();

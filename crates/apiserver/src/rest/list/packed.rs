@@ -12,7 +12,7 @@ use super::super::Call;
 use super::super::view::{self, ListMeta};
 use crate::body::{Pieced, Pieces};
 use crate::failure::Failure;
-use crate::negotiate::PROTOBUF;
+use crate::negotiate::{PROTOBUF, Shape};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::store::Stored;
@@ -23,9 +23,15 @@ pub(super) async fn respond(
     items: Vec<Arc<Stored>>,
     meta: &ListMeta,
 ) -> Result<Response, Failure> {
-    let (resource, meta) = (Arc::clone(&call.resource), meta.clone());
+    let of = match call.answer.shape {
+        Shape::Whole => Of::Objects(Arc::clone(&call.resource)),
+        Shape::PartialList => Of::Metadata,
+        // Tables have no such form, and are not asked for in it.
+        Shape::Partial | Shape::Table(_) => return Err(super::no_single()),
+    };
+    let meta = meta.clone();
     // Nobody else should wait while a long list is measured.
-    let measure = move || PackedPieces::new(resource, items, &meta);
+    let measure = move || PackedPieces::new(of, items, &meta);
     let measured = server.tasks.blocking("measure a list", measure).await;
     let (pieces, length) = measured.map_err(|error| Failure::internal(error.to_string()))??;
     let mut response = view::formed_response(StatusCode::OK, PROTOBUF, Bytes::new());
@@ -33,34 +39,51 @@ pub(super) async fn respond(
     Ok(response)
 }
 
+/// What the list is of.
+enum Of {
+    Objects(Arc<Resource>),
+    Metadata,
+}
+
+impl Of {
+    fn head(&self, length: usize) -> Vec<u8> {
+        match self {
+            Self::Objects(resource) => {
+                proto::head(&resource.api_version, &resource.list_kind, length)
+            }
+            Self::Metadata => proto::head(view::META_VERSION, view::PARTIAL_LIST, length),
+        }
+    }
+
+    fn item(&self, stored: &Stored) -> Result<Vec<u8>, Failure> {
+        let bare = match self {
+            Self::Objects(resource) => view::bare(resource, stored)?,
+            Self::Metadata => view::bare_partial(stored)?,
+        };
+        Ok(proto::list_item(&bare))
+    }
+}
+
 struct PackedPieces {
-    resource: Arc<Resource>,
+    of: Of,
     head: Option<Bytes>,
     items: std::vec::IntoIter<Arc<Stored>>,
 }
 
 impl PackedPieces {
     /// The pieces, and how long all of them are together.
-    fn new(
-        resource: Arc<Resource>,
-        items: Vec<Arc<Stored>>,
-        meta: &ListMeta,
-    ) -> Result<(Self, usize), Failure> {
+    fn new(of: Of, items: Vec<Arc<Stored>>, meta: &ListMeta) -> Result<(Self, usize), Failure> {
         let metadata = proto::list_metadata(&meta.to_value());
         let metadata = metadata.map_err(|error| view::no_protobuf(&error))?;
         let mut list = metadata.len();
         for stored in &items {
-            list += item(&resource, stored)?.len();
+            list += of.item(stored)?.len();
         }
-        let mut head = proto::head(&resource.api_version, &resource.list_kind, list);
+        let mut head = of.head(list);
         let whole = head.len() + list;
         head.extend(metadata);
-        Ok((Self { resource, head: Some(head.into()), items: items.into_iter() }, whole))
+        Ok((Self { of, head: Some(head.into()), items: items.into_iter() }, whole))
     }
-}
-
-fn item(resource: &Resource, stored: &Stored) -> Result<Vec<u8>, Failure> {
-    Ok(proto::list_item(&view::bare(resource, stored)?))
 }
 
 impl Pieces for PackedPieces {
@@ -68,7 +91,7 @@ impl Pieces for PackedPieces {
         if let Some(head) = self.head.take() {
             return Some(Ok(head));
         }
-        let made = item(&self.resource, self.items.next()?.as_ref());
+        let made = self.of.item(self.items.next()?.as_ref());
         Some(made.map(Bytes::from).map_err(|failure| failure.message().to_owned()))
     }
 }
