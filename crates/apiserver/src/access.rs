@@ -6,6 +6,8 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+use tokio::sync::watch;
+
 use crate::auth;
 use crate::auth::rbac::{Kind, RbacIndex};
 use crate::registry::Resource;
@@ -14,11 +16,13 @@ use crate::store::{Event, EventKind, Store, Stored};
 #[derive(Debug)]
 pub(crate) struct Access {
     index: RwLock<RbacIndex>,
+    /// Moves with every change, for those whose requests last.
+    changes: watch::Sender<u64>,
 }
 
 impl Access {
     pub(crate) fn new() -> Self {
-        Self { index: RwLock::new(RbacIndex::default()) }
+        Self { index: RwLock::new(RbacIndex::default()), changes: watch::Sender::new(0) }
     }
 
     /// Takes in what is stored.
@@ -56,6 +60,11 @@ impl Access {
 
     fn change(&self, act: impl FnOnce(&mut RbacIndex)) {
         act(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {

@@ -307,7 +307,8 @@ fn authorize_path(
     server.authorize(&Attributes { verb: &verb, path: Some(path), ..Attributes::of(user) })
 }
 
-fn authorize_resource(
+/// Also asked again by requests that last.
+pub(crate) fn authorize_resource(
     server: &Server,
     user: &User,
     verb: Verb,

@@ -144,6 +144,11 @@ impl Server {
         taken
     }
 
+    /// Changes whenever rights may have.
+    pub(crate) fn access_changes(&self) -> watch::Receiver<u64> {
+        self.access.changes()
+    }
+
     pub fn rbac(&self) -> RwLockReadGuard<'_, RbacIndex> {
         self.access.rules()
     }

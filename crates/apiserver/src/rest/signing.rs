@@ -1,12 +1,16 @@
 //! Certificate signing requests: who asked is what the server knows, not what the body says, and
 //! deciding about them or signing them takes a right at the signer.
 
+use base64::Engine as _;
+use objects::cause::Cause;
 use serde_json::{Value, json};
+use x509_parser::prelude::{FromDer, X509CertificationRequest};
 
 use super::Call;
 use super::admit;
 use crate::auth::User;
 use crate::auth::rbac::Attributes;
+use crate::auth::user::MASTERS;
 use crate::failure::Failure;
 use crate::registry::Resource;
 use crate::server::Server;
@@ -47,32 +51,44 @@ pub(crate) fn stamp(resource: &Resource, user: &User, object: &mut Value) -> Res
         spec.insert("extra".to_owned(), json!(user.extra));
     }
     let text = |member: &str| spec.get(member).and_then(Value::as_str).unwrap_or_default();
-    if text("signerName") == CLIENT_SIGNER && asks_for_masters(text("request")) {
-        let subject = admit::subject(resource, admit::metadata_text(object, "name"));
-        let why = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is \
-                   not allowed";
-        return Err(Failure::forbidden(why).about(subject));
+    if text("signerName") != CLIENT_SIGNER {
+        return Ok(());
     }
-    Ok(())
+    let named = organisations(text("request"));
+    let name = admit::metadata_text(object, "name");
+    match named {
+        None => {
+            let why = "must be one CERTIFICATE REQUEST in PEM, with nothing around it, whose \
+                       organizations are plain text";
+            let cause = Cause::invalid("spec.request", &"".into(), why);
+            Err(admit::invalid(resource, name, &[cause]))
+        }
+        Some(all) if all.iter().any(|one| one == MASTERS) => {
+            let why = "use of kubernetes.io/kube-apiserver-client signer with system:masters group \
+                       is not allowed";
+            Err(Failure::forbidden(why).about(admit::subject(resource, name)))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
-/// Does the request name the organisation whose members may do everything? The attribute is looked
-/// for in the whole of it: a request that hides it elsewhere is no better.
-fn asks_for_masters(request: &str) -> bool {
-    use base64::Engine as _;
-    const ORGANISATION: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
-    const MASTERS: &[u8] = b"system:masters";
+/// The organisations that a request names. None of what cannot be read: whoever signs it may read
+/// more in it than we do, so it is not believed to name nobody.
+fn organisations(request: &str) -> Option<Vec<String>> {
     let engine = base64::engine::general_purpose::STANDARD;
-    let Ok(pem) = engine.decode(request) else { return false };
-    let Ok(pem) = std::str::from_utf8(&pem) else { return false };
-    let body: String =
-        pem.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
-    let Ok(der) = engine.decode(body) else { return false };
-    der.windows(ORGANISATION.len()).enumerate().any(|(at, window)| {
-        // The identifier, then the type and length of a string, then the string.
-        let value = der.get(at + ORGANISATION.len() + 2..).unwrap_or_default();
-        window == ORGANISATION && value.starts_with(MASTERS)
-    })
+    let pem = String::from_utf8(engine.decode(request).ok()?).ok()?;
+    let body = pem
+        .trim()
+        .strip_prefix("-----BEGIN CERTIFICATE REQUEST-----")?
+        .strip_suffix("-----END CERTIFICATE REQUEST-----")?;
+    let body: String = body.split_ascii_whitespace().collect();
+    let der = engine.decode(body).ok()?;
+    let (rest, read) = X509CertificationRequest::from_der(&der).ok()?;
+    if !rest.is_empty() {
+        return None;
+    }
+    let subject = &read.certification_request_info.subject;
+    subject.iter_organization().map(|one| one.as_str().ok().map(str::to_owned)).collect()
 }
 
 /// Changes of a signing request's decisions or certificate need the right at its signer, by its name
@@ -105,28 +121,46 @@ pub(crate) fn may(server: &Server, call: &Call, name: &str, right: Right) -> Res
 
 #[cfg(test)]
 mod tests {
-    use base64::Engine as _;
-
     use super::*;
 
-    fn request(subject: rcgen::DistinguishedName) -> String {
+    fn pem(subject: rcgen::DistinguishedName) -> String {
         let mut parameters = rcgen::CertificateParams::default();
         parameters.distinguished_name = subject;
         let key = rcgen::KeyPair::generate().unwrap();
-        let pem = parameters.serialize_request(&key).unwrap().pem().unwrap();
-        base64::engine::general_purpose::STANDARD.encode(pem)
+        parameters.serialize_request(&key).unwrap().pem().unwrap()
+    }
+
+    fn named(pem: &str) -> Option<Vec<String>> {
+        organisations(&base64::engine::general_purpose::STANDARD.encode(pem))
+    }
+
+    fn subject(organisation: rcgen::DnValue) -> rcgen::DistinguishedName {
+        let mut subject = rcgen::DistinguishedName::new();
+        subject.push(rcgen::DnType::CommonName, "ada");
+        subject.push(rcgen::DnType::OrganizationName, organisation);
+        subject
     }
 
     #[test]
-    fn nobody_asks_for_the_group_that_may_do_everything() {
-        let mut subject = rcgen::DistinguishedName::new();
-        subject.push(rcgen::DnType::CommonName, "ada");
-        subject.push(rcgen::DnType::OrganizationName, "system:nodes");
-        assert!(!asks_for_masters(&request(subject.clone())));
-        subject.push(rcgen::DnType::OrganizationName, "system:masters");
-        assert!(asks_for_masters(&request(subject)));
-        for noise in ["", "x", "QUJD"] {
-            assert!(!asks_for_masters(noise));
+    fn organisations_are_read_and_what_cannot_be_read_names_somebody() {
+        let nodes = pem(subject(rcgen::DnValue::Utf8String("system:nodes".to_owned())));
+        assert_eq!(named(&nodes), Some(vec!["system:nodes".to_owned()]));
+        let masters = pem(subject(rcgen::DnValue::Utf8String(MASTERS.to_owned())));
+        assert_eq!(named(&masters), Some(vec![MASTERS.to_owned()]));
+        // Other readers of PEM pass over what stands before, and read letters of two bytes.
+        let wide = rcgen::string::BmpString::try_from(MASTERS).unwrap();
+        let wide = pem(subject(rcgen::DnValue::BmpString(wide)));
+        for odd in [
+            format!("Certificate Request:\n{masters}"),
+            masters.replacen('\n', "\nProc-Type: 4\n\n", 1),
+            format!("{nodes}{masters}"),
+            wide,
+        ] {
+            assert_eq!(named(&odd), None, "{odd}");
         }
+        for noise in ["", "x", "-----BEGIN CERTIFICATE REQUEST-----"] {
+            assert_eq!(named(noise), None);
+        }
+        assert_eq!(organisations("no base64"), None);
     }
 }

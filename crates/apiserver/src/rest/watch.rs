@@ -24,11 +24,13 @@ use super::read::{self, Revision};
 use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
 use super::{Call, admit};
+use crate::auth::User;
 use crate::clock;
+use crate::dispatch::authorize_resource;
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape, Syntax};
 use crate::registry::Resource;
-use crate::request::Query;
+use crate::request::{Query, ResourcePath, Verb};
 use crate::server::Server;
 use crate::set_member;
 use crate::store::{Event, EventKind, Stored, Watcher};
@@ -37,6 +39,8 @@ use crate::store::{Event, EventKind, Stored, Watcher};
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Those who watch are asked again who they are this often, and after every change of rights at once.
+const LOOK_EVERY: Duration = Duration::from_mins(1);
 const DEFAULT_TIMEOUT_SECONDS: std::ops::Range<u64> = 1800..3600;
 const MAX_TIMEOUT_SECONDS: u64 = 24 * 3600;
 /// Objects of an initial list are encoded in chunks of about this size.
@@ -82,6 +86,7 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
         end_mark: None,
         stop: server.tasks.token(),
         gone: server.registry_changes(),
+        guard: Guard::new(server, call),
         server: server.clone(),
     };
     let from = match start {
@@ -222,6 +227,7 @@ struct Stream {
     end_mark: Option<u64>,
     stop: CancellationToken,
     gone: tokio::sync::watch::Receiver<u64>,
+    guard: Guard,
     server: Arc<Server>,
 }
 
@@ -230,6 +236,9 @@ impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         if self.stop.is_cancelled() || self.lines.broken {
             return None;
+        }
+        if let Err(failure) = self.guard.check(&self.server) {
+            return Some(self.end(&failure));
         }
         if let Some(chunk) = self.initial_chunk() {
             return Some(chunk);
@@ -240,6 +249,12 @@ impl Stream {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
+                // Before what was written since: it may be what nobody should see any more.
+                () = self.guard.due() => {
+                    if let Err(failure) = self.guard.check(&self.server) {
+                        return Some(self.end(&failure));
+                    }
+                }
                 events = watcher.next() => match events {
                     Ok(events) => {
                         let chunk = self.encode(&events);
@@ -247,10 +262,7 @@ impl Stream {
                             return Some(chunk);
                         }
                     }
-                    Err(too_old) => {
-                        self.watcher = None;
-                        return Some(self.lines.give_up(&Failure::expired(too_old.to_string())));
-                    }
+                    Err(too_old) => return Some(self.end(&Failure::expired(too_old.to_string()))),
                 },
                 // A type that is no longer served has no more events: its last ones were sent.
                 changed = self.gone.changed() => {
@@ -269,6 +281,12 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// The last word.
+    fn end(&mut self, failure: &Failure) -> Bytes {
+        self.watcher = None;
+        self.lines.give_up(failure)
     }
 
     /// Objects written since a definition changed are stored as the new one says.
@@ -357,6 +375,65 @@ impl Stream {
             }
         }
     }
+}
+
+/// Whether the one who watches may still do so. A watch lasts for hours: rights that are taken away,
+/// and tokens that end, must not live on in it.
+struct Guard {
+    user: User,
+    path: ResourcePath,
+    query: Query,
+    /// The header that proves who watches; none where a certificate did.
+    token: Option<HeaderValue>,
+    rules: tokio::sync::watch::Receiver<u64>,
+    next_look: Instant,
+}
+
+impl Guard {
+    fn new(server: &Server, call: &Call) -> Self {
+        let mut rules = server.access_changes();
+        // What changed between the check of this request and now counts.
+        rules.mark_changed();
+        let token = call.headers.get(header::AUTHORIZATION).cloned();
+        let token = token.filter(|token| is_valid(server, token));
+        Self {
+            user: call.user.clone(),
+            path: call.path.clone(),
+            query: call.query.clone(),
+            token,
+            rules,
+            next_look: Instant::now() + LOOK_EVERY,
+        }
+    }
+
+    /// Ends when there is reason to look again. Cancel-safe.
+    async fn due(&mut self) {
+        tokio::select! {
+            changed = self.rules.changed() => match changed {
+                Ok(()) => self.rules.mark_changed(),
+                Err(_) => std::future::pending().await,
+            },
+            () = tokio::time::sleep_until(self.next_look) => {}
+        }
+    }
+
+    fn check(&mut self, server: &Server) -> Result<(), Failure> {
+        let is_late = Instant::now() >= self.next_look;
+        if !is_late && !self.rules.has_changed().unwrap_or(false) {
+            return Ok(());
+        }
+        self.rules.mark_unchanged();
+        self.next_look = Instant::now() + LOOK_EVERY;
+        if self.token.as_ref().is_some_and(|token| !is_valid(server, token)) {
+            return Err(Failure::unauthorized());
+        }
+        authorize_resource(server, &self.user, Verb::Watch, &self.path, &self.query)
+    }
+}
+
+fn is_valid(server: &Server, token: &HeaderValue) -> bool {
+    let proven = |header| server.authenticator.authenticate(None, Some(header), clock::now());
+    token.to_str().is_ok_and(|header| proven(header).is_ok())
 }
 
 /// Encodes events in the shape this watcher asked for.

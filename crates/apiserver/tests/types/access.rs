@@ -202,3 +202,59 @@ async fn the_audit_log_says_who_wrote_what_and_never_the_contents() {
     let zed = lines.iter().find(|one| one["user"] == "zed").unwrap();
     assert!(zed["impersonator"].is_string() && zed["code"] == 403, "{zed}");
 }
+
+/// A watch may last for a day; what it was opened with may not.
+#[tokio::test]
+async fn a_watch_ends_with_the_rights_it_lives_by() {
+    let world = World::new().await;
+    let look = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}]);
+    role(&world, "look", &look).await;
+    let bindings = format!("{RBAC}/namespaces/{}/rolebindings", world.name);
+    let bind = |name: &str, user: &str| {
+        json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "look"},
+            "subjects": [{"kind": "User", "name": user}]})
+    };
+    world.post(&bindings, &bind("ada", "ada")).await.is(201);
+    world.post(&bindings, &bind("bea", "bea")).await.is(201);
+    let secrets = world.core("secrets");
+    let path = format!("{secrets}?watch=true&timeoutSeconds=86400");
+    let mut ada = world.as_user("ada", &[]).watch(&path).await;
+    let mut bea = world.as_user("bea", &[]).watch(&path).await;
+    let secret = |name: &str| json!({"metadata": {"name": name}, "stringData": {"k": "v"}});
+    world.post(&secrets, &secret("before")).await.is(201);
+    for watch in [&mut ada, &mut bea] {
+        let event = watch.next().await.expect("an event");
+        assert_eq!(event["object"]["metadata"]["name"], "before", "{event}");
+    }
+    world.delete(&format!("{bindings}/ada")).await.is(200);
+    world.post(&secrets, &secret("after")).await.is(201);
+    let last = ada.next().await.expect("a last word");
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(403)), "{last}");
+    assert_eq!(ada.next().await, None);
+    // Who kept theirs notices nothing.
+    let event = bea.next().await.expect("an event");
+    assert_eq!(event["object"]["metadata"]["name"], "after", "{event}");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_token_that_proved_who_watches() {
+    let world = World::new().await;
+    let accounts = world.core("serviceaccounts");
+    world.post(&accounts, &json!({"metadata": {"name": "bot"}})).await.is(201);
+    let made = world.post(&format!("{accounts}/bot/token"), &json!({})).await.is(201);
+    let token = made["status"]["token"].as_str().unwrap();
+    let path = format!("{}?watch=true", world.core("configmaps"));
+    let mut watch = world.watch_by_token(&path, token).await;
+    world.delete(&format!("{accounts}/bot")).await.is(200);
+    // At the next look: each minute, and with every change of rights.
+    role(&world, "any", &json!([])).await;
+    let last = loop {
+        let event = watch.next().await.expect("a last word");
+        if event["type"] == "ERROR" {
+            break event;
+        }
+    };
+    assert_eq!(last["object"]["code"], 401, "{last}");
+    assert_eq!(watch.next().await, None);
+}

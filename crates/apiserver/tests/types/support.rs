@@ -124,10 +124,11 @@ impl World {
 
     /// Starts a watch; lines are read one by one.
     pub(crate) async fn watch(&self, path: &str) -> Lines {
-        let request = Request::builder().uri(path).body(Body::empty()).unwrap();
-        let response = self.client.clone().oneshot(request).await.unwrap();
-        assert_eq!(response.status().as_u16(), 200);
-        Lines { body: response.into_body(), text: String::new() }
+        watch(&self.client, path, None).await
+    }
+
+    pub(crate) async fn watch_by_token(&self, path: &str, token: &str) -> Lines {
+        watch(&self.client, path, Some(token)).await
     }
 
     /// Looks again and again until `done` is content with the answer.
@@ -189,6 +190,10 @@ impl Other {
         self.send(Method::POST, path, Some(body)).await
     }
 
+    pub(crate) async fn watch(&self, path: &str) -> Lines {
+        watch(&self.0, path, None).await
+    }
+
     pub(crate) async fn apply(&self, path: &str, body: &Value) -> Reply {
         let form = [("content-type", "application/apply-patch+yaml")];
         send(&self.0, Method::PATCH, path, &form, Some(body)).await
@@ -214,6 +219,16 @@ impl Lines {
             self.text.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
         }
     }
+}
+
+async fn watch(client: &ClientService, path: &str, token: Option<&str>) -> Lines {
+    let mut request = Request::builder().uri(path);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let response = client.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
+    Lines { body: response.into_body(), text: String::new() }
 }
 
 async fn send(
