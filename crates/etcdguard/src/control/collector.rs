@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use tasks::Stop;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::events::{Site, Troubles};
 use super::metrics::{Meter, Object};
 use super::snapshotter::full::{StoredError, stored};
 use crate::etcd::{Observation, Subscription};
@@ -73,6 +74,7 @@ pub(super) struct Collector {
     /// Full snapshots are brought here to be looked into.
     pub(super) temp_dir: PathBuf,
     pub(super) metrics: Arc<dyn Meter>,
+    pub(super) troubles: Troubles,
     pub(super) duty: Duty,
 }
 
@@ -88,9 +90,16 @@ impl Collector {
             }
             let work = collect(&self.store, &self.config.plan, Timestamp::now(), &inspector);
             match stop.or_stop(work).await {
-                Some(Ok(collected)) => tell(self.metrics.as_ref(), &collected),
+                Some(Ok(collected)) => {
+                    tell(self.metrics.as_ref(), &collected);
+                    if let Some(why) = why(&collected) {
+                        self.troubles.tell(Site::Collection, why);
+                    }
+                }
                 Some(Err(error)) => {
-                    tracing::warn!("old snapshots cannot be listed: {}", error.chain());
+                    let why = format!("old snapshots cannot be listed: {}", error.chain());
+                    tracing::warn!("{why}");
+                    self.troubles.tell(Site::Collection, why);
                 }
                 None => return,
             }
@@ -101,7 +110,9 @@ impl Collector {
                     tracing::info!("GC: gave up {swept} uploads that were never finished");
                 }
                 Some(Err(error)) => {
-                    tracing::warn!("unfinished uploads cannot be given up: {}", error.chain());
+                    let why = format!("unfinished uploads cannot be given up: {}", error.chain());
+                    tracing::warn!("{why}");
+                    self.troubles.tell(Site::Collection, why);
                 }
                 None => return,
             }
@@ -132,6 +143,16 @@ fn tell(metrics: &dyn Meter, collected: &Collected) {
     for (snapshot, _) in &collected.failed {
         metrics.collected(object(snapshot), false);
     }
+}
+
+/// The first failure, and how many there were.
+fn why(collected: &Collected) -> Option<String> {
+    let (snapshot, error) = collected.failed.first()?;
+    let more = match collected.failed.len() {
+        1 => String::new(),
+        all => format!(" (and {} more)", all - 1),
+    };
+    Some(format!("{} was not removed{more}: {}", snapshot.snap_name, error.chain()))
 }
 
 fn object(snapshot: &Snapshot) -> Object {

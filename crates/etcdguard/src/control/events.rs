@@ -1,7 +1,8 @@
-//! Tells of snapshots that fail in events of the pod, with their causes, where there is an API to tell.
+//! Tells in events of the pod what fails, with its causes, where there is an API to tell.
 //!
-//! Each trouble is one event; the same again counts it up. Never: waits with snapshots for the API.
+//! Each trouble is one event; the same again counts it up. Never: makes those who have it wait.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,11 +15,10 @@ use tasks::Stop;
 use tokio::sync::watch;
 
 const COMPONENT: &str = "etcd-backup-restore";
-const REASON: &str = "SnapshotFailed";
 /// The API takes no more of a message.
 const MESSAGE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two of them, however often snapshots fail.
+/// Between two looks, however often things fail.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Whose events they are.
@@ -26,6 +26,64 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub struct EventsConfig {
     pub pod: String,
     pub namespace: String,
+}
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Site {
+    Snapshot,
+    Collection,
+    Defragmentation,
+    Initialization,
+    SecondSite,
+    Promotion,
+    PeerUrls,
+    Leftovers,
+}
+
+impl Site {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Snapshot => "SnapshotFailed",
+            Self::Collection => "CollectionFailed",
+            Self::Defragmentation => "DefragmentationFailed",
+            Self::Initialization => "InitializationFailed",
+            Self::SecondSite => "SecondSiteFailed",
+            Self::Promotion => "PromotionFailed",
+            Self::PeerUrls => "PeerUrlsFailed",
+            Self::Leftovers => "LeftoversStay",
+        }
+    }
+}
+
+/// What failed last at each site, and how often something has failed there.
+type Failed = BTreeMap<Site, (u64, String)>;
+
+/// Where everything that fails is told, for whoever tells it on.
+#[derive(Debug, Clone)]
+pub struct Troubles(watch::Sender<Failed>);
+
+impl Default for Troubles {
+    fn default() -> Self {
+        Self(watch::channel(Failed::new()).0)
+    }
+}
+
+impl Troubles {
+    /// `why` with all its causes.
+    pub fn tell(&self, site: Site, why: impl std::fmt::Display) {
+        self.0.send_modify(|failed| {
+            let last = failed.entry(site).or_default();
+            *last = (last.0.saturating_add(1), cut(&why.to_string()));
+        });
+    }
+}
+
+/// What has failed anew since `told`.
+fn news(failed: &Failed, told: &BTreeMap<Site, u64>) -> Vec<(Site, u64, String)> {
+    let is_new = |(site, (times, _)): &(&Site, &(u64, String))| told.get(site) != Some(times);
+    let all = failed.iter().filter(is_new);
+    all.map(|(site, (times, why))| (*site, *times, why.clone())).collect()
 }
 
 /// The event that was told last.
@@ -39,22 +97,31 @@ struct Told {
 pub(super) async fn run(
     config: EventsConfig,
     client: kube::Client,
-    mut trouble: watch::Receiver<Option<String>>,
+    troubles: Troubles,
     stop: Stop,
 ) {
     let api: Api<Event> = Api::namespaced(client, &config.namespace);
-    let mut told: Option<Told> = None;
-    while let Some(Ok(())) = stop.or_stop(trouble.changed()).await {
-        let Some(message) = trouble.borrow_and_update().as_deref().map(cut) else { continue };
-        let telling = tokio::time::timeout(PATIENCE, tell(&config, &api, message, told.take()));
-        match stop.or_stop(telling).await {
-            Some(Ok(Ok(now))) => told = Some(now),
-            // Snapshots go on without it, and the log has the cause.
-            Some(Ok(Err(error))) => {
-                tracing::warn!("no event tells of it: {}", telemetry::Chain(&error));
+    let mut failed = troubles.0.subscribe();
+    // What failed before anybody looked is told too.
+    failed.mark_changed();
+    let mut events: BTreeMap<Site, Told> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    while let Some(Ok(())) = stop.or_stop(failed.changed()).await {
+        let news = news(&failed.borrow_and_update(), &seen);
+        for (site, times, message) in news {
+            seen.insert(site, times);
+            let told = tell(&config, &api, (site, message), events.remove(&site));
+            match stop.or_stop(tokio::time::timeout(PATIENCE, told)).await {
+                Some(Ok(Ok(now))) => {
+                    events.insert(site, now);
+                }
+                // The work goes on without it, and the log has the cause.
+                Some(Ok(Err(error))) => {
+                    tracing::warn!("no event tells of it: {}", telemetry::Chain(&error));
+                }
+                Some(Err(_)) => tracing::warn!("no event tells of it: the API gave no answer"),
+                None => return,
             }
-            Some(Err(_)) => tracing::warn!("no event tells of it: the API gave no answer"),
-            None => return,
         }
         if stop.or_stop(tokio::time::sleep(PAUSE)).await.is_none() {
             return;
@@ -73,7 +140,7 @@ fn cut(message: &str) -> String {
 async fn tell(
     config: &EventsConfig,
     api: &Api<Event>,
-    message: String,
+    (site, message): (Site, String),
     told: Option<Told>,
 ) -> Result<Told, kube::Error> {
     let now = Timestamp::now();
@@ -89,12 +156,17 @@ async fn tell(
         }
     }
     let name = format!("{}.{:x}", config.pod, now.as_nanosecond());
-    let event = event(config, &name, &message, now);
+    let event = event(config, &name, (site, &message), now);
     api.create(&PostParams::default(), &event).await?;
     Ok(Told { name, message, count: 1 })
 }
 
-fn event(config: &EventsConfig, name: &str, message: &str, now: Timestamp) -> Event {
+fn event(
+    config: &EventsConfig,
+    name: &str,
+    (site, message): (Site, &str),
+    now: Timestamp,
+) -> Event {
     let EventsConfig { pod, namespace } = config;
     Event {
         metadata: ObjectMeta {
@@ -109,7 +181,7 @@ fn event(config: &EventsConfig, name: &str, message: &str, now: Timestamp) -> Ev
             namespace: Some(namespace.clone()),
             ..ObjectReference::default()
         },
-        reason: Some(REASON.to_owned()),
+        reason: Some(site.reason().to_owned()),
         message: Some(message.to_owned()),
         type_: Some("Warning".to_owned()),
         source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
@@ -130,5 +202,25 @@ mod tests {
         let long = cut(&"ü".repeat(1000));
         assert_eq!(long.len(), MESSAGE_MAX);
         assert_eq!(cut(&format!("x{long}")).len(), MESSAGE_MAX - 1);
+    }
+
+    #[test]
+    fn the_newest_trouble_of_each_site_is_told_once() {
+        let troubles = Troubles::default();
+        troubles.tell(Site::Collection, "503");
+        troubles.tell(Site::Snapshot, "no space left on device");
+        troubles.tell(Site::Snapshot, "503");
+        let failed = troubles.0.borrow().clone();
+        let mut told = BTreeMap::new();
+        let first = news(&failed, &told);
+        assert_eq!(
+            first,
+            [(Site::Snapshot, 2, "503".to_owned()), (Site::Collection, 1, "503".to_owned())]
+        );
+        told.extend(first.into_iter().map(|(site, times, _)| (site, times)));
+        assert!(news(&failed, &told).is_empty());
+        troubles.tell(Site::Snapshot, "503");
+        let again = troubles.0.borrow().clone();
+        assert_eq!(news(&again, &told), [(Site::Snapshot, 3, "503".to_owned())]);
     }
 }

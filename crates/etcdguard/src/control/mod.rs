@@ -29,7 +29,7 @@ use tokio::sync::watch;
 pub use backoff::BackoffConfig;
 pub use collector::CollectorConfig;
 pub use defragmenter::DefragmenterConfig;
-pub use events::EventsConfig;
+pub use events::{EventsConfig, Site, Troubles};
 pub use health::Health;
 pub use heartbeat::HeartbeatConfig;
 pub use peer_urls::{PeerUrlConfig, Restart};
@@ -62,6 +62,8 @@ pub struct Guard {
     pub peer_urls: Option<PeerUrlConfig>,
     pub kube: Option<Kube>,
     pub metrics: Arc<dyn Meter>,
+    /// Where what fails is told; events tell it on where there is an API.
+    pub troubles: Troubles,
 }
 
 /// The store and what is done with it.
@@ -96,10 +98,10 @@ pub struct Handles {
 
 /// Starts the monitor and all controllers. They run until the tasks are stopped.
 pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
-    let Guard { etcd, cluster, monitor, store, defragmenter, peer_urls, kube, metrics } = guard;
+    let Guard { etcd, cluster, monitor, store, defragmenter, peer_urls, kube, metrics, troubles } =
+        guard;
     let (health, health_seen) = watch::channel(Health::NotServing);
     let (progress, progress_seen) = watch::channel(None);
-    let (trouble, trouble_seen) = watch::channel(None);
     // Traffic is let in only where peers find the member.
     let (settled, settled_seen) = watch::channel(peer_urls.is_none());
     let polling = monitor.clone();
@@ -109,19 +111,21 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
     });
     if let Some(config) = peer_urls {
         let (cluster, member) = (cluster.clone(), monitor.subscribe("peer-urls"));
+        let told = (settled, troubles.clone());
         tasks.spawn_draining("peer-urls", |stop| async move {
-            peer_urls::run(config, cluster, member, settled, stop).await;
+            peer_urls::run(config, cluster, member, told, stop).await;
         });
     }
     let (member, meter) = (monitor.subscribe("promotion"), Arc::clone(&metrics));
-    tasks.spawn_draining("promotion", |stop| promotion::run(cluster, member, meter, stop));
+    let told = (meter, troubles.clone());
+    tasks.spawn_draining("promotion", |stop| promotion::run(cluster, member, told, stop));
     let leases = kube.as_ref().map(|kube| kube.leases.clone());
     if let Some(kube) = kube {
-        keep_leases(kube, &monitor, progress_seen.clone(), trouble_seen, tasks);
+        keep_leases(kube, &monitor, progress_seen.clone(), troubles.clone(), tasks);
     }
     if let Some(config) = defragmenter {
         let duty = Duty::Leading(monitor.subscribe("defragmenter"));
-        defragment(config, etcd.clone(), duty, leases, &metrics, tasks);
+        defragment(config, etcd.clone(), duty, leases, (&metrics, &troubles), tasks);
     }
     let snapshotter = match store {
         None => {
@@ -133,11 +137,11 @@ pub fn run(guard: Guard, tasks: &Tasks) -> Handles {
         }
         Some(store) => {
             let duty = Duty::Leading(monitor.subscribe("collector"));
-            collect(&store, store.snapshots.clone(), duty, &metrics, tasks);
+            collect(&store, store.snapshots.clone(), duty, (&metrics, &troubles), tasks);
             if let Some(second) = store.second.clone() {
-                keep_second(second, &store, &monitor, &metrics, tasks);
+                keep_second(second, &store, &monitor, (&metrics, &troubles), tasks);
             }
-            let tools = tools(etcd, store, &metrics, (progress, trouble), tasks);
+            let tools = tools(etcd, store, &metrics, (progress, troubles), tasks);
             let (handle, snapshotter) = Snapshotter::new(tools, health, settled_seen);
             let member = monitor.subscribe("snapshotter");
             tasks.spawn_draining("snapshotter", |stop| snapshotter.run(member, stop));
@@ -156,14 +160,15 @@ pub async fn run_alone(
     metrics: Arc<dyn Meter>,
     tasks: &Tasks,
 ) -> Result<(), SnapshotError> {
-    collect(&store, store.snapshots.clone(), Duty::Always, &metrics, tasks);
+    // A command without an API: its log tells.
+    let troubles = Troubles::default();
+    collect(&store, store.snapshots.clone(), Duty::Always, (&metrics, &troubles), tasks);
     if let Some(config) = defragmenter {
-        defragment(config, etcd.clone(), Duty::Always, None, &metrics, tasks);
+        defragment(config, etcd.clone(), Duty::Always, None, (&metrics, &troubles), tasks);
     }
     let (progress, _) = watch::channel(None);
-    let (trouble, _) = watch::channel(None);
     let (health, _) = watch::channel(Health::NotServing);
-    let tools = tools(etcd, store, &metrics, (progress, trouble), tasks);
+    let tools = tools(etcd, store, &metrics, (progress, troubles), tasks);
     let (_, settled) = watch::channel(true);
     let (_handle, snapshotter) = Snapshotter::new(tools, health, settled);
     snapshotter.run_alone(tasks.stop_signal()).await
@@ -173,7 +178,7 @@ fn tools(
     etcd: Etcd,
     store: Store,
     metrics: &Arc<dyn Meter>,
-    (progress, trouble): (watch::Sender<Option<Progress>>, watch::Sender<Option<String>>),
+    (progress, troubles): (watch::Sender<Option<Progress>>, Troubles),
     tasks: &Tasks,
 ) -> Tools {
     Tools {
@@ -183,7 +188,7 @@ fn tools(
         metrics: Arc::clone(metrics),
         tasks: tasks.clone(),
         progress,
-        trouble,
+        troubles,
         tail: Mutex::default(),
     }
 }
@@ -192,7 +197,7 @@ fn collect(
     store: &Store,
     snapshots: SnapStore,
     duty: Duty,
-    metrics: &Arc<dyn Meter>,
+    (metrics, troubles): (&Arc<dyn Meter>, &Troubles),
     tasks: &Tasks,
 ) {
     let config = store.collector;
@@ -202,6 +207,7 @@ fn collect(
             store: snapshots,
             temp_dir: store.snapshotter.temp_dir.clone(),
             metrics: Arc::clone(metrics),
+            troubles: troubles.clone(),
             duty,
         };
         tasks.spawn_draining("collector", |stop| collector.run(stop));
@@ -212,13 +218,16 @@ fn keep_second(
     second: SecondSiteConfig,
     store: &Store,
     monitor: &EtcdMonitor,
-    metrics: &Arc<dyn Meter>,
+    (metrics, troubles): (&Arc<dyn Meter>, &Troubles),
     tasks: &Tasks,
 ) {
     let duty = Duty::Leading(monitor.subscribe("second-site-collector"));
-    collect(store, second.store.clone(), duty, metrics, tasks);
+    collect(store, second.store.clone(), duty, (metrics, troubles), tasks);
     let (snapshots, member) = (store.snapshots.clone(), monitor.subscribe("second-site"));
-    tasks.spawn_draining("second-site", |stop| second_site::run(second, snapshots, member, stop));
+    let troubles = troubles.clone();
+    tasks.spawn_draining("second-site", |stop| {
+        second_site::run(second, snapshots, member, troubles, stop)
+    });
 }
 
 fn defragment(
@@ -226,11 +235,12 @@ fn defragment(
     etcd: Etcd,
     duty: Duty,
     leases: Option<Leases>,
-    metrics: &Arc<dyn Meter>,
+    (metrics, troubles): (&Arc<dyn Meter>, &Troubles),
     tasks: &Tasks,
 ) {
-    let (metrics, done) = (Arc::clone(metrics), BTreeMap::new());
-    let defragmenter = Defragmenter { config, etcd, metrics, duty, leases, done };
+    let (metrics, troubles) = (Arc::clone(metrics), troubles.clone());
+    let done = BTreeMap::new();
+    let defragmenter = Defragmenter { config, etcd, metrics, troubles, duty, leases, done };
     tasks.spawn_draining("defragmenter", |stop| defragmenter.run(stop));
 }
 
@@ -238,12 +248,12 @@ fn keep_leases(
     kube: Kube,
     monitor: &EtcdMonitor,
     progress: watch::Receiver<Option<Progress>>,
-    trouble: watch::Receiver<Option<String>>,
+    troubles: Troubles,
     tasks: &Tasks,
 ) {
     let Kube { leases, heartbeat, snapshot_leases, events } = kube;
     let client = leases.client();
-    tasks.spawn_draining("events", |stop| events::run(events, client, trouble, stop));
+    tasks.spawn_draining("events", |stop| events::run(events, client, troubles, stop));
     if let Some(config) = heartbeat {
         let (leases, member) = (leases.clone(), monitor.subscribe("heartbeat"));
         tasks.spawn_draining("heartbeat", |stop| heartbeat::run(config, leases, member, stop));

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use tasks::Stop;
 use tokio::sync::watch;
 
+use super::events::{Site, Troubles};
 use super::membership::Tries;
 use crate::etcd::{Etcd, EtcdError, Member, MemberState, Observation, Subscription};
 
@@ -54,7 +55,7 @@ pub(super) async fn run(
     config: PeerUrlConfig,
     cluster: Etcd,
     mut member: Subscription,
-    settled: watch::Sender<bool>,
+    (settled, troubles): (watch::Sender<bool>, Troubles),
     stop: Stop,
 ) {
     let known = |seen: &Observation| seen.state != MemberState::Unknown;
@@ -64,12 +65,13 @@ pub(super) async fn run(
             match reconcile(&config, &cluster, seen.member_id).await {
                 Ok(Step::Nothing) => {}
                 Ok(Step::Update) => restart_due = true,
-                Err(error) => tracing::error!(
-                    "the peer URLs cannot be compared: {}",
-                    telemetry::Chain(&error)
-                ),
+                Err(error) => {
+                    let why = telemetry::Chain(&error).to_string();
+                    tracing::error!("the peer URLs cannot be compared: {why}");
+                    troubles.tell(Site::PeerUrls, why);
+                }
             }
-            restart_due = restart_due && !restart(&config).await;
+            restart_due = restart_due && !restart(&config, &troubles).await;
         };
         if stop.or_stop(round).await.is_none() {
             return;
@@ -95,7 +97,7 @@ async fn reconcile(config: &PeerUrlConfig, cluster: &Etcd, id: u64) -> Result<St
 }
 
 /// False if it is to be tried again.
-async fn restart(config: &PeerUrlConfig) -> bool {
+async fn restart(config: &PeerUrlConfig, troubles: &Troubles) -> bool {
     let Some(restart) = &config.restart else {
         tracing::warn!("etcd must be restarted to listen on its new peer URLs");
         return true;
@@ -103,7 +105,9 @@ async fn restart(config: &PeerUrlConfig) -> bool {
     match restart().await {
         Ok(()) => tracing::info!("etcd was asked to restart"),
         Err(error) => {
-            tracing::error!("etcd could not be asked to restart: {error}");
+            let why = format!("etcd could not be asked to restart: {error}");
+            tracing::error!("{why}");
+            troubles.tell(Site::PeerUrls, why);
             return false;
         }
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tasks::Stop;
 
+use super::events::{Site, Troubles};
 use super::metrics::Meter;
 use crate::etcd::{Etcd, EtcdError, MemberState, Refusal, Subscription};
 
@@ -23,7 +24,7 @@ enum Outcome {
 pub(super) async fn run(
     cluster: Etcd,
     mut member: Subscription,
-    metrics: Arc<dyn Meter>,
+    (metrics, troubles): (Arc<dyn Meter>, Troubles),
     stop: Stop,
 ) {
     while let Some(Some(seen)) = stop.or_stop(member.next()).await {
@@ -45,7 +46,9 @@ pub(super) async fn run(
             Outcome::Failed => {
                 metrics.member_promote_took(false, begun.elapsed());
                 if let Err(error) = &tried {
-                    tracing::warn!("this member cannot be promoted: {}", telemetry::Chain(&error));
+                    let why = telemetry::Chain(&error).to_string();
+                    tracing::warn!("this member cannot be promoted: {why}");
+                    troubles.tell(Site::Promotion, why);
                 }
             }
         }

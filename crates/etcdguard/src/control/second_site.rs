@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tasks::Stop;
 
+use super::events::{Site, Troubles};
 use crate::etcd::{Observation, Subscription};
 use crate::store::SnapStore;
 use crate::store::copy::{Junk, Selection, copy};
@@ -22,12 +23,16 @@ pub(super) async fn run(
     config: SecondSiteConfig,
     store: SnapStore,
     mut member: Subscription,
+    troubles: Troubles,
     stop: Stop,
 ) {
     while let Some(Some(_)) = stop.or_stop(member.until(Observation::is_leading)).await {
         let lead = async {
             loop {
-                sync(&store, &config.store).await;
+                if let Err(why) = sync(&store, &config.store).await {
+                    tracing::error!("{why}");
+                    troubles.tell(Site::SecondSite, why);
+                }
                 tokio::time::sleep(config.period).await;
             }
         };
@@ -39,18 +44,24 @@ pub(super) async fn run(
     }
 }
 
-async fn sync(store: &SnapStore, second: &SnapStore) {
+/// Why the second site is not equal, if it is not.
+async fn sync(store: &SnapStore, second: &SnapStore) -> Result<(), String> {
     match copy(store, second, Selection::default(), (AT_ONCE, Junk::Copied), |_| {}).await {
-        Ok(copied) if copied.failed.is_empty() => {
-            tracing::info!("the second site has {} snapshots more", copied.copied.len());
-        }
-        Ok(copied) => tracing::error!(
-            "{} of the snapshots did not reach the second site, {} did",
-            copied.failed.len(),
-            copied.copied.len()
-        ),
+        Ok(copied) => match copied.failed.first() {
+            None => {
+                tracing::info!("the second site has {} snapshots more", copied.copied.len());
+                Ok(())
+            }
+            Some((snapshot, error)) => Err(format!(
+                "{} of the snapshots did not reach the second site, {} did; {}: {}",
+                copied.failed.len(),
+                copied.copied.len(),
+                snapshot.snap_name,
+                error.chain()
+            )),
+        },
         Err(error) => {
-            tracing::error!("the second site cannot be compared: {}", telemetry::Chain(&error));
+            Err(format!("the second site cannot be compared: {}", telemetry::Chain(&error)))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tasks::{Stop, Tasks};
 
 use super::initialize::{self, StatusCell};
+use crate::control::{Site, Troubles};
 use crate::etcd::{EtcdMonitor, MemberState, Observation};
 use crate::restore;
 
@@ -20,6 +21,7 @@ pub(super) struct Leftovers {
     pub(super) data_dir: PathBuf,
     /// Where files are written that replace others.
     pub(super) written: Vec<PathBuf>,
+    pub(super) troubles: Troubles,
 }
 
 impl Leftovers {
@@ -50,31 +52,36 @@ impl Leftovers {
     fn sweep(&self, now: SystemTime) {
         if let Err(error) = initialize::remove_old(&self.data_dir) {
             let why = telemetry::Chain(&error);
-            tracing::warn!("what was set aside was not removed: {why}");
+            self.stays(&format!("what was set aside was not removed: {why}"));
         }
         if let Err(error) = restore::forget(&self.data_dir) {
             let why = telemetry::Chain(&error);
-            tracing::warn!("what a restore left was not removed: {why}");
+            self.stays(&format!("what a restore left was not removed: {why}"));
         }
         for dir in &self.written {
-            sweep_half_written(dir, now);
+            self.sweep_half_written(dir, now);
         }
     }
-}
 
-fn sweep_half_written(dir: &Path, now: SystemTime) {
-    // What is not there, or cannot be read, has nothing for us.
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.filter_map(Result::ok) {
-        if !durable::on::is_beside(&entry.file_name()) {
-            continue;
-        }
-        let written = entry.metadata().and_then(|it| it.modified()).unwrap_or(now);
-        if now.duration_since(written).is_ok_and(|age| age > HALF_WRITTEN) {
-            tracing::info!("removing {}, which was never finished", entry.path().display());
-            if let Err(error) = std::fs::remove_file(entry.path()) {
-                let why = telemetry::Chain(&error);
-                tracing::warn!("{} was not removed: {why}", entry.path().display());
+    fn stays(&self, why: &str) {
+        tracing::warn!("{why}");
+        self.troubles.tell(Site::Leftovers, why);
+    }
+
+    fn sweep_half_written(&self, dir: &Path, now: SystemTime) {
+        // What is not there, or cannot be read, has nothing for us.
+        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        for entry in entries.filter_map(Result::ok) {
+            if !durable::on::is_beside(&entry.file_name()) {
+                continue;
+            }
+            let written = entry.metadata().and_then(|it| it.modified()).unwrap_or(now);
+            if now.duration_since(written).is_ok_and(|age| age > HALF_WRITTEN) {
+                tracing::info!("removing {}, which was never finished", entry.path().display());
+                if let Err(error) = std::fs::remove_file(entry.path()) {
+                    let why = telemetry::Chain(&error);
+                    self.stays(&format!("{} was not removed: {why}", entry.path().display()));
+                }
             }
         }
     }
@@ -95,7 +102,11 @@ mod tests {
         for path in [half.clone(), dir.path().join("safe_guard")] {
             std::fs::File::create(path).unwrap();
         }
-        let leftovers = Leftovers { data_dir, written: vec![dir.path().to_owned()] };
+        let leftovers = Leftovers {
+            data_dir,
+            written: vec![dir.path().to_owned()],
+            troubles: Troubles::default(),
+        };
         let names = || {
             let entries = std::fs::read_dir(dir.path()).unwrap();
             let mut names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();

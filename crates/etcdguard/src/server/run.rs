@@ -17,7 +17,7 @@ use super::initialize::{Initializer, Neighbours, StatusCell};
 use super::leftovers::Leftovers;
 use super::member::{MemberError, ThisMember};
 use super::metrics::Metrics;
-use crate::control::{self, Guard, SecondSiteConfig};
+use crate::control::{self, Guard, SecondSiteConfig, Troubles};
 use crate::etcd::{Etcd, EtcdError, EtcdMonitor};
 use crate::store::{Environment, SnapStore, StoreError};
 
@@ -86,6 +86,7 @@ pub async fn serve(
         metrics: Arc::clone(&metrics),
         tasks: tasks.clone(),
     });
+    let troubles = Troubles::default();
     let handles = control::run(
         Guard {
             etcd: etcd.clone(),
@@ -99,6 +100,7 @@ pub async fn serve(
             peer_urls: controllers::peer_urls(&config, &member, tasks),
             kube: controllers::renewal(&config, &member, leases)?,
             metrics: metrics.clone(),
+            troubles: troubles.clone(),
         },
         tasks,
     );
@@ -114,10 +116,11 @@ pub async fn serve(
         member,
         cluster,
         metrics,
+        troubles: troubles.clone(),
         home: environment.home(),
         tasks: tasks.clone(),
     });
-    let (leftovers, watched) = (leftovers(&config, &api.home), api.monitor.clone());
+    let (leftovers, watched) = (leftovers(&config, &api.home, troubles), api.monitor.clone());
     let (status, sweeping) = (Arc::clone(&api.status), tasks.clone());
     tasks.spawn_draining("leftovers", |stop| leftovers.run(watched, status, sweeping, stop));
     let router = http::router(api, config.server_config.enable_profiling);
@@ -130,10 +133,11 @@ pub async fn serve(
 }
 
 /// What may be left behind by whoever was killed.
-fn leftovers(config: &Config, home: &Path) -> Leftovers {
+fn leftovers(config: &Config, home: &Path, troubles: Troubles) -> Leftovers {
     let data_dir = PathBuf::from(&config.restoration_config.data_dir);
     let written = [data_dir.parent(), Some(home)].into_iter().flatten().map(Path::to_owned);
-    Leftovers { written: written.chain([data_dir.join("member")]).collect(), data_dir }
+    let written = written.chain([data_dir.join("member")]).collect();
+    Leftovers { data_dir, written, troubles }
 }
 
 /// On the address that is named, or on all, of both families where there are both.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcdguard::control::metrics::Unmetered;
 use etcdguard::control::{
     BackoffConfig, CollectorConfig, DefragmenterConfig, Guard, Handles, Health, PeerUrlConfig,
-    SnapshotterConfig, SnapshotterHandle, Store, run,
+    SnapshotterConfig, SnapshotterHandle, Store, Troubles, run,
 };
 use etcdguard::etcd::{ConnectionConfig, Etcd, EtcdMonitor};
 use etcdguard::store::delta::Events;
@@ -111,6 +111,7 @@ impl Running {
                 .map(|peer_urls| PeerUrlConfig { peer_urls, restart: None }),
             kube: None,
             metrics: Arc::new(Unmetered),
+            troubles: Troubles::default(),
         };
         Self { handles: run(guard, &tasks), tasks, store }
     }

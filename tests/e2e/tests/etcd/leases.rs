@@ -77,9 +77,9 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     assert_eq!(sidecar.stop(), Some(0));
 }
 
-/// Whoever looks at the pod sees why there are no backups.
+/// Whoever looks at the pod sees what does not work, and why.
 #[tokio::test]
-async fn events_tell_why_snapshots_fail() {
+async fn events_tell_what_fails_and_why() {
     let Some(mut rig) = Rig::new("events") else { return };
     let server = Server::start();
     let mut api = server.endpoint().as_user(ADMIN_TOKEN).connect().await.unwrap();
@@ -87,22 +87,34 @@ async fn events_tell_why_snapshots_fail() {
     api.post("/api/v1/namespaces", &namespace).await.unwrap();
     rig.variables.push(("KUBECONFIG".to_owned(), server.kubeconfig().to_str().unwrap().to_owned()));
     let mut arguments = QUIET.to_vec();
-    arguments.extend(["--storage-provider=FAILED", "--enable-member-lease-renewal"]);
+    arguments.extend([
+        "--storage-provider=FAILED",
+        "--enable-member-lease-renewal",
+        "--garbage-collection-period=2s",
+    ]);
     let sidecar = rig.sidecar_without_store(&arguments);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    let event = loop {
-        let path = "/api/v1/namespaces/ns1/events?fieldSelector=reason%3DSnapshotFailed";
-        let list = api.get(path).await.unwrap().json();
-        if let Some(event) = list["items"].as_array().and_then(|items| items.first()) {
-            break event.clone();
-        }
-        let told = sidecar.process.stderr();
-        assert!(tokio::time::Instant::now() < deadline, "no event: {list}\n{told}");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    };
-    assert_eq!(event["type"], "Warning", "{event}");
-    assert_eq!(event["involvedObject"]["kind"], "Pod", "{event}");
-    let message = event["message"].as_str().unwrap();
-    assert!(message.contains("this provider always fails"), "{message}");
+    // Its etcd runs: the directory is held, and is not touched.
+    assert_eq!(sidecar.get("/initialization/start?mode=full").0, 200);
+    for (reason, cause) in [
+        ("SnapshotFailed", "this provider always fails"),
+        ("CollectionFailed", "this provider always fails"),
+        ("InitializationFailed", "held by another process"),
+    ] {
+        let path = format!("/api/v1/namespaces/ns1/events?fieldSelector=reason%3D{reason}");
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let event = loop {
+            let list = api.get(&path).await.unwrap().json();
+            if let Some(event) = list["items"].as_array().and_then(|items| items.first()) {
+                break event.clone();
+            }
+            let told = sidecar.process.stderr();
+            assert!(tokio::time::Instant::now() < deadline, "no {reason}: {list}\n{told}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        };
+        assert_eq!(event["type"], "Warning", "{event}");
+        assert_eq!(event["involvedObject"]["kind"], "Pod", "{event}");
+        let message = event["message"].as_str().unwrap();
+        assert!(!message.is_empty() && message.contains(cause), "{reason}: {message}");
+    }
     assert_eq!(sidecar.stop(), Some(0));
 }

@@ -18,6 +18,7 @@ use tasks::Stop;
 use self::agenda::{Agenda, Slot};
 use self::decide::{Facts, Seen, Step};
 use super::collector::Duty;
+use super::events::{Site, Troubles};
 use super::leases::Leases;
 use super::metrics::Meter;
 use super::schedule::{Schedule, wait_until};
@@ -42,6 +43,7 @@ pub(super) struct Defragmenter {
     pub(super) config: DefragmenterConfig,
     pub(super) etcd: Etcd,
     pub(super) metrics: Arc<dyn Meter>,
+    pub(super) troubles: Troubles,
     pub(super) duty: Duty,
     pub(super) leases: Option<Leases>,
     /// When members were defragmented by this process.
@@ -75,7 +77,9 @@ impl Defragmenter {
             Ok(Next::Rest) => return agenda.done(slot),
             Ok(Next::Wait(why)) => tracing::info!("defragmentation waits: {why}"),
             Err(error) => {
-                tracing::warn!("defragmentation is tried again: {}", telemetry::Chain(&error));
+                let why = telemetry::Chain(&error).to_string();
+                tracing::warn!("defragmentation is tried again: {why}");
+                self.troubles.tell(Site::Defragmentation, why);
             }
         }
         tokio::time::sleep(LOOK_AGAIN).await;

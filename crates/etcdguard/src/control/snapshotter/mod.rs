@@ -37,6 +37,7 @@ pub use self::handle::{SnapshotterHandle, TriggerError};
 use self::session::Session;
 use self::tail::Tail;
 use super::backoff::{Backoff, BackoffConfig};
+use super::events::{Site, Troubles};
 use super::health::Health;
 use super::metrics::Meter;
 use super::schedule::Schedule;
@@ -134,8 +135,7 @@ pub(super) struct Tools {
     pub(super) tasks: Tasks,
     /// None while it is not active.
     pub(super) progress: watch::Sender<Option<Progress>>,
-    /// Why it failed last, for those who tell of it.
-    pub(super) trouble: watch::Sender<Option<String>>,
+    pub(super) troubles: Troubles,
     /// The last changes in the store, by the name of the snapshot that this process saved them in.
     pub(super) tail: Mutex<Option<(String, Tail)>>,
 }
@@ -214,7 +214,7 @@ impl Snapshotter {
             self.tools.metrics.snapshotter_failed(ended.kind());
             let why = telemetry::Chain(&ended).to_string();
             tracing::error!("the snapshotter begins anew: {why}");
-            self.tools.trouble.send_replace(Some(why));
+            self.tools.troubles.tell(Site::Snapshot, why);
         }
     }
 

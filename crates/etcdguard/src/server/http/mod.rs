@@ -25,7 +25,7 @@ use self::forward::Forwarder;
 use super::initialize::{Initializer, Mode, StatusCell};
 use super::member::ThisMember;
 use super::metrics::{self, Metrics};
-use crate::control::{Health, SnapshotterHandle};
+use crate::control::{Health, Site, SnapshotterHandle, Troubles};
 use crate::etcd::{Etcd, EtcdMonitor};
 use crate::store::SnapStore;
 
@@ -48,6 +48,7 @@ pub struct Api {
     pub cluster: Etcd,
     pub forwarder: Forwarder,
     pub metrics: Arc<Metrics>,
+    pub troubles: Troubles,
     /// Where a copy of the configuration of etcd is left.
     pub home: PathBuf,
     pub tasks: Tasks,
@@ -103,13 +104,15 @@ async fn health(State(api): State<Arc<Api>>) -> Response<Body> {
 async fn start(State(api): State<Arc<Api>>, uri: Uri) -> Response<Body> {
     if let Some(running) = api.status.begin() {
         let mode = Mode::of(&parameter(&uri, "mode").unwrap_or_default());
-        let initializer = Arc::clone(&api.initializer);
+        let (initializer, troubles) = (Arc::clone(&api.initializer), api.troubles.clone());
         // Most of it is reading and writing files: it has a thread of its own.
         let runtime = tokio::runtime::Handle::current();
         api.tasks.spawn_blocking("initialization", move |stop| {
             let done = runtime.block_on(stop.or_stop(initializer.initialize(mode)));
             if let Some(Err(error)) = &done {
-                tracing::error!("initialization failed: {}", telemetry::Chain(error));
+                let why = telemetry::Chain(error).to_string();
+                tracing::error!("initialization failed: {why}");
+                troubles.tell(Site::Initialization, why);
             }
             running.end(matches!(done, Some(Ok(()))));
         });
