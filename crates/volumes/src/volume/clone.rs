@@ -14,7 +14,8 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 use reconcile::{Pace, Severity};
 
-use super::draft::{Draft, Plan, is_leaving};
+use super::draft::{Draft, Plan, is_leaving, is_set};
+use super::is_new;
 
 /// When a source that was not ready is looked at again, though nothing of it changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -109,13 +110,20 @@ impl Draft<'_> {
     pub(super) fn clones(&self) -> bool {
         let asked = self.volume.spec.data_source.as_deref().is_some_and(|it| !it.is_empty());
         match self.clone_state() {
-            // One that is older than copies has what was written to it.
-            CloneState::Unset => asked && self.seen.engine.is_none(),
+            CloneState::Unset => asked && self.is_unused(),
             CloneState::Initiated
             | CloneState::CopyCompletedAwaitingHealthy
             | CloneState::Failed => true,
             CloneState::Completed | CloneState::Other(_) => false,
         }
+    }
+
+    /// Nobody has ever written to it. An engine alone says nothing: it is stored before the status
+    /// that tells of the copying, and a crash may come between them. One that is older than copies
+    /// has what was written to it.
+    fn is_unused(&self) -> bool {
+        let had_data = self.replicas.iter().any(|it| is_set(it.spec.last_healthy_at.as_ref()));
+        self.seen.engine.is_none() || (is_new(&self.state()) && !had_data)
     }
 
     /// Its copies are not worth keeping yet.

@@ -727,6 +727,19 @@ fn a_copy_of_a_volume_is_filled_and_then_like_any_other() {
 }
 
 #[test]
+fn a_copy_whose_first_status_was_lost_in_a_crash_is_filled_all_the_same() {
+    let mut world = cloned();
+    while world.engine.is_none() {
+        world.pass();
+    }
+    // The engine was stored, and then the controllers were killed.
+    world.volume.status = None;
+    world.run(60);
+    assert_eq!(clone_state(&world), CloneState::Completed);
+    assert_eq!(world.copied.len(), 2);
+}
+
+#[test]
 fn nobody_gets_a_copy_before_it_is_complete() {
     let mut world = cloned();
     world.original = Original::Found(Found { is_taken: false, ..found() });
