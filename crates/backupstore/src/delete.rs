@@ -53,7 +53,7 @@ impl BackupStore {
             let existed = self.remove_record(volume, backup).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
-            let mut blocks = self.collect(&of, options, lease, &control).await?;
+            let mut blocks = self.collect(&of, options, Some(backup), lease, &control).await?;
             if may_finish {
                 blocks.outcome = Outcome::KeptForInProgress;
             }

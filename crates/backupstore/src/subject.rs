@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use blobs::Key;
+use blobs::{Key, Prefix};
 use jiff::Timestamp;
 
 use crate::error::Error;
@@ -42,6 +42,14 @@ impl Subject {
         match self {
             Self::Volume(volume) => VolumeFolder::of(volume).backup(name),
             Self::BackingImages => layout::backing_image(name),
+        }
+    }
+
+    /// The level on which that record is listed.
+    fn level_of(&self, name: &Name) -> Result<Prefix, Error> {
+        match self {
+            Self::Volume(volume) => VolumeFolder::of(volume).backups(),
+            Self::BackingImages => layout::backing_image_folder(name),
         }
     }
 
@@ -151,6 +159,13 @@ impl BackupStore {
                 Ok(images.map(|name| (name, Outside(None))).collect())
             }
         }
+    }
+
+    /// Whether the store shows the record in a listing, which it may also where it denies it to who reads it.
+    pub(crate) async fn is_listed(&self, of: &Subject, name: &Name) -> Result<bool, Error> {
+        let key = of.record(name)?;
+        let level = self.store.list_level(&of.level_of(name)?).await?;
+        Ok(level.objects.iter().any(|meta| meta.key == key))
     }
 
     pub(crate) async fn read_record(

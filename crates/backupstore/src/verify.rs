@@ -1,7 +1,7 @@
 //! Whether the backups of a volume, or all backing images, can be restored. It takes no lock, and changes nothing: what is
 //! found missing counts only if a record still names it when all was looked at.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
@@ -156,7 +156,7 @@ impl BackupStore {
             }
             Subject::BackingImages => {}
         }
-        let mut references = self.references(of).await?;
+        let mut references = self.references(of, BTreeSet::new()).await?;
         let mut report = VerifyReport::new(of, &references);
         let mut damaged = self.look(of, &mut references.blocks, &mut report, control).await?;
         match options.depth {

@@ -15,7 +15,7 @@ mod full;
 mod gate;
 mod mask;
 mod members;
-mod newest;
+pub(crate) mod newest;
 mod op;
 mod ranges;
 mod reads;

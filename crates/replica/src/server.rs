@@ -253,6 +253,9 @@ async fn listen_for_data(
         | Features::DISCARD
         | Features::MEMBERSHIP
         | Features::PARTIAL;
+    if options.sync_agent {
+        features |= Features::AGENT;
+    }
     let mut found = Vec::new();
     if options.data_unix {
         let control_path = std::env::var(CONTROL_PATH_VARIABLE).ok();

@@ -32,6 +32,9 @@ impl Features {
     /// The offset in the answer to a write that failed says up to where it was done.
     pub const PARTIAL: Self = Self(1 << 8);
 
+    /// Its agent listens: that it cannot be asked means that something is wrong.
+    pub const AGENT: Self = Self(1 << 9);
+
     #[must_use]
     pub const fn without(self, unwanted: Self) -> Self {
         Self(self.0 & !unwanted.0)

@@ -82,7 +82,7 @@ impl BackupStore {
             self.store.delete(&layout::backing_image(image)?).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
-            self.collect(&of, options, lease, &control).await?;
+            self.collect(&of, options, Some(image), lease, &control).await?;
             Ok(())
         })
         .await

@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use blobs::Page;
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{self, Stream, StreamExt};
+use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::decide::Touched;
 use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
-use crate::format::layout::BlockFolder;
+use crate::format::layout::{BlockFolder, BlockRange};
 use crate::format::{BlockRef, BlockSize, Checksum, Compression, Room, Rooms, is_zero, pack_in};
 use crate::pace::Pace;
 use crate::source::Source;
@@ -51,14 +52,6 @@ pub(crate) struct Uploaded {
     pub(crate) again_bytes: u64,
 }
 
-/// What is known of the blocks in the store before the first is looked for.
-enum Present {
-    /// All of them, and only these.
-    Exactly(HashSet<Checksum>),
-    /// Those of the base; there are others, too many to be listed for what may be a few changes.
-    AtLeast(HashSet<Checksum>),
-}
-
 /// What became of one block.
 enum Outcome {
     Zeros,
@@ -70,7 +63,8 @@ enum Outcome {
 
 /// What the blocks of one run share.
 struct Shared {
-    present: Present,
+    /// Blocks that lay in the store when this run began, as far as their lengths tell.
+    present: HashSet<Checksum>,
     /// Blocks that this run has taken on: identical ones go once.
     taken: Mutex<HashSet<Checksum>>,
     workers: Workers,
@@ -89,10 +83,9 @@ struct Shared {
 /// Whether the store has an object under the name of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InStore {
+    /// Or it cannot be the block.
     Absent,
     Plausible,
-    /// It cannot be the block.
-    Damaged,
 }
 
 impl Upload<'_> {
@@ -107,7 +100,7 @@ impl Upload<'_> {
         let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
         let group = self.group();
         let groups = window(workers.count() * group, self.block_size.bytes()).div_ceil(group);
-        let present = self.present().await?;
+        let present = self.present(limit).await?;
         let damaged = self.damaged_in_base(&present);
         if !damaged.is_empty() {
             tracing::warn!("{} blocks of the last backup are gone: stored again", damaged.len());
@@ -141,36 +134,50 @@ impl Upload<'_> {
         Ok(uploaded)
     }
 
-    /// No block need be looked for on its own where all fit on one page of a listing, or where there is
-    /// no base: then most of the volume is looked at, and pages are fewer than blocks. Else those of the
-    /// base are known.
-    async fn present(&self) -> Result<Present, Error> {
-        let (mut sums, mut after) = (HashSet::new(), None);
-        loop {
-            let page = self.store.store.list(&self.blocks.prefix()?, after.as_ref()).await?;
-            let is_last = page.is_last || page.objects.is_empty();
-            let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
-            sums.extend(plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key)));
-            if is_last {
-                return Ok(Present::Exactly(sums));
-            }
-            if !self.base.is_empty() {
-                return Ok(Present::AtLeast(self.base.iter().map(|it| it.checksum).collect()));
-            }
-            after = page.objects.into_iter().next_back().map(|meta| meta.key);
+    /// All blocks of the store that can be what they are named. Also those of the base are looked at,
+    /// however many there are: damage in it would be inherited by every backup after it. What one page
+    /// does not show is listed in parts, side by side, so that few changes of a large volume need not
+    /// wait for one page after the other.
+    async fn present(&self, calls: usize) -> Result<HashSet<Checksum>, Error> {
+        let mut sums = HashSet::new();
+        let page = self.store.store.list(&self.blocks.prefix()?, None).await?;
+        self.add_plausible(&page, &mut sums);
+        if page.is_last || page.objects.is_empty() {
+            return Ok(sums);
         }
+        let parts = stream::iter(self.blocks.parts()?).map(|part| self.present_in(part).boxed());
+        let mut parts = parts.buffer_unordered(calls);
+        while let Some(part) = parts.try_next().await? {
+            sums.extend(part);
+        }
+        Ok(sums)
+    }
+
+    async fn present_in(&self, part: BlockRange) -> Result<HashSet<Checksum>, Error> {
+        let (mut sums, mut after) = (HashSet::new(), part.after);
+        loop {
+            let page = self.store.store.list(&self.blocks.prefix()?, Some(&after)).await?;
+            self.add_plausible(&page, &mut sums);
+            let last = page.objects.into_iter().next_back().map(|meta| meta.key);
+            match last {
+                Some(last) if !page.is_last && part.end.as_ref().is_none_or(|end| last < *end) => {
+                    after = last;
+                }
+                Some(_) | None => return Ok(sums),
+            }
+        }
+    }
+
+    fn add_plausible(&self, page: &Page, sums: &mut HashSet<Checksum>) {
+        let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
+        sums.extend(plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key)));
     }
 
     /// Places of the base whose blocks are not there, or cannot be what they are named: they are read
     /// and stored again, so that damage is mended and not inherited.
-    fn damaged_in_base(&self, present: &Present) -> BTreeSet<u64> {
-        match present {
-            Present::Exactly(sums) => {
-                let damaged = self.base.iter().filter(|block| !sums.contains(&block.checksum));
-                damaged.map(|block| block.offset).collect()
-            }
-            Present::AtLeast(_) => BTreeSet::new(),
-        }
+    fn damaged_in_base(&self, present: &HashSet<Checksum>) -> BTreeSet<u64> {
+        let damaged = self.base.iter().filter(|block| !present.contains(&block.checksum));
+        damaged.map(|block| block.offset).collect()
     }
 
     /// What an object must be to be taken for the block it is named after: a writer that died may
@@ -226,7 +233,8 @@ impl Upload<'_> {
             return Ok((offset, Outcome::There(sum)));
         }
         shared.stop.check()?;
-        let state = self.look_for(&sum, shared).await?;
+        let is_present = shared.present.contains(&sum);
+        let state = if is_present { InStore::Plausible } else { InStore::Absent };
         if state == InStore::Plausible && !self.writes_anew {
             return Ok((offset, Outcome::There(sum)));
         }
@@ -243,23 +251,6 @@ impl Upload<'_> {
         };
         shared.stop.check()?;
         Ok((offset, self.put(sum, packed.into(), state, shared).await?))
-    }
-
-    async fn look_for(&self, sum: &Checksum, shared: &Shared) -> Result<InStore, Error> {
-        match &shared.present {
-            Present::Exactly(sums) | Present::AtLeast(sums) if sums.contains(sum) => {
-                return Ok(InStore::Plausible);
-            }
-            Present::Exactly(_) => return Ok(InStore::Absent),
-            Present::AtLeast(_) => {}
-        }
-        let _turn = shared.turn().await?;
-        match self.store.store.head(&self.blocks.block(sum)?).await {
-            Ok(meta) if self.is_plausible(meta.len_bytes) => Ok(InStore::Plausible),
-            Ok(_) => Ok(InStore::Damaged),
-            Err(error) if error.is_not_found() => Ok(InStore::Absent),
-            Err(error) => Err(error.into()),
-        }
     }
 
     async fn put(
@@ -279,7 +270,7 @@ impl Upload<'_> {
                 Err(blobs::Error::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
             },
-            InStore::Damaged | InStore::Plausible => {
+            InStore::Plausible => {
                 self.store.store.put(&key, packed).await?;
                 return Ok(Outcome::Again(sum, len_bytes));
             }

@@ -104,12 +104,35 @@ impl BlockFolder {
         key(&format!("{}/{first}/{second}/{sum}{BLOCK}", self.folder))
     }
 
+    /// The folder in parts that can be listed side by side.
+    pub(crate) fn parts(&self) -> Result<Vec<BlockRange>, Error> {
+        const DIGITS: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+        // Sorts before all folders that begin with the digit.
+        let border = |digit: &char| key(&format!("{}/{digit}", self.folder));
+        let ends = DIGITS.iter().skip(1).map(Some).chain([None]);
+        let parts = DIGITS.iter().zip(ends);
+        parts
+            .map(|(from, to)| {
+                Ok(BlockRange { after: border(from)?, end: to.map(border).transpose()? })
+            })
+            .collect()
+    }
+
     /// Which block a key is; nothing where it is no block, or not in its place.
     pub(crate) fn checksum_of(&self, found: &Key) -> Option<Checksum> {
         let name = found.as_str().strip_prefix(self.folder.as_str())?.strip_prefix('/')?;
         let sum = Checksum::parse(name.rsplit('/').next()?.strip_suffix(BLOCK)?)?;
         (self.block(&sum).ok()? == *found).then_some(sum)
     }
+}
+
+/// Blocks whose keys lie between two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockRange {
+    pub(crate) after: Key,
+    /// None: up to the end of the folder.
+    pub(crate) end: Option<Key>,
 }
 
 /// Their records and their blocks.
@@ -123,6 +146,11 @@ pub(crate) fn backing_images() -> Result<Prefix, Error> {
 
 pub(crate) fn backing_image(image: &Name) -> Result<Key, Error> {
     key(&format!("{ROOT}/backing-images/backing-images/{image}/backing-image.cfg"))
+}
+
+/// Where the record of an image lies.
+pub(crate) fn backing_image_folder(image: &Name) -> Result<Prefix, Error> {
+    Ok(key(&format!("{ROOT}/backing-images/backing-images/{image}"))?.into())
 }
 
 pub(crate) fn system_backups() -> Result<Prefix, Error> {

@@ -1,6 +1,6 @@
 //! Records in progress under our delete lock: whose writers are gone for sure, and which may still finish.
 
-use blobs::{Key, Version, get_limited};
+use blobs::{Version, get_limited};
 use bytes::{BufMut, BytesMut};
 use jiff::{SignedDuration, Timestamp};
 
@@ -56,6 +56,7 @@ impl BackupStore {
                 let record = InProgress::new(name.clone(), &record, stored);
                 Ok(writer_of(&record, lease.store_time(), self.abilities()) == Writer::MayFinish)
             }
+            Ok(Found::Missing) => self.is_listed(of, name).await,
             Ok(_) | Err(Error::Store(blobs::Error::TooLong { .. })) => Ok(false),
             Err(error) => Err(error),
         }
@@ -63,11 +64,18 @@ impl BackupStore {
 
     /// Makes sure that the writer of a record in progress cannot finish it, and removes it. False if
     /// it did in the meantime.
-    pub(super) async fn fence(&self, key: &Key, version: &Version) -> Result<bool, Error> {
+    pub(super) async fn fence(
+        &self,
+        of: &Subject,
+        name: &Name,
+        version: &Version,
+    ) -> Result<bool, Error> {
+        let key = &of.record(name)?;
         let found = match get_limited(self.store.as_ref(), key, CFG_MAX_BYTES).await {
             Ok(found) if found.meta.version == *version => found,
             Ok(_) => return Ok(false),
-            Err(error) if error.is_not_found() => return Ok(true),
+            // As long as it is listed, its writer may find it there.
+            Err(error) if error.is_not_found() => return Ok(!self.is_listed(of, name).await?),
             Err(error) => return Err(error.into()),
         };
         // Another text, since some stores take equal texts for equal versions.

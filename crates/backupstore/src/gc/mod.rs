@@ -82,7 +82,7 @@ impl BackupStore {
         self.require(of).await?;
         let (lock, timeout) = (of.lock_name()?, options.lock_timeout);
         self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
-            self.collect(of, options, Some(&lease), &control).await
+            self.collect(of, options, None, Some(&lease), &control).await
         })
         .await
     }
@@ -104,26 +104,29 @@ impl BackupStore {
         control: &Control,
     ) -> Result<Collected, Error> {
         self.require(of).await?;
-        self.collect(of, &DeleteOptions::default(), None, control).await
+        self.collect(of, &DeleteOptions::default(), None, None, control).await
     }
 
-    /// Removes what nobody names where it holds the lease; else it only looks.
+    /// Removes what nobody names where it holds the lease; else it only looks. The record that it has
+    /// `removed` before may be listed still.
     pub(crate) async fn collect(
         &self,
         of: &Subject,
         options: &DeleteOptions,
+        removed: Option<&Name>,
         lease: Option<&Lease>,
         control: &Control,
     ) -> Result<Collected, Error> {
         if let Some(lease) = lease {
             lease.settled().await;
         }
-        let mut references = self.references(of).await?;
+        let removed = removed.into_iter().cloned().collect();
+        let mut references = self.references(of, removed).await?;
         let outcome = match lease {
             None => Outcome::Reported,
             Some(lease) => {
                 self.abandon(of, options, &mut references).await?;
-                self.clear_the_way(of, &references, lease).await?
+                self.clear_the_way(of, &mut references, lease).await?
             }
         };
         let mut collected = Collected::of(&references, outcome);
@@ -153,6 +156,7 @@ impl BackupStore {
         references.unreadable = kept;
         for (name, _) in given_up {
             self.store.delete(&of.record(&name)?).await?;
+            references.removed.insert(name);
         }
         Ok(())
     }
@@ -161,7 +165,7 @@ impl BackupStore {
     async fn clear_the_way(
         &self,
         of: &Subject,
-        references: &References,
+        references: &mut References,
         lease: &Lease,
     ) -> Result<Outcome, Error> {
         match of {
@@ -190,9 +194,10 @@ impl BackupStore {
             return Ok(Outcome::KeptForInProgress);
         }
         for record in &references.in_progress {
-            if !self.fence(&of.record(&record.name)?, &record.version).await? {
+            if !self.fence(of, &record.name, &record.version).await? {
                 return Ok(Outcome::KeptForChange);
             }
+            references.removed.insert(record.name.clone());
         }
         Ok(Outcome::Removed)
     }

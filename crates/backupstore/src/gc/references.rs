@@ -120,6 +120,10 @@ pub(crate) struct References {
     pub(crate) unreadable: Vec<(Name, String)>,
     /// All records as they were listed before the first was read.
     pub(crate) listed: BTreeMap<Name, Outside>,
+    /// Listed, and not found when they were read.
+    missing: Vec<Name>,
+    /// What we have removed ourselves: a late listing may show it still.
+    pub(crate) removed: BTreeSet<Name>,
 }
 
 impl References {
@@ -140,8 +144,8 @@ impl References {
 
     fn add(&mut self, name: Name, found: Found<Record>) {
         match found {
-            // Removed since it was listed.
-            Found::Missing => {}
+            // Removed since it was listed, perhaps.
+            Found::Missing => self.missing.push(name),
             Found::Unreadable { why } => self.unreadable.push((name, why)),
             Found::Readable(record, stored) if record.is_in_progress => {
                 self.in_progress.push(InProgress::new(name, &record, stored));
@@ -204,7 +208,12 @@ impl BackupStore {
         Ok(names)
     }
 
-    pub(crate) async fn references(&self, of: &Subject) -> Result<References, Error> {
+    /// What all records say, but for those that we have `removed` ourselves.
+    pub(crate) async fn references(
+        &self,
+        of: &Subject,
+        removed: BTreeSet<Name>,
+    ) -> Result<References, Error> {
         let listed = self.records(of).await?;
         let budget = &ReadBudget::new();
         let mut records = stream::iter(listed.clone())
@@ -216,12 +225,36 @@ impl BackupStore {
                 .boxed()
             })
             .buffer_unordered(READS_AT_ONCE);
-        let mut all = References { listed, ..References::default() };
+        let mut all = References { listed, removed, ..References::default() };
         while let Some((name, found, permit)) = records.try_next().await? {
             all.add(name, found);
             drop(permit);
         }
+        for name in std::mem::take(&mut all.missing) {
+            self.look_again(of, name, &mut all).await?;
+        }
         Ok(all)
+    }
+
+    /// At a record that was not found. One that is listed still is there, for all we know, and may name
+    /// any block.
+    async fn look_again(
+        &self,
+        of: &Subject,
+        name: Name,
+        all: &mut References,
+    ) -> Result<(), Error> {
+        if all.removed.contains(&name) || !self.is_listed(of, &name).await? {
+            return Ok(());
+        }
+        match self.read_record(of, &name).await? {
+            Found::Missing => {
+                let why = "it is listed, and not found when it is read".to_owned();
+                all.unreadable.push((name, why));
+            }
+            found => all.add(name, found),
+        }
+        Ok(())
     }
 
     /// Reads a record when there is memory for it, by the length that it was listed with; one that is

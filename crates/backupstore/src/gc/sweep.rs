@@ -90,7 +90,12 @@ impl BackupStore {
                 && references.listed.get(&name) == Some(&outside);
             // The folder of an image is listed for whatever lies in it, and a late listing shows what
             // was removed.
-            if !is_known && !matches!(self.read_record(of, &name).await?, Found::Missing) {
+            let is_there = async || match self.read_record(of, &name).await? {
+                Found::Missing if references.removed.contains(&name) => Ok::<_, Error>(false),
+                Found::Missing => self.is_listed(of, &name).await,
+                Found::Readable(..) | Found::Unreadable { .. } => Ok(true),
+            };
+            if !is_known && is_there().await? {
                 tracing::warn!(
                     "{name} came or was changed while blocks were removed: they are kept"
                 );

@@ -193,3 +193,38 @@ async fn a_restore_at_every_call() {
     })
     .await;
 }
+
+/// A store that denies twice what it has lists it all the same: as long as it does, it is not taken for
+/// removed, and nothing it may name goes.
+#[tokio::test]
+async fn a_record_that_is_listed_and_twice_not_found_keeps_its_blocks() {
+    let of = three_states();
+    let start = blobs::memory();
+    let store = over(Arc::clone(&start));
+    for (index, backup) in [(0, "backup-0"), (1, "backup-1"), (2, "backup-2")] {
+        back_up(&store, &of, index, backup).await.unwrap();
+    }
+    let mut pairs = 0;
+    'first: for first in 1.. {
+        for second in 1.. {
+            let clean = copy_of(&start).await;
+            let faults = Faults::default();
+            let store = over(Faulty::around(Arc::clone(&clean), faults.clone()));
+            faults.plan(first, Fault::Denied);
+            faults.plan(first + second, Fault::Denied);
+            drop(delete(&store, "backup-1").await);
+            let waiting = faults.waiting();
+            drop_locks(&clean).await;
+            let left = check_all(&over(Arc::clone(&clean)), &of).await;
+            assert!(left >= 2, "denied calls {first} and {}", first + second);
+            pairs += 1;
+            match waiting {
+                0 => {}
+                1 => break,
+                _ => break 'first,
+            }
+        }
+    }
+    println!("{pairs} pairs of calls denied");
+    assert!(pairs > 50);
+}

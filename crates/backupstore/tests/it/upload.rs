@@ -13,6 +13,7 @@ use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{
     BlockDamage, BlockSize, Control, Error, Extents, Name, Shown, Source, SystemBackup,
 };
+use blobs::Store;
 use blobs::wrap::Fault;
 use bytes::Bytes;
 
@@ -160,7 +161,43 @@ async fn an_empty_block_left_by_a_crash_is_written_anew() {
     assert_eq!(check_all(&store, &of).await, 2);
 }
 
-/// More blocks than a page of a listing shows: each is then looked for on its own.
+/// As many blocks that nobody names as a page of a listing shows.
+async fn fill_a_page(clean: &Arc<dyn Store>) {
+    let prefix = keys(clean, "volume.cfg").await.remove(0).to_string();
+    let prefix = prefix.strip_suffix("/volume.cfg").unwrap();
+    for filler in 0..1000_u32 {
+        let sum = backupstore::format::Checksum::of(&filler.to_le_bytes()).to_string();
+        let key = format!("{prefix}/blocks/{}/{}/{sum}.blk", &sum[..2], &sum[2..4]);
+        clean.put_new(&blobs::Key::parse(&key).unwrap(), "x".into()).await.unwrap();
+    }
+}
+
+/// More blocks than a page of a listing shows, some of the base gone or cut short: what is kept of the
+/// base is stored again, and not only named.
+#[tokio::test]
+async fn damage_in_the_base_is_not_inherited_in_a_large_store() {
+    let mut of = written(&[(0, 1), (4, 2), (8, 3)]);
+    of.snapshot();
+    of.write(4, 5);
+    for damage in [None, Some(Bytes::new())] {
+        let clean = blobs::memory();
+        let store = over(Arc::clone(&clean));
+        back_up(&store, &of, 0, "backup-1").await.unwrap();
+        let of_base = keys(&clean, "/blocks/").await;
+        fill_a_page(&clean).await;
+        for key in of_base {
+            match &damage {
+                None => clean.delete(&key).await.unwrap(),
+                Some(bytes) => drop(clean.put(&key, bytes.clone()).await.unwrap()),
+            }
+        }
+        let created = back_up(&store, &of, 1, "backup-2").await.unwrap();
+        assert!(created.is_incremental);
+        assert_eq!(contents(&store, "backup-2").await.unwrap(), of.data_of("snap-1"));
+    }
+}
+
+/// More blocks than a page of a listing shows.
 #[tokio::test]
 async fn blocks_are_found_in_a_large_store() {
     let mut of = written(&[(0, 1), (4, 2)]);
@@ -170,13 +207,7 @@ async fn blocks_are_found_in_a_large_store() {
     let clean = blobs::memory();
     let store = over(Arc::clone(&clean));
     back_up(&store, &of, 0, "backup-1").await.unwrap();
-    let prefix = keys(&clean, "volume.cfg").await.remove(0).to_string();
-    let prefix = prefix.strip_suffix("/volume.cfg").unwrap();
-    for filler in 0..1000_u32 {
-        let sum = backupstore::format::Checksum::of(&filler.to_le_bytes()).to_string();
-        let key = format!("{prefix}/blocks/{}/{}/{sum}.blk", &sum[..2], &sum[2..4]);
-        clean.put_new(&blobs::Key::parse(&key).unwrap(), "x".into()).await.unwrap();
-    }
+    fill_a_page(&clean).await;
     let again = back_up(&store, &of, 0, "backup-2").await.unwrap();
     assert_eq!((again.new_blocks, again.uploaded_bytes), (0, 0));
     let more = back_up(&store, &of, 1, "backup-3").await.unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Around, Method, Wrapped};
 use crate::error::Error;
+use crate::key::Key;
 use crate::store::Store;
 
 /// What becomes of one call.
@@ -15,6 +16,8 @@ pub enum Fault {
     Before,
     /// The store does it, and the answer is lost.
     After,
+    /// The store says that there is no such object, whatever it has.
+    Denied,
     /// It takes this much longer.
     Delay(Duration),
 }
@@ -82,6 +85,10 @@ impl Around for Faulty {
         match self.faults.next() {
             None => call.await,
             Some(Fault::Before) => Err(failed()),
+            Some(Fault::Denied) => {
+                Err(Key::parse("on-purpose")
+                    .map_or_else(|_| failed(), |key| Error::NotFound { key }))
+            }
             Some(Fault::After) => {
                 call.await?;
                 Err(failed())

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use rpc::Features;
 use rpc::ptypes::RestoreStatusResponse;
+use tonic::Code;
 
 use crate::frontend::{FrontendError, FrontendOptions, FrontendState};
 
 use super::each::each;
-use super::engine::Engine;
+use super::engine::{Engine, Replica};
+use super::link::CallError;
 
 /// The frontends there are.
 const NAMES: [&str; 5] = ["socket", "nbd", "tgt-blockdev", "tgt-iscsi", "rest"];
@@ -26,8 +29,16 @@ pub(super) enum FrontendRefusal {
 }
 
 /// Why what the replicas hold is not to be shown to anybody yet, if so.
-fn unrestored(seen: &[(String, RestoreStatusResponse)]) -> Option<String> {
-    for (address, status) in seen {
+fn unrestored(asked: &[Asked]) -> Option<String> {
+    let silent = asked.iter().find_map(|asked| asked.status.as_ref().err().map(|why| (asked, why)));
+    if let Some((Asked { address, .. }, why)) = silent {
+        return Some(format!(
+            "replica {address} does not say whether it holds a backup that was restored in part: {why}; \
+             try again when its agent answers"
+        ));
+    }
+    let seen = || asked.iter().filter_map(|it| Some((&it.address, it.status.as_ref().ok()?)));
+    for (address, status) in seen() {
         let half = status.last_restored.is_empty()
             && !(status.holdfast_unfinished.is_empty() && status.state != "error");
         if status.is_restoring || half {
@@ -38,7 +49,7 @@ fn unrestored(seen: &[(String, RestoreStatusResponse)]) -> Option<String> {
         }
     }
     // One that was rebuilt from another says nothing.
-    let mut restored = seen.iter().filter(|(_, status)| !status.last_restored.is_empty());
+    let mut restored = seen().filter(|(_, status)| !status.last_restored.is_empty());
     let (first, wanted) = restored.next()?;
     let (other, has) = restored.find(|(_, it)| it.last_restored != wanted.last_restored)?;
     Some(format!(
@@ -49,13 +60,32 @@ fn unrestored(seen: &[(String, RestoreStatusResponse)]) -> Option<String> {
 
 /// One that was interrupted too: it goes on from what it has noted as done, which another copy must
 /// not be written over.
-fn being_restored(seen: &[(String, RestoreStatusResponse)]) -> bool {
-    unrestored(seen).is_some()
-        || seen.iter().any(|(_, status)| !status.holdfast_unfinished.is_empty())
+fn being_restored(asked: &[Asked]) -> bool {
+    let is_unfinished = |status: &RestoreStatusResponse| !status.holdfast_unfinished.is_empty();
+    unrestored(asked).is_some() || asked.iter().flat_map(|it| &it.status).any(is_unfinished)
 }
 
-fn is_restored((_, status): &(String, RestoreStatusResponse)) -> bool {
-    !status.last_restored.is_empty()
+fn is_restored(asked: &Asked) -> bool {
+    asked.status.as_ref().is_ok_and(|status| !status.last_restored.is_empty())
+}
+
+/// What a replica says of backups that were restored to it.
+#[derive(Debug)]
+struct Asked {
+    address: String,
+    /// Or why that is not known.
+    status: Result<RestoreStatusResponse, CallError>,
+}
+
+/// That it cannot be asked means that it has no restore to speak of: it has no agent, or one that does
+/// not know of restores.
+fn has_none_to_ask(features: Features, error: &CallError) -> bool {
+    match error {
+        CallError::Unreachable(_) => !features.has(Features::AGENT),
+        CallError::Refused(status) => status.code() == Code::Unimplemented,
+        CallError::RawFile { .. } => true,
+        CallError::TimedOut(_) | CallError::Broken(_) | CallError::Empty(_) => false,
+    }
 }
 
 /// Where what the replicas hold comes from, and so what may be written over it to make them equal.
@@ -119,19 +149,22 @@ impl Engine {
         }
     }
 
-    /// An agent that cannot be asked has no restore to speak of.
-    async fn restore_statuses(&self) -> Vec<(String, RestoreStatusResponse)> {
+    async fn restore_statuses(&self) -> Vec<Asked> {
         let limit = self.hold_limit();
         let mut replicas = self.readable();
         replicas.retain(|replica| replica.link.file().is_none());
         let asked = each(&replicas, |link| async move { link.restore_status(limit).await }).await;
-        let told = replicas.iter().zip(asked).filter_map(|(replica, status)| match status {
-            Ok(status) => Some((replica.address.clone(), status)),
-            Err(error) => {
-                let address = &replica.address;
-                tracing::debug!(replica = address, %error, "replica {address} says nothing");
-                None
-            }
+        let members = self.members();
+        let features = |replica: &Replica| {
+            let member = members.iter().find(|member| Some(member.id) == replica.member);
+            member.map_or(Features::NONE, |member| member.features)
+        };
+        let told = replicas.into_iter().zip(asked).filter_map(|(replica, status)| {
+            let status = match status {
+                Err(error) if has_none_to_ask(features(&replica), &error) => return None,
+                other => other,
+            };
+            Some(Asked { address: replica.address, status })
         });
         told.collect()
     }
@@ -185,11 +218,27 @@ mod tests {
         }
     }
 
+    fn told(status: RestoreStatusResponse) -> Asked {
+        Asked { address: "r".to_owned(), status: Ok(status) }
+    }
+
+    #[test]
+    fn an_agent_that_does_not_answer_may_be_in_the_middle_of_a_restore() {
+        let late = CallError::TimedOut(std::time::Duration::from_secs(1));
+        assert!(!has_none_to_ask(Features::NONE, &late));
+        let silent = Asked { address: "b".to_owned(), status: Err(late) };
+        let seen = [told(status("", "", "")), silent];
+        assert!(unrestored(&seen).is_some_and(|why| why.contains("replica b")));
+        assert!(being_restored(&seen));
+        let unreachable = CallError::Unreachable(tonic::Status::unavailable("refused"));
+        assert!(has_none_to_ask(Features::NONE, &unreachable), "it has no agent");
+        assert!(!has_none_to_ask(Features::AGENT, &unreachable));
+    }
+
     #[test]
     fn copies_are_not_made_equal_while_they_come_from_a_backup() {
         let seen = |first: (&str, &str, &str), second: (&str, &str, &str)| {
-            let status = |(last, unfinished, state)| status(last, unfinished, state);
-            [("a".to_owned(), status(first)), ("b".to_owned(), status(second))]
+            [first, second].map(|(last, unfinished, state)| told(status(last, unfinished, state)))
         };
         for (first, second, wanted) in [
             (("", "", ""), ("", "", ""), false),
@@ -206,7 +255,7 @@ mod tests {
     #[test]
     fn only_whole_and_equal_restores_are_shown() {
         let refused = |all: &[RestoreStatusResponse]| {
-            let seen: Vec<_> = all.iter().map(|it| ("r".to_owned(), it.clone())).collect();
+            let seen: Vec<_> = all.iter().cloned().map(told).collect();
             unrestored(&seen).is_some()
         };
         let (none, done) = (status("", "", ""), status("a", "", "complete"));

@@ -34,9 +34,11 @@ pub(super) struct OpenAs {
 /// A replica as it was before anybody touched it.
 #[derive(Debug, Clone)]
 pub(super) struct Looked {
-    replica: ptypes::Replica,
+    pub(super) replica: ptypes::Replica,
     /// None: it is of a kind that keeps none.
     pub(super) standing: Option<Standing>,
+    /// Why a live upgrade leaves it alone, if it does.
+    pub(super) passed_over: Option<String>,
 }
 
 impl Looked {
@@ -63,6 +65,8 @@ pub(super) enum ProbeError {
     Size(String),
     #[error("cannot read what the replica says of its engines: {0}")]
     Standing(String),
+    #[error("{0}")]
+    PassedOver(String),
     #[error("cannot open {}: {detail}", path.display())]
     File { path: std::path::PathBuf, detail: String },
 }
@@ -76,6 +80,7 @@ impl ProbeError {
             | Self::NotClosed(_)
             | Self::Size(_)
             | Self::Standing(_)
+            | Self::PassedOver(_)
             | Self::File { .. } => {
                 // One that was looked at and keeps no records holds none that could be newer.
                 let standing = looked.map(|looked| looked.standing.clone().unwrap_or_default());
@@ -119,7 +124,19 @@ pub(super) async fn look(link: &Link) -> Result<Option<Looked>, ProbeError> {
     }
     let replica = link.get(CALL_LIMIT).await?;
     let standing = standing(&replica)?;
-    Ok(Some(Looked { replica, standing }))
+    Ok(Some(Looked { replica, standing, passed_over: None }))
+}
+
+/// What a look shows of a replica that nobody has opened for us yet.
+pub(super) fn seen_before(address: &str, looked: &Result<Option<Looked>, ProbeError>) -> Seen {
+    match looked {
+        Err(error) => error.seen(address, None),
+        Ok(None) => Seen::Opened(raw_found(0, None, address)),
+        Ok(Some(looked)) => match found(&looked.replica, address) {
+            Ok(found) => Seen::Opened(found),
+            Err(error) => error.seen(address, Some(looked)),
+        },
+    }
 }
 
 pub(super) fn standing(replica: &ptypes::Replica) -> Result<Option<Standing>, ProbeError> {
@@ -216,20 +233,25 @@ async fn raw_file(path: &Path, wanted: &OpenAs, address: &str) -> Result<Opened,
     if !meta.is_file() {
         return Err(bad("not a regular file".to_owned()));
     }
-    let found = Found {
-        size_bytes: i64::try_from(meta.len()).unwrap_or(i64::MAX),
+    let size = i64::try_from(meta.len()).unwrap_or(i64::MAX);
+    let found = raw_found(size, wanted.revision_counter.then_some(1), address);
+    Ok(Opened { features: Features::NONE, found })
+}
+
+fn raw_found(size_bytes: i64, counter: Option<i64>, address: &str) -> Found {
+    Found {
+        size_bytes,
         sector_size: SECTOR_SIZE,
         usable: true,
         state: "open".to_owned(),
-        counter: wanted.revision_counter.then_some(1),
+        counter,
         head_modified_ns: 0,
         head_allocated_bytes: 0,
         unclean: false,
         address: address.to_owned(),
         standing: None,
         layers: Vec::new(),
-    };
-    Ok(Opened { features: Features::NONE, found })
+    }
 }
 
 #[cfg(test)]

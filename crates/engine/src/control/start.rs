@@ -10,6 +10,7 @@ use futures::future::join_all;
 use rpc::Features;
 use wire::membership::{CUT_OFF_TEXT, Claim, Standing};
 
+use crate::core::newest::passed_over;
 use crate::core::start::{NoBackend, Plan, Seen, StartRules, choose};
 use crate::core::{Command, Mode, ReplicaId};
 use crate::frontend::FrontendError;
@@ -186,9 +187,12 @@ impl Engine {
             .map_err(|error: BadAddress| StartError::Address(error.to_string()))?;
         let looked = join_all(links.iter().map(probe::look)).await;
         let upgrade = self.state().takes_over;
-        if !upgrade {
+        let looked = if upgrade {
+            pass_over(addresses, looked, self.options.salvage)?
+        } else {
             refuse_driven(addresses, &looked)?;
-        }
+            looked
+        };
         let wanted = OpenAs {
             upgrade,
             size,
@@ -201,6 +205,10 @@ impl Engine {
         let wanted = &wanted;
         let open = |((address, link), looked): ((String, Link), Before)| async move {
             let (looked, opened) = match looked {
+                Ok(Some(looked)) if looked.passed_over.is_some() => {
+                    let why = looked.passed_over.clone().unwrap_or_default();
+                    (Some(looked), Err(ProbeError::PassedOver(why)))
+                }
                 Ok(looked) => {
                     let opened = self.open_and_set(&link, looked.as_ref(), wanted, &address).await;
                     (looked, opened)
@@ -349,6 +357,21 @@ fn told(candidates: &[Candidate], verdicts: &[Verdict]) -> String {
     };
     let all: Vec<String> = candidates.iter().zip(verdicts).filter_map(one).collect();
     all.join("; ")
+}
+
+/// Leaves alone what a live upgrade must not take.
+fn pass_over(
+    addresses: &[String],
+    looked: Vec<Before>,
+    salvage: bool,
+) -> Result<Vec<Before>, NoBackend> {
+    let seen: Vec<Seen> =
+        addresses.iter().zip(&looked).map(|(at, it)| probe::seen_before(at, it)).collect();
+    let verdicts = passed_over(&seen, salvage)?;
+    let mark = |(looked, why): (Before, Option<String>)| {
+        looked.map(|looked| looked.map(|looked| Looked { passed_over: why, ..looked }))
+    };
+    Ok(looked.into_iter().zip(verdicts).map(mark).collect())
 }
 
 /// Part of a volume is at work under another engine: what is left of it is not started beside.

@@ -4,7 +4,7 @@
 
 use wire::membership::{Filling, Record};
 
-use super::start::{Found, Seen, Verdicts, refuse};
+use super::start::{Found, NoBackend, Seen, Verdicts, refuse};
 
 /// The newest record, if records decide: of the highest generation, since whoever gives copies up
 /// goes on from the records of the rest and may not know how far those had counted. Not if one of its members was in the hands of an engine
@@ -45,6 +45,29 @@ pub(super) fn missing(seen: &[Seen], record: &Record) -> Option<String> {
             silent.join("; ")
         )
     })
+}
+
+/// Which copies a live upgrade must not take, and why, by what they said while the old engine was still at
+/// work and before it lost the first of them: later the records of the rest lack those that were taken first,
+/// though they have all that was acknowledged before, and are mended from the rest.
+///
+/// # Errors
+/// If one that may hold more is not reached: then nothing is taken from the old engine.
+pub(crate) fn passed_over(seen: &[Seen], salvage: bool) -> Result<Vec<Option<String>>, NoBackend> {
+    let Some(record) = newest(seen) else { return Ok(vec![None; seen.len()]) };
+    if let Some(why) = missing(seen, record).filter(|_| !salvage) {
+        return Err(NoBackend::Unavailable(why));
+    }
+    let why = |seen: &Seen| match seen {
+        Seen::Opened(found) if !record.names(found.name()) => Some(not_named(record)),
+        Seen::Opened(found) => found.unfilled(),
+        Seen::Unreachable(_) | Seen::Failed { .. } => None,
+    };
+    Ok(seen.iter().map(why).collect())
+}
+
+pub(super) fn not_named(record: &Record) -> String {
+    format!("was not among those that hold the volume as of record {}", record.serial)
 }
 
 /// What the copies that are left have in common.

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use wire::membership::{Filling, Standing};
+use wire::membership::{Filling, Record, Standing};
 
-use super::newest::{agree, missing, newest};
+use super::newest::{agree, missing, newest, not_named};
 
 /// Heads changed within this time of the newest are as good as it, by clocks that agree no better.
 const SALVAGE_WINDOW_NS: i64 = 5_000_000_000;
@@ -47,6 +47,12 @@ impl Found {
     /// What it is called in records.
     pub fn name(&self) -> &str {
         self.standing.as_ref().map_or(&self.address, |standing| &standing.id)
+    }
+
+    /// Why it does not hold the volume though it belongs to it, if so.
+    pub(super) fn unfilled(&self) -> Option<String> {
+        let is_whole = self.standing.as_ref().is_none_or(|it| it.filling == Filling::No);
+        (!is_whole).then(|| "joined the volume to be filled, and was not".to_owned())
     }
 }
 
@@ -115,16 +121,14 @@ pub(super) type Verdicts<'a> = Vec<Result<&'a Found, String>>;
 /// Decides with which replicas the volume starts.
 pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
     let mut verdicts: Verdicts<'_> = seen.iter().map(|seen| usable(seen, rules)).collect();
-    let record = newest(seen).filter(|_| !rules.upgrade);
+    let latest = newest(seen);
+    // In a live upgrade it was decided before the first was claimed: see `passed_over`.
+    let record = latest.filter(|_| !rules.upgrade);
     if let Some(record) = record {
         if let Some(why) = missing(seen, record).filter(|_| !rules.salvage) {
             return Err(NoBackend::Unavailable(why));
         }
-        let serial = record.serial;
-        refuse(&mut verdicts, |found| {
-            (!record.names(found.name()))
-                .then(|| format!("was not among those that hold the volume as of record {serial}"))
-        });
+        refuse(&mut verdicts, |found| (!record.names(found.name())).then(|| not_named(record)));
     }
     refuse_other_sectors(&mut verdicts);
     let size_bytes = volume_size(&verdicts, rules);
@@ -137,7 +141,11 @@ pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
         let all_recorded = verdicts.iter().flatten().all(|found| found.standing.is_some());
         refuse_stale(&mut verdicts, rules, record.is_some() && all_recorded);
     }
-    let recorded = record.and_then(|record| record.reader.as_deref());
+    let recorded = match latest {
+        Some(latest) if rules.upgrade => believed(&verdicts, latest),
+        Some(latest) => latest.reader.as_deref(),
+        None => None,
+    };
     if rules.salvage && !rules.revision_counter && !rules.upgrade {
         keep_one(&mut verdicts, recorded);
     }
@@ -145,7 +153,7 @@ pub fn choose(seen: &[Seen], rules: &StartRules) -> Result<Plan, NoBackend> {
     if verdicts.iter().any(Result::is_ok) {
         let several = verdicts.iter().flatten().count() > 1;
         let differ = recorded.is_some() || verdicts.iter().flatten().any(|found| found.unclean);
-        let reader = agreed.reader.filter(|_| several && differ && !rules.upgrade);
+        let reader = agreed.reader.filter(|_| several && differ);
         let serial = seen.iter().filter_map(|seen| seen.standing()?.record.as_ref());
         let serial = serial.map(|record| record.serial).max().unwrap_or(0);
         let verdicts = verdicts.into_iter().map(|verdict| verdict.map(|_| ())).collect();
@@ -171,17 +179,23 @@ impl Seen {
 }
 
 fn usable<'s>(seen: &'s Seen, rules: &StartRules) -> Result<&'s Found, String> {
-    let filling = |found: &Found| {
-        found.standing.as_ref().is_some_and(|standing| standing.filling != Filling::No)
-    };
     match seen {
         Seen::Unreachable(why) | Seen::Failed { why, .. } => Err(why.clone()),
-        Seen::Opened(found) if filling(found) && !rules.salvage && !rules.upgrade => {
-            Err("joined the volume to be filled, and was not".to_owned())
-        }
-        Seen::Opened(found) if found.usable => Ok(found),
-        Seen::Opened(found) => Err(format!("is in state {}, not open or dirty", found.state)),
+        Seen::Opened(found) => match found.unfilled() {
+            Some(why) if !rules.salvage => Err(why),
+            Some(_) | None if found.usable => Ok(found),
+            Some(_) | None => Err(format!("is in state {}, not open or dirty", found.state)),
+        },
     }
+}
+
+/// Of the copies that a live upgrade took, the one that the others are made equal to. While they were taken
+/// one after the other, the old engine went on with those that it still had: one that its last record names
+/// has all that it acknowledged, and what was on its way may differ among all of them.
+fn believed<'r>(verdicts: &Verdicts<'_>, latest: &'r Record) -> Option<&'r str> {
+    let is_left = |name: &&str| verdicts.iter().flatten().any(|found| found.name() == *name);
+    let members = || latest.members.iter().map(String::as_str);
+    latest.reader.as_deref().filter(is_left).or_else(|| members().find(is_left))
 }
 
 pub(super) fn refuse(verdicts: &mut Verdicts<'_>, mut why: impl FnMut(&Found) -> Option<String>) {

@@ -312,6 +312,7 @@ macro_rules! agent_methods {
             }
 
             $(async fn $method(&self, _: Request<$request>) -> Result<Response<$reply>, Status> {
+                self.0.enter(stringify!($method), "").await?;
                 Err(Status::unimplemented(stringify!($method)))
             })*
         }

@@ -62,6 +62,52 @@ async fn two_engines_drive_one_replica_set_and_the_older_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_live_upgrade_leaves_out_a_copy_that_the_old_engine_had_lost() {
+    let [a, mut b] = Copy::some::<2>(true).await;
+    let old = start(&[&a, &b]).await;
+    old.write(0, &[1; 4096]).await;
+    b.kill().await;
+    old.write(0, &[2; 4096]).await;
+    b.start().await;
+    let upgrade = ControllerOptions { upgrade: true, ..options(&[&b, &a]) };
+    let new = Rig::try_new(upgrade).await.unwrap();
+    assert_eq!(new.mode_list().await, [Failed, Rw]);
+    assert_eq!(new.read(0, 4096).await, [2; 4096]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_upgrade_mends_what_was_in_flight() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let old = start(&[&a, &b]).await;
+    old.write(0, &[1; 4096]).await;
+    old.engine.volume().stop().await;
+    abandoned(&a).await;
+    abandoned(&b).await;
+    // What was on its way reached one of them.
+    b.write(0, &[2; 4096]).await;
+    let upgrade = ControllerOptions { upgrade: true, ..options(&[&a, &b]) };
+    let new = Rig::try_new(upgrade).await.unwrap();
+    assert_eq!(new.mode_list().await, [Rw, Rw]);
+    new.snapshot("equal").await.unwrap();
+    assert_eq!(a.read(0, 4096).await, b.read(0, 4096).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_upgrade_takes_nothing_while_a_copy_that_may_hold_more_is_away() {
+    let [a, mut b] = Copy::some::<2>(true).await;
+    let old = start(&[&a, &b]).await;
+    old.write(0, &[1; 4096]).await;
+    kill(old, &[&a, &b]).await;
+    b.kill().await;
+    let before = a.standing().await.claim;
+    let upgrade = ControllerOptions { upgrade: true, ..options(&[&a, &b]) };
+    let (code, text) = refused(upgrade).await;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("may have newer data"), "{text}");
+    assert_eq!(a.standing().await.claim, before, "it was not claimed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_engine_killed_under_load_costs_no_copy() {
     let [a, b] = Copy::some::<2>(true).await;
     let rig = start(&[&a, &b]).await;

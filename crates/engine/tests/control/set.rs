@@ -163,6 +163,19 @@ async fn the_last_replica_stays_while_the_frontend_is_up() {
     client.replica_delete(place(&a.address)).await.unwrap();
 }
 
+/// It may be in the middle of a restore.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_frontend_starts_while_an_agent_does_not_answer() {
+    let (a, b) = (Fake::new(SIZE), Fake::new(SIZE));
+    let rig = Rig::with(&[&a.address, &b.address]).await;
+    b.refuse("restore_status", "the disk hangs");
+    let start = ptypes::VolumeFrontendStartRequest { frontend: "nbd".into() };
+    let refused = rig.client().volume_frontend_start(start).await.unwrap_err();
+    let text = refused.message();
+    assert!(text.contains(&b.address) && text.contains("the disk hangs"), "{text}");
+    assert_eq!(rig.get().await.frontend_state, "");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_replica_delays_neither_lists_nor_others() {
     let (a, b) = (Fake::new(SIZE), Fake::new(SIZE));

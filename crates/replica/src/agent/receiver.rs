@@ -40,6 +40,8 @@ const CALLS_MAX: usize = 16;
 const WRITE_BYTES: usize = 1024 * 1024;
 /// After the file is closed, for the answer to get out.
 const LINGER: Duration = Duration::from_secs(5);
+/// By which senders of the other kind round.
+const SECTOR_BYTES: u64 = 4096;
 const WORD_MAX_BYTES: usize = 128;
 
 /// The receivers that run, by file: a new one takes the place of an old one.
@@ -193,6 +195,13 @@ impl Receiver {
         self.calls.acquire().await.map_err(|_| Refusal::not_open())
     }
 
+    /// The last range as it is in the file: senders of the other kind round its end up.
+    fn within_file(&self, range: Range<u64>) -> Range<u64> {
+        let size_bytes = self.meter.size.load(Ordering::Relaxed);
+        let is_rounded = range.end == size_bytes.next_multiple_of(SECTOR_BYTES);
+        if is_rounded && range.start < size_bytes { range.start..size_bytes } else { range }
+    }
+
     async fn open(&self, size_bytes: u64) -> Result<Before, Refusal> {
         let mut opened = self.opened.lock().await;
         let (dir, file) = (self.agent.dir.clone(), self.file.clone());
@@ -218,14 +227,14 @@ async fn open(State(receiver): Shared, uri: Uri) -> Result<Response, Refusal> {
 
 async fn send_hole(State(receiver): Shared, uri: Uri) -> Result<(), Refusal> {
     let _call = receiver.enter().await?;
-    let range = range(&uri)?;
+    let range = receiver.within_file(range(&uri)?);
     let hole = range.clone();
     receiver.on_file(Some(&range), move |target| target.punch(hole.start, hole.end)).await
 }
 
 async fn get_checksum(State(receiver): Shared, uri: Uri) -> Result<Response, Refusal> {
     let _call = receiver.enter().await?;
-    let range = range(&uri)?;
+    let range = receiver.within_file(range(&uri)?);
     let asked = range.clone();
     let checksum = move |target: &Target| target.checksum(asked.start, asked.end);
     Ok(json(match receiver.on_file(Some(&range), checksum).await? {
@@ -241,7 +250,7 @@ async fn write_data(
     body: Body,
 ) -> Result<(), Refusal> {
     let _call = receiver.enter().await?;
-    let range = range(&uri)?;
+    let range = receiver.within_file(range(&uri)?);
     let len = range.end - range.start;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if announced.is_some_and(|text| text.parse() != Ok(len)) {

@@ -78,8 +78,8 @@ impl Replica {
         Ok(actions(chain, name))
     }
 
-    /// Removes a snapshot with its data. One that others sit on only by force: they are put on its
-    /// parent, and what it held shows through them no more.
+    /// Removes a snapshot with its data; what sits on it is put on its parent, and what it held shows
+    /// through no more. One that several sit on only by force. Callers have moved what they keep before.
     pub fn remove(&mut self, name: &str, force: bool) -> Result<(), Error> {
         let chain = &self.opened_ref()?.chain;
         let Some((name, disk)) = chain.find(name) else { return Ok(()) };
@@ -87,7 +87,7 @@ impl Replica {
             return Err(Error::DeleteHead);
         }
         let children: Vec<_> = chain.children(name).cloned().collect();
-        if !force && !children.is_empty() {
+        if !force && children.len() > 1 {
             return Err(Error::HasChildren { name: name.clone(), children: children.len() });
         }
         let (name, parent) = (name.clone(), disk.parent.clone());

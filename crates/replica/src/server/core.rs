@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tokio::task::{JoinError, spawn_blocking, spawn_local};
 
 use durable::{DirLock, LockError};
-use wire::membership::Claim;
+use wire::membership::{Claim, Standing};
 
 use crate::disk::{Error, Flush, Flushed, OpenRequest, Replica, State};
 use crate::server::flushes::{Flushes, Waiter};
@@ -94,6 +94,24 @@ impl Core {
         Ok(self.owner.reassert()?)
     }
 
+    /// Takes the directory from the process that holds it, if another does.
+    fn take_directory(&mut self) -> Result<(), CoreError> {
+        if self.lock.is_none() && self.replica.dir().is_dir() {
+            self.lock = Some(handover::take(self.replica.dir())?);
+            self.owner.look_again();
+        }
+        Ok(())
+    }
+
+    /// What is written down of its engines, as it is now.
+    pub(crate) fn standing(&mut self) -> Result<&Standing, CoreError> {
+        // Whoever has the directory goes on writing there.
+        if self.lock.is_none() {
+            self.owner.look_again();
+        }
+        Ok(self.owner.standing()?)
+    }
+
     /// Lets go of the directory for good.
     pub(crate) fn hand_over(&mut self) -> Result<(), CoreError> {
         self.owner.hand_over();
@@ -120,6 +138,11 @@ impl Core {
             self.hold_directory()?;
         }
         if let Some(Claiming { claim, adopt }) = claiming {
+            // Before it is claimed: the process before this one may have something to write down still, and
+            // each would write over what the other has.
+            if request.is_upgrade {
+                self.take_directory()?;
+            }
             self.owner.claim(claim, *adopt)?;
             // Not closed: that would say that all is well with it.
             self.replica.abandon();

@@ -1,8 +1,8 @@
 //! Hands a directory from one process to the next in a live upgrade.
 //!
 //! The process that holds the directory listens on an abstract unix socket named after it. One that
-//! was opened to take over asks there when its engine begins with I/O: the old process ends its
-//! agent's jobs (a purge would go on moving files), cuts off its engine, brings everything to disk
+//! was opened to take over asks there when an engine claims it, or, of one that makes no claims, when it
+//! begins with I/O: the old process ends its agent's jobs (a purge would go on moving files), cuts off its engine, brings everything to disk
 //! and lets go of the lock; then it answers. It stays, and refuses everything.
 
 use std::io::{self, Read as _, Write as _};

@@ -13,7 +13,7 @@ pub(crate) struct Context {
 }
 
 pub(crate) fn replica(core: &mut Core, context: Context) -> ptypes::Replica {
-    let standing = match core.owner.standing() {
+    let standing = match core.standing() {
         Ok(standing) => serde_json::to_string(standing).unwrap_or_default(),
         // Whoever claims it is told.
         Err(_) => String::new(),

@@ -134,6 +134,27 @@ async fn metadata_that_did_not_come_whole_replaces_nothing() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
+/// As senders of the other kind do: the range is rounded up, the body is as long as the file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_last_range_that_is_rounded_up_is_taken_as_long_as_the_file_is() {
+    let there = Receiving::new("volume-head-000.img.meta").await;
+    let meta = std::fs::read(there.node.file("volume-head-000.img.meta")).unwrap();
+    let (status, _) = there.get(&format!("open?begin=0&end={}&directIO=false", meta.len())).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, text) = there.get("getChecksum?begin=0&end=4096").await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "null"));
+    for (end, len) in [(4096, meta.len() - 1), (4096, 4096), (8192, meta.len())] {
+        let query = format!("writeData?begin=0&end={end}");
+        let (status, _) = there.post(&query, vec![b'x'; len]).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{end} {len}");
+    }
+    let (status, text) = there.post("writeData?begin=0&end=4096", meta.clone()).await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, ""));
+    let (status, _) = there.post("close", vec![]).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(std::fs::read(there.node.file("volume-head-000.img.meta")).unwrap(), meta);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_what_the_protocol_says_byte_for_byte() {
     let there = Receiving::new(SNAP).await;

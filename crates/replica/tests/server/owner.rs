@@ -165,7 +165,7 @@ async fn a_directory_that_cannot_be_used_ends_the_process() {
 }
 
 #[tokio::test]
-async fn a_directory_is_handed_over_when_the_next_engine_begins() {
+async fn a_directory_is_handed_over_when_the_next_engine_claims_it() {
     let first = Running::new().await;
     let (old, new) = (claim(1, "a"), claim(2, "b"));
     open_as(&first, &old).await.unwrap();
@@ -173,14 +173,26 @@ async fn a_directory_is_handed_over_when_the_next_engine_begins() {
     assert_eq!(before.write(0, &[1; 4096]).await, Outcome::Count(4096));
 
     let second = Running::beside(&first).await;
+    let look =
+        async || second.client().replica_get(()).await.unwrap().into_inner().replica.unwrap();
+    assert_eq!(standing(&look().await).claim, old);
+    let record = Record { serial: 7, generation: 1, ..Record::default() };
+    let text = bytes::Bytes::from(record.to_text());
+    let send = |sequence| Request::Record { sequence, mark: false, data: text };
+    assert_eq!(before.ask(send).await, Outcome::Count(0));
+    assert_eq!(before.write(4096, &[2; 4096]).await, Outcome::Count(4096), "it goes on till then");
+    assert_eq!(
+        standing(&look().await).record.unwrap().serial,
+        7,
+        "seen though it was asked before"
+    );
+
     let upgrade = ReplicaOpenRequest { is_upgrade: true, ..asking(&new) };
     second.client().replica_open(upgrade).await.unwrap();
-    let mut after = greeted(&second, &new).await;
-    assert_eq!(after.flush().await, Outcome::Count(0), "nothing that takes over");
-    assert_eq!(before.write(4096, &[2; 4096]).await, Outcome::Count(4096), "it goes on till then");
-
-    assert_eq!(after.read(4096, 4096).await, data(&[2; 4096]), "all of it is there");
     assert!(matches!(before.next_reply().await, Some(Reply::CutOff { .. })));
+    assert_eq!(standing(&look().await).record.unwrap().serial, 7, "kept by who takes over");
+    let mut after = greeted(&second, &new).await;
+    assert_eq!(after.read(4096, 4096).await, data(&[2; 4096]), "all of it is there");
     let snapshot = ptypes::ReplicaSnapshotRequest {
         name: "s".into(),
         created: crate::running::NOW.into(),

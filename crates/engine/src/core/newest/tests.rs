@@ -209,3 +209,38 @@ fn what_purges_leave_behind_is_no_difference_but_widens_the_mending() {
     let plan = start(vec![with("a", vec![layer("s", false)]), with("b", vec![layer("s", true)])]);
     assert_eq!((kept(&plan), plan.base), (vec![true, true], None));
 }
+
+/// Hazard: a live upgrade takes a copy that the old engine had lost.
+#[test]
+fn an_upgrade_passes_over_what_the_records_do_not_name_before_the_first_claim() {
+    let good = copy("a", Some(record(3, &["a"])));
+    let lost = copy("b", Some(record(2, &["a", "b"])));
+    let mut filling = copy("c", None);
+    filling.standing.as_mut().unwrap().filling = Filling::Wanted;
+    let seen = [lost, filling, good].map(Seen::Opened);
+    let passed: Vec<bool> =
+        passed_over(&seen, false).unwrap().iter().map(Option::is_some).collect();
+    assert_eq!(passed, [true, true, false]);
+    let before = [Seen::Opened(copy("a", Some(record(3, &["a", "b"])))), away()];
+    assert!(matches!(passed_over(&before, false), Err(NoBackend::Unavailable(_))));
+    assert_eq!(passed_over(&before, true).unwrap(), [None, None]);
+    let without = [Seen::Opened(other_kind("a", 1)), away()];
+    assert_eq!(passed_over(&without, false).unwrap(), [None, None], "no records, no verdict");
+}
+
+/// Hazard: while an upgrade claims one copy after the other, the old engine goes on with the rest.
+#[test]
+fn an_upgrade_mends_from_a_copy_that_the_last_record_of_the_old_engine_names() {
+    let upgrade = StartRules { upgrade: true, ..rules() };
+    let first = copy("a", Some(record(3, &["a", "b"])));
+    let last = copy("b", Some(record(4, &["b"])));
+    let plan = choose(&[first.clone(), last].map(Seen::Opened), &upgrade).unwrap();
+    assert_eq!((kept(&plan), plan.reader), (vec![true, true], Some(1)));
+    let both = [first, copy("b", Some(record(3, &["a", "b"])))];
+    let plan = choose(&both.map(Seen::Opened), &upgrade).unwrap();
+    assert_eq!((kept(&plan), plan.reader), (vec![true, true], Some(0)), "in flight, perhaps");
+    let mended = Record { reader: Some("b".into()), ..record(4, &["a", "b"]) };
+    let two = [copy("a", Some(mended.clone())), copy("b", Some(mended))];
+    let plan = choose(&two.map(Seen::Opened), &upgrade).unwrap();
+    assert_eq!(plan.reader, Some(1), "it goes on with what was being mended");
+}
