@@ -97,6 +97,9 @@ const SUITES: &[(&str, Needs)] = &[
     ("conform", Needs::Conform),
 ];
 
+/// Suites that run only when they are named: they need root, or long.
+const HEAVY: &[(&str, Needs)] = &[("volumes_net", Needs::Kubectl)];
+
 #[derive(Debug, Clone, Copy)]
 enum Needs {
     Nothing,
@@ -128,7 +131,7 @@ impl Chosen {
     /// A name that no suite has is an error: a run of nothing must not pass for a run.
     fn parse(suite: Option<&str>, test: Option<String>) -> Result<Self> {
         let Some(wanted) = suite else { return Ok(Self { suite: None, test }) };
-        let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = SUITES.iter().chain(HEAVY).map(|(name, _)| *name).collect();
         let known = names.iter().find(|name| **name == wanted);
         match known {
             Some(name) => Ok(Self { suite: Some(name), test }),
@@ -191,7 +194,8 @@ pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
         Ok(Outcome::Passed)
     });
     let Some(binary) = built else { return };
-    for (name, needs) in SUITES.iter().filter(|(name, _)| chosen.takes(name)) {
+    let heavy = HEAVY.iter().filter(|(name, _)| chosen.suite == Some(*name));
+    for (name, needs) in SUITES.iter().filter(|(name, _)| chosen.takes(name)).chain(heavy) {
         report.step(&format!("end to end: {name}"), |report| {
             if let Some(why) = not_here(*needs) {
                 return Ok(Outcome::Skipped(why));

@@ -33,6 +33,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    /// Print what a cluster has to allow the controllers and the nodes, for `kubectl apply -f -`, and end.
+    #[arg(long)]
+    roles: bool,
     /// The cluster to work for; without it, the usual places: $KUBECONFIG, ~/.kube/config, or the
     /// service account of a pod.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
@@ -52,6 +55,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.roles {
+        output::say(crate::roles::manifest().trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let config = cli::resolve(&args.settings)?;
     let runtime = cli::runtime()?;
     runtime.block_on(async {

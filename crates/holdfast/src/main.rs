@@ -9,6 +9,7 @@ mod controllers;
 mod kubeconfig;
 mod leader;
 mod node;
+mod roles;
 mod up;
 mod version;
 

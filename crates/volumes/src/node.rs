@@ -8,6 +8,7 @@
 mod decide;
 mod directory;
 mod disk;
+mod fence;
 mod launch;
 mod lease;
 mod manager;
@@ -153,6 +154,7 @@ pub async fn run(context: Context, options: Options, host: Arc<dyn Instances>) {
         engines.run(Arc::new(process::Engines(Arc::clone(&agent)))),
         replicas.run(Arc::new(process::Replicas(Arc::clone(&agent)))),
         orphan::run(Arc::clone(&agent)),
+        fence::keep(Arc::clone(&agent)),
         changes,
     );
 }

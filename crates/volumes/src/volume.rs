@@ -14,6 +14,7 @@ mod make;
 mod observe;
 mod original;
 mod restore;
+pub mod revert;
 mod tickets;
 
 use std::fmt;

@@ -116,7 +116,10 @@ impl Server {
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary());
         command.arg("up").arg("--data-dir").arg(&self.data_dir);
-        command.args(["--listen", "127.0.0.1:0", "--block-listen", "127.0.0.1:0"]);
+        if !self.more.iter().any(|it| it == "--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.args(["--block-listen", "127.0.0.1:0"]);
         command.arg("--token-auth-file");
         command.arg(self.scratch.path().join("tokens.csv"));
         command.args(&self.more);

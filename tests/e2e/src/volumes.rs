@@ -26,7 +26,12 @@ pub struct Rig {
 
 impl Rig {
     pub fn start() -> Self {
-        let server = Server::start();
+        Self::start_with(&[])
+    }
+
+    /// With more arguments of the server.
+    pub fn start_with(more: &[&str]) -> Self {
+        let server = Server::start_with(more);
         let store = server.scratch().join("store");
         std::fs::create_dir(&store).unwrap();
         let rig = Self { server };
@@ -96,7 +101,15 @@ impl Rig {
     }
 
     /// A node that is ready.
-    fn node(&self) -> Option<String> {
+    pub fn node(&self) -> Option<String> {
+        self.ready_nodes().into_iter().next()
+    }
+
+    pub fn ready_nodes(&self) -> Vec<String> {
+        self.find_ready_nodes().unwrap_or_default()
+    }
+
+    fn find_ready_nodes(&self) -> Option<Vec<String>> {
         let nodes = kubectl(&self.server, &["get", "lhn", "-o", "json"]).output().unwrap();
         let nodes: Value = serde_json::from_slice(&nodes.stdout).ok()?;
         let is_ready = |node: &&Value| {
@@ -106,8 +119,8 @@ impl Rig {
                 .flatten()
                 .any(|it| it["type"] == "Ready" && it["status"] == "True")
         };
-        let ready = nodes["items"].as_array()?.iter().find(is_ready)?;
-        ready.pointer("/metadata/name")?.as_str().map(str::to_owned)
+        let ready = nodes["items"].as_array()?.iter().filter(is_ready);
+        ready.map(|it| it.pointer("/metadata/name")?.as_str().map(str::to_owned)).collect()
     }
 
     pub fn volume(&self, name: &str, mebibytes: u64, replicas: u64) {
@@ -135,14 +148,22 @@ impl Rig {
 
     /// Asks for it, and does not wait.
     pub fn ask_attach(&self, volume: &str) {
-        let node = self.node().expect("a node");
+        self.move_to(volume, &self.node().expect("a node"));
+    }
+
+    /// Wants it there, and does not wait.
+    pub fn move_to(&self, volume: &str, node: &str) {
         let ticket = json!({"id": "test", "type": "longhorn-api", "nodeID": node,
             "parameters": {"disableFrontend": "false"}});
         self.patch("lhva", volume, &json!({"spec": {"attachmentTickets": {"test": ticket}}}));
     }
 
     pub fn attach(&self, volume: &str) {
-        self.ask_attach(volume);
+        self.attach_at(volume, &self.node().expect("a node"));
+    }
+
+    pub fn attach_at(&self, volume: &str, node: &str) {
+        self.move_to(volume, node);
         self.until("the volume is attached, healthy and served", || self.is_served(volume));
     }
 

@@ -232,7 +232,9 @@ impl Run {
     }
 
     fn kill(&mut self, victim: Victim, pause: Duration, volume: &str) {
-        std::thread::sleep(pause);
+        e2e::engine::blocking(async {
+            tokio::time::sleep(pause).await;
+        });
         let replicas = self.rig.replicas(volume);
         let one = (!replicas.is_empty()).then(|| self.pick(&replicas));
         let folder = one.map(|it| self.rig.folder(&it));

@@ -31,6 +31,11 @@ impl Held {
         renewed.is_some_and(|at| at.elapsed() < LEASE)
     }
 
+    /// When it was last renewed by this process.
+    pub(super) fn renewed_at(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn renewed(&self, at: Instant) -> bool {
         let was_held = self.is_held();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);

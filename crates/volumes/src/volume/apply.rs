@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use api::longhorn::{Engine, Replica, Volume, VolumeAttachment, VolumeAttachmentSpec};
 use kube::{Resource, ResourceExt};
-use reconcile::{Broken, Failure, Key, Next, Object, Reconciler, Store};
+use reconcile::{Broken, Failure, Key, Next, Object, OrFail as _, Reconciler, Severity, Store};
 
 use super::World;
 use super::decide::decide;
 use super::draft::{Plan, Seen, is_at_rest, process_state};
 use super::observe::observe;
 use super::original;
+use crate::engine::client::Reach;
 use crate::{FINALIZER, NAMESPACE, label};
 
 pub(super) struct Volumes(pub(super) Arc<World>);
@@ -75,7 +76,31 @@ async fn ensure_attachment(world: &World, volume: &Volume) -> Result<(), Failure
     world.attachments.create(&made).await.map(drop)
 }
 
+/// Puts the engine back to a snapshot. Done again, it changes nothing: nobody writes meanwhile.
+async fn revert(
+    world: &World,
+    volume: &Volume,
+    seen: &Seen,
+    snapshot: &str,
+) -> Result<(), Failure> {
+    let doing = || format!("revert volume {} to snapshot {snapshot}", volume.name_any());
+    let Some(reach) = seen.engine.as_ref().and_then(Reach::of) else {
+        return Err(Failure::other(doing(), "its engine does not run"));
+    };
+    let mut controller = reach.controller().or_fail(doing)?;
+    let request = rpc::ptypes::VolumeRevertRequest { name: snapshot.to_owned() };
+    let done = controller.volume_revert(request).await;
+    done.map(drop).map_err(|status| {
+        let text = format!("{}: {}", doing(), status.message());
+        world.context.events.say(volume, Severity::Warning, "FailedRevert", &text);
+        Failure::other(doing(), status.message().to_owned())
+    })
+}
+
 async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Result<(), Failure> {
+    if let Some(snapshot) = &plan.revert {
+        revert(world, volume, seen, snapshot).await?;
+    }
     for (old, new) in seen.replicas.iter().zip(&plan.replicas) {
         world.replicas.update(old, new).await?;
     }

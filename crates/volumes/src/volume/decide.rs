@@ -47,9 +47,11 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.finish_clone();
     draft.forget_activation();
     draft.keep_tickets();
+    draft.follow_revert();
     draft.settle_tickets();
     draft.move_on();
     draft.say_restore();
+    draft.reverted();
     draft.finish()
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct Plan {
     pub(crate) dismantle: bool,
     /// Nothing hangs on it any more.
     pub(crate) release: bool,
+    /// The snapshot its engine is put back to, before anything is written.
+    pub(crate) revert: Option<String>,
     /// What is to be so at the volume it is copied from.
     pub(crate) at_original: Option<AtOriginal>,
     pub(crate) told: Vec<Told>,
@@ -105,6 +107,7 @@ pub(super) struct Draft<'a> {
     pub(super) delete: BTreeSet<String>,
     pub(super) sync: Option<Time>,
     pub(super) tickets: BTreeMap<String, AttachmentTicket>,
+    pub(super) revert: Option<String>,
     pub(super) told: Vec<Told>,
     pub(super) next: Option<Duration>,
     pub(super) fresh: &'a mut dyn FnMut() -> String,
@@ -122,6 +125,7 @@ impl<'a> Draft<'a> {
             delete: BTreeSet::new(),
             sync: None,
             tickets: tickets.unwrap_or_default(),
+            revert: None,
             told: Vec::new(),
             next: None,
             seen,
@@ -233,6 +237,7 @@ impl<'a> Draft<'a> {
             dismantle: false,
             release: false,
             at_original,
+            revert: self.revert,
             told: self.told,
             next: self.next,
         }

@@ -235,12 +235,14 @@ impl Draft<'_> {
     /// else what is missing.
     fn salvageable(&self) -> Result<Vec<String>, String> {
         let failed_at = |replica: &Replica| replica.spec.failed_at.as_ref().and_then(Stamp::get);
-        // One that was being filled is none, whatever it held before.
+        // One that was being filled is none, whatever it held before. Where none was ever seen whole,
+        // as in a new volume whose first engine did not come up, there was nothing to fill them with.
+        let is_new = !self.replicas.iter().any(|it| is_set(it.spec.last_healthy_at.as_ref()));
         let was_whole = |it: &&Replica| {
             has_failed(it)
                 && !is_leaving(it)
                 && it.spec.active != Some(false)
-                && is_set(it.spec.healthy_at.as_ref())
+                && (is_new || is_set(it.spec.healthy_at.as_ref()))
         };
         let whole: Vec<&Replica> = self.replicas.iter().filter(was_whole).collect();
         let Some(newest) = whole.iter().filter_map(|it| failed_at(it)).max() else {

@@ -269,6 +269,8 @@ impl Draft<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const STATES: [VolumeState; 5] = [
@@ -323,6 +325,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_drawing_has_every_edge_and_no_other() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-machines.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (_, part) = page.split_once("## A volume, between").unwrap();
+        let (drawing, _) = part.split_once("\n## ").unwrap();
+        let drawn: BTreeSet<(String, String)> = drawing
+            .lines()
+            .filter_map(|line| line.trim().split_once(" --> "))
+            .map(|(from, to)| (from.to_owned(), to.to_owned()))
+            .collect();
+        let mut edges = BTreeSet::new();
+        for state in STATES {
+            for wanted in WANTED {
+                for processes in
+                    [Processes::Open, Processes::Closed, Processes::Broken, Processes::Between]
+                {
+                    let (next, _) = step(&state, wanted, processes);
+                    if next != state {
+                        edges.insert((state.as_str().to_owned(), next.as_str().to_owned()));
+                    }
+                }
+            }
+        }
+        assert_eq!(drawn, edges);
     }
 
     #[test]

@@ -29,8 +29,18 @@ impl Draft<'_> {
 
     fn keep(&mut self, kind: AttacherType, wanted: bool, disable_frontend: &str) {
         let name = self.name();
+        self.keep_as(kind, &name, wanted, disable_frontend);
+    }
+
+    pub(super) fn keep_as(
+        &mut self,
+        kind: AttacherType,
+        name: &str,
+        wanted: bool,
+        disable_frontend: &str,
+    ) {
         let owner = self.status.owner_id.clone().unwrap_or_default();
-        let (id, mut ticket) = attachment::own(kind, &name, &owner, disable_frontend);
+        let (id, mut ticket) = attachment::own(kind, name, &owner, disable_frontend);
         let known = self.tickets.get(&id);
         if !wanted {
             self.tickets.remove(&id);

@@ -1,13 +1,15 @@
 //! The life of volumes against nodes that obey: the same functions that run, with everything around
 //! them in memory.
 
+mod walk;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::longhorn::{
     AttacherType, BackupVolume, BackupVolumeSpec, BackupVolumeStatus, CloneState, Engine,
-    EngineCloneStatus, EngineRestoreStatus, InstanceState, InstanceStatus, ProgressState, Replica,
-    ReplicaMode, Robustness, Volume, VolumeAttachment, VolumeAttachmentSpec, VolumeSpec,
-    VolumeStatus,
+    EngineCloneStatus, EngineRestoreStatus, EngineSnapshot, InstanceState, InstanceStatus,
+    ProgressState, Replica, ReplicaMode, Robustness, Volume, VolumeAttachment,
+    VolumeAttachmentSpec, VolumeSpec, VolumeStatus,
 };
 use api::scalar::{Stamp, TextInt};
 use jiff::{SignedDuration, Timestamp};
@@ -43,6 +45,8 @@ struct World {
     /// Copies that were written to from the source of a copy.
     copied: BTreeSet<String>,
     copying_fails: bool,
+    /// Snapshots the engine was put back to.
+    reverted: Vec<String>,
     up: BTreeSet<String>,
     serial: u32,
     told: Vec<String>,
@@ -100,6 +104,7 @@ impl World {
             at_original: None,
             copied: BTreeSet::new(),
             copying_fails: false,
+            reverted: Vec::new(),
             up: BTreeSet::from([NODE.to_owned()]),
             serial: 0,
             told: Vec::new(),
@@ -169,6 +174,7 @@ impl World {
         self.serial = serial;
         self.volume = plan.volume;
         self.at_original = plan.at_original;
+        self.reverted.extend(plan.revert);
         self.attachment = plan.attachment.unwrap();
         self.engine = plan.engine;
         self.replicas = plan.replicas;
@@ -260,8 +266,9 @@ impl World {
             return;
         }
         if !wants {
-            let size = status.current_size;
-            status = api::longhorn::EngineStatus { current_size: size, ..Default::default() };
+            let (size, snapshots) = (status.current_size, status.snapshots.clone());
+            status =
+                api::longhorn::EngineStatus { current_size: size, snapshots, ..Default::default() };
             status.instance.current_state = Some(InstanceState::Stopped);
             engine.status = Some(status);
             return;
@@ -820,4 +827,42 @@ fn a_source_that_is_not_there_is_waited_for_and_one_that_never_fits_is_told() {
     bad.original = Original::Impossible("names nothing".into());
     bad.run(6);
     assert_eq!(clone_condition(&bad), ("CloneFailure".into(), "names nothing".into()));
+}
+
+fn with_snapshot() -> World {
+    let mut world = attached();
+    let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+    status.snapshots = Some(BTreeMap::from([("x".to_owned(), EngineSnapshot::default())]));
+    world
+}
+
+fn ask_revert(world: &mut World, snapshot: &str) {
+    let asked = crate::volume::revert::ASKED.to_owned();
+    world.volume.annotations_mut().insert(asked, snapshot.to_owned());
+}
+
+#[test]
+fn a_volume_is_reverted_alone_and_without_a_frontend() {
+    let mut world = with_snapshot();
+    ask_revert(&mut world, "x");
+    world.run(4);
+    assert!(world.reverted.is_empty(), "it is in use");
+    let revert = |world: &World| {
+        let all = world.status().conditions.unwrap();
+        let found = all.into_iter().find(|it| it.kind == "Revert").unwrap();
+        (found.reason.unwrap(), found.message.unwrap())
+    };
+    assert_eq!(revert(&world).0, "RevertPending");
+    world.drop_ticket();
+    world.run(16);
+    assert_eq!(world.reverted, ["x"]);
+    assert_eq!(revert(&world).0, "Reverted");
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+    assert!(world.volume.annotations().is_empty());
+    assert!(world.attachment.spec.attachment_tickets.as_ref().unwrap().is_empty());
+    ask_revert(&mut world, "other");
+    world.run(2);
+    assert_eq!(revert(&world).0, "RevertFailure");
+    assert!(revert(&world).1.contains("no snapshot other"));
+    assert_eq!(world.reverted.len(), 1);
 }

@@ -1,0 +1,153 @@
+//! What a cluster has to allow the controllers and the nodes: the same rights they have beside the
+//! embedded server, as manifests. `deploy/rbac.yaml` is what this makes.
+
+use std::fmt::Write as _;
+
+use reconcile::Grant;
+
+use crate::{controllers, node};
+
+/// Where volumes and whoever serves them live.
+const NAMESPACE: &str = volumes::NAMESPACE;
+const HEAD: &str = "\
+# What Holdfast needs in a cluster: the output of `holdfast controllers --roles`.
+# Rights on volumes hold in their namespace only. The executor of Velero's resources reads and writes
+# whole namespaces: its role is bound to nobody here; bind it where `--velero true` is wanted.
+";
+/// Resources that belong to no namespace: group and name.
+const CLUSTER_WIDE: &[(&str, &str)] = &[
+    ("", "namespaces"),
+    ("", "persistentvolumes"),
+    ("storage.k8s.io", "storageclasses"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+];
+
+/// All manifests, as one document after another.
+pub(crate) fn manifest() -> String {
+    let mut text = HEAD.to_owned();
+    let account = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: {NAMESPACE}}}\n"
+        )
+    };
+    let _ = writeln!(text, "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}");
+    text.push_str(&account("holdfast-controllers"));
+    text.push_str(&account("holdfast-node"));
+    let of_volumes: Vec<&str> = volumes::controllers().iter().map(|it| it.name).collect();
+    for controller in controllers::all() {
+        let name = format!("holdfast:controller:{}", controller.name);
+        let is_executor = controller.name == velero::CONTROLLER.name;
+        let holder = (!is_executor).then_some("holdfast-controllers");
+        let near = of_volumes.contains(&controller.name);
+        roles(&mut text, &name, controller.grants, near, holder);
+    }
+    roles(&mut text, "holdfast:node", node::IDENTITY.grants, true, Some("holdfast-node"));
+    election(&mut text);
+    text
+}
+
+/// A role for the whole cluster, and, if the rights can be had in one namespace, one for that.
+fn roles(text: &mut String, name: &str, grants: &[Grant], near: bool, holder: Option<&str>) {
+    let wide = |group: &str, resource: &str| CLUSTER_WIDE.contains(&(group, resource));
+    let mut rules = (String::new(), String::new());
+    for grant in grants {
+        for group in grant.groups {
+            let (far, close): (Vec<&str>, Vec<&str>) =
+                grant.resources.iter().partition(|resource| {
+                    !near || wide(group, resource.split('/').next().unwrap_or(""))
+                });
+            for (resources, rules) in [(far, &mut rules.0), (close, &mut rules.1)] {
+                if !resources.is_empty() {
+                    rule(rules, group, &resources, grant.verbs);
+                }
+            }
+        }
+    }
+    for (kind, rules) in [("ClusterRole", &rules.0), ("Role", &rules.1)] {
+        if rules.is_empty() {
+            continue;
+        }
+        let place =
+            if kind == "Role" { format!(", namespace: {NAMESPACE}") } else { String::new() };
+        let head = |kind: &str| {
+            format!(
+                "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: \"{name}\"{place}}}\n"
+            )
+        };
+        let _ = write!(text, "{}rules:\n{rules}", head(kind));
+        if let Some(holder) = holder {
+            let _ = writeln!(
+                text,
+                "{}roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: \"{name}\"}}\n\
+                 subjects:\n- {{kind: ServiceAccount, name: {holder}, namespace: {NAMESPACE}}}",
+                head(&format!("{kind}Binding")),
+            );
+        }
+    }
+}
+
+fn rule(text: &mut String, group: &str, resources: &[&str], verbs: &[&str]) {
+    let list = |words: &[&str]| {
+        words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+    };
+    let _ = writeln!(
+        text,
+        "- {{apiGroups: [\"{group}\"], resources: [{}], verbs: [{}]}}",
+        list(resources),
+        list(verbs)
+    );
+}
+
+/// One process at a time leads.
+fn election(text: &mut String) {
+    let head = |kind: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n\
+             metadata: {{name: \"holdfast:election\", namespace: kube-system}}\n"
+        )
+    };
+    let _ = writeln!(text, "{}rules:", head("Role"));
+    rule(text, "coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]);
+    let _ = writeln!(
+        text,
+        "{}roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: \"holdfast:election\"}}\n\
+         subjects:\n- {{kind: ServiceAccount, name: holdfast-controllers, namespace: {NAMESPACE}}}",
+        head("RoleBinding"),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifests_of_the_repository_are_what_this_build_needs() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+        let stored = std::fs::read_to_string(path).unwrap();
+        let now = manifest();
+        let (stored, now): (Vec<&str>, Vec<&str>) =
+            (stored.split("---\n").collect(), now.split("---\n").collect());
+        for document in now {
+            assert!(
+                stored.contains(&document),
+                "deploy/rbac.yaml lacks this: write it anew with `holdfast controllers --roles`\n{document}"
+            );
+        }
+    }
+
+    #[test]
+    fn rights_on_secrets_of_volumes_end_at_their_namespace() {
+        let text = manifest();
+        let documents = text.split("---\n");
+        let wide = documents.filter(|it| {
+            it.contains("kind: ClusterRole\n")
+                && (it.contains("controller:volumes\"") || it.contains("holdfast:node\""))
+        });
+        for document in wide {
+            assert!(
+                !document.contains("secrets") && !document.contains("longhorn.io"),
+                "{document}"
+            );
+        }
+    }
+}
