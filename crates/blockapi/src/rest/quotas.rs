@@ -127,7 +127,8 @@ pub(super) async fn update_class(service: &Service, request: &Request, class: &s
     for (name, limit) in &limits {
         store.set_default_limit(name, *limit).await?;
     }
-    Ok(Reply::ok(class_set(class, &store.default_limits().await?)))
+    // What was changed is told without its name.
+    Ok(Reply::ok(json!({"quota_class_set": plain(&store.default_limits().await?)})))
 }
 
 pub(super) async fn limits(service: &Service, request: &Request) -> Answer {

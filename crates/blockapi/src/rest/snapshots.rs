@@ -99,7 +99,8 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     let fields = Fields::of(request, "snapshot", &[])?;
     fields.required("volume_id")?;
     let volume_id = fields.uuid("volume_id")?;
-    let volume_id = volume_id.ok_or_else(|| Fault::bad("'volume_id' is a required property"))?;
+    // Null is taken for the name of a volume that is not there.
+    let volume_id = volume_id.ok_or_else(|| Fault::no_such("Volume", "None"))?;
     let force = fields.truth("force")?;
     let operation = if request.version.has(66) {
         if force == Some(false) {

@@ -155,7 +155,11 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
         other => drop(other?),
     }
     let after = find(service, request, id).await?;
-    Ok(Reply::ok(json!({"volume_type": views::volume_type(request, &after)})))
+    let mut view = views::volume_type(request, &after);
+    if let Some(view) = view.as_object_mut() {
+        view.retain(|key, _| key != "qos_specs_id" && !key.starts_with("os-volume-type-access"));
+    }
+    Ok(Reply::ok(json!({ "volume_type": view })))
 }
 
 pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> Answer {

@@ -33,6 +33,16 @@ async fn a_new_type_and_the_progress_of_a_snapshot() {
     let rig = Rig::new().await;
     let made = rig.ok("POST", "/types", json!({"volume_type": {"name": "gold"}}), NEW).await;
     assert!(made["volume_type"].get("qos_specs_id").is_none(), "{made}");
+    let nothing = json!({"snapshot": {"volume_id": null}});
+    assert_eq!(rig.call("POST", "/snapshots", nothing, NEW).await.code, 404);
+    let path = format!("/types/{}", made["volume_type"]["id"].as_str().unwrap());
+    let changed = rig.ok("PUT", &path, json!({"volume_type": {"name": "silver"}}), NEW).await;
+    let keys: Vec<&String> = changed["volume_type"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["description", "extra_specs", "id", "is_public", "name"]);
+    let limits = json!({"quota_class_set": {"volumes": 11}});
+    let set = rig.ok("PUT", "/os-quota-class-sets/default", limits, NEW).await;
+    let set = set["quota_class_set"].as_object().unwrap();
+    assert!(set["volumes"] == 11 && set.values().all(Value::is_i64), "{set:?}");
     let volume = rig.volume().await;
     let body = json!({"snapshot": {"volume_id": volume}});
     let snapshot = id_of(&rig.call("POST", "/snapshots", body, NEW).await, "snapshot");
