@@ -108,7 +108,7 @@ fn rows_come_to_their_ends_after_a_kill_in_the_middle() {
     let scratch = Scratch::new().unwrap();
     let known = scratch.path().join("known.json");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/block_crash.py");
-    let step = |server: &Server, step: &[&str]| {
+    let step = |server: &mut Server, step: &[&str]| {
         let mut command = Command::new(folder.join("python"));
         command.arg(&script).args([&server.block_url(), PROJECT]).arg(&known).args(step);
         let output = command.output().unwrap();
@@ -116,10 +116,10 @@ fn rows_come_to_their_ends_after_a_kill_in_the_middle() {
         assert!(output.status.success(), "{step:?}: {}\n{}", text(&output), server.stderr());
     };
     for seconds in ["0", "1.5"] {
-        step(&server, &["prepare"]);
-        step(&server, &["begin", seconds]);
+        step(&mut server, &["prepare"]);
+        step(&mut server, &["begin", seconds]);
         server.kill();
         server.start_again().unwrap();
-        step(&server, &["check"]);
+        step(&mut server, &["check"]);
     }
 }
