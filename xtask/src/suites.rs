@@ -23,6 +23,8 @@ pub(crate) enum Crash {
     Volumes,
     /// The etcd guard, and its commands that restore and compact.
     Etcd,
+    /// The controllers of tenants, and the executor of their backups.
+    Tenants,
 }
 
 impl Crash {
@@ -33,6 +35,7 @@ impl Crash {
             Self::Backup => "backup_crash",
             Self::Volumes => "volumes_crash",
             Self::Etcd => "etcd_crash",
+            Self::Tenants => "tenants",
         }
     }
 
@@ -43,6 +46,7 @@ impl Crash {
             Self::Backup => "BACKUP_CRASH",
             Self::Volumes => "VOLUMES_CRASH",
             Self::Etcd => "ETCD_CRASH",
+            Self::Tenants => "TENANTS_CRASH",
         }
     }
 
@@ -53,15 +57,23 @@ impl Crash {
             Self::Engine => 1000,
             Self::Backup => 200,
             Self::Volumes => 45,
-            Self::Etcd => 200,
+            Self::Etcd | Self::Tenants => 200,
         }
     }
 
     fn needs(self) -> Needs {
         match self {
             Self::Apiserver | Self::Engine | Self::Backup => Needs::Nothing,
-            Self::Volumes => Needs::Kubectl,
+            Self::Volumes | Self::Tenants => Needs::Kubectl,
             Self::Etcd => Needs::Etcd,
+        }
+    }
+
+    /// Which tests of its suite, where that has others.
+    fn tests(self) -> Option<&'static str> {
+        match self {
+            Self::Apiserver | Self::Engine | Self::Backup | Self::Volumes | Self::Etcd => None,
+            Self::Tenants => Some("crash::"),
         }
     }
 }
@@ -93,6 +105,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("etcd_cluster", Needs::Etcd),
     ("etcd_crash", Needs::Etcd),
     ("tenants", Needs::Kubectl),
+    ("tenant_volumes", Needs::Kubectl),
     ("block_api", Needs::BlockStorage),
     ("conform", Needs::Conform),
 ];
@@ -158,7 +171,7 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
     let mut report = Report::default();
     let binary = binary()?;
     report.step(of.suite(), |report| {
-        let mut command = suite(&binary, of.suite(), None);
+        let mut command = suite(&binary, of.suite(), of.tests());
         let provided = provide(of.needs(), &mut command, report)?;
         // A long run is watched.
         command.arg("--nocapture");

@@ -73,6 +73,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
         let executor = executor(config)?;
         controllers::spawn(
+            tenants::restore::identity::Askers::Recorded,
             &work,
             &metrics,
             &config.admin_namespace,
@@ -142,6 +143,7 @@ fn executor(config: &Config) -> anyhow::Result<Option<controllers::Executor>> {
     settings.concurrent_backups = config.concurrent_backups;
     settings.directories = Some(config.data_dir.join("locations"));
     settings.spool = config.data_dir.join("spool");
+    settings.volumes = Some(config.data_dir.join("volume-backups"));
     durable::create_dir_private(&settings.spool)?;
     let downloads = Some((config.listen.ip(), 0).into());
     Ok(Some(controllers::Executor { settings, downloads }))

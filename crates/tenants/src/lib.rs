@@ -29,6 +29,8 @@ mod world;
 use reconcile::{Controller, EVENT_RIGHTS, Grant};
 pub use run::run;
 
+use restore::identity::Askers;
+
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 
@@ -84,5 +86,5 @@ pub const CONTROLLER: Controller = Controller {
         "nonadminbackupstoragelocationrequests.oadp.openshift.io",
         "nonadmindownloadrequests.oadp.openshift.io",
     ],
-    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned())),
+    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned(), Askers::Unknown)),
 };

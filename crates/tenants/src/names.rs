@@ -27,6 +27,11 @@ pub const VELERO_RESTORE_NAME: &str = "velero.io/restore-name";
 /// How often a deletion of this backup was asked for before this request.
 pub const ATTEMPT: &str = "holdfast.io/attempt";
 
+/// Of a restore: who asked for it, as the embedded server writes it down. Anybody can write it elsewhere.
+pub const ASKED_BY: &str = "holdfast.io/asked-by";
+/// Of a Velero restore: whose rights it is carried out with.
+pub const RUN_AS: &str = "holdfast.io/run-as";
+
 /// What both labels on every object made for a tenant say.
 pub const MARKS: [(&str, &str); 2] =
     [("openshift.io/oadp", "True"), ("app.kubernetes.io/managed-by", "oadp-nac-controller")];

@@ -20,6 +20,7 @@ use crate::loose::Loose;
 use crate::names::Kind;
 use crate::periodic;
 use crate::queue::Progress;
+use crate::restore::identity::Askers;
 use crate::restore::run::Restores;
 use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, created, origin_key};
 
@@ -28,11 +29,11 @@ const RESYNC: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped, beside an executor whose namespace is `admin`.
-pub async fn run(context: Context, admin: String) {
+pub async fn run(context: Context, admin: String, askers: Askers) {
     let admin = admin.as_str();
     make_namespace(&context, admin).await;
     let (config, settings) = Config::start(&context, admin).await;
-    let world = World::start(&context, admin, settings);
+    let world = World::start(&context, admin, settings, askers);
     count(&world.backups, &world);
     count(&world.restores, &world);
     count(&world.locations, &world);

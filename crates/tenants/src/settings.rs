@@ -54,6 +54,8 @@ pub struct Settings {
     pub allow_hooks: bool,
     /// Resource types that no restore of a tenant brings back.
     pub denied_restore_kinds: Vec<String>,
+    /// The service account of a tenant's namespace that its restores act as, whoever asks.
+    pub restore_account: Option<String>,
 }
 
 impl Default for Settings {
@@ -71,6 +73,7 @@ impl Default for Settings {
             max_concurrent: None,
             allow_hooks: false,
             denied_restore_kinds: Vec::new(),
+            restore_account: None,
         }
     }
 }
@@ -96,6 +99,10 @@ pub enum SettingsError {
     NotEnforceable { section: &'static str, field: String, more: &'static str },
     #[error("DPA spec.nonAdmin.{section} cannot be used: {reason}")]
     Enforced { section: &'static str, reason: String },
+    #[error(
+        "DPA spec.nonAdmin.restoreIdentity.serviceAccount ({0}) is not the name of a service account"
+    )]
+    Account(String),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,6 +129,14 @@ struct Section {
     max_concurrent_per_namespace: Option<usize>,
     allow_hooks: Option<bool>,
     denied_restore_kinds: Option<Vec<String>>,
+    restore_identity: Option<RestoreIdentity>,
+}
+
+/// Whose rights restores of tenants have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RestoreIdentity {
+    service_account: String,
 }
 
 impl Settings {
@@ -177,6 +192,7 @@ impl Section {
             max_concurrent: self.max_concurrent_per_namespace.filter(|max| *max > 0),
             allow_hooks: self.allow_hooks.unwrap_or(usual.allow_hooks),
             denied_restore_kinds: self.denied_restore_kinds.unwrap_or_default(),
+            restore_account: account(self.restore_identity)?,
         };
         settings.location_period()?;
         Ok(settings)
@@ -194,6 +210,15 @@ impl Settings {
             _ => Ok(()),
         }
     }
+}
+
+fn account(identity: Option<RestoreIdentity>) -> Result<Option<String>, SettingsError> {
+    let Some(RestoreIdentity { service_account: name }) = identity else { return Ok(None) };
+    let fits = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
+    if name.is_empty() || name.len() > 253 || !name.chars().all(fits) {
+        return Err(SettingsError::Account(name));
+    }
+    Ok(Some(name))
 }
 
 /// A period; 0 turns it off.
@@ -353,6 +378,11 @@ nonAdmin:
                 "namespaceMapping is non-enforceable",
             ),
             ("nonAdmin: {enforceBSLSpec: {default: true}}", "default is non-enforceable"),
+            (
+                "nonAdmin: {restoreIdentity: {serviceAccount: 'a:b'}}",
+                "restoreIdentity.serviceAccount (a:b) is not the name",
+            ),
+            ("nonAdmin: {restoreIdentity: {user: root}}", "config.yaml cannot be read"),
             ("nonAdmin: {maxBackups: 3}", "config.yaml cannot be read"),
             ("nonAdmin: {maxBackupsPerNamespace: -3}", "config.yaml cannot be read"),
             ("nonAdmin: {apiDeletePolicy: Sometimes}", "config.yaml cannot be read"),

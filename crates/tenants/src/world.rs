@@ -22,6 +22,7 @@ use tokio::sync::{Mutex as Turn, Notify, watch};
 use crate::loose::Loose;
 use crate::names::{Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
 use crate::queue::{Progress, Queue};
+use crate::restore::identity::Askers;
 use crate::settings::Settings;
 
 pub(crate) type Nab = Loose<NonAdminBackup>;
@@ -49,6 +50,7 @@ pub(crate) struct World {
     /// The namespace of the executor.
     pub(crate) admin: String,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) askers: Askers,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) backups: Store<Nab>,
@@ -85,11 +87,13 @@ impl World {
         context: &Context,
         admin: &str,
         settings: watch::Receiver<Arc<Settings>>,
+        askers: Askers,
     ) -> Arc<Self> {
         let world = Self {
             client: context.client.clone(),
             admin: admin.to_owned(),
             settings,
+            askers,
             events: context.events.clone(),
             metrics: context.metrics.clone(),
             backups: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),

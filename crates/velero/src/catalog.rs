@@ -57,7 +57,7 @@ impl Kind {
     }
 
     /// Only what can be listed and made again is worth keeping.
-    fn can_be_backed_up(&self) -> bool {
+    pub(crate) fn can_be_backed_up(&self) -> bool {
         [verbs::LIST, verbs::CREATE, verbs::GET, verbs::DELETE]
             .iter()
             .all(|verb| self.verbs.iter().any(|it| it == verb))

@@ -14,6 +14,7 @@ use crate::backup::decide::is_available;
 use crate::backup::queue::KIND as BACKUP;
 use crate::layout;
 use crate::names;
+use crate::volumes::{self, Owners};
 use crate::world::World;
 
 /// A request that was carried out is kept this long.
@@ -177,7 +178,11 @@ impl Deletions {
         match world.open(location).await {
             Err(error) => errors.push(error),
             Ok(opened) => {
-                errors.extend(remove(opened.store.as_ref(), name).await);
+                let owners = Owners::of(&backup, location, None);
+                errors.extend(volumes::delete(world, &backup, &owners).await);
+                if errors.is_empty() {
+                    errors.extend(remove(opened.store.as_ref(), name).await);
+                }
             }
         }
         if errors.is_empty() {

@@ -4,6 +4,7 @@
 use http::{Method, Request};
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::catalog::Kind;
@@ -12,10 +13,24 @@ use crate::catalog::Kind;
 const PAGE: usize = 500;
 
 /// Whose rights a request is made with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
     pub(crate) user: String,
+    #[serde(default)]
     pub(crate) groups: Vec<String>,
+}
+
+impl Identity {
+    /// One that cannot be read is nobody's: nothing may be done in its place.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let read: Result<Self, _> = serde_json::from_str(text);
+        match read {
+            Ok(identity) if !identity.user.is_empty() => Ok(identity),
+            Ok(_) => Err("the annotation holdfast.io/run-as names no user".to_owned()),
+            Err(error) => Err(format!("the annotation holdfast.io/run-as cannot be read: {error}")),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -102,6 +117,17 @@ impl Door {
         self.send(Method::POST, &kind.path(namespace), Some(object), None).await
     }
 
+    /// Whether it could be made.
+    pub(crate) async fn try_create(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        object: &Value,
+    ) -> Result<(), kube::Error> {
+        let path = format!("{}?dryRun=All", kind.path(namespace));
+        self.send(Method::POST, &path, Some(object), None).await.map(drop)
+    }
+
     /// A merge patch; of the status with `part`.
     pub(crate) async fn merge(
         &self,
@@ -167,5 +193,20 @@ pub(crate) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => telemetry::Chain(other).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_whole_or_an_error() {
+        let groups = vec!["a,system:masters".to_owned()];
+        let wanted = Identity { user: "u".to_owned(), groups };
+        assert_eq!(Identity::parse(r#"{"user":"u","groups":["a,system:masters"]}"#), Ok(wanted));
+        for text in ["", "u", "{}", r#"{"user":""}"#, r#"{"user":"u","group":"g"}"#] {
+            assert!(Identity::parse(text).is_err(), "{text}");
+        }
     }
 }

@@ -35,10 +35,8 @@ pub(crate) const TENANT_BACKUP_NOTES: [&str; 6] = [
 ];
 /// Of a storage location made for a tenant.
 pub(crate) const TENANT_LOCATION_NAMESPACE: &str = "openshift.io/oadp-nabsl-origin-namespace";
-/// On a restore: the user whose rights it is carried out with.
-pub(crate) const RUN_AS_USER: &str = "holdfast.io/run-as-user";
-/// Groups of that user, with commas between them.
-pub(crate) const RUN_AS_GROUPS: &str = "holdfast.io/run-as-groups";
+/// On a restore: whose rights it is carried out with, as `{"user": …, "groups": […]}`.
+pub(crate) const RUN_AS: &str = "holdfast.io/run-as";
 
 /// The format that backups are written in.
 pub(crate) const FORMAT_VERSION: &str = "1.1.0";

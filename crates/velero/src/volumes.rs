@@ -1,53 +1,191 @@
-//! The data of volumes: what of it a backup takes, and how it comes back.
+//! The data of volumes: what of it a backup takes, how it comes back, and how it goes.
 //!
-//! Owns the one place where a backup of objects meets backups of volumes. What is not done here is
-//! said: in the list of volumes that is kept with a backup, and in its warnings.
+//! Owns the one place where a backup of objects meets backups of volumes, which are resources of
+//! `longhorn.io` in a namespace of their own. Whose a volume's backup is stands in its labels
+//! ([`Record`]), which lie in the administrators' backup target: nothing that a tenant can write
+//! (a claim, a tarball, a list of volumes in a bucket of its own) is believed about that.
+//!
+//! Start reading at [`take`], then [`give`].
 
-use api::velero::Backup;
-use serde_json::{Value, json};
+mod decide;
+mod give;
+mod remove;
+mod take;
 
-use crate::backup::collect::{name_of, namespace_of};
-use crate::journal::{Journal, Place, about};
-use crate::world::Opened;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-const SOURCE: &str = "velero/volumes";
+use api::velero::{Backup, BackupStorageLocation, Restore};
+use kube::Api;
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-/// Says of each claim what becomes of its data.
-pub(crate) fn back_up(backup: &Backup, claims: &[Value], journal: &mut Journal) -> Vec<Value> {
-    let wanted = backup.spec.snapshot_volumes != Some(false);
-    let mut volumes = Vec::new();
-    for claim in claims {
-        let (name, namespace) = (name_of(claim).unwrap_or(""), namespace_of(claim).unwrap_or(""));
-        let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str).unwrap_or("");
-        let why = if wanted {
-            "no way to take the data of this volume"
-        } else {
-            "snapshotVolumes is false"
-        };
-        if wanted && !volume.is_empty() {
-            let message = about("persistentvolumeclaims", name, why, None);
-            journal.warn(Place::Namespace(namespace), SOURCE, &message);
-        }
-        volumes.push(json!({"pvcName": name, "pvcNamespace": namespace, "pvName": volume,
-            "skipped": true, "skippedReason": why}));
-    }
-    volumes
+pub(crate) use self::give::{Given, Wanted, give};
+pub(crate) use self::remove::{abandon, delete, discard};
+pub(crate) use self::take::{Taken, take};
+use crate::door::words;
+use crate::names;
+use crate::world::{Opened, World};
+
+/// Where volumes and their backups are.
+const NAMESPACE: &str = "longhorn-system";
+/// Who serves the volumes whose data can be taken.
+const DRIVER: &str = "driver.longhorn.io";
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+const OF_BACKUP: &str = "holdfast.io/velero-backup";
+const OF_BACKUP_UID: &str = "holdfast.io/velero-backup-uid";
+const OF_NAMESPACE: &str = "holdfast.io/claim-namespace";
+const OF_CLAIM: &str = "holdfast.io/claim-name";
+/// On volumes that a restore makes.
+const OF_RESTORE_UID: &str = "holdfast.io/velero-restore-uid";
+
+/// What a volume's backup was made for. Kept with it in the backup target, so that it is known in
+/// another cluster as well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Record {
+    backup: String,
+    backup_uid: String,
+    namespace: String,
+    claim: String,
 }
 
-/// The volumes that a backup has data of.
+impl Record {
+    fn labels(&self) -> BTreeMap<String, String> {
+        [
+            (OF_BACKUP, &self.backup),
+            (OF_BACKUP_UID, &self.backup_uid),
+            (OF_NAMESPACE, &self.namespace),
+            (OF_CLAIM, &self.claim),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.clone()))
+        .into()
+    }
+
+    fn read(labels: Option<&BTreeMap<String, String>>) -> Option<Self> {
+        let text = |key: &str| labels.and_then(|it| it.get(key)).cloned();
+        Some(Self {
+            backup: text(OF_BACKUP)?,
+            backup_uid: text(OF_BACKUP_UID)?,
+            namespace: text(OF_NAMESPACE)?,
+            claim: text(OF_CLAIM)?,
+        })
+    }
+
+    /// What it was asked to be, or, where it was found in a target, what that says.
+    fn of(backup: &api::longhorn::Backup) -> Option<Self> {
+        let stored = backup.status.as_ref().and_then(|it| it.labels.as_ref());
+        Self::read(backup.spec.labels.as_ref()).or_else(|| Self::read(stored))
+    }
+
+    fn is_of(&self, backup: &str, owners: &Owners) -> bool {
+        self.backup == backup && owners.allow(&self.namespace)
+    }
+}
+
+/// The namespaces that all have to be that of a claim, for its data to be touched. Empty for what
+/// administrators do among themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Owners(Vec<String>);
+
+impl Owners {
+    /// A location of a tenant speaks for that tenant only, whatever the objects in it say.
+    pub(crate) fn of(
+        backup: &Backup,
+        location: &BackupStorageLocation,
+        restore: Option<&Restore>,
+    ) -> Self {
+        let note = |notes: &Option<BTreeMap<String, String>>, key: &str| {
+            notes.as_ref().and_then(|it| it.get(key)).cloned()
+        };
+        let of_restore =
+            restore.and_then(|it| note(&it.metadata.annotations, names::TENANT_NAMESPACE));
+        let of_location = note(&location.metadata.annotations, names::TENANT_LOCATION_NAMESPACE);
+        let of_backup = note(&backup.metadata.annotations, names::TENANT_BACKUP_NAMESPACE);
+        Self([of_restore, of_location, of_backup].into_iter().flatten().collect())
+    }
+
+    fn allow(&self, namespace: &str) -> bool {
+        self.0.iter().all(|it| it == namespace)
+    }
+}
+
+/// A name that is the same however often it is asked for.
+fn name(prefix: &str, parts: &[&str]) -> String {
+    let sum = Sha256::digest(parts.join("/").as_bytes());
+    let sum = sum.iter().take(8).fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte));
+    format!("{prefix}-{sum:016x}")
+}
+
+fn ours<K>(world: &World) -> Api<K>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    Api::namespaced(world.context.client.clone(), NAMESPACE)
+}
+
+/// An object that is there already was made by an earlier try.
+fn made<K>(done: Result<K, kube::Error>) -> Result<(), String> {
+    match done {
+        Ok(_) => Ok(()),
+        Err(error) if crate::door::code(&error) == Some(409) => Ok(()),
+        Err(error) => Err(words(&error)),
+    }
+}
+
+/// One entry of a list of volumes, as far as it is used. The two names are always written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    pvc_name: String,
+    pvc_namespace: String,
+    #[serde(default)]
+    pv_name: String,
+    #[serde(default)]
+    skipped: bool,
+    #[serde(default)]
+    result: String,
+    native_snapshot_info: Option<NativeSnapshot>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NativeSnapshot {
+    snapshot_handle: String,
+    volume_type: String,
+}
+
+/// The volumes that a backup says it has data of. Nobody's rights follow from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stored {
-    volumes: Vec<Value>,
+    volumes: Vec<Entry>,
 }
 
 impl Stored {
-    /// Whether the data of this volume is in the backup.
+    /// Whether the data of this persistent volume is in the backup.
     pub(crate) fn has_volume(&self, name: &str) -> bool {
-        self.volumes.iter().any(|it| {
-            it.get("pvName").and_then(Value::as_str) == Some(name)
-                && it.get("skipped").and_then(Value::as_bool) != Some(true)
-        })
+        self.with_data().any(|it| it.pv_name == name)
     }
+
+    /// The volume's backup that holds the data of a claim.
+    pub(crate) fn handle(&self, namespace: &str, claim: &str) -> Option<&str> {
+        let is_it = |it: &&Entry| it.pvc_namespace == namespace && it.pvc_name == claim;
+        let native = self.with_data().find(is_it)?.native_snapshot_info.as_ref()?;
+        // Others' snapshots are not ours to restore.
+        (native.volume_type == TYPE).then_some(native.snapshot_handle.as_str())
+    }
+
+    fn with_data(&self) -> impl Iterator<Item = &Entry> {
+        self.volumes.iter().filter(|it| !it.skipped && it.result != "failed")
+    }
+}
+
+/// What kind of volume the list of volumes says it is.
+const TYPE: &str = "longhorn";
+
+fn text<'v>(value: &'v Value, path: &str) -> Option<&'v str> {
+    value.pointer(path).and_then(Value::as_str)
 }
 
 /// Reads the list of volumes; one that is missing or cannot be read is empty.
@@ -62,5 +200,94 @@ pub(crate) async fn stored(opened: &Opened, backup: &Backup) -> Stored {
     Stored { volumes: serde_json::from_reader(read).unwrap_or_default() }
 }
 
-const LIST_MAX_BYTES: u64 = 16 << 20;
-const LIST_UNPACKED_MAX_BYTES: u64 = 256 << 20;
+/// It may have been written by a tenant, to be as large in memory as can be.
+const LIST_MAX_BYTES: u64 = 1 << 20;
+const LIST_UNPACKED_MAX_BYTES: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(namespace: &str) -> Record {
+        Record {
+            backup: "b".to_owned(),
+            backup_uid: "u".to_owned(),
+            namespace: namespace.to_owned(),
+            claim: "data".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_from_the_wish_or_from_the_store_and_only_whole() {
+        let mut backup = api::longhorn::Backup::default();
+        assert_eq!(Record::of(&backup), None);
+        backup.status.get_or_insert_default().labels = Some(record("t").labels());
+        assert_eq!(Record::of(&backup), Some(record("t")));
+        backup.spec.labels = Some(record("s").labels());
+        assert_eq!(Record::of(&backup), Some(record("s")));
+        let mut part = record("t").labels();
+        part.remove(OF_NAMESPACE);
+        assert_eq!(Record::read(Some(&part)), None);
+    }
+
+    fn owners(backup: &Value, location: &Value, restore: Option<Value>) -> Owners {
+        let notes = |it: &Value| json!({"metadata": {"annotations": it}, "spec": {}});
+        let backup: Backup = serde_json::from_value(notes(backup)).unwrap();
+        let location: BackupStorageLocation = serde_json::from_value(notes(location)).unwrap();
+        let restore: Option<Restore> =
+            restore.map(|it| serde_json::from_value(notes(&it)).unwrap());
+        Owners::of(&backup, &location, restore.as_ref())
+    }
+
+    #[test]
+    fn data_is_touched_only_for_the_namespace_it_is_of() {
+        let (of_backup, of_location, of_restore) = (
+            "openshift.io/oadp-nab-origin-namespace",
+            "openshift.io/oadp-nabsl-origin-namespace",
+            "openshift.io/oadp-nar-origin-namespace",
+        );
+        let none = json!({});
+        // Administrators among themselves.
+        assert!(record("any").is_of("b", &owners(&none, &none, None)));
+        assert!(!record("any").is_of("other", &owners(&none, &none, None)));
+        for mine in [
+            owners(&json!({of_backup: "t"}), &none, None),
+            // The object in a tenant's bucket may say anything.
+            owners(&none, &json!({of_location: "t"}), None),
+            owners(&none, &none, Some(json!({of_restore: "t"}))),
+        ] {
+            assert!(record("t").is_of("b", &mine), "{mine:?}");
+            assert!(!record("u").is_of("b", &mine), "{mine:?}");
+        }
+        let forged = owners(&json!({of_backup: "u"}), &json!({of_location: "t"}), None);
+        assert!(!record("u").is_of("b", &forged) && !record("t").is_of("b", &forged));
+    }
+
+    #[test]
+    fn a_list_of_volumes_names_only_what_has_data_of_ours() {
+        let entry = |name: &str, more: Value| {
+            let mut it = json!({"pvcName": name, "pvcNamespace": "n", "pvName": format!("pv-{name}"),
+                "nativeSnapshotInfo": {"snapshotHandle": "h", "volumeType": "longhorn"}});
+            let more = more.as_object().unwrap().clone();
+            it.as_object_mut().unwrap().extend(more);
+            it
+        };
+        let listed = json!([
+            entry("good", json!({})),
+            entry("skipped", json!({"skipped": true})),
+            entry("failed", json!({"result": "failed"})),
+            entry(
+                "other",
+                json!({"nativeSnapshotInfo": {"snapshotHandle": "h", "volumeType": "gp3"}}),
+            ),
+        ]);
+        let stored = Stored { volumes: serde_json::from_value(listed).unwrap() };
+        assert_eq!(stored.handle("n", "good"), Some("h"));
+        for name in ["skipped", "failed", "other", "none"] {
+            assert_eq!(stored.handle("n", name), None, "{name}");
+        }
+        assert!(stored.has_volume("pv-good") && !stored.has_volume("pv-skipped"));
+    }
+}

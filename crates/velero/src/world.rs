@@ -39,6 +39,9 @@ pub struct Settings {
     pub directories: Option<PathBuf>,
     /// Where a tarball is unpacked while it is restored from; nothing has a name there.
     pub spool: PathBuf,
+    /// Where the data of volumes goes if administrators set up no backup target for it. Of a machine
+    /// that is its own cluster only.
+    pub volumes: Option<PathBuf>,
     /// Files of directories are fetched from here.
     pub(crate) downloads: Option<Downloads>,
 }
@@ -54,6 +57,7 @@ impl Settings {
             default_location: "default".to_owned(),
             directories: None,
             spool: std::env::temp_dir(),
+            volumes: None,
             downloads: None,
         }
     }

@@ -26,9 +26,13 @@ impl World {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
+        self.command_as(&self.server.kubeconfig(), arguments)
+    }
+
+    fn command_as(&self, kubeconfig: &std::path::Path, arguments: &[&str]) -> Command {
         let program = std::env::var_os("HOLDFAST_KUBECTL").unwrap_or_else(|| "kubectl".into());
         let mut command = Command::new(program);
-        command.env("KUBECONFIG", self.server.kubeconfig()).current_dir(self.server.scratch());
+        command.env("KUBECONFIG", kubeconfig).current_dir(self.server.scratch());
         command.arg("--cache-dir").arg(self.server.scratch().join("cache")).args(arguments);
         command
     }
@@ -44,8 +48,13 @@ impl World {
 
     #[track_caller]
     fn apply(&self, object: &Value) {
+        self.create(&self.server.kubeconfig(), object);
+    }
+
+    #[track_caller]
+    fn create(&self, kubeconfig: &std::path::Path, object: &Value) {
         let mut child = self
-            .command(&["create", "-f", "-"])
+            .command_as(kubeconfig, &["create", "-f", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -337,4 +346,91 @@ fn a_schedule_makes_backups_and_a_question_is_answered() {
     world.wait("an answer", || world.status("serverstatusrequest", "q")["phase"] == "Processed");
     let version = world.status("serverstatusrequest", "q")["serverVersion"].clone();
     assert!(version.as_str().unwrap().contains("holdfast"), "{version}");
+}
+
+/// A restore of a tenant, to its end.
+fn restored(world: &World, kubeconfig: &std::path::Path, restore: &Value) -> Value {
+    world.create(kubeconfig, restore);
+    let name = restore["metadata"]["name"].as_str().unwrap();
+    let ended = || {
+        let found = world.get("nonadminrestore", "team-a", name)?;
+        let status = found["status"]["veleroRestore"]["status"].clone();
+        ENDED.contains(&status["phase"].as_str()?).then_some(status)
+    };
+    world.wait(&format!("the end of restore {name}"), || ended().is_some());
+    ended().unwrap()
+}
+
+#[test]
+fn a_restore_has_the_rights_of_who_asks_for_it() {
+    let world = World::start();
+    world.kubectl(&["create", "namespace", "team-a"]);
+    world.kubectl(&["create", "configmap", "plain", "-n", "team-a", "--from-literal=a=b"]);
+    world.kubectl(&["create", "secret", "generic", "key", "-n", "team-a", "--from-literal=a=b"]);
+    let role = ["--verb=get", "--resource=secrets", "-n", "team-a"];
+    world.kubectl(&[&["create", "role", "reader"], role.as_slice()].concat());
+    // Somebody who may back up and restore, and nothing of Secrets and Roles.
+    world.apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "few"}, "rules": [
+            {"apiGroups": ["oadp.openshift.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts"], "verbs": ["*"]}]}));
+    let made = world.server.holdfast(&[
+        "kubeconfig",
+        "--user",
+        "carol",
+        "--namespace",
+        "team-a",
+        "--role",
+        "few",
+    ]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let carol = world.server.scratch().join("carol.kubeconfig");
+    e2e::write(&carol, &String::from_utf8(made.stdout).unwrap());
+    let kind = |kind: &str, name: &str, spec: Value| {
+        json!({"apiVersion": "oadp.openshift.io/v1alpha1", "kind": kind,
+            "metadata": {"name": name, "namespace": "team-a"}, "spec": spec})
+    };
+    world.create(&carol, &kind("NonAdminBackup", "all", json!({"backupSpec": {}})));
+    world.wait("the backup", || {
+        let found = world.get("nonadminbackup", "team-a", "all").unwrap_or_default();
+        found["status"]["veleroBackup"]["status"]["phase"] == "Completed"
+    });
+    for gone in ["configmap/plain", "secret/key", "role/reader"] {
+        world.kubectl(&["delete", "-n", "team-a", gone]);
+    }
+
+    // What she may make comes back; what she may not, does not, whoever she says she is.
+    let asked = json!({"restoreSpec": {"backupName": "all"}});
+    let mut forged = kind("NonAdminRestore", "forged", asked.clone());
+    forged["metadata"]["annotations"] = json!({
+        "holdfast.io/asked-by": r#"{"username":"admin","groups":["system:masters"]}"#,
+        "holdfast.io/run-as": r#"{"user":"admin","groups":["system:masters"]}"#});
+    let status = restored(&world, &carol, &forged);
+    assert_eq!(status["phase"], "PartiallyFailed", "{status}");
+    assert!(world.get("configmap", "team-a", "plain").is_some());
+    assert!(world.get("secret", "team-a", "key").is_none());
+    assert!(world.get("role", "team-a", "reader").is_none());
+    let stored = world.get("nonadminrestore", "team-a", "forged").unwrap();
+    let by = stored["metadata"]["annotations"]["holdfast.io/asked-by"].as_str().unwrap();
+    assert!(by.contains("carol") && !by.contains("masters"), "{by}");
+
+    // One that an administrator asked for and she edits is hers.
+    let admin = world.server.kubeconfig();
+    world.create(&admin, &kind("NonAdminRestore", "edited", json!({"restoreSpec": {}})));
+    let patch = json!({"spec": asked}).to_string();
+    let edit = ["patch", "nonadminrestore", "edited", "--type=merge", "-p", &patch];
+    let edited = world.command_as(&carol, &edit).output().unwrap();
+    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+    world.wait("the end of the edited restore", || {
+        let found = world.get("nonadminrestore", "team-a", "edited").unwrap_or_default();
+        let phase = found["status"]["veleroRestore"]["status"]["phase"].clone();
+        phase.as_str().is_some_and(|it| ENDED.contains(&it))
+    });
+    assert!(world.get("secret", "team-a", "key").is_none());
+
+    // An administrator may, also what gives rights.
+    let status = restored(&world, &admin, &kind("NonAdminRestore", "by-admin", asked));
+    assert_eq!(status["phase"], "Completed", "{status}");
+    assert!(world.get("secret", "team-a", "key").is_some());
+    assert!(world.get("role", "team-a", "reader").is_some());
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::admit::{self, Author, Track};
 use super::options::WriteOptions;
 use super::view::{self, Left};
-use super::{Call, decode, signing};
+use super::{Call, asked, decode, signing};
 use crate::admission;
 use crate::definitions;
 use crate::failure::Failure;
@@ -81,6 +81,7 @@ pub(crate) async fn create_object(
             admit::metadata_mut(&mut candidate).insert("name".into(), name.as_str().into());
         }
         signing::stamp(resource, &call.user, &mut candidate)?;
+        asked::stamp(resource, &call.user, &mut candidate);
         let author = Author { manager: &options.manager, now: call.now };
         admission::complete(server, resource, call.namespace(), &mut candidate)?;
         let _turn = server.one_definition_at_a_time(resource).await;

@@ -2,6 +2,7 @@
 //! [`Server`](crate::server::Server), and none of them knows about sockets or credentials.
 
 pub(crate) mod admit;
+pub(crate) mod asked;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::admit::{self, Author, Endpoint, Track};
 use super::options::WriteOptions;
 use super::view::{self, Left};
-use super::{Call, create, decode};
+use super::{Call, asked, create, decode};
 use crate::clock;
 use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm};
@@ -442,6 +442,7 @@ impl Attempt<'_> {
         }
         let author = Author { manager: &self.options.manager, now: self.call.now };
         let endpoint = self.endpoint;
+        asked::keep(resource, endpoint, &self.call.user, old, &mut new);
         let _turn = self.server.one_definition_at_a_time(resource).await;
         if endpoint == Endpoint::Status {
             Server::keep(resource, &mut new, old);

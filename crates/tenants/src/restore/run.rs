@@ -11,9 +11,10 @@ use api::velero::{Backup, BackupPhase, BackupStatus, Restore};
 use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
 
 use super::decide::{self, Found, Observed, Step, Velero};
+use super::identity;
 use super::validate::{self, Backup as Source};
 use crate::counts;
-use crate::names::{self, Kind, Origin, RESTORE_FINALIZER};
+use crate::names::{self, Kind, Origin, RESTORE_FINALIZER, RUN_AS};
 use crate::settings::Settings;
 use crate::spec;
 use crate::tell;
@@ -192,7 +193,16 @@ impl Pass<'_> {
         let nacuuid = seen.nacuuid().unwrap_or_default();
         let asked = spec::object(&self.object.spec, "/restoreSpec");
         let made = validate::velero_spec(&self.key.namespace, &asked, backup, &self.settings);
-        let meta = self.origin(nacuuid).meta(Kind::Restore, &self.world.admin);
+        let mut meta = self.origin(nacuuid).meta(Kind::Restore, &self.world.admin);
+        let run_as = identity::run_as(
+            &self.key.namespace,
+            self.object.metadata.annotations.as_ref(),
+            self.world.askers,
+            self.settings.restore_account.as_deref(),
+        );
+        if let Some(run_as) = run_as {
+            meta.annotations.get_or_insert_default().insert(RUN_AS.to_owned(), run_as);
+        }
         match self.world.velero_restores.create(&Vr::new(meta, made)).await {
             Ok(made) => {
                 // Its place is known before the cache hears of it.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::Counts;
 use super::pack::{Packer, Unwanted};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, code, words};
@@ -31,7 +32,7 @@ pub(crate) struct Collector<'c> {
     pub(crate) journal: Journal,
     pub(crate) listed: ResourceList,
     /// How many objects are in the tarball so far.
-    pub(crate) count: watch::Sender<i64>,
+    pub(crate) count: watch::Sender<Counts>,
     pub(crate) backup: String,
     /// `namespace/name` of objects to take before others of their `resource.group`.
     pub(crate) ordered: BTreeMap<String, Vec<String>>,
@@ -71,7 +72,7 @@ impl<'c> Collector<'c> {
             packer,
             journal,
             listed: ResourceList::new(),
-            count: watch::Sender::new(0),
+            count: watch::Sender::default(),
             backup: backup.to_owned(),
             ordered: BTreeMap::new(),
             first: HashSet::new(),
@@ -351,7 +352,7 @@ impl<'c> Collector<'c> {
             .entry(format!("{}/{}", kind.api_version(), kind.kind))
             .or_default()
             .insert(place);
-        self.count.send_modify(|count| *count += 1);
+        self.count.send_modify(|count| count.items += 1);
         let more = [
             ("resource", resource.as_str()),
             ("name", &name),

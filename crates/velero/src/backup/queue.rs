@@ -68,7 +68,7 @@ impl BackupQueue {
         let Some(work) = self.world.running.begin(KIND, &name) else { return };
         let (world, again, key) = (Arc::clone(&self.world), Arc::clone(&self.again), key.clone());
         self.world.context.tasks.spawn("backup", async move {
-            run::run(&world, &name).await;
+            Box::pin(run::run(&world, &name)).await;
             drop(work);
             again.add(&key);
         });

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::Counts;
 use super::collect::{Collector, ResourceList};
 use super::decide::{self, Defaults, Observed, ServerVersion};
 use super::machine::{Stage, stage};
@@ -22,6 +23,7 @@ use crate::journal::{Journal, Place, packed};
 use crate::layout::BackupFile;
 use crate::names;
 use crate::selection::Selection;
+use crate::volumes::Taken;
 use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/backup";
@@ -60,6 +62,7 @@ pub(crate) async fn run(world: &World, name: &str) {
         Ok(done) => done,
         Err(fatal) => {
             tracing::warn!(backup.name = name, reason = fatal.reason, "the backup failed");
+            crate::volumes::discard(world, &begun).await;
             failed(&begun, &fatal)
         }
     };
@@ -230,8 +233,8 @@ fn key(file: BackupFile, name: &str) -> Result<Key, Fatal> {
 struct Gathered {
     journal: Journal,
     listed: ResourceList,
-    count: i64,
-    volumes: Vec<Value>,
+    counts: Counts,
+    volumes: Taken,
 }
 
 async fn upload(
@@ -246,31 +249,33 @@ async fn upload(
     let (packer, body) = Packer::new(Timestamp::now().as_second());
     let mut collector = Collector::new(&world.door, catalog, selection, packer, journal, name);
     collector.ordered = ordered(&begun.spec, catalog);
-    let progress = report_progress(world, begun, collector.count.subscribe());
+    let counts = collector.count.clone();
+    let progress = report_progress(world, begun, counts.subscribe());
     let contents = key(BackupFile::Contents, name)?;
     let parts = Parts { at_once: 2, ..Parts::default() };
     let sending = opened.store.put_stream(&contents, body, &parts);
     let gathering = async move {
         let done = collector.run().await;
-        let claims = std::mem::take(&mut collector.claims);
-        let volumes = crate::volumes::back_up(begun, &claims, &mut collector.journal);
-        let Collector { packer, journal, listed, count, .. } = collector;
-        let count = *count.borrow();
+        let Collector { packer, journal, listed, claims, .. } = collector;
         if done.is_ok() {
             // An upload that failed says why itself.
             let _ = packer.finish().await;
         }
-        Gathered { journal, listed, count, volumes }
+        (journal, listed, claims)
     };
-    let work = async { tokio::join!(sending, gathering) };
-    let (sent, gathered) = tokio::select! {
+    let work = async {
+        let (sent, (mut journal, listed, claims)) = tokio::join!(sending, gathering);
+        sent.map_err(|error| {
+            Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
+        })?;
+        let volumes = crate::volumes::take(world, begun, &claims, &mut journal, &counts).await;
+        let counts = *counts.borrow();
+        Ok(Gathered { journal, listed, counts, volumes })
+    };
+    tokio::select! {
         done = work => done,
         () = progress => unreachable_end(),
-    };
-    sent.map_err(|error| {
-        Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
-    })?;
-    Ok(gathered)
+    }
 }
 
 /// Progress is told until the work ends, never shorter.
@@ -278,17 +283,26 @@ fn unreachable_end<T>() -> T {
     unreachable!("progress is told as long as there is somebody to tell")
 }
 
-async fn report_progress(world: &World, begun: &Backup, count: watch::Receiver<i64>) {
+async fn report_progress(world: &World, begun: &Backup, counts: watch::Receiver<Counts>) {
     let mut told = begun.clone();
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
-        let now = *count.borrow();
+        let now = *counts.borrow();
         let mut next = told.clone();
-        let progress = BackupProgress { total_items: Some(now), items_backed_up: Some(now) };
-        next.status.get_or_insert_default().progress = Some(progress);
+        show(next.status.get_or_insert_default(), now);
         if next != told && world.backups.merge(&told, &next).await.is_ok() {
             told = next;
         }
+    }
+}
+
+fn show(status: &mut BackupStatus, now: Counts) {
+    let Counts { items, volumes, volumes_done } = now;
+    status.progress =
+        Some(BackupProgress { total_items: Some(items), items_backed_up: Some(items) });
+    if volumes > 0 {
+        status.volume_snapshots_attempted = Some(volumes);
+        status.volume_snapshots_completed = Some(volumes_done);
     }
 }
 
@@ -305,18 +319,18 @@ fn ordered(spec: &BackupSpec, catalog: &Catalog) -> BTreeMap<String, Vec<String>
 /// The small files, and last the object: until it is there, there is no backup.
 async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<Backup, Fatal> {
     let name = begun.metadata.name.as_deref().unwrap_or_default();
-    let Gathered { mut journal, listed, count, volumes } = gathered;
-    journal.info(SOURCE, &format!("Backed up a total of {count} items"), &[]);
+    let Gathered { mut journal, listed, counts, volumes } = gathered;
+    journal.info(SOURCE, &format!("Backed up a total of {} items", counts.items), &[]);
     let mut done = begun.clone();
     let status = done.status.get_or_insert_default();
-    complete(status, &journal, count);
+    complete(status, &journal, counts);
     let small = [
         (BackupFile::Results, journal.results()),
         (BackupFile::ResourceList, packed(&listed)),
-        (BackupFile::VolumeSnapshots, packed(&Value::Null)),
+        (BackupFile::VolumeSnapshots, packed(&volumes.snapshots)),
         (BackupFile::PodVolumeBackups, packed(&Value::Null)),
         (BackupFile::ItemOperations, packed(&json!([]))),
-        (BackupFile::VolumeInfo, packed(&volumes)),
+        (BackupFile::VolumeInfo, packed(&volumes.volumes)),
     ];
     for (file, bytes) in small {
         put(opened, &key(file, name)?, bytes).await?;
@@ -344,7 +358,7 @@ async fn put(opened: &Opened, key: &Key, bytes: Vec<u8>) -> Result<(), Fatal> {
     })
 }
 
-fn complete(status: &mut BackupStatus, journal: &Journal, count: i64) {
+fn complete(status: &mut BackupStatus, journal: &Journal, counts: Counts) {
     status.phase = Some(if journal.errors.count == 0 {
         BackupPhase::Completed
     } else {
@@ -352,8 +366,7 @@ fn complete(status: &mut BackupStatus, journal: &Journal, count: i64) {
     });
     status.errors = journal.errors.counted();
     status.warnings = journal.warnings.counted();
-    status.progress =
-        Some(BackupProgress { total_items: Some(count), items_backed_up: Some(count) });
+    show(status, counts);
     status.hook_status = Some(HookCount::default());
     status.completion_timestamp = Some(Time::new(Timestamp::now()));
 }
@@ -431,6 +444,10 @@ async fn recover(world: &World, backup: &Backup) -> Remains {
     };
     let found = blobs::get_limited(opened.store.as_ref(), &key, OBJECT_MAX_BYTES).await;
     let remains = remains(backup, found.map(|blob| blob.bytes));
+    if remains == Remains::Nothing {
+        // Only now it is sure that nobody will ever restore from it.
+        crate::volumes::discard(world, backup).await;
+    }
     if remains == Remains::Nothing
         && let Err(error) = blobs::delete_all(opened.store.as_ref(), &folder).await
     {
@@ -478,8 +495,8 @@ mod tests {
         let gathered = || Gathered {
             journal: Journal::new("backup", "adm", "b"),
             listed: ResourceList::new(),
-            count: 0,
-            volumes: Vec::new(),
+            counts: Counts::default(),
+            volumes: Taken::default(),
         };
         let root = std::path::PathBuf::new();
         let opened = Opened {

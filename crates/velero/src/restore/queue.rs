@@ -106,6 +106,7 @@ impl Reconciler for Restores {
             let is_running = world.running.has(KIND, &name);
             let stage = stage(&restore);
             if stage == Stage::Working && !is_running {
+                crate::volumes::abandon(world, &restore).await;
                 world.restores.update(&restore, &abandoned(&restore)).await?;
             }
             let waits = stage == Stage::New && restore.metadata.deletion_timestamp.is_none();

@@ -1,7 +1,7 @@
 //! One restore, from its start to its end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::scalar::Time;
@@ -26,6 +26,7 @@ use crate::lists::Lists;
 use crate::names;
 use crate::selection::{Cluster, RestoreSelection};
 use crate::tarball::{Limits, Unpacker};
+use crate::volumes::{Given, Owners, Wanted};
 use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/restore";
@@ -37,13 +38,24 @@ const AT_ONCE: usize = 8;
 const CHUNK: usize = 256;
 /// For definitions to be served, and for namespaces on their way out.
 const SERVED_WITHIN: Duration = Duration::from_mins(1);
+/// For the data of one claim, where the restore does not say.
+const DATA_WITHIN: Duration = Duration::from_hours(4);
 const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
 /// What a store of a tenant's own has to give on average, once it had time to begin.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 const SLOW_AFTER: Duration = Duration::from_mins(2);
 /// A tenant without an identity of its own may neither gain rights nor lift limits by a restore.
-const WITHHELD_GROUPS: [&str; 3] = ["rbac.authorization.k8s.io", "velero.io", "oadp.openshift.io"];
-const WITHHELD: [&str; 2] = ["resourcequotas", "limitranges"];
+const WITHHELD_GROUPS: [&str; 5] = [
+    "rbac.authorization.k8s.io",
+    "authorization.openshift.io",
+    "velero.io",
+    "oadp.openshift.io",
+    // With the next: where traffic goes, which tenants may not say.
+    "discovery.k8s.io",
+];
+const WITHHELD: [&str; 3] = ["resourcequotas", "limitranges", "endpoints"];
+/// A Secret of this type is filled with the token of whatever account it names.
+const TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// Works on a restore, to whatever end.
 pub(crate) async fn run(world: &World, name: &str) {
@@ -53,7 +65,7 @@ pub(crate) async fn run(world: &World, name: &str) {
     let work = carry_out(world, &begun, &backup, &status);
     let done = tokio::select! {
         done = work => done,
-        () = progress => return,
+        () = progress => return crate::volumes::abandon(world, &begun).await,
     };
     let done = done.unwrap_or_else(|reason| {
         tracing::warn!(restore.name = name, reason, "the restore failed");
@@ -171,9 +183,12 @@ async fn carry_out(
     let opened = world.open(&location).await?;
     let contents = fetch(world, &opened, backup, is_tenants(&location)).await?;
     let volumes = crate::volumes::stored(&opened, backup).await;
-    let mut restorer = Restorer::new(world, begun, backup, contents, volumes, count).await?;
+    let owners = Owners::of(backup, &location, Some(begun));
+    let mut restorer =
+        Restorer::new(world, begun, backup, contents, (volumes, owners), count).await?;
     restorer.run().await;
-    let Restorer { mut journal, listed, done_count, .. } = restorer;
+    let Restorer { mut journal, listed, done_count, given, .. } = restorer;
+    let given = given.into_inner().unwrap_or_else(PoisonError::into_inner);
     journal.info(SOURCE, "restore completed", &[]);
     let mut done = begun.clone();
     let status = done.status.get_or_insert_default();
@@ -191,7 +206,7 @@ async fn carry_out(
         (RestoreFile::Results, journal.results()),
         (RestoreFile::ResourceList, packed(&listed)),
         (RestoreFile::ItemOperations, packed(&json!([]))),
-        (RestoreFile::VolumeInfo, packed(&json!([]))),
+        (RestoreFile::VolumeInfo, packed(&given)),
         (RestoreFile::Log, journal.into_log()),
     ];
     for (file, bytes) in files {
@@ -269,6 +284,13 @@ struct Restorer<'r> {
     count: &'r watch::Sender<i64>,
     done_count: i64,
     volumes: crate::volumes::Stored,
+    /// Whose data of volumes may be read.
+    owners: Owners,
+    restores_data: bool,
+    data_within: Duration,
+    uid: String,
+    /// For the list of volumes.
+    given: Mutex<Vec<Value>>,
 }
 
 impl<'r> Restorer<'r> {
@@ -277,7 +299,7 @@ impl<'r> Restorer<'r> {
         begun: &'r Restore,
         backup: &Backup,
         contents: Contents,
-        volumes: crate::volumes::Stored,
+        (volumes, owners): (crate::volumes::Stored, Owners),
         count: &'r watch::Sender<i64>,
     ) -> Result<Self, String> {
         let (catalog, silent) = Catalog::ask(&world.context.client)
@@ -292,18 +314,9 @@ impl<'r> Restorer<'r> {
         }
         let note =
             |key: &str| begun.metadata.annotations.as_ref().and_then(|it| it.get(key)).cloned();
-        let identity = note(names::RUN_AS_USER).map(|user| Identity {
-            user,
-            groups: note(names::RUN_AS_GROUPS)
-                .map(|it| {
-                    it.split(',')
-                        .map(|it| it.trim().to_owned())
-                        .filter(|it| !it.is_empty())
-                        .collect()
-                })
-                .unwrap_or_default(),
-        });
+        let identity = note(names::RUN_AS).map(|text| Identity::parse(&text)).transpose()?;
         let has_identity = identity.is_some();
+        let within = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
         let status = begun.spec.restore_status.as_ref().map(|it| {
             Lists::new(it.included_resources.as_ref(), it.excluded_resources.as_ref())
                 .resolved(|name| catalog.resolve(name))
@@ -330,6 +343,11 @@ impl<'r> Restorer<'r> {
             contents,
             world,
             volumes,
+            owners,
+            restores_data: begun.spec.restore_pvs != Some(false),
+            data_within: within.filter(|it| !it.is_zero()).unwrap_or(DATA_WITHIN),
+            uid: begun.metadata.uid.clone().unwrap_or_default(),
+            given: Mutex::default(),
         })
     }
 
@@ -477,7 +495,14 @@ impl<'r> Restorer<'r> {
         if kind.namespaced != entry.namespace.is_some() {
             return failed(format!("error restoring {shown}: it does not belong into this scope"));
         }
-        if self.tenant.is_some() && !self.has_identity && is_withheld(kind) {
+        // A kind that cannot be listed and deleted is a verb, not an object: a binding of a pod to a
+        // node, a review.
+        if !kind.can_be_backed_up() {
+            return failed(format!("error restoring {shown}: it is no object that can be kept"));
+        }
+        let is_withheld = is_withheld(kind)
+            || resource == "secrets" && original.get("type").and_then(Value::as_str) == Some(TOKEN);
+        if self.tenant.is_some() && !self.has_identity && is_withheld {
             let mut outcome = Outcome::new(Fate::Skipped);
             outcome.warnings.push(format!(
                 "{shown} is not restored: rights and limits are set by an administrator, not by a \
@@ -489,10 +514,68 @@ impl<'r> Restorer<'r> {
             return Some((listed, Outcome::new(Fate::Skipped)));
         }
         let mut object = edit::prepare(resource, original.clone(), &self.rules);
-        if resource == "persistentvolumeclaims" {
-            self.claim(&original, &mut object);
+        if resource != "persistentvolumeclaims" {
+            return Some((listed, maker.make(resource, kind, &object, &original).await));
         }
-        Some((listed, maker.make(resource, kind, &object, &original).await))
+        self.claim(&original, &mut object);
+        let given = match self.data(entry, kind, &mut object).await {
+            Ok(given) => given,
+            Err(why) => return failed(format!("error restoring {shown}: {why}")),
+        };
+        let outcome = maker.make(resource, kind, &object, &original).await;
+        match given {
+            Some(given) if outcome.fate != Fate::Created => given.take_back(self.world).await,
+            Some(given) => self.note_given(entry, &object, &given),
+            None => {}
+        }
+        Some((listed, outcome))
+    }
+
+    /// The data of a claim, if the backup has it and nobody has such a claim yet. A claim whose data
+    /// cannot be had is not made: an empty volume would be taken for the real one.
+    async fn data(
+        &self,
+        entry: &Entry,
+        kind: &Kind,
+        claim: &mut Value,
+    ) -> Result<Option<Given>, String> {
+        let from = entry.namespace.as_deref().unwrap_or_default();
+        let handle = self.volumes.handle(from, &entry.name);
+        let (Some(handle), true) = (handle, self.restores_data) else { return Ok(None) };
+        let target = self.rules.target(from);
+        // Looking is ours to do, as with namespaces.
+        let there = self.world.door.get(kind, Some(target), &entry.name).await;
+        if there.map_err(|error| words(&error))?.is_some() {
+            return Ok(None);
+        }
+        // Whether the claim may be made is known before anything is fetched for it.
+        self.door.try_create(kind, Some(target), claim).await.map_err(|error| words(&error))?;
+        let wanted = Wanted {
+            backup: &self.rules.backup,
+            handle,
+            from,
+            owners: &self.owners,
+            restore: &self.rules.restore,
+            restore_uid: &self.uid,
+            claim,
+            within: self.data_within,
+        };
+        let given = crate::volumes::give(self.world, &wanted)
+            .await
+            .map_err(|why| format!("its data is not restored: {why}"))?;
+        given.bind(claim);
+        Ok(Some(given))
+    }
+
+    fn note_given(&self, entry: &Entry, claim: &Value, given: &Given) {
+        let handle =
+            self.volumes.handle(entry.namespace.as_deref().unwrap_or_default(), &entry.name);
+        let info = json!({
+            "pvcName": entry.name, "pvcNamespace": claim.pointer("/metadata/namespace"),
+            "pvName": given.volume, "restoreMethod": "NativeSnapshot", "snapshotDataMoved": false,
+            "nativeSnapshotInfo": {"snapshotHandle": handle, "volumeType": "longhorn"},
+        });
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).push(info);
     }
 
     /// A claim keeps its volume where that comes back too; for others a new one is provided.

@@ -1,0 +1,351 @@
+//! The data of the claims of a backup: a snapshot and a backup of each volume behind them.
+
+use std::time::Duration;
+
+use api::longhorn::{BackupSpec, BackupTarget, BackupTargetSpec, Snapshot, SnapshotSpec, Volume};
+use api::scalar::Time;
+use api::velero::Backup;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::decide::{self, Left, Stand};
+use super::{LOOK_EVERY, NAMESPACE, Record, TYPE, made, name, ours, text};
+use crate::backup::Counts;
+use crate::door::words;
+use crate::journal::{Journal, Place, about};
+use crate::names;
+use crate::world::World;
+
+const SOURCE: &str = "velero/volumes";
+/// Volumes that are worked on at the same time.
+const AT_ONCE: usize = 4;
+/// The target that administrators set up, and the one that is made on the machine of `up` where they
+/// did not.
+const TARGET: &str = "default";
+const OWN_TARGET: &str = "velero";
+const TARGET_WITHIN: Duration = Duration::from_mins(1);
+const SNAPSHOT_WITHIN: Duration = Duration::from_mins(10);
+const BACKUP_WITHIN: Duration = Duration::from_hours(4);
+
+/// What is known of the volumes of a backup when all was tried.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taken {
+    /// For the list of volumes.
+    pub(crate) volumes: Vec<Value>,
+    /// For the list of snapshots.
+    pub(crate) snapshots: Vec<Value>,
+}
+
+/// A claim whose data can be taken.
+#[derive(Debug)]
+struct Claimed {
+    namespace: String,
+    name: String,
+    uid: String,
+    persistent: PersistentVolume,
+    volume: String,
+}
+
+/// A claim, when it was begun with, and the name of its backup or why there is none.
+type One<'o> = (&'o Claimed, Timestamp, Result<String, String>);
+
+/// Takes the data of claims. What is not taken is said, in the list and in the journal.
+pub(crate) async fn take(
+    world: &World,
+    begun: &Backup,
+    claims: &[Value],
+    journal: &mut Journal,
+    counts: &watch::Sender<Counts>,
+) -> Taken {
+    let mut taken = Taken::default();
+    let mut wanted = Vec::new();
+    for claim in claims {
+        match sort(world, begun, claim).await {
+            Ok(found) => wanted.push(found),
+            Err(left) => leave(claim, &left, journal, &mut taken),
+        }
+    }
+    if wanted.is_empty() {
+        return taken;
+    }
+    let attempted = i64::try_from(wanted.len()).unwrap_or(i64::MAX);
+    counts.send_modify(|it| it.volumes = attempted);
+    let target = match target(world).await {
+        Ok(Some(target)) => Ok(target),
+        // Nobody set up a place for volumes, and nobody insists on them.
+        Ok(None) if begun.spec.snapshot_volumes != Some(true) => {
+            let left = Left::Warned("no backup target is set up for the data of volumes");
+            for claimed in &wanted {
+                leave(&claimed.as_value(), &left, journal, &mut taken);
+            }
+            counts.send_modify(|it| it.volumes = 0);
+            return taken;
+        }
+        Ok(None) => Err(format!(
+            "no backup target is set up; set spec.backupTargetURL of the BackupTarget {TARGET} in \
+             {NAMESPACE}"
+        )),
+        Err(why) => Err(why),
+    };
+    let work: Vec<BoxFuture<'_, One<'_>>> = wanted
+        .iter()
+        .map(|claimed| {
+            let target = target.clone();
+            let one = async move {
+                let start = Timestamp::now();
+                let done = match target {
+                    Ok(target) => one(world, begun, claimed, &target).await,
+                    Err(why) => Err(why),
+                };
+                if done.is_ok() {
+                    counts.send_modify(|it| it.volumes_done += 1);
+                }
+                (claimed, start, done)
+            };
+            Box::pin(one) as BoxFuture<'_, One<'_>>
+        })
+        .collect();
+    let mut done = futures::stream::iter(work).buffered(AT_ONCE);
+    while let Some((claimed, start, done)) = done.next().await {
+        match done {
+            Ok(handle) => {
+                let more = [
+                    ("name", claimed.name.as_str()),
+                    ("namespace", claimed.namespace.as_str()),
+                    ("snapshot", handle.as_str()),
+                ];
+                journal.info(SOURCE, "Backed up the data of the claim", &more);
+                taken.snapshots.push(snapshot_entry(begun, claimed, &handle));
+                taken.volumes.push(volume_entry(claimed, start, Ok(&handle)));
+            }
+            Err(why) => {
+                let message = about(
+                    "persistentvolumeclaims",
+                    &claimed.name,
+                    "Error backing up the data",
+                    Some(&why),
+                );
+                journal.error(Place::Namespace(&claimed.namespace), SOURCE, &message);
+                taken.volumes.push(volume_entry(claimed, start, Err(&why)));
+            }
+        }
+    }
+    taken
+}
+
+/// Whether the data of a claim is to be taken, and whence.
+async fn sort(world: &World, begun: &Backup, claim: &Value) -> Result<Claimed, Left> {
+    if begun.spec.snapshot_volumes == Some(false) {
+        return Err(Left::Quietly("snapshotVolumes is false"));
+    }
+    let api: Api<PersistentVolume> = Api::all(world.context.client.clone());
+    let named = text(claim, "/spec/volumeName").unwrap_or_default();
+    let persistent = if named.is_empty() { None } else { api.get_opt(named).await.ok().flatten() };
+    let volume = decide::behind(claim, persistent.as_ref())?;
+    let own = |path: &str| text(claim, path).unwrap_or_default().to_owned();
+    Ok(Claimed {
+        namespace: own("/metadata/namespace"),
+        name: own("/metadata/name"),
+        uid: own("/metadata/uid"),
+        persistent: persistent.unwrap_or_default(),
+        volume,
+    })
+}
+
+fn leave(claim: &Value, left: &Left, journal: &mut Journal, taken: &mut Taken) {
+    let at = |path: &str| text(claim, path).unwrap_or_default();
+    let (namespace, name) = (at("/metadata/namespace"), at("/metadata/name"));
+    let why = match left {
+        Left::Quietly(why) => *why,
+        Left::Warned(why) => {
+            let message = about("persistentvolumeclaims", name, why, None);
+            journal.warn(Place::Namespace(namespace), SOURCE, &message);
+            why
+        }
+    };
+    taken.volumes.push(json!({"pvcName": name, "pvcNamespace": namespace,
+        "pvName": at("/spec/volumeName"), "skipped": true, "skippedReason": why}));
+}
+
+impl Claimed {
+    fn as_value(&self) -> Value {
+        json!({"metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": {"volumeName": self.persistent.name_any()}})
+    }
+}
+
+/// Where the data goes: what administrators set up, else, beside `up`, a directory of its machine.
+async fn target(world: &World) -> Result<Option<String>, String> {
+    let api: Api<BackupTarget> = ours(world);
+    let told = |error: kube::Error| words(&error);
+    let chosen = if decide::has_url(api.get_opt(TARGET).await.map_err(told)?.as_ref()) {
+        TARGET
+    } else if let Some(directory) = &world.settings.volumes {
+        if api.get_opt(OWN_TARGET).await.map_err(told)?.is_none() {
+            durable::create_dir_private(directory)
+                .map_err(|error| format!("no directory for volumes: {error}"))?;
+            let spec = BackupTargetSpec {
+                backup_target_url: Some(format!("vfs://{}", directory.display())),
+                poll_interval: Some(Duration::from_mins(5).into()),
+                ..BackupTargetSpec::default()
+            };
+            let target = BackupTarget::new(OWN_TARGET, spec);
+            made(api.create(&PostParams::default(), &target).await)?;
+        }
+        OWN_TARGET
+    } else {
+        return Ok(None);
+    };
+    let ready = until(TARGET_WITHIN, &api, chosen, decide::target).await;
+    ready.map(|()| Some(chosen.to_owned())).map_err(|why| format!("{chosen}: {why}"))
+}
+
+/// The name of the backup of one volume, when it is complete. What a failed try made is removed.
+async fn one(
+    world: &World,
+    begun: &Backup,
+    claimed: &Claimed,
+    target: &str,
+) -> Result<String, String> {
+    let volumes: Api<Volume> = ours(world);
+    if volumes.get_opt(&claimed.volume).await.map_err(|error| words(&error))?.is_none() {
+        return Err(format!("the volume {} is not there", claimed.volume));
+    }
+    let uid = begun.metadata.uid.as_deref().unwrap_or_default();
+    let handle = name("backup", &[uid, &claimed.uid]);
+    let snapshot = name("velero", &[uid, &claimed.uid]);
+    let done = snapshot_and_backup(world, begun, claimed, target, &snapshot, &handle).await;
+    let snapshots: Api<Snapshot> = ours(world);
+    match done {
+        Ok(()) => {
+            // The newest is kept: the next backup sends what differs from it.
+            let older = format!("longhornvolume={},{}", claimed.volume, names::BACKUP_UID);
+            let found = snapshots.list_metadata(&ListParams::default().labels(&older)).await;
+            for it in found.map(|it| it.items).unwrap_or_default() {
+                if it.name_any() != snapshot {
+                    let _ = snapshots.delete(&it.name_any(), &DeleteParams::default()).await;
+                }
+            }
+            Ok(handle)
+        }
+        Err(why) => {
+            let backups: Api<api::longhorn::Backup> = ours(world);
+            let _ = backups.delete(&handle, &DeleteParams::default()).await;
+            let _ = snapshots.delete(&snapshot, &DeleteParams::default()).await;
+            Err(why)
+        }
+    }
+}
+
+async fn snapshot_and_backup(
+    world: &World,
+    begun: &Backup,
+    claimed: &Claimed,
+    target: &str,
+    snapshot: &str,
+    handle: &str,
+) -> Result<(), String> {
+    let velero = begun.name_any();
+    let uid = begun.metadata.uid.clone().unwrap_or_default();
+    let marks = [
+        (names::BACKUP_NAME.to_owned(), names::label_value(&velero)),
+        (names::BACKUP_UID.to_owned(), uid.clone()),
+    ];
+    let spec = SnapshotSpec {
+        volume: Some(claimed.volume.clone()),
+        create_snapshot: Some(true),
+        ..SnapshotSpec::default()
+    };
+    let mut wanted = Snapshot::new(snapshot, spec);
+    wanted.labels_mut().extend(marks.clone());
+    wanted.labels_mut().insert("longhornvolume".to_owned(), claimed.volume.clone());
+    let snapshots: Api<Snapshot> = ours(world);
+    made(snapshots.create(&PostParams::default(), &wanted).await)?;
+    let within = begun.spec.csi_snapshot_timeout.as_ref().and_then(|it| it.get().ok());
+    until(within.unwrap_or(SNAPSHOT_WITHIN), &snapshots, snapshot, decide::snapshot).await?;
+    let record = Record {
+        backup: velero,
+        backup_uid: uid,
+        namespace: claimed.namespace.clone(),
+        claim: claimed.name.clone(),
+    };
+    let spec = BackupSpec {
+        snapshot_name: Some(snapshot.to_owned()),
+        labels: Some(record.labels()),
+        ..BackupSpec::default()
+    };
+    let mut wanted = api::longhorn::Backup::new(handle, spec);
+    wanted.labels_mut().extend(marks);
+    wanted.labels_mut().insert("backup-volume".to_owned(), claimed.volume.clone());
+    wanted.labels_mut().insert("backup-target".to_owned(), target.to_owned());
+    let backups: Api<api::longhorn::Backup> = ours(world);
+    made(backups.create(&PostParams::default(), &wanted).await)?;
+    let within = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
+    until(within.unwrap_or(BACKUP_WITHIN), &backups, handle, decide::backup).await
+}
+
+/// Looks until it is over, or for so long. A server that does not answer is asked again.
+pub(super) async fn until<K>(
+    within: Duration,
+    api: &Api<K>,
+    name: &str,
+    judge: fn(Option<&K>) -> Stand,
+) -> Result<(), String>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let began = Instant::now();
+    loop {
+        let why = match api.get_opt(name).await {
+            Ok(found) => match judge(found.as_ref()) {
+                Stand::Done => return Ok(()),
+                Stand::Failed(why) => return Err(why),
+                Stand::Waits(why) => why,
+            },
+            Err(error) => words(&error),
+        };
+        if began.elapsed() > within {
+            return Err(format!("not done after {} s: {why}", within.as_secs()));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn snapshot_entry(begun: &Backup, claimed: &Claimed, handle: &str) -> Value {
+    json!({
+        "spec": {
+            "backupName": begun.name_any(), "backupUID": begun.metadata.uid,
+            "location": TYPE, "persistentVolumeName": claimed.persistent.name_any(),
+            "providerVolumeID": claimed.volume, "volumeType": TYPE,
+        },
+        "status": {"providerSnapshotID": handle, "phase": "Completed"},
+    })
+}
+
+fn volume_entry(claimed: &Claimed, start: Timestamp, done: Result<&str, &str>) -> Value {
+    let spec = claimed.persistent.spec.as_ref();
+    let (handle, phase, result) = match done {
+        Ok(handle) => (handle, "Completed", "succeeded"),
+        Err(_) => ("", "Failed", "failed"),
+    };
+    json!({
+        "pvcName": claimed.name, "pvcNamespace": claimed.namespace,
+        "pvName": claimed.persistent.name_any(),
+        "backupMethod": "NativeSnapshot", "snapshotDataMoved": false, "skipped": false,
+        "startTimestamp": Time::new(start), "completionTimestamp": Time::new(Timestamp::now()),
+        "result": result,
+        "nativeSnapshotInfo": {"snapshotHandle": handle, "volumeType": TYPE, "volumeAZ": "",
+            "iops": "", "Phase": phase},
+        "pvInfo": {
+            "reclaimPolicy": spec.and_then(|it| it.persistent_volume_reclaim_policy.clone()),
+            "labels": claimed.persistent.metadata.labels.clone().unwrap_or_default(),
+        },
+    })
+}
