@@ -76,8 +76,9 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         .apiserver_version()
         .await
         .hint("is the cluster up, and is it the one the kubeconfig names?")?;
-    // Containers that share the name of their host have the same process id, too.
-    let identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
+    // Host and process are for people; containers may share both.
+    let (host, process) = (host_name(), std::process::id());
+    let identity = format!("{host}_{process}_{}", uuid::Uuid::new_v4());
     output::say(&format!(
         "Holdfast controllers for a cluster of version {}, candidate {identity}, lease {}/{}",
         version.git_version, args.lease_namespace, args.lease_name

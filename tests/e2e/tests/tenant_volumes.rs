@@ -366,6 +366,7 @@ fn data_of_others_is_neither_taken_nor_given_nor_deleted() {
 }
 
 #[test]
+#[ignore = "minutes: the lock of an upload that was killed has to run out"]
 fn a_kill_in_the_middle_ends_in_a_reason_and_leaves_nothing_behind() {
     let mut world = World::start();
     let alice = world.tenant("alice", "team-a");

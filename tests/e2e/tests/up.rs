@@ -75,12 +75,12 @@ async fn objects_outlive_a_restart_and_keep_their_versions() {
     assert_eq!(found.json(), created.json());
 }
 
-/// The holder of the controllers' lease, as `host_pid`.
+/// The process that holds the controllers' lease, of `host_process_uuid`.
 async fn leader(server: &Server) -> Option<u32> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/holdfast-controllers";
     let lease = server.endpoint().connect().await.ok()?.get(path).await.ok()?.json();
     let holder = lease["spec"]["holderIdentity"].as_str()?;
-    holder.rsplit('_').next()?.parse().ok()
+    holder.rsplit('_').nth(1)?.parse().ok()
 }
 
 #[test]

@@ -73,6 +73,8 @@ impl Outcome {
 #[derive(Debug)]
 pub(crate) struct Maker<'m> {
     pub(crate) door: &'m Door,
+    /// With the rights of the executor: for looking only.
+    pub(crate) own: &'m Door,
     pub(crate) catalog: &'m Catalog,
     pub(crate) rules: &'m Rules,
     pub(crate) existing: Existing,
@@ -112,6 +114,9 @@ impl Maker<'_> {
                 Ok(None) => Outcome::failed(place(resource, namespace, name, &words(&error))),
                 Err(error) => Outcome::failed(place(resource, namespace, name, &words(&error))),
             },
+            Err(error) if code(&error) == Some(403) && self.stands(kind, object).await => {
+                Outcome::new(Fate::Skipped)
+            }
             Err(error) => Outcome::failed(place(resource, namespace, name, &words(&error))),
         };
         if outcome.fate == Fate::Created
@@ -120,6 +125,16 @@ impl Maker<'_> {
             outcome.warnings.extend(self.make_status(kind, object, original).await);
         }
         outcome
+    }
+
+    /// Whether an object that may not be made is there as it is wanted: nothing is to be done then. A
+    /// namespace holds the very binding that gives a tenant its rights, which it could not make again.
+    async fn stands(&self, kind: &Kind, wanted: &Value) -> bool {
+        let (namespace, name) =
+            (text(wanted, "namespace"), text(wanted, "name").unwrap_or_default());
+        let found = self.own.get(kind, namespace, name).await;
+        let found = found.ok().flatten();
+        found.is_some_and(|it| edit::same_but_for_the_server(&it, wanted, self.rules))
     }
 
     /// The object is there already.

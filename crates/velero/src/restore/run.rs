@@ -481,6 +481,7 @@ impl<'r> Restorer<'r> {
         }
         let maker = Maker {
             door: &self.door,
+            own: &self.world.door,
             catalog: &self.catalog,
             rules: &self.rules,
             existing: self.existing,

@@ -8,7 +8,7 @@ pub(crate) mod decide;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Backup, BackupDeletion, BackupState, BackupVolume};
+use api::longhorn::{Backup, BackupDeletion, BackupState, BackupVolume, VolumeState};
 use backupstore::delete::{DeleteOptions, Outcome};
 use backupstore::{BackupStore, Control, Name};
 use kube::ResourceExt as _;
@@ -19,7 +19,7 @@ use super::world::{Names, World};
 use super::{RETRY_NOW, now, state_of};
 use crate::target;
 use crate::work::{Stand, Work};
-use crate::{FINALIZER, label};
+use crate::{FINALIZER, NAMESPACE, label};
 
 /// Longer than the lock of a dead process lives, so that one attempt outlasts it.
 const LOCK_WAIT: Duration = Duration::from_mins(3);
@@ -122,7 +122,7 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
     let seen = Seen {
         keeps_data: keeps_data(backup.as_ref()),
         was_never_stored: is_asked_for && status.replica_address.is_none() && status.url.is_none(),
-        held_by: uploads(world, &uid).or_else(|| held(world, &names, &name)),
+        held_by: uploads(world, &uid, &names.volume).or_else(|| held(world, &names, &name)),
         moved: world.moved(backup, &names.target),
         retry_now: backup.annotations().contains_key(RETRY_NOW),
         what: format!("the backup {url}"),
@@ -183,9 +183,14 @@ impl World {
     }
 }
 
-/// While it is uploaded there is nothing to delete yet, and afterwards there would be.
-fn uploads(world: &World, uid: &str) -> Option<String> {
-    world.uploads.is_running(uid).then(|| "its upload has not ended yet".to_owned())
+/// While it is uploaded there is nothing to delete yet, and afterwards there would be. Of a volume that
+/// is detached nothing is uploaded: whoever read it is gone, though nobody could say so.
+fn uploads(world: &World, uid: &str, volume: &str) -> Option<String> {
+    let volume = world.volumes.get(&Key::new(NAMESPACE, volume));
+    let state = volume.and_then(|it| it.status.as_ref()?.state.clone());
+    let is_read = state.is_some_and(|it| it != VolumeState::Detached);
+    let waits = is_read && world.uploads.is_running(uid);
+    waits.then(|| "its upload has not ended yet".to_owned())
 }
 
 /// What must not lose its data: a volume that restores from it, or one deletion inside another.

@@ -77,8 +77,10 @@ async fn run(mut world: World, seed: u64) {
         end(&world, path, &name, &format!("seed {seed}, round {round}, {path:?}")).await;
     }
     world
-        .until("no request to be left", async || {
-            world.list("DeleteBackupRequest", ADMIN).await.is_empty()
+        // One that came too late for its backup is kept for a day, as the dialect has it.
+        .until("no request to be under way", async || {
+            let left = world.list("DeleteBackupRequest", ADMIN).await;
+            left.iter().all(|it| it["status"]["phase"] == "Processed")
         })
         .await;
     println!("tenants crash: {rounds} rounds, all ends as without");
