@@ -79,11 +79,10 @@ fn hostile_requests_hurt_nobody_else() {
         b"GET http://169.254.0.1/snapshot/latest HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
     ] {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, sidecar.port)).unwrap();
-        stream.write_all(&noise).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = Vec::new();
-        // It may as well just be closed.
-        let _ = stream.read_to_end(&mut answer);
+        // It may answer and close before all of it is sent: then a write, the half-close or the
+        // read ends in a reset, and that is as good an answer as any.
+        let _ = stream.write_all(&noise).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
+        let _ = stream.read_to_end(&mut Vec::new());
     }
     assert_eq!(sidecar.get("/healthz").0, 200);
     drop(idle);
