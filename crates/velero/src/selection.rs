@@ -176,7 +176,10 @@ pub(crate) fn uses_new_filters(spec: &BackupSpec) -> bool {
 }
 
 /// Never brought back, whatever a restore asks for.
-pub(crate) const NON_RESTORABLE: [&str; 9] = [
+///
+/// Requests are no data: one that comes back would be carried out once more, with the rights of
+/// whoever brings it back.
+pub(crate) const NON_RESTORABLE: [&str; 12] = [
     "nodes",
     "events",
     "events.events.k8s.io",
@@ -186,6 +189,9 @@ pub(crate) const NON_RESTORABLE: [&str; 9] = [
     "csinodes.storage.k8s.io",
     "volumeattachments.storage.k8s.io",
     "backuprepositories.velero.io",
+    "nonadminbackups.oadp.openshift.io",
+    "nonadminrestores.oadp.openshift.io",
+    "nonadmindownloadrequests.oadp.openshift.io",
 ];
 
 /// Which of what a backup holds a restore brings back.
@@ -308,6 +314,7 @@ mod tests {
         let spec: RestoreSpec = serde_json::from_value(json!({})).unwrap();
         let all = RestoreSelection::of(&spec, &sample()).unwrap();
         assert!(all.takes_resource("pods") && !all.takes_resource("events"));
+        assert!(!all.takes_resource("nonadminrestores.oadp.openshift.io"));
         assert_eq!(all.takes_cluster_objects(), Cluster::All);
     }
 }

@@ -250,8 +250,7 @@ impl Binder {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let source = self.claims.get(&Key::new(namespace, &name));
         let source = source.ok_or_else(|| not("does not exist"))?;
-        let bound = source.spec.as_ref().and_then(|it| it.volume_name.clone());
-        let bound = bound.and_then(|it| self.persistent.get(&Key::new("", &it)));
+        let bound = decide::bound(&source, |it| self.persistent.get(&Key::new("", it)));
         let bound = bound.ok_or_else(|| not("is not bound yet"))?;
         let volume = self.behind(&bound).ok_or_else(|| not("has no volume of this driver"))?;
         Ok(Some(volume.name_any()))

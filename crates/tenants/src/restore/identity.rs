@@ -7,6 +7,9 @@ use serde_json::json;
 
 use crate::names::ASKED_BY;
 
+/// What the names of the embedded server's own controllers begin with.
+const CONTROLLERS: &str = "holdfast:controller:";
+
 /// Whether the API server writes down who asked for a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Askers {
@@ -41,8 +44,9 @@ pub fn run_as(
         return None;
     }
     let asker: Asker = serde_json::from_str(annotations?.get(ASKED_BY)?).ok()?;
-    (!asker.username.is_empty())
-        .then(|| json!({"user": asker.username, "groups": asker.groups}).to_string())
+    // A program that copies what somebody else wrote asks for nothing itself.
+    let is_somebody = !asker.username.is_empty() && !asker.username.starts_with(CONTROLLERS);
+    is_somebody.then(|| json!({"user": asker.username, "groups": asker.groups}).to_string())
 }
 
 #[cfg(test)]
@@ -59,7 +63,13 @@ mod tests {
         let of = |askers| run_as("t", Some(&alice), askers, None);
         assert_eq!(of(Askers::Recorded).unwrap(), r#"{"groups":["a,b"],"user":"alice"}"#);
         assert_eq!(of(Askers::Unknown), None);
-        for text in ["", "alice", r#"{"username":""}"#, r#"{"groups":["system:masters"]}"#] {
+        for text in [
+            "",
+            "alice",
+            r#"{"username":""}"#,
+            r#"{"groups":["system:masters"]}"#,
+            r#"{"username":"holdfast:controller:velero"}"#,
+        ] {
             assert_eq!(run_as("t", Some(&notes(text)), Askers::Recorded, None), None, "{text}");
         }
     }

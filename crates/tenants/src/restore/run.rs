@@ -16,7 +16,7 @@ use super::validate::{self, Backup as Source};
 use crate::counts;
 use crate::names::{self, Kind, Origin, RESTORE_FINALIZER, RUN_AS};
 use crate::settings::Settings;
-use crate::spec;
+use crate::spec::{self, Verdict};
 use crate::tell;
 use crate::world::{BY_TARGET, Nar, Vr, World};
 
@@ -84,7 +84,7 @@ impl Pass<'_> {
             generation: object.metadata.generation,
             is_deleted,
             has_finalizer: object.has_finalizer(RESTORE_FINALIZER),
-            spec: validate::judge(&self.key.namespace, &object.spec, &source, &self.settings),
+            spec: self.judged(&source),
             candidate: names::nacuuid(
                 &self.key.namespace,
                 &self.key.name,
@@ -95,6 +95,16 @@ impl Pass<'_> {
             status: known,
         };
         Ok((seen, source))
+    }
+
+    fn judged(&self, source: &Source) -> Verdict {
+        let object = &self.object;
+        // What was begun here goes on, whoever marks it later.
+        let asked = matches!(source, Source::Used);
+        let labels = object.metadata.labels.as_ref().filter(|_| !asked);
+        validate::brought_back(labels).unwrap_or_else(|| {
+            validate::judge(&self.key.namespace, &object.spec, source, &self.settings)
+        })
     }
 
     /// The backup to restore from, as the API server has it, and only if its Velero backup is this

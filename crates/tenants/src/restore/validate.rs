@@ -3,11 +3,14 @@
 //! Pure: the backup comes in as it was found. The first error wins, in the order and with the words
 //! users know.
 
+use std::collections::BTreeMap;
+
 use api::nonadmin::{NonAdminRestoreSpec, Phase};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use crate::enforce;
+use crate::names::VELERO_RESTORE_NAME;
 use crate::settings::Settings;
 use crate::spec::{self, CLUSTER_KINDS, REQUEST_KINDS, Verdict};
 
@@ -23,6 +26,16 @@ pub enum Backup {
         /// Name of the Velero backup, if it is this namespace's own and can be restored from.
         velero: Option<String>,
     },
+}
+
+/// Why an object that came back with the rest of its namespace is not carried out again: whoever
+/// brought it back (an administrator's restore, another Velero's too) did not ask for it.
+pub fn brought_back(labels: Option<&BTreeMap<String, String>>) -> Option<Verdict> {
+    let restore = labels?.get(VELERO_RESTORE_NAME)?;
+    Some(Verdict::Invalid(format!(
+        "NonAdminRestore was itself brought back, by restore \"{restore}\", and is not carried out \
+         again: create a new one"
+    )))
 }
 
 /// Judges `spec` of a tenant's restore, as it stands in the object.
@@ -140,6 +153,16 @@ mod tests {
 
     fn judged(spec: &Value, backup: &Backup) -> Verdict {
         judge("a", &json!({"restoreSpec": spec}), backup, &Settings::default())
+    }
+
+    #[test]
+    fn one_that_came_back_with_its_namespace_is_not_carried_out_again() {
+        let labels = |key: &str| BTreeMap::from([(key.to_owned(), "nightly".to_owned())]);
+        let found = brought_back(Some(&labels(VELERO_RESTORE_NAME)));
+        let Some(Verdict::Invalid(message)) = found else { panic!("{found:?}") };
+        assert!(message.contains("by restore \"nightly\"") && message.ends_with("a new one"));
+        assert_eq!(brought_back(Some(&labels("app"))), None);
+        assert_eq!(brought_back(None), None);
     }
 
     #[test]

@@ -112,6 +112,16 @@ pub(super) fn knows(volume: &PersistentVolume, claim: &PersistentVolumeClaim) ->
         && volume.status.as_ref().and_then(|it| it.phase.as_deref()) == Some("Bound")
 }
 
+/// The persistent volume that a claim has. The one that it names may be anybody's: it counts only if
+/// it names the claim, too.
+pub(super) fn bound<V: std::ops::Deref<Target = PersistentVolume>>(
+    claim: &PersistentVolumeClaim,
+    find: impl Fn(&str) -> Option<V>,
+) -> Option<V> {
+    let named = find(claim.spec.as_ref()?.volume_name.as_deref()?)?;
+    knows(&named, claim).then_some(named)
+}
+
 /// What a persistent volume needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VolumeStep {
@@ -252,6 +262,23 @@ mod tests {
             };
             assert_eq!(super::claim(&seen), wanted, "{asked} {has} {behind:?}");
         }
+    }
+
+    #[test]
+    fn a_claim_has_the_volume_that_it_names_only_if_that_names_it_too() {
+        let claim = a_claim(json!({"spec": {"volumeName": "pvc-u1"}}));
+        let of =
+            |volume: PersistentVolume| bound(&claim, |_| Some(std::sync::Arc::new(volume.clone())));
+        assert!(of(a_volume(json!({}))).is_some());
+        for anothers in [
+            json!({"spec": {"claimRef": {"namespace": "victim", "uid": "u2"}}}),
+            json!({"spec": {"claimRef": {"uid": null}}}),
+            json!({"spec": {"claimRef": null}}),
+            json!({"status": {"phase": "Available"}}),
+        ] {
+            assert!(of(a_volume(anothers.clone())).is_none(), "{anothers}");
+        }
+        assert!(bound(&claim, |_| None::<std::sync::Arc<PersistentVolume>>).is_none());
     }
 
     #[test]
