@@ -92,6 +92,8 @@ pub(crate) enum Arguments {
     KubeControllerManager,
     /// Run the suite of kubectl with each version of it.
     Kubectl,
+    /// Run a real Velero with its plugin for S3 and its command line beside the executor.
+    Velero,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -117,6 +119,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                     with(peer, |program| suites::controller_manager(report, program))
                 });
             }
+        }
+        Arguments::Velero => {
+            report.step(&VELERO.file_name(), |report| {
+                with(&VELERO, |velero| {
+                    with(&VELERO_AWS, |plugin| suites::velero_peer(report, velero, plugin))
+                })
+            });
         }
         Arguments::Kubectl => {
             for peer in named("kubectl")? {

@@ -192,6 +192,18 @@ pub(crate) fn controller_manager(report: &mut Report, program: &Path) -> Result<
     cargo_test(report, &mut command)
 }
 
+/// A real Velero and its plugin for S3 beside ours, through one S3 service.
+pub(crate) fn velero_peer(report: &mut Report, velero: &Path, plugin: &Path) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "velero_peer", None);
+    command.env("HOLDFAST_VELERO", velero).env("HOLDFAST_VELERO_AWS", plugin);
+    let server = match stores::Started::s3() {
+        Ok(server) => server,
+        Err(why) => return Ok(Outcome::lacking(&why)),
+    };
+    command.env(stores::ADDRESS_VARIABLE, server.address().to_string());
+    cargo_test(report, &mut command)
+}
+
 /// The suite of kubectl, with a kubectl of a certain version.
 pub(crate) fn kubectl_of(report: &mut Report, program: &Path) -> Result<Outcome> {
     let mut command = suite(&binary()?, "kubectl", None);

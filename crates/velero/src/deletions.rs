@@ -179,7 +179,20 @@ impl Deletions {
             Err(error) => errors.push(error),
             Ok(opened) => {
                 let owners = Owners::of(&backup, location, None);
-                errors.extend(volumes::delete(world, &backup, &owners).await);
+                let stored = match volumes::stored(&opened, location, &backup).await {
+                    // What is damaged names nothing any more, and must not keep the rest for ever.
+                    Err(why @ volumes::Unknown::Damaged(_)) => {
+                        tracing::warn!(backup.name = name, %why, "data of volumes may stay");
+                        Ok(volumes::Stored::default())
+                    }
+                    read => read,
+                };
+                match stored {
+                    Ok(stored) => {
+                        errors.extend(volumes::delete(world, &backup, &stored, &owners).await);
+                    }
+                    Err(why) => errors.push(why.to_string()),
+                }
                 if errors.is_empty() {
                     errors.extend(remove(opened.store.as_ref(), name).await);
                 }

@@ -82,6 +82,19 @@ impl Record {
     fn is_of(&self, backup: &str, owners: &Owners) -> bool {
         self.backup == backup && owners.allow(&self.namespace)
     }
+
+    /// Whether the volume's backup `handle` is of this very backup, not of another of its name: other
+    /// clusters may share the target. An object that was found in a store has lost its first
+    /// identity; what is in the store beside it still names what it has.
+    fn belongs(
+        &self,
+        handle: &str,
+        (backup, uid): (&str, &str),
+        stored: &Stored,
+        owners: &Owners,
+    ) -> bool {
+        self.is_of(backup, owners) && (self.backup_uid == uid || stored.names(handle))
+    }
 }
 
 /// The namespaces that all have to be that of a claim, for its data to be touched. Empty for what
@@ -156,6 +169,17 @@ struct NativeSnapshot {
     volume_type: String,
 }
 
+/// What a backup has of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data<'s> {
+    /// The volume's backup of this name.
+    In(&'s str),
+    /// It was to be taken, and was not.
+    Lost,
+    /// Nobody wanted it, or it is not ours to bring back.
+    None,
+}
+
 /// The volumes that a backup says it has data of. Nobody's rights follow from it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stored {
@@ -168,41 +192,77 @@ impl Stored {
         self.with_data().any(|it| it.pv_name == name)
     }
 
-    /// The volume's backup that holds the data of a claim.
-    pub(crate) fn handle(&self, namespace: &str, claim: &str) -> Option<&str> {
+    pub(crate) fn data(&self, namespace: &str, claim: &str) -> Data<'_> {
         let is_it = |it: &&Entry| it.pvc_namespace == namespace && it.pvc_name == claim;
-        let native = self.with_data().find(is_it)?.native_snapshot_info.as_ref()?;
-        // Others' snapshots are not ours to restore.
-        (native.volume_type == TYPE).then_some(native.snapshot_handle.as_str())
+        let Some(entry) = self.volumes.iter().find(is_it) else { return Data::None };
+        let native = entry.native_snapshot_info.as_ref();
+        match native {
+            _ if entry.skipped => Data::None,
+            // Others' snapshots are not ours to restore.
+            Some(native) if native.volume_type != TYPE => Data::None,
+            _ if entry.result == FAILED => Data::Lost,
+            Some(native) => Data::In(&native.snapshot_handle),
+            None => Data::None,
+        }
+    }
+
+    /// Whether the volume's backup of this name is one of those that the list names.
+    fn names(&self, handle: &str) -> bool {
+        let native = self.with_data().filter_map(|it| it.native_snapshot_info.as_ref());
+        native.filter(|it| it.volume_type == TYPE).any(|it| it.snapshot_handle == handle)
     }
 
     fn with_data(&self) -> impl Iterator<Item = &Entry> {
-        self.volumes.iter().filter(|it| !it.skipped && it.result != "failed")
+        self.volumes.iter().filter(|it| !it.skipped && it.result != FAILED)
     }
 }
 
 /// What kind of volume the list of volumes says it is.
 const TYPE: &str = "longhorn";
+/// What it says of data that could not be taken.
+const FAILED: &str = "failed";
 
 fn text<'v>(value: &'v Value, path: &str) -> Option<&'v str> {
     value.pointer(path).and_then(Value::as_str)
 }
 
-/// Reads the list of volumes; one that is missing or cannot be read is empty.
-pub(crate) async fn stored(opened: &Opened, backup: &Backup) -> Stored {
-    let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let Ok(key) = crate::layout::BackupFile::VolumeInfo.key(name) else { return Stored::default() };
-    let Ok(blob) = blobs::get_limited(opened.store.as_ref(), &key, LIST_MAX_BYTES).await else {
-        return Stored::default();
-    };
-    let decoder = flate2::read::GzDecoder::new(blob.bytes.as_ref());
-    let read = std::io::Read::take(decoder, LIST_UNPACKED_MAX_BYTES);
-    Stored { volumes: serde_json::from_reader(read).unwrap_or_default() }
+/// Why a list of volumes is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unknown {
+    /// It may be read another time.
+    #[error("the list of volumes of the backup cannot be read: {0}")]
+    Store(String),
+    #[error("the list of volumes of the backup is damaged: {0}")]
+    Damaged(String),
 }
 
-/// It may have been written by a tenant, to be as large in memory as can be.
-const LIST_MAX_BYTES: u64 = 1 << 20;
-const LIST_UNPACKED_MAX_BYTES: u64 = 8 << 20;
+/// Reads the list of volumes; without one a backup has none.
+pub(crate) async fn stored(
+    opened: &Opened,
+    location: &BackupStorageLocation,
+    backup: &Backup,
+) -> Result<Stored, Unknown> {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let damaged =
+        |error: &dyn std::error::Error| Unknown::Damaged(telemetry::Chain(error).to_string());
+    let key = crate::layout::BackupFile::VolumeInfo.key(name).map_err(|error| damaged(&error))?;
+    let (packed, unpacked) = limits(location);
+    let blob = match blobs::get_limited(opened.store.as_ref(), &key, packed).await {
+        Ok(blob) => blob,
+        Err(error) if error.is_not_found() => return Ok(Stored::default()),
+        Err(error) => return Err(Unknown::Store(telemetry::Chain(&error).to_string())),
+    };
+    let decoder = flate2::read::GzDecoder::new(blob.bytes.as_ref());
+    let read = std::io::Read::take(decoder, unpacked);
+    let volumes = serde_json::from_reader(read).map_err(|error| damaged(&error))?;
+    Ok(Stored { volumes })
+}
+
+/// How large a list may be, packed and unpacked. One of a tenant's own store may have been written by
+/// the tenant, to be as large in memory as can be.
+fn limits(location: &BackupStorageLocation) -> (u64, u64) {
+    if crate::world::is_tenants(location) { (1 << 20, 8 << 20) } else { (32 << 20, 256 << 20) }
+}
 
 #[cfg(test)]
 mod tests {
@@ -266,6 +326,21 @@ mod tests {
     }
 
     #[test]
+    fn data_of_another_backup_of_the_same_name_is_not_touched() {
+        let listed = json!([{"pvcName": "data", "pvcNamespace": "t",
+            "nativeSnapshotInfo": {"snapshotHandle": "mine", "volumeType": "longhorn"}}]);
+        let stored = Stored { volumes: serde_json::from_value(listed).unwrap() };
+        let nobody = Owners::default();
+        let own =
+            |handle: &str, uid: &str| record("t").belongs(handle, ("b", uid), &stored, &nobody);
+        // Made here, or named by the list in the store that this very backup is in.
+        assert!(own("any", "u") && own("mine", "another"));
+        // Another cluster, or an earlier object, has a backup of that name in the same target.
+        assert!(!own("theirs", "another"));
+        assert!(!record("t").belongs("mine", ("other", "another"), &stored, &nobody));
+    }
+
+    #[test]
     fn a_list_of_volumes_names_only_what_has_data_of_ours() {
         let entry = |name: &str, more: Value| {
             let mut it = json!({"pvcName": name, "pvcNamespace": "n", "pvName": format!("pv-{name}"),
@@ -284,10 +359,12 @@ mod tests {
             ),
         ]);
         let stored = Stored { volumes: serde_json::from_value(listed).unwrap() };
-        assert_eq!(stored.handle("n", "good"), Some("h"));
-        for name in ["skipped", "failed", "other", "none"] {
-            assert_eq!(stored.handle("n", name), None, "{name}");
+        assert_eq!(stored.data("n", "good"), Data::In("h"));
+        assert_eq!(stored.data("n", "failed"), Data::Lost);
+        for name in ["skipped", "other", "none"] {
+            assert_eq!(stored.data("n", name), Data::None, "{name}");
         }
+        assert!(stored.names("h") && !stored.names("i"));
         assert!(stored.has_volume("pv-good") && !stored.has_volume("pv-skipped"));
     }
 }

@@ -8,6 +8,7 @@ pub mod connection;
 pub mod engine;
 pub mod guard;
 pub mod server;
+pub mod velero;
 pub mod volumes;
 
 pub use connection::{Answer, Connection, Endpoint, Events};

@@ -106,7 +106,8 @@ pub(crate) async fn create_object(
 /// The body may say where it belongs, but not otherwise than the URL.
 fn check_placement(call: &Call, object: &Value) -> Result<(), Failure> {
     let version = admit::metadata_text(object, "resourceVersion");
-    if !version.is_empty() {
+    // `0` is no version, as clients of others write it.
+    if !matches!(version, "" | "0") {
         return Err(Failure::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));

@@ -36,6 +36,9 @@ async fn a_create_with_a_version_is_refused() {
     let sent = json!({"metadata": {"name": "a", "resourceVersion": "5"}});
     assert!(world.post(&maps("default"), &sent).await.code >= 400);
     world.get(&map("default", "a")).await.is(404);
+    // Clients of others write 0 for none.
+    let sent = json!({"metadata": {"name": "a", "resourceVersion": "0"}});
+    world.post(&maps("default"), &sent).await.is(201);
 }
 
 #[tokio::test]

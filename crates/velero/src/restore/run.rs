@@ -26,7 +26,7 @@ use crate::lists::Lists;
 use crate::names;
 use crate::selection::{Cluster, RestoreSelection};
 use crate::tarball::{Limits, Unpacker};
-use crate::volumes::{Given, Owners, Wanted};
+use crate::volumes::{Data, Given, Owners, Stored, Wanted};
 use crate::world::{Opened, World, is_tenants};
 
 const SOURCE: &str = "velero/restore";
@@ -182,7 +182,14 @@ async fn carry_out(
         .ok_or_else(|| format!("backup storage location {location} not found"))?;
     let opened = world.open(&location).await?;
     let contents = fetch(world, &opened, backup, is_tenants(&location)).await?;
-    let volumes = crate::volumes::stored(&opened, backup).await;
+    let volumes = match crate::volumes::stored(&opened, &location, backup).await {
+        Ok(volumes) => volumes,
+        Err(_) if begun.spec.restore_pvs == Some(false) => Stored::default(),
+        // Claims without their data would be taken for the real ones.
+        Err(why) => {
+            return Err(format!("{why}; restore with restorePVs: false to do without data"));
+        }
+    };
     let owners = Owners::of(backup, &location, Some(begun));
     let mut restorer =
         Restorer::new(world, begun, backup, contents, (volumes, owners), count).await?;
@@ -541,14 +548,24 @@ impl<'r> Restorer<'r> {
         claim: &mut Value,
     ) -> Result<Option<Given>, String> {
         let from = entry.namespace.as_deref().unwrap_or_default();
-        let handle = self.volumes.handle(from, &entry.name);
-        let (Some(handle), true) = (handle, self.restores_data) else { return Ok(None) };
+        if !self.restores_data {
+            return Ok(None);
+        }
+        let data = self.volumes.data(from, &entry.name);
+        if data == Data::None {
+            return Ok(None);
+        }
         let target = self.rules.target(from);
         // Looking is ours to do, as with namespaces.
         let there = self.world.door.get(kind, Some(target), &entry.name).await;
         if there.map_err(|error| words(&error))?.is_some() {
             return Ok(None);
         }
+        let Data::In(handle) = data else {
+            return Err("its data could not be taken when the backup was made; restore another \
+                        backup, or with restorePVs: false"
+                .to_owned());
+        };
         // Whether the claim may be made is known before anything is fetched for it.
         self.door.try_create(kind, Some(target), claim).await.map_err(|error| words(&error))?;
         let wanted = Wanted {
@@ -569,8 +586,8 @@ impl<'r> Restorer<'r> {
     }
 
     fn note_given(&self, entry: &Entry, claim: &Value, given: &Given) {
-        let handle =
-            self.volumes.handle(entry.namespace.as_deref().unwrap_or_default(), &entry.name);
+        let from = entry.namespace.as_deref().unwrap_or_default();
+        let Data::In(handle) = self.volumes.data(from, &entry.name) else { return };
         let info = json!({
             "pvcName": entry.name, "pvcNamespace": claim.pointer("/metadata/namespace"),
             "pvName": given.volume, "restoreMethod": "NativeSnapshot", "snapshotDataMoved": false,

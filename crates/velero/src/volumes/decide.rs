@@ -1,8 +1,11 @@
 //! Whose a volume is, and how what was asked for stands. Pure.
 
+use std::time::Duration;
+
 use api::condition::Status;
-use api::longhorn::{Backup, BackupState, BackupTarget, Snapshot, Volume, VolumeState};
+use api::longhorn::{Backup, BackupState, BackupTarget, Replica, Snapshot, Volume, VolumeState};
 use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::DRIVER;
@@ -23,6 +26,8 @@ pub(super) enum Left {
     Quietly(&'static str),
     /// Somebody may miss it.
     Warned(&'static str),
+    /// It was to be taken, and whence is not known.
+    Failed(String),
 }
 
 /// The name of the volume behind a claim. What the claim says is not enough: anybody who may make
@@ -47,6 +52,27 @@ pub(super) fn behind(claim: &Value, persistent: Option<&PersistentVolume>) -> Re
     match &spec.csi {
         Some(csi) if csi.driver == DRIVER => Ok(csi.volume_handle.clone()),
         _ => Err(Left::Warned("no way to take the data of this volume")),
+    }
+}
+
+/// Why no data can be had of a volume, however long it is waited for: none of its copies has a place.
+pub(super) fn unplaced(volume: &Volume, copies: &[Replica]) -> Option<String> {
+    let conditions = volume.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let scheduled = conditions.into_iter().flatten().find(|it| it.kind == "Scheduled")?;
+    let has_place =
+        |it: &Replica| it.spec.instance.node_id.as_deref().is_some_and(|node| !node.is_empty());
+    (scheduled.status == Status::False && !copies.iter().any(has_place)).then(|| {
+        let why = scheduled.message.clone().unwrap_or_default();
+        format!("no copy of the volume {} has a place: {why}", volume.name_any())
+    })
+}
+
+/// How long something is waited for. What a tenant asks for holds up others: it may ask for less.
+pub(super) fn within(asked: Option<Duration>, usual: Duration, is_tenants: bool) -> Duration {
+    match asked {
+        Some(asked) if is_tenants => asked.min(usual),
+        Some(asked) => asked,
+        None => usual,
     }
 }
 
@@ -138,6 +164,33 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_volume_without_a_place_is_not_waited_for() {
+        let volume: Volume = serde_json::from_value(json!({"metadata": {"name": "v"}, "spec": {},
+            "status": {"conditions": [{"type": "Scheduled", "status": "False",
+                "message": "insufficient storage"}]}}))
+        .unwrap();
+        let copy = |node: &str| -> Replica {
+            serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"nodeID": node}}))
+                .unwrap()
+        };
+        let why = unplaced(&volume, &[copy("")]).unwrap();
+        assert_eq!(why, "no copy of the volume v has a place: insufficient storage");
+        // One copy of three has one: it can be read.
+        assert_eq!(unplaced(&volume, &[copy(""), copy("n1")]), None);
+        assert_eq!(unplaced(&Volume::default(), &[copy("")]), None);
+    }
+
+    #[test]
+    fn a_tenant_waits_no_longer_than_is_usual() {
+        let (usual, long, short) =
+            (Duration::from_mins(10), Duration::from_hours(87600), Duration::from_secs(5));
+        assert_eq!(within(Some(long), usual, true), usual);
+        assert_eq!(within(Some(short), usual, true), short);
+        assert_eq!(within(None, usual, true), usual);
+        assert_eq!(within(Some(long), usual, false), long);
+    }
 
     fn claim() -> Value {
         json!({"metadata": {"name": "c", "namespace": "n", "uid": "u"},

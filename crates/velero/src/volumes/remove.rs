@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
-use super::{LOOK_EVERY, OF_RESTORE_UID, Owners, Record, ours};
+use super::{LOOK_EVERY, OF_RESTORE_UID, Owners, Record, Stored, ours};
 use crate::door::{code, words};
 use crate::names;
 use crate::world::World;
@@ -21,7 +21,7 @@ const PAGE: u32 = 500;
 /// All backups of volumes that a record fits. None where the cluster knows no such kind.
 async fn found(
     world: &World,
-    fits: impl Fn(&Record) -> bool,
+    fits: impl Fn(&str, &Record) -> bool,
 ) -> Result<Vec<VolumeBackup>, kube::Error> {
     let api: Api<VolumeBackup> = ours(world);
     let mut found = Vec::new();
@@ -33,8 +33,10 @@ async fn found(
             Err(error) => return Err(error),
         };
         let next = page.metadata.continue_.filter(|it| !it.is_empty());
-        let wanted =
-            page.items.into_iter().filter(|it| Record::of(it).is_some_and(|record| fits(&record)));
+        let wanted = page
+            .items
+            .into_iter()
+            .filter(|it| Record::of(it).is_some_and(|record| fits(&it.name_any(), &record)));
         found.extend(wanted);
         match next {
             Some(next) => params = params.continue_token(&next),
@@ -45,9 +47,16 @@ async fn found(
 
 /// Deletes the data of volumes that a backup has, and nothing that it merely says it has. The reason
 /// where it is not all gone.
-pub(crate) async fn delete(world: &World, backup: &Backup, owners: &Owners) -> Option<String> {
-    let name = backup.name_any();
-    let found = match found(world, |record| record.is_of(&name, owners)).await {
+pub(crate) async fn delete(
+    world: &World,
+    backup: &Backup,
+    stored: &Stored,
+    owners: &Owners,
+) -> Option<String> {
+    let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
+    let fits =
+        |handle: &str, record: &Record| record.belongs(handle, (&name, &uid), stored, owners);
+    let found = match found(world, fits).await {
         Ok(found) => found,
         Err(error) => return Some(format!("error listing volumes' backups: {}", words(&error))),
     };
@@ -97,7 +106,7 @@ async fn remove_with_snapshot(world: &World, backup: &VolumeBackup) {
 /// Removes what a backup that failed had of volumes, by the identity of that very object.
 pub(crate) async fn discard(world: &World, backup: &Backup) {
     let Some(uid) = backup.metadata.uid.clone() else { return };
-    match found(world, |record| record.backup_uid == uid).await {
+    match found(world, |_, record| record.backup_uid == uid).await {
         Ok(found) => {
             for it in found {
                 remove_with_snapshot(world, &it).await;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use api::longhorn::{BackupSpec, BackupTarget, BackupTargetSpec, Snapshot, SnapshotSpec, Volume};
+use api::longhorn::{
+    BackupSpec, BackupTarget, BackupTargetSpec, Replica, Snapshot, SnapshotSpec, Volume,
+};
 use api::scalar::Time;
 use api::velero::Backup;
 use futures::StreamExt;
@@ -16,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::decide::{self, Left, Stand};
-use super::{LOOK_EVERY, NAMESPACE, Record, TYPE, made, name, ours, text};
+use super::{FAILED, LOOK_EVERY, NAMESPACE, Record, TYPE, made, name, ours, text};
 use crate::backup::Counts;
 use crate::door::words;
 use crate::journal::{Journal, Place, about};
@@ -31,6 +33,7 @@ const AT_ONCE: usize = 4;
 const TARGET: &str = "default";
 const OWN_TARGET: &str = "velero";
 const TARGET_WITHIN: Duration = Duration::from_mins(1);
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const SNAPSHOT_WITHIN: Duration = Duration::from_mins(10);
 const BACKUP_WITHIN: Duration = Duration::from_hours(4);
 
@@ -67,7 +70,7 @@ pub(crate) async fn take(
     let mut taken = Taken::default();
     let mut wanted = Vec::new();
     for claim in claims {
-        match sort(world, begun, claim).await {
+        match Box::pin(sort(world, begun, claim)).await {
             Ok(found) => wanted.push(found),
             Err(left) => leave(claim, &left, journal, &mut taken),
         }
@@ -147,7 +150,14 @@ async fn sort(world: &World, begun: &Backup, claim: &Value) -> Result<Claimed, L
     }
     let api: Api<PersistentVolume> = Api::all(world.context.client.clone());
     let named = text(claim, "/spec/volumeName").unwrap_or_default();
-    let persistent = if named.is_empty() { None } else { api.get_opt(named).await.ok().flatten() };
+    let persistent = if named.is_empty() {
+        None
+    } else {
+        let asked = asked_again(|| api.get_opt(named)).await;
+        asked.map_err(|error| {
+            Left::Failed(format!("its persistent volume {named}: {}", words(&error)))
+        })?
+    };
     let volume = decide::behind(claim, persistent.as_ref())?;
     let own = |path: &str| text(claim, path).unwrap_or_default().to_owned();
     Ok(Claimed {
@@ -159,10 +169,31 @@ async fn sort(world: &World, begun: &Backup, claim: &Value) -> Result<Claimed, L
     })
 }
 
+/// One answer that did not come says nothing: a server may be starting again.
+async fn asked_again<T, F: Future<Output = Result<T, kube::Error>>>(
+    ask: impl Fn() -> F,
+) -> Result<T, kube::Error> {
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Err(_) if began.elapsed() < ANSWER_WITHIN => tokio::time::sleep(LOOK_EVERY).await,
+            answer => return answer,
+        }
+    }
+}
+
 fn leave(claim: &Value, left: &Left, journal: &mut Journal, taken: &mut Taken) {
     let at = |path: &str| text(claim, path).unwrap_or_default();
     let (namespace, name) = (at("/metadata/namespace"), at("/metadata/name"));
     let why = match left {
+        Left::Failed(why) => {
+            let what = "Error backing up the data";
+            let message = about("persistentvolumeclaims", name, what, Some(why));
+            journal.error(Place::Namespace(namespace), SOURCE, &message);
+            taken.volumes.push(json!({"pvcName": name, "pvcNamespace": namespace,
+                "pvName": at("/spec/volumeName"), "skipped": false, "result": FAILED}));
+            return;
+        }
         Left::Quietly(why) => *why,
         Left::Warned(why) => {
             let message = about("persistentvolumeclaims", name, why, None);
@@ -215,8 +246,13 @@ async fn one(
     target: &str,
 ) -> Result<String, String> {
     let volumes: Api<Volume> = ours(world);
-    if volumes.get_opt(&claimed.volume).await.map_err(|error| words(&error))?.is_none() {
-        return Err(format!("the volume {} is not there", claimed.volume));
+    let found = volumes.get_opt(&claimed.volume).await.map_err(|error| words(&error))?;
+    let found = found.ok_or_else(|| format!("the volume {} is not there", claimed.volume))?;
+    let replicas: Api<Replica> = ours(world);
+    let copies = ListParams::default().labels(&format!("longhornvolume={}", claimed.volume));
+    let copies = replicas.list(&copies).await.map_err(|error| words(&error))?;
+    if let Some(why) = decide::unplaced(&found, &copies.items) {
+        return Err(why);
     }
     let uid = begun.metadata.uid.as_deref().unwrap_or_default();
     let handle = name("backup", &[uid, &claimed.uid]);
@@ -268,8 +304,11 @@ async fn snapshot_and_backup(
     wanted.labels_mut().insert("longhornvolume".to_owned(), claimed.volume.clone());
     let snapshots: Api<Snapshot> = ours(world);
     made(snapshots.create(&PostParams::default(), &wanted).await)?;
-    let within = begun.spec.csi_snapshot_timeout.as_ref().and_then(|it| it.get().ok());
-    until(within.unwrap_or(SNAPSHOT_WITHIN), &snapshots, snapshot, decide::snapshot).await?;
+    let notes = begun.metadata.annotations.as_ref();
+    let is_tenants = notes.is_some_and(|it| it.contains_key(names::TENANT_BACKUP_NAMESPACE));
+    let asked = begun.spec.csi_snapshot_timeout.as_ref().and_then(|it| it.get().ok());
+    let within = decide::within(asked, SNAPSHOT_WITHIN, is_tenants);
+    until(within, &snapshots, snapshot, decide::snapshot).await?;
     let record = Record {
         backup: velero,
         backup_uid: uid,
@@ -287,8 +326,9 @@ async fn snapshot_and_backup(
     wanted.labels_mut().insert("backup-target".to_owned(), target.to_owned());
     let backups: Api<api::longhorn::Backup> = ours(world);
     made(backups.create(&PostParams::default(), &wanted).await)?;
-    let within = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
-    until(within.unwrap_or(BACKUP_WITHIN), &backups, handle, decide::backup).await
+    let asked = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
+    let within = decide::within(asked, BACKUP_WITHIN, is_tenants);
+    until(within, &backups, handle, decide::backup).await
 }
 
 /// Looks until it is over, or for so long. A server that does not answer is asked again.
@@ -333,7 +373,7 @@ fn volume_entry(claimed: &Claimed, start: Timestamp, done: Result<&str, &str>) -
     let spec = claimed.persistent.spec.as_ref();
     let (handle, phase, result) = match done {
         Ok(handle) => (handle, "Completed", "succeeded"),
-        Err(_) => ("", "Failed", "failed"),
+        Err(_) => ("", "Failed", FAILED),
     };
     json!({
         "pvcName": claimed.name, "pvcNamespace": claimed.namespace,
