@@ -195,7 +195,7 @@ pub(crate) fn controller_manager(report: &mut Report, program: &Path) -> Result<
 /// A real Velero and its plugin for S3 beside ours, through one S3 service.
 pub(crate) fn velero_peer(report: &mut Report, velero: &Path, plugin: &Path) -> Result<Outcome> {
     let mut command = suite(&binary()?, "velero_peer", None);
-    command.env("HOLDFAST_VELERO", velero).env("HOLDFAST_VELERO_AWS", plugin);
+    command.env("VELERO_PROGRAM", velero).env("VELERO_AWS_PROGRAM", plugin);
     let server = match stores::Started::s3() {
         Ok(server) => server,
         Err(why) => return Ok(Outcome::lacking(&why)),

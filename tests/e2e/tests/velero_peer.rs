@@ -1,5 +1,5 @@
-//! A real Velero with its plugin for S3 and its command line, if `HOLDFAST_VELERO` and
-//! `HOLDFAST_VELERO_AWS` name them: it serves tenants on the embedded server, what it stores and what
+//! A real Velero with its plugin for S3 and its command line, if `VELERO_PROGRAM` and
+//! `VELERO_AWS_PROGRAM` name them: it serves tenants on the embedded server, what it stores and what
 //! the executor stores is restored by the other, and its command line works on `up`.
 
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ struct Peer {
 
 fn peer() -> Option<Peer> {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let found = named("HOLDFAST_VELERO").zip(named("HOLDFAST_VELERO_AWS"));
+    let found = named("VELERO_PROGRAM").zip(named("VELERO_AWS_PROGRAM"));
     if found.is_none() {
-        skip("HOLDFAST_VELERO and HOLDFAST_VELERO_AWS name no programs");
+        skip("VELERO_PROGRAM and VELERO_AWS_PROGRAM name no programs");
     }
     found.map(|(velero, plugin)| Peer { velero, plugin })
 }
@@ -106,10 +106,8 @@ fn essence(world: &World, namespace: &str, kind: &str, name: &str) -> Value {
     if let Some(spec) = spec.as_object_mut() {
         spec.retain(|key, _| !["clusterIP", "clusterIPs"].contains(&key.as_str()));
     }
-    let mut labels = found["metadata"]["labels"].clone();
-    if let Some(labels) = labels.as_object_mut() {
-        labels.retain(|key, _| !key.starts_with("velero.io/"));
-    }
+    let mut labels = found["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    labels.retain(|key, _| !key.starts_with("velero.io/"));
     json!({"labels": labels, "data": found["data"], "spec": spec})
 }
 
