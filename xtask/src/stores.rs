@@ -1,5 +1,4 @@
-//! A real S3 service on loopback, started for the suites that need one; and the conformance suite of
-//! object stores over it.
+//! A real S3 service on loopback, started for the suites that need one.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -7,27 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::steps::{Outcome, Report};
-use crate::test::cargo_test;
-use crate::{tools, workspace};
+use crate::tools;
 
 const START_PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Where tests look for the service.
 pub(crate) const ADDRESS_VARIABLE: &str = "TEST_MOTO_ADDRESS";
-
-pub(crate) fn over_s3(report: &mut Report) -> Result<Outcome> {
-    let server = match Started::s3() {
-        Ok(server) => server,
-        Err(why) => return Ok(Outcome::lacking(&why)),
-    };
-    let arguments =
-        ["test", "--quiet", "--package", "blobs", "--features", "conformance", "--test", "s3"];
-    let mut command = workspace::cargo(arguments);
-    command.env(ADDRESS_VARIABLE, server.address().to_string());
-    cargo_test(report, &mut command)
-}
 
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)

@@ -315,14 +315,16 @@ fn provide(
     Ok(None)
 }
 
+/// With the features of the unit tests, so that nothing is compiled twice: which features a
+/// dependency has is decided by all packages that are chosen, not by those that are built.
 fn suite(binary: &Path, name: &str, tests: Option<&str>) -> Command {
-    let mut command = workspace::cargo(["test", "--quiet", "--package", "e2e", "--test", name]);
+    let mut command = workspace::cargo(["test", "--quiet", "--workspace", "--test", name]);
     command.args(tests).args(["--", "--show-output"]).env("HOLDFAST_BIN", binary);
     command
 }
 
-/// The profile and the features of the unit tests, so that nothing is compiled twice: which features
-/// a dependency has is decided by all packages that are chosen, not by those that are built.
+/// As people build it, without the features that only tests ask for: a binary that lacks one shows
+/// here.
 pub(crate) fn binary() -> Result<PathBuf> {
     let arguments = ["build", "--quiet", "--workspace", "--bin", "holdfast"];
     workspace::succeed(&mut workspace::cargo(arguments))?;
@@ -342,6 +344,23 @@ mod tests {
         assert_eq!(takes("engine"), ["engine"]);
         assert_eq!(takes("etcd"), ["etcd"]);
         assert!(SUITES.iter().all(|(name, _)| Chosen::default().takes(name)));
+    }
+
+    /// A suite is asked for by its name among the tests of all packages.
+    #[test]
+    fn no_other_package_has_tests_of_the_name_of_a_suite() {
+        let arguments = ["metadata", "--format-version", "1", "--no-deps"];
+        let text = workspace::output(&mut workspace::cargo(arguments)).unwrap();
+        let metadata: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        for (suite, _) in SUITES.iter().chain(HEAVY) {
+            let has = |package: &&serde_json::Value| {
+                let mut targets = package["targets"].as_array().unwrap().iter();
+                targets.any(|it| it["kind"][0] == "test" && it["name"] == *suite)
+            };
+            let owners: Vec<_> = packages.iter().filter(has).map(|it| &it["name"]).collect();
+            assert_eq!(owners, ["e2e"], "{suite}");
+        }
     }
 
     #[test]

@@ -18,7 +18,6 @@ pub(crate) fn run(demand: Demand) -> ExitCode {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });
     report.step("unit and property tests", unit);
-    report.step("object stores: the suite over S3", stores::over_s3);
     suites::steps(&mut report, &suites::Chosen::default());
     report.finish()
 }
@@ -32,6 +31,9 @@ fn unit(report: &mut Report) -> Result<Outcome> {
         "e2e",
         "--no-fail-fast",
         "--quiet",
+        // The suite of object stores, over the S3 service of these tests.
+        "--features",
+        "blobs/conformance",
         "--",
         "--show-output",
     ];

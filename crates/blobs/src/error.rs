@@ -23,6 +23,9 @@ pub enum Error {
     /// The bucket is not there, is elsewhere, or the clocks differ.
     #[error("{refusal}")]
     Refused { what: String, refusal: Box<Refusal> },
+    /// A rule of the store keeps it for a time, whoever asks.
+    #[error("the store does not let go of {what} yet")]
+    Locked { what: String, source: Cause },
     #[error("this store cannot {what}")]
     Unsupported { what: &'static str, source: Cause },
     #[error("the store holds an object whose name cannot be used here")]
@@ -53,6 +56,7 @@ impl Error {
             | Self::TooLong { .. }
             | Self::Denied { .. }
             | Self::Refused { .. }
+            | Self::Locked { .. }
             | Self::Unsupported { .. }
             | Self::ForeignName { .. }
             | Self::Body { .. }

@@ -210,6 +210,9 @@ impl Waiting {
             method: request.method().to_string(),
             key_id,
             region,
+            is_listing: uri.query().is_some_and(|query| {
+                query.split('&').any(|it| it.starts_with("list-type=") || it == "comp=list")
+            }),
             is_for_credentials: Asked::is_credential_service(host, uri.path()),
         }
     }

@@ -4,11 +4,19 @@
 
 use std::fmt;
 
+use crate::error::Error;
+
 /// How much of an answer is looked at.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 << 10;
 /// How much of a text of the service is shown.
 const SHOWN_MAX_CHARS: usize = 300;
 const UNKNOWN: &str = "unknown";
+/// How services call it that a rule of theirs keeps an object: OSS, and Azure twice.
+const LOCKED_CODES: [&str; 3] =
+    ["FileImmutable", "BlobImmutableDueToPolicy", "BlobImmutableDueToLegalHold"];
+/// S3 has no code of its own for it, and Google says it in JSON.
+const LOCKED_WORDS: &str = "protected by object lock";
+const LOCKED_REASON: &str = "\"retentionPolicyNotMet\"";
 
 /// What was asked, of whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +28,8 @@ pub(crate) struct Asked {
     /// The id of the key it was signed with, and for which region.
     pub(crate) key_id: Option<String>,
     pub(crate) region: Option<String>,
+    /// The objects of a bucket were asked for: where it is there, so is the list.
+    pub(crate) is_listing: bool,
     /// Not the store was asked but who gives machines their credentials.
     pub(crate) is_for_credentials: bool,
 }
@@ -92,7 +102,15 @@ pub(crate) enum Reason {
     Expired,
     /// Who gives credentials to machines has none for this one.
     NoCredentials,
+    /// A rule of the store keeps the object, whoever asks.
+    Locked,
     Denied,
+}
+
+/// Whether a text of the library, which drops the answer it was made of, tells of such a rule.
+pub(crate) fn tells_of_a_lock(text: &str) -> bool {
+    let is_code = |code: &&str| text.contains(&format!("(code: {code})"));
+    LOCKED_CODES.iter().any(is_code) || text.contains(LOCKED_WORDS)
 }
 
 /// A service that answered, and will not do it whoever asks again.
@@ -109,7 +127,7 @@ impl Refusal {
     /// that does not hold, a service that is overloaded.
     pub(crate) fn of(asked: Asked, answer: &Answer<'_>, now: &str) -> Option<Self> {
         let code = answer.tag("Code").unwrap_or_default();
-        let reason = reason(&code, answer, now)?;
+        let reason = reason(&asked, &code, answer, now)?;
         let reason = if asked.is_for_credentials { Reason::NoCredentials } else { reason };
         let message = answer.tag("Message").unwrap_or_default();
         let said = [format!("status {}", answer.status), code, message];
@@ -128,15 +146,31 @@ impl Refusal {
             Reason::NoBucket
             | Reason::OtherRegion { .. }
             | Reason::Elsewhere { .. }
-            | Reason::Clock { .. } => false,
+            | Reason::Clock { .. }
+            | Reason::Locked => false,
+        }
+    }
+
+    pub(crate) fn into_error(self: Box<Self>, what: String) -> Error {
+        match self.reason {
+            Reason::Locked => Error::Locked { what, source: self },
+            _ if self.is_denial() => Error::Denied { what, source: self },
+            _ => Error::Refused { what, refusal: self },
         }
     }
 }
 
-fn reason(code: &str, answer: &Answer<'_>, now: &str) -> Option<Reason> {
+fn reason(asked: &Asked, code: &str, answer: &Answer<'_>, now: &str) -> Option<Reason> {
     let is_in = || answer.bucket_region.map(shown).or_else(|| answer.tag("Region"));
+    let is_locked = || {
+        LOCKED_CODES.contains(&code)
+            || answer.tag("Message").is_some_and(|text| text.contains(LOCKED_WORDS))
+            || answer.body.contains(LOCKED_REASON)
+    };
     Some(match (answer.status, code) {
+        (403 | 409, _) if is_locked() => Reason::Locked,
         (404, "NoSuchBucket" | "ContainerNotFound") => Reason::NoBucket,
+        (404, _) if asked.is_listing => Reason::NoBucket,
         (301 | 302 | 307 | 308, "") if answer.bucket_region.is_none() => {
             Reason::Elsewhere { to: shown(answer.location.unwrap_or(UNKNOWN)) }
         }
@@ -165,7 +199,7 @@ fn reason(code: &str, answer: &Answer<'_>, now: &str) -> Option<Reason> {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Asked { endpoint, bucket, method, key_id, region, is_for_credentials: _ } = &self.asked;
+        let Asked { endpoint, bucket, method, key_id, region, .. } = &self.asked;
         let key = key_id
             .as_ref()
             .map_or("a request without a key".to_owned(), |id| format!("the key id {id}"));
@@ -211,6 +245,11 @@ impl fmt::Display for Refusal {
                 "the session token of {key} has expired or is wrong for {endpoint}; get a new one",
             ),
             Reason::NoCredentials => write!(out, "{endpoint} gives none: {GIVE_CREDENTIALS}"),
+            Reason::Locked => write!(
+                out,
+                "{endpoint} keeps it by a rule of bucket {bucket}; it can be changed or removed when \
+                 that rule lets go of it",
+            ),
             Reason::Denied => write!(
                 out,
                 "{endpoint} refuses {method} in bucket {bucket} to {key}; check the rights of that \
@@ -244,6 +283,7 @@ mod tests {
             method: "GET".into(),
             key_id,
             region,
+            is_listing: false,
             is_for_credentials: false,
         }
     }
@@ -300,6 +340,20 @@ mod tests {
                 ],
             ),
             (403, String::new(), &["check the rights", "(status 403)"]),
+            (409, error("FileImmutable", ""), &["by a rule of bucket backups", "FileImmutable"]),
+            (409, error("BlobImmutableDueToPolicy", ""), &["by a rule of bucket backups"]),
+            (
+                403,
+                "<Error><Code>AccessDenied</Code><Message>Access Denied because object protected by \
+                 object lock.</Message></Error>"
+                    .to_owned(),
+                &["by a rule of bucket backups"],
+            ),
+            (
+                403,
+                r#"{"error":{"errors":[{"reason": "retentionPolicyNotMet"}],"code":403}}"#.to_owned(),
+                &["by a rule of bucket backups"],
+            ),
             (302, "<html>".to_owned(), &["http://127.0.0.1:9 sends us elsewhere, to unknown"]),
             (401, "<html>proxy</html>".to_owned(), &["check the rights"]),
         ] {

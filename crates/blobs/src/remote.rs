@@ -28,7 +28,7 @@ use crate::cut::NoRanges;
 use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
 use crate::patience::{ContentMd5, Silent, Unreachable};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, tells_of_a_lock};
 use crate::store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
 };
@@ -270,6 +270,7 @@ impl Store for RemoteStore {
             Error::NotFound { .. }
                 | Error::Denied { .. }
                 | Error::Refused { .. }
+                | Error::Locked { .. }
                 | Error::Unsupported { .. }
         ) {
             return Err(failed);
@@ -424,12 +425,7 @@ fn translate_listing(prefix: &Prefix, error: object_store::Error) -> Error {
 fn translate_rest(what: String, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
     if let Some(refusal) = refusal_in(&error) {
-        let refusal = Box::new(refusal.clone());
-        return if refusal.is_denial() {
-            Error::Denied { what, source: refusal }
-        } else {
-            Error::Refused { what, refusal }
-        };
+        return Box::new(refusal.clone()).into_error(what);
     }
     if causes(&error).any(<dyn std::error::Error>::is::<NoRanges>) {
         return Error::Unsupported { what: "read a part of a long object", source: error.into() };
@@ -440,6 +436,10 @@ fn translate_rest(what: String, error: object_store::Error) -> Error {
         }
         Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => {
             Error::Unsupported { what: "write with a condition", source: error.into() }
+        }
+        // Of one object among those that a request was to remove.
+        Theirs::Generic { .. } if tells_of_a_lock(&error.to_string()) => {
+            Error::Locked { what, source: error.into() }
         }
         _ => Error::Unavailable { what, source: plain(error) },
     }

@@ -56,21 +56,27 @@ impl Fault {
 
     pub(crate) fn into_error(self, what: String) -> Error {
         match self {
-            Self::Refused(refusal) if refusal.is_denial() => {
-                Error::Denied { what, source: refusal }
+            Self::Refused(refusal) => refusal.into_error(what),
+            Self::NoObjectStore { .. } | Self::Url | Self::Credentials(_) => {
+                Error::Denied { what, source: self.to_string().into() }
             }
-            Self::Refused(refusal) => Error::Refused { what, refusal },
-            // The last: a quota, or a limit of the service.
-            Self::NoObjectStore { .. }
-            | Self::Url
-            | Self::Credentials(_)
-            | Self::Answer { status: 413, .. } => {
+            Self::Answer { status, .. } if !may_pass(status) => {
                 Error::Denied { what, source: self.to_string().into() }
             }
             Self::Answer { .. } | Self::Http(_) => {
                 Error::Unavailable { what, source: self.to_string().into() }
             }
         }
+    }
+}
+
+/// Whether the same request may be answered otherwise later: it came too late or too often, met
+/// another, or did not arrive as it was sent. Every other fault of the asker stays one.
+const fn may_pass(status: u16) -> bool {
+    match status {
+        408 | 409 | 422 | 425 | 429 | 498 => true,
+        400..500 => false,
+        _ => true,
     }
 }
 
@@ -93,6 +99,7 @@ pub(crate) fn refused(asked: Asked, answer: &HttpResponse) -> Fault {
 const fn meaning(status: u16) -> &'static str {
     match status {
         404 => "there is no such thing",
+        411 => "it takes nothing whose length is not said",
         413 => "the object is too long, or the quota of the container or account is used up",
         422 => "what arrived is not what was sent",
         429 | 498 => "too many requests",

@@ -271,6 +271,9 @@ async fn what_is_no_refusal_stays_what_it_was() {
     let store = store_at(&missing, Duration::from_secs(20));
     assert!(store.get_range(&key(), 0..9).await.unwrap_err().is_not_found());
     store.delete(&key()).await.unwrap();
+    let error = store.list_level(&Prefix::ROOT).await.unwrap_err();
+    assert!(told(&error).contains("bucket backups does not exist at"), "{}", told(&error));
+    assert_eq!(error.retry(), Retry::Never);
     let busy = answering(error_answer("503 Slow Down", "", "SlowDown", "")).await;
     let store = store_at(&busy, Duration::from_secs(20));
     assert_eq!(store.list_level(&Prefix::ROOT).await.unwrap_err().retry(), Retry::Later);

@@ -166,3 +166,30 @@ async fn warnings_travel_in_headers() {
     assert!(warnings.iter().all(|one| one.starts_with("299 - \"") && one.ends_with('"')));
     assert!(warnings[0].contains(r#"unknown field \"spec.colour\""#), "{warnings:?}");
 }
+
+/// Nobody shall believe in a backup that does not happen.
+#[tokio::test]
+async fn who_makes_what_no_controller_acts_on_is_told() {
+    let world = World::start().await;
+    world.widgets().await;
+    let quiet = world.post(WIDGETS, &widget("a", "x")).await;
+    quiet.is(201);
+    assert!(!quiet.headers.contains_key("warning"), "{:?}", quiet.headers);
+    world.server.declare_unattended(["widgets.example.com".to_owned()].into());
+    let warnings = |answer: &crate::support::Answer| {
+        let all = answer.headers.get_all("warning").iter();
+        all.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let made = world.post(WIDGETS, &widget("b", "x")).await;
+    made.is(201);
+    assert_eq!(warnings(&made).len(), 1, "{:?}", made.headers);
+    assert!(warnings(&made)[0].contains("no controller of this Holdfast acts on Widget yet"));
+    // What is there already is changed without it, and others are made without it.
+    let changed =
+        world.merge(&format!("{WIDGETS}/b"), &json!({"metadata": {"labels": {"l": "v"}}})).await;
+    changed.is(200);
+    let map = json!({"metadata": {"name": "m"}});
+    let other = world.post("/api/v1/namespaces/default/configmaps", &map).await;
+    other.is(201);
+    assert!(warnings(&changed).is_empty() && warnings(&other).is_empty());
+}

@@ -77,7 +77,7 @@ fn outcome_of(error: &Error) -> &'static str {
     match error {
         Error::NotFound { .. } => "not_found",
         Error::Exists { .. } | Error::Changed { .. } => "conflict",
-        Error::Denied { .. } | Error::Refused { .. } => "denied",
+        Error::Denied { .. } | Error::Refused { .. } | Error::Locked { .. } => "denied",
         Error::Unavailable { .. } | Error::Disk(_) => "unavailable",
         Error::TooLong { .. }
         | Error::Unsupported { .. }

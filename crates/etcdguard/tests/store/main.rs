@@ -5,6 +5,7 @@ mod clouds;
 mod copies;
 mod golden;
 mod local;
+mod oss;
 mod s3;
 mod services;
 mod support;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use etcdguard::store::gc::{Plan, Policy, collect};
 use etcdguard::store::{Environment, Include, SnapStore, Snapshot, StoreConfig, StoreError};
+use http::StatusCode;
 use jiff::Timestamp;
 
 use crate::support::{Believes, broken, names, read, save};
@@ -184,6 +185,23 @@ async fn a_busy_swift_whose_listings_come_late_gets_objects_whole() {
     save(&store, &full, &long()).await;
     assert_eq!(swift.inside().late, 0, "it was looked at until it showed all");
     assert!(read(store.fetch(&full).await.unwrap()).await.unwrap() == long());
+}
+
+/// Asking six times, with pauses, makes nobody wait for the same answer.
+#[tokio::test]
+async fn what_asking_again_does_not_change_is_asked_once() {
+    let (swift, dir) = (Swift::start().await, tempfile::tempdir().unwrap());
+    let store = open(&password(dir.path(), &swift, "planted"), "p");
+    let full = Snapshot::full(7, at(1_700_000_000), None, false);
+    // A token that is refused is renewed, once.
+    for (status, puts) in [(400, 1), (401, 2), (403, 1), (405, 1), (411, 1), (413, 1)] {
+        swift.inside().refuses = Some(StatusCode::from_u16(status).unwrap());
+        swift.inside().puts = 0;
+        let error = store.save(&full, std::io::Cursor::new(b"x".to_vec())).await.unwrap_err();
+        assert!(error.is_lasting(), "{error:?}");
+        assert!(error.chain().contains(&format!("status {status}")), "{}", error.chain());
+        assert_eq!(swift.inside().puts, puts, "{status}");
+    }
 }
 
 #[tokio::test]

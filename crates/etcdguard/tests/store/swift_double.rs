@@ -24,6 +24,9 @@ pub(crate) struct Inside {
     pub(crate) tokens_given: u32,
     /// So many puts are answered with 503.
     pub(crate) overloaded: u32,
+    /// Every put is answered with this.
+    pub(crate) refuses: Option<StatusCode>,
+    pub(crate) puts: u32,
     /// So often the last segment of an object is not seen.
     pub(crate) late: u32,
     pub(crate) seconds: i64,
@@ -143,6 +146,10 @@ impl Swift {
 
 impl Inside {
     fn put(&mut self, name: String, headers: &HeaderMap, body: Bytes) -> Response<Body> {
+        self.puts += 1;
+        if let Some(status) = self.refuses {
+            return plain(status, "");
+        }
         if self.overloaded > 0 {
             self.overloaded -= 1;
             return plain(StatusCode::SERVICE_UNAVAILABLE, "");

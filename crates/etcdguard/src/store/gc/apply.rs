@@ -91,7 +91,7 @@ pub async fn collect(
                 tracing::info!("GC: Deleted {} snapshot {}", word(&snapshot), snapshot.snap_name);
                 collected.removed.push(snapshot);
             }
-            Err(error) if is_protected(&error) => {
+            Err(StoreError::Blobs(blobs::Error::Locked { .. })) => {
                 tracing::info!("GC: {} is immutable, leaving it", snapshot.snap_name);
             }
             Err(error) => {
@@ -163,18 +163,6 @@ async fn forget_histories(
         store.forget_history(history).await?;
     }
     Ok(())
-}
-
-/// Whether the store refuses for now, by a rule of its own: by the words that each uses.
-fn is_protected(error: &StoreError) -> bool {
-    const WORDS: [&str; 4] = [
-        "BlobImmutableDueToPolicy",
-        "retentionPolicyNotMet",
-        "protected by object lock",
-        "FileImmutable",
-    ];
-    let words = error.chain();
-    WORDS.iter().any(|word| words.contains(word))
 }
 
 fn word(snapshot: &Snapshot) -> &'static str {
