@@ -1,24 +1,22 @@
 //! Real child processes for tests of whole binaries: started with their output in files, waited
 //! for with a deadline, and gone when the test is.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::ops::Range;
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+pub use crate::ports::{Ports, free_port, free_ports};
 
 /// Between two looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Bytes of output quoted in an error.
 const QUOTED_MAX_BYTES: usize = 4096;
-const PORT_TRIES: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
@@ -58,22 +56,38 @@ impl Drop for Scratch {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    stdout: PathBuf,
-    stderr: PathBuf,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// A file that a process writes to.
+#[derive(Debug, Clone)]
+struct Output {
+    path: PathBuf,
+    /// How much of it an earlier process has written.
+    earlier_bytes: usize,
+}
+
+impl Output {
+    fn open(path: PathBuf) -> io::Result<(Self, File)> {
+        let file = File::options().create(true).append(true).open(&path)?;
+        let earlier_bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Ok((Self { path, earlier_bytes }, file))
+    }
+
+    fn read(&self) -> String {
+        let bytes = fs::read(&self.path).unwrap_or_default();
+        String::from_utf8_lossy(bytes.get(self.earlier_bytes..).unwrap_or_default()).into()
+    }
 }
 
 impl Process {
-    /// Starts `command` with its output in `<dir>/<name>.stdout` and `<dir>/<name>.stderr`, added
-    /// to what an earlier run left there.
+    /// Starts `command` with its output in `<dir>/<name>.stdout` and `<dir>/<name>.stderr`, behind
+    /// what an earlier process of that name left there.
     pub fn start(mut command: Command, dir: &Path, name: &str) -> io::Result<Self> {
-        let stdout = dir.join(format!("{name}.stdout"));
-        let stderr = dir.join(format!("{name}.stderr"));
-        let append = |path: &Path| File::options().create(true).append(true).open(path);
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(append(&stdout)?)
-            .stderr(append(&stderr)?)
-            .spawn()?;
+        let (stdout, out) = Output::open(dir.join(format!("{name}.stdout")))?;
+        let (stderr, err) = Output::open(dir.join(format!("{name}.stderr")))?;
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()?;
         Ok(Self { child, stdout, stderr })
     }
 
@@ -83,19 +97,19 @@ impl Process {
 
     /// What it has written to standard output so far.
     pub fn stdout(&self) -> String {
-        read(&self.stdout)
+        self.stdout.read()
     }
 
     pub fn stderr(&self) -> String {
-        read(&self.stderr)
+        self.stderr.read()
     }
 
     /// The first line of either output that holds `part`.
     pub fn wait_for_line(&mut self, part: &str, patience: Duration) -> Result<String, WaitError> {
         let outputs = [self.stdout.clone(), self.stderr.clone()];
         self.wait(&format!("a line with {part:?}"), patience, || {
-            outputs.iter().find_map(|path| {
-                let text = read(path);
+            outputs.iter().find_map(|output| {
+                let text = output.read();
                 // A line without its end may still grow.
                 let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
                 whole.map(str::trim_end).find(|line| line.contains(part)).map(str::to_owned)
@@ -172,10 +186,6 @@ impl Drop for Process {
     }
 }
 
-fn read(path: &Path) -> String {
-    fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into())
-}
-
 /// Looks until there is something to see, or patience ends.
 pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
@@ -207,38 +217,27 @@ pub fn end_all_below(directory: &Path) {
     }
 }
 
-/// Where tests look for ports: below those that the system hands to whoever binds port 0 or connects, so that a number
-/// that was found free is not given away before its program listens there.
-const TEST_PORTS: Range<u16> = 10_000..30_000;
-
-/// A port that is free now, on every address of this machine, and that this test process was not given before. Another
-/// process may still take it: prefer port 0 and reading what was chosen, where a program offers it. Nobody listens at
-/// one that is not used, so it also serves as the address of a peer that is gone.
-pub fn free_port() -> io::Result<u16> {
-    free_ports(1)
-}
-
-/// The first of `count` such ports in a row.
-pub fn free_ports(count: u16) -> io::Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().map_err(|_| io::Error::other("a test broke down"))?;
-    for _ in 0..PORT_TRIES {
-        let first = rand::random_range(TEST_PORTS.start..TEST_PORTS.end - count);
-        let mut row = first..first + count;
-        let free = |port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
-        if row.all(|port| !given.contains(&port) && free(port)) {
-            given.extend(first..first + count);
-            return Ok(first);
-        }
-    }
-    Err(io::ErrorKind::AddrInUse.into())
+/// Writes a program that a test is about to run. Another process does it: while one of this process
+/// has it open for writing, if only because another thread is about to start something, it cannot
+/// be run.
+pub fn write_program(path: &Path, text: &str) -> io::Result<()> {
+    let script = "cat > \"$0\" && chmod 755 \"$0\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(path).stdin(Stdio::piped());
+    let mut child = command.spawn()?;
+    let sent = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(text.as_bytes()));
+    let status = child.wait()?;
+    sent?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     fn shell(script: &str, scratch: &Scratch) -> Process {
         let mut command = Command::new("sh");
@@ -302,9 +301,29 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_not_given_twice() {
-        let ports: BTreeSet<u16> = (0..20).map(|_| free_port().unwrap()).collect();
-        assert_eq!(ports.len(), 20);
+    fn what_an_earlier_process_wrote_is_not_taken_for_this_ones() {
+        let scratch = Scratch::new().unwrap();
+        let mut earlier = shell("echo ready", &scratch);
+        earlier.wait_for_exit(PATIENCE).unwrap();
+        let mut process = shell("echo other; exit 3", &scratch);
+        let error = process.wait_for_line("ready", PATIENCE).unwrap_err();
+        assert!(matches!(error, WaitError::Ended { .. }), "{error}");
+        assert_eq!(process.stdout(), "other\n");
+        assert_eq!(
+            fs::read_to_string(scratch.path().join("shell.stdout")).unwrap(),
+            "ready\nother\n"
+        );
+    }
+
+    #[test]
+    fn a_program_that_was_written_can_be_run_at_once() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.path().join("program");
+        write_program(&path, "#!/bin/sh\necho \"$1\"\n").unwrap();
+        let output = Command::new(&path).arg("two words").output().unwrap();
+        assert_eq!(output.stdout, b"two words\n");
+        let nowhere = scratch.path().join("missing/program");
+        assert!(write_program(&nowhere, "").is_err());
     }
 
     #[test]

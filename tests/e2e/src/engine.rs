@@ -10,7 +10,6 @@ mod disk;
 mod frames;
 mod layers;
 mod nbd;
-mod ports;
 mod process;
 mod replica;
 mod tools;
@@ -21,16 +20,16 @@ pub use disk::{SmallDisk, skip_unless_root, write_file};
 pub use frames::Frames;
 pub use layers::{Layers, sum};
 pub use nbd::{Endpoint, Nbd, NbdError};
-pub use ports::Ports;
 pub use process::{Engine, signal};
 pub use replica::{Replica, ReplicaSetup};
+pub use testkit::process::Ports;
 pub use tools::{run, tool};
 pub use volume::{Frontend, Setup, Volume};
 
 use std::time::Duration;
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 /// Bytes a replica allocates at a time.
 pub const SECTOR: u64 = 4096;
 pub const MIB: u64 = 1 << 20;

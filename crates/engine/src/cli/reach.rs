@@ -91,8 +91,9 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_waited_for_beyond_the_limit() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::new("127.0.0.1", listener.local_addr().unwrap().port());
+        let port = testkit::process::free_port().unwrap();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let address = Address::new("127.0.0.1", port);
         assert!(listens(&address, Duration::from_mins(1), || ()).await);
         drop(listener);
         assert!(!listens(&address, Duration::from_millis(20), || ()).await);
@@ -100,13 +101,11 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_comes_late_is_found_and_told_of() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
-        let wanted = Address::new("127.0.0.1", address.port());
+        let port = testkit::process::free_port().unwrap();
+        let wanted = Address::new("127.0.0.1", port);
         let mut late = None;
         // It begins to listen when it is said that it does not.
-        let told = || late = Some(std::net::TcpListener::bind(address).unwrap());
+        let told = || late = Some(std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
         assert!(listens(&wanted, Duration::from_mins(1), told).await);
         assert!(late.is_some());
     }

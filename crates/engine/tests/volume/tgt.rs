@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use engine::core::{Command, Mode};
@@ -46,13 +46,7 @@ const SG_RAW: &str = "#!/bin/sh\necho \"sg_raw $*\" >> \"$(dirname \"$0\")/log\"
 fn install(folder: &Path, program: &str, script: &str) {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
-    let mut file = fs::File::options()
-        .create_new(true)
-        .write(true)
-        .mode(0o755)
-        .open(bin.join(program))
-        .unwrap();
-    file.write_all(script.as_bytes()).unwrap();
+    testkit::process::write_program(&bin.join(program), script).unwrap();
 }
 
 /// Calls since the last time this was asked.

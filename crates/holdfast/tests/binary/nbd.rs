@@ -10,7 +10,7 @@ use wire::nbd::client::{Dial, Dialing, Reply, decode_reply};
 use wire::nbd::{Command, CommandFlags, Request, encode_request};
 
 /// A server that is alive answers in far less.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(3);
 const PAYLOAD_MAX_BYTES: u32 = 32 << 20;
 
 pub(crate) struct Nbd {

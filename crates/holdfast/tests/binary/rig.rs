@@ -1,15 +1,13 @@
 //! Replicas and a controller of one volume, each a process, and the commands of the dialect.
 
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use testkit::process::{Process, Scratch, poll_until};
+use testkit::process::{Process, Scratch, free_port, free_ports, poll_until};
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 /// Control, data, agent, and ten receivers.
 const REPLICA_PORTS: u16 = 13;
 
@@ -56,7 +54,7 @@ impl Rig {
         let scratch = Scratch::new().unwrap();
         let program = scratch.path().join("longhorn");
         symlink(env!("CARGO_BIN_EXE_holdfast"), &program).unwrap();
-        let [controller_port] = ports(1)[..] else { unreachable!() };
+        let controller_port = free_port().unwrap();
         Self {
             scratch,
             program,
@@ -74,7 +72,7 @@ impl Rig {
 
     /// A replica of the given size; 0: one that was never created.
     pub(crate) fn add_replica(&mut self, size: u64) -> usize {
-        let port = ports(REPLICA_PORTS)[0];
+        let port = free_ports(REPLICA_PORTS).unwrap();
         self.replicas.push(Node { port, process: None });
         let index = self.replicas.len() - 1;
         self.start_replica(index, size);
@@ -180,26 +178,6 @@ impl Rig {
 pub(crate) fn signal(process: &Process, signal: rustix::process::Signal) {
     let id = i32::try_from(process.id()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
-}
-
-/// Ports in a row that are free now, below those the system gives out by itself.
-fn ports(count: u16) -> Vec<u16> {
-    const FIRST: u16 = 11_000;
-    const LAST: u16 = 31_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Test processes that run side by side begin in different places.
-    let own = u16::try_from(std::process::id() % 1000).unwrap() * 20;
-    for _ in 0..200 {
-        let step = NEXT.fetch_add(count, Ordering::Relaxed);
-        let first = FIRST + own.wrapping_add(step) % (LAST - FIRST - count);
-        let all: Vec<u16> = (first..first + count).collect();
-        let bound: Vec<_> =
-            all.iter().map(|port| TcpListener::bind(("127.0.0.1", *port))).collect();
-        if bound.iter().all(Result::is_ok) {
-            return all;
-        }
-    }
-    panic!("no {count} free ports in a row");
 }
 
 pub(crate) fn exists(path: &Path) -> bool {

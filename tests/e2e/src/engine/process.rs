@@ -26,7 +26,7 @@ pub fn signal(process: &Process, signal: Signal) {
 impl Engine {
     /// Starts one; what it is told besides name and address is up to the caller.
     pub fn launch(scratch: &Path, volume: &str, arguments: &[String]) -> Self {
-        let ports = Ports::claim();
+        let ports = Ports::claim().unwrap();
         let mut command = Command::new(binary());
         command.args(["engine", "controller", volume]).args(arguments);
         command.args(["--listen", &format!("127.0.0.1:{}", ports.base())]);

@@ -35,7 +35,13 @@ pub struct Replica {
 impl Replica {
     /// Not started yet. Its output will be in `scratch`.
     pub fn new(scratch: &Path, dir: PathBuf, setup: ReplicaSetup) -> Self {
-        Self { process: None, dir, setup, ports: Ports::claim(), scratch: scratch.to_owned() }
+        Self {
+            process: None,
+            dir,
+            setup,
+            ports: Ports::claim().unwrap(),
+            scratch: scratch.to_owned(),
+        }
     }
 
     /// Starts it on its directory and waits until it serves.
@@ -48,7 +54,7 @@ impl Replica {
     /// Starts it, whatever comes of it.
     pub fn launch(&mut self) {
         assert!(self.process.is_none(), "{} runs already", self.address());
-        self.ports.wait_until_free(PATIENCE);
+        self.ports.wait_until_free(PATIENCE).unwrap();
         let name = format!("replica-{}-{}", self.ports.base(), unique());
         self.process = Some(Process::start(self.command(), &self.scratch, &name).unwrap());
     }

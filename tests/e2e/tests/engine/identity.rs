@@ -29,7 +29,7 @@ fn an_engine_with_an_instance_name_checks_it() {
     volume.replicas[0].start();
     // The global flag stands before the command.
     let mut command = std::process::Command::new(e2e::server::binary());
-    let ports = e2e::engine::Ports::claim();
+    let ports = e2e::engine::Ports::claim().unwrap();
     command.args(["engine", "--engine-instance-name", "the-engine", "controller", &volume.name]);
     command.args(volume.engine_arguments());
     command.args(["--listen", &format!("127.0.0.1:{}", ports.base())]);

@@ -40,7 +40,7 @@ pub(crate) struct Liar {
 
 impl Liar {
     pub(crate) fn before(replica: &Replica) -> Self {
-        let ports = Ports::claim();
+        let ports = Ports::claim().unwrap();
         let lie = Arc::new(Mutex::new(Lie::None));
         for step in 0..13 {
             let listener = TcpListener::bind(("127.0.0.1", ports.base() + step)).unwrap();

@@ -1,10 +1,8 @@
 //! Commands that change things.
 
-use std::os::unix::fs::PermissionsExt as _;
-
+use e2e::Server;
 use e2e::server::PATIENCE;
-use e2e::{Server, write};
-use testkit::process::Process;
+use testkit::process::{Process, write_program};
 
 use super::{BACKUP, CONFIG_MAP, DEPLOYMENT, Kubectl, still};
 
@@ -100,8 +98,8 @@ fn edit_opens_an_editor_and_stores_what_it_leaves() {
     kubectl.run(&format!("apply -f {}", kubectl.file("map.yaml", CONFIG_MAP)));
     kubectl.run(&format!("apply -f {}", kubectl.file("nab.yaml", BACKUP)));
     let editor = server.scratch().join("editor.sh");
-    write(&editor, "#!/bin/sh\nexec sed -i -e s/green/purple/ -e s/24h/12h/ \"$1\"\n");
-    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "#!/bin/sh\nexec sed -i -e s/green/purple/ -e s/24h/12h/ \"$1\"\n";
+    write_program(&editor, script).unwrap();
     for what in ["configmap settings", "nab nightly"] {
         let mut command = kubectl.command(&format!("edit {what}"));
         let output = command.env("EDITOR", &editor).output().unwrap();
