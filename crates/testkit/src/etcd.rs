@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{env, io};
 
 use crate::process::{Process, WaitError, free_port};
@@ -91,6 +91,9 @@ impl Member {
             .arg(format!("--initial-cluster-state={state}"))
             // Tests are not about surviving a power cut, and disks of CI are slow.
             .arg("--unsafe-no-fsync")
+            // Nor about who leads on a machine that has no time for a member: after one second,
+            // as it is usual, the lead would move while a test relies on it.
+            .args(["--heartbeat-interval=250", "--election-timeout=5000"])
             .args(more);
         let process = Process::start(command, dir, &format!("etcd-{}", seat.name))?;
         Ok(Self { seat: seat.clone(), process })
@@ -104,6 +107,21 @@ impl Member {
             None => Ok(()),
         }
     }
+}
+
+/// etcdctl, with more patience than a person has.
+pub fn etcdctl(endpoint: &str) -> Result<Command, String> {
+    let mut command = Command::new(program("etcdctl")?);
+    command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoint);
+    command.args(["--dial-timeout=1m", "--command-timeout=2m"]);
+    Ok(command)
+}
+
+/// A schedule that is not due for half an hour: one for noon and midnight would be due, or just
+/// missed, in a run over them.
+pub fn far_schedule() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{} * * * *", (now.as_secs() / 60 + 30) % 60)
 }
 
 /// Where [`Member::start`] puts the data of a member.

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::etcd::program;
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
 pub const PATIENCE: Duration = Duration::from_mins(2);
@@ -21,9 +20,7 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 /// Runs etcdctl against an endpoint; not succeeding fails the test.
 #[track_caller]
 pub fn etcdctl(endpoint: &str, arguments: &[&str]) -> String {
-    let mut command = std::process::Command::new(program("etcdctl").unwrap());
-    command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoint).args(arguments);
-    crate::engine::run(&mut command)
+    crate::engine::run(testkit::etcd::etcdctl(endpoint).unwrap().args(arguments))
 }
 
 /// etcd's own hash over every row up to a revision; 0 is the newest.

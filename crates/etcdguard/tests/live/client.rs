@@ -126,10 +126,8 @@ async fn the_next_endpoint_is_asked_when_one_is_gone() {
 async fn names_and_passwords_are_used_and_their_tokens_renewed() {
     let Some(mut alone) = Alone::start() else { return };
     let control = |arguments: &[&str]| {
-        let program = testkit::etcd::program("etcdctl").unwrap();
-        let mut command = std::process::Command::new(program);
-        let endpoint = format!("--endpoints={}", alone.member.seat.client);
-        assert!(command.arg(endpoint).args(arguments).output().unwrap().status.success());
+        let mut command = testkit::etcd::etcdctl(&alone.member.seat.client).unwrap();
+        assert!(command.args(arguments).output().unwrap().status.success());
     };
     let named = ConnectionConfig {
         username: "root".to_owned(),

@@ -18,7 +18,6 @@ use tasks::Tasks;
 use crate::member::PATIENCE;
 
 pub(crate) const SPARSE: &str = "0 0 1 1 *";
-pub(crate) const TWICE_A_DAY: &str = "0 */12 * * *";
 
 /// The settings a test may care about.
 #[derive(Clone)]
@@ -26,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) connection: ConnectionConfig,
     /// Above the store.
     pub(crate) home: PathBuf,
-    pub(crate) schedule: &'static str,
+    pub(crate) schedule: String,
     pub(crate) delta_period: Duration,
     pub(crate) delta_memory_limit: u64,
     pub(crate) defragmentation: Option<&'static str>,
@@ -40,7 +39,7 @@ impl Settings {
         Self {
             connection,
             home: home.to_owned(),
-            schedule: TWICE_A_DAY,
+            schedule: testkit::etcd::far_schedule(),
             delta_period: Duration::from_hours(1),
             delta_memory_limit: 0,
             defragmentation: None,
@@ -77,7 +76,7 @@ impl Running {
     pub(crate) fn start(settings: &Settings) -> Self {
         let etcd = Etcd::connect(&settings.connection).unwrap();
         let period = Duration::from_millis(50);
-        let monitor = EtcdMonitor::new(Arc::new(etcd.clone()), period, Duration::from_secs(2));
+        let monitor = EtcdMonitor::new(Arc::new(etcd.clone()), period, Duration::from_secs(5));
         let store = settings.store();
         let snapshotter = SnapshotterConfig {
             schedule: settings.schedule.parse().unwrap(),

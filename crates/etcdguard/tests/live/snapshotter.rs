@@ -15,7 +15,7 @@ async fn a_first_start_takes_one_full_and_a_restart_goes_on_with_deltas() {
     let etcd = alone.connect();
     etcd.put("a", "1").await.unwrap();
     let settings = Settings::new(alone.config(), alone.scratch.path());
-    let sparse = Settings { schedule: SPARSE, ..settings.clone() };
+    let sparse = Settings { schedule: SPARSE.to_owned(), ..settings.clone() };
     let mut guard = Running::start(&sparse);
     guard.active().await;
     assert_eq!(guard.snapshotter().delta().await, Ok(None));

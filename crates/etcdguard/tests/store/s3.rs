@@ -11,7 +11,7 @@ use etcdguard::store::{Environment, Include, SnapStore, Snapshot, StoreConfig};
 use jiff::{SignedDuration, Timestamp};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::services::{Service, free_port, moto, rclone};
+use crate::services::{PATIENCE, Service, free_port, moto, rclone};
 use crate::support::{Believes, broken, names, read, save};
 
 /// Files of credentials, as they are mounted.
@@ -97,6 +97,11 @@ async fn moto_holds_snapshots() {
     holds_snapshots(&service).await;
 }
 
+/// Uploads that were begun and not ended.
+async fn uploads(service: &Service) -> usize {
+    service.send("GET", "/bkt?uploads", &[], "").await.matches("<UploadId>").count()
+}
+
 /// What a process that was killed had sent of an object shows in no listing, and is paid for.
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_of_the_dead_are_given_up_and_those_of_others_are_not() {
@@ -107,15 +112,20 @@ async fn uploads_of_the_dead_are_given_up_and_those_of_others_are_not() {
     let (store, sibling) =
         (open(&service, &environment, "etcd-main"), open(&service, &environment, "etcd-main-2"));
     let full = Snapshot::full(7, Timestamp::from_second(1_700_000_000).unwrap(), None, false);
+    let mut begun = 0;
     for store in [&store, &sibling] {
         // More than two parts, and then nothing.
         let (mut sender, body) = tokio::io::duplex(1 << 20);
         let sending = async {
             sender.write_all(&vec![7; 12_000_000]).await.unwrap();
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            // Until the service knows of it.
+            begun += 1;
+            while uploads(&service).await < begun {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         };
         tokio::select! {
-            () = sending => {}
+            sent = tokio::time::timeout(PATIENCE, sending) => sent.expect("no upload was begun"),
             done = store.save(&full, body) => panic!("{done:?}"),
         }
     }

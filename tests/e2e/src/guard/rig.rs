@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::etcd::{Member, Seat, data_dir, program};
+use testkit::etcd::{Member, Seat, data_dir, far_schedule, program};
 use testkit::process::{Scratch, poll_until};
 
 use super::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv_by, status_by};
@@ -212,6 +212,7 @@ impl Rig {
             .arg(format!("--data-dir={}", self.data_dir().display()))
             .arg(format!("--restoration-temp-snapshots-dir={}", self.path().join("rt").display()))
             .arg("--reelection-period=1500ms")
+            .arg(format!("--schedule={}", far_schedule()))
             .args(arguments);
         Sidecar::start(command, self.path(), &format!("guard-{}", self.started))
     }

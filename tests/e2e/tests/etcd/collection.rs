@@ -12,12 +12,6 @@ fn fabricate(rig: &Rig, kind: &str, start: i64, last: i64, age_seconds: u64) {
     e2e::write(&rig.store_dir().join(name), "x");
 }
 
-/// Every hour, but not now: a plan for noon and midnight would have missed one shortly after them.
-fn in_half_an_hour() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    format!("{} * * * *", (now.as_secs() / 60 + 30) % 60)
-}
-
 fn ranges(rig: &Rig, kind: &str) -> Vec<String> {
     rig.names(kind).iter().map(|name| name[5..22].to_owned()).collect()
 }
@@ -36,7 +30,6 @@ fn only_the_newest_backups_are_kept_and_the_newest_stream_whole() {
     fabricate(&rig, "Incr", 6, 6, 6900);
     fabricate(&rig, "Incr", 7, 7, 6800);
     let sidecar = rig.sidecar(&[
-        &format!("--schedule={}", in_half_an_hour()),
         "--delta-snapshot-period=10m",
         "--garbage-collection-period=2s",
         "--garbage-collection-policy=LimitBased",

@@ -34,11 +34,8 @@ fn a_backup_is_folded_into_one_full_snapshot_with_the_same_keys() {
     let restored = rig.restore("restored", &[]);
     let member = rig.boot(&restored);
     assert_eq!(header_free(etcdctl(&member.seat.client, &all)), expected);
-    let old = std::process::Command::new(testkit::etcd::program("etcdctl").unwrap())
-        .args(["--endpoints", &member.seat.client, "get", "again", "--rev", "3"])
-        .env("ETCDCTL_API", "3")
-        .output()
-        .unwrap();
+    let mut etcdctl = testkit::etcd::etcdctl(&member.seat.client).unwrap();
+    let old = etcdctl.args(["get", "again", "--rev", "3"]).output().unwrap();
     assert!(!old.status.success(), "history is gone");
 }
 

@@ -17,7 +17,7 @@ fn killed_again_and_again_it_never_leaves_half_an_object() {
     }
     for round in 0..6_u64 {
         rig.put("round", &round.to_string());
-        let mut sidecar = rig.sidecar(&["--schedule=0 */12 * * *", "--delta-snapshot-period=1s"]);
+        let mut sidecar = rig.sidecar(&["--delta-snapshot-period=1s"]);
         let enough = usize::try_from(round / 2 + 1).unwrap();
         let _ = poll_until(std::time::Duration::from_millis(300 * (round + 1)), || {
             (rig.names("").len() > enough).then_some(())

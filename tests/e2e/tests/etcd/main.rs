@@ -14,8 +14,8 @@ mod tls;
 
 use e2e::guard::{Rig, Sidecar};
 
-/// Far from any full snapshot, so that only what a test asks for is taken.
-const QUIET: [&str; 2] = ["--schedule=0 */12 * * *", "--delta-snapshot-period=10m"];
+/// Far from any snapshot, so that only what a test asks for is taken.
+const QUIET: [&str; 1] = ["--delta-snapshot-period=10m"];
 
 /// A guard that leads and has taken its first full snapshot.
 #[track_caller]

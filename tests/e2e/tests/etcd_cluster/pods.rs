@@ -7,7 +7,7 @@ use std::process::Command;
 use e2e::guard::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv, revision};
 use e2e::server::binary;
 use serde_json::Value;
-use testkit::etcd::{Member, Seat, data_dir, program};
+use testkit::etcd::{Member, Seat, data_dir, far_schedule, program};
 use testkit::process::{Scratch, free_port, poll_until};
 
 use crate::{Api, role};
@@ -169,7 +169,8 @@ impl Pods {
             .arg(format!("--service-endpoints={}", all.join(",")))
             .arg(format!("--data-dir={}", self.data_dir(pod).display()))
             .arg(format!("--restoration-temp-snapshots-dir={}/rt", self.volume(pod).display()))
-            .args(["--schedule=0 */12 * * *", "--delta-snapshot-period=10m"])
+            .arg(format!("--schedule={}", far_schedule()))
+            .arg("--delta-snapshot-period=10m")
             .args(["--reelection-period=1100ms", "--etcd-connection-timeout=10s"])
             .args(["--enable-member-lease-renewal", "--enable-snapshot-lease-renewal"])
             .args([

@@ -60,8 +60,7 @@ impl World {
 
     pub(crate) fn start_guard(&mut self) {
         if self.sidecar.is_none() {
-            let arguments = ["--schedule=0 */12 * * *", "--delta-snapshot-period=1s"];
-            self.sidecar = Some(self.rig.sidecar(&arguments));
+            self.sidecar = Some(self.rig.sidecar(&["--delta-snapshot-period=1s"]));
         }
     }
 
