@@ -2,8 +2,10 @@
 //! `VELERO_AWS_PROGRAM` name them: it serves tenants on the embedded server, what it stores and what
 //! the executor stores is restored by the other, and its command line works on `up`.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use e2e::backup::Bucket;
 use e2e::velero::{ENDED, NAMESPACE, World};
@@ -11,7 +13,11 @@ use e2e::{Server, skip, write};
 use serde_json::{Value, json};
 use testkit::process::Process;
 
-/// What the programs are, and a bucket they share; none, after having said so.
+/// Its server listens there, whatever it is told: one at a time on a machine.
+const ITS_PORT: u16 = 8080;
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// What the programs are; none, after having said so.
 struct Peer {
     velero: PathBuf,
     plugin: PathBuf,
@@ -24,6 +30,17 @@ fn peer() -> Option<Peer> {
         skip("VELERO_PROGRAM and VELERO_AWS_PROGRAM name no programs");
     }
     found.map(|(velero, plugin)| Peer { velero, plugin })
+}
+
+/// The programs, for a test that runs the server.
+fn server() -> Option<(Peer, Bucket, MutexGuard<'static, ()>)> {
+    let peer = peer()?;
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = TcpListener::bind(("0.0.0.0", ITS_PORT)) {
+        skip(&format!("Velero listens at port {ITS_PORT}, which is taken: {error}"));
+        return None;
+    }
+    Some((peer, Bucket::make()?, alone))
 }
 
 impl Peer {
@@ -125,7 +142,7 @@ fn shop_of(world: &World, namespace: &str) -> Vec<Value> {
 
 #[test]
 fn a_real_velero_serves_tenants_on_the_embedded_server() {
-    let (Some(peer), Some(bucket)) = (peer(), Bucket::make()) else { return };
+    let Some((peer, bucket, _alone)) = server() else { return };
     let world = without_executor();
     let _velero = peer.serve(&world);
     locate(&world, "default", &bucket);
@@ -163,7 +180,7 @@ fn a_real_velero_serves_tenants_on_the_embedded_server() {
 
 #[test]
 fn what_one_stores_the_other_restores() {
-    let (Some(peer), Some(bucket)) = (peer(), Bucket::make()) else { return };
+    let Some((peer, bucket, _alone)) = server() else { return };
     let (theirs, ours) = (without_executor(), World::start());
     let _velero = peer.serve(&theirs);
     locate(&theirs, "default", &bucket);
