@@ -1,5 +1,5 @@
-//! The loops around restores: one at a time in the order of creation, those from stores of tenants beside
-//! them, and what is left of one that is deleted.
+//! The loops around restores: one at a time in the order of creation, those of tenants beside them, and
+//! what is left of one that is deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,27 +48,28 @@ pub(super) fn stage(restore: &Restore) -> Stage {
 struct Seen {
     name: String,
     created: Option<Timestamp>,
-    /// The tenant whose own store it reads from.
-    store_of: Option<String>,
+    /// The tenant who asked for it, or whose own store it reads from.
+    tenant: Option<String>,
     is_running: bool,
 }
 
-/// Restores from stores of tenants that run at the same time, one for each tenant.
-const TENANTS_AT_ONCE: usize = 3;
+/// Restores of tenants that run at the same time, one for each tenant. They mostly wait, for volumes
+/// and for stores.
+const TENANTS_AT_ONCE: usize = 8;
 
-/// Which restores begin now. How fast a tenant's store answers is up to the tenant, and so is how many
-/// restores it asks for: they keep nobody else waiting.
+/// Which restores begin now. How long a tenant's volumes and its store take is up to the tenant, and so
+/// is how many restores it asks for: they keep nobody else waiting.
 fn next(seen: &[Seen]) -> Vec<String> {
     let mut waiting: Vec<&Seen> = seen.iter().filter(|it| !it.is_running).collect();
     waiting.sort_by_key(|it| (it.created, &it.name));
     let running: Vec<&Seen> = seen.iter().filter(|it| it.is_running).collect();
     let mut begin = Vec::new();
-    if !running.iter().any(|it| it.store_of.is_none()) {
-        begin.extend(waiting.iter().find(|it| it.store_of.is_none()).map(|it| it.name.clone()));
+    if !running.iter().any(|it| it.tenant.is_none()) {
+        begin.extend(waiting.iter().find(|it| it.tenant.is_none()).map(|it| it.name.clone()));
     }
-    let mut tenants: Vec<&str> = running.iter().filter_map(|it| it.store_of.as_deref()).collect();
+    let mut tenants: Vec<&str> = running.iter().filter_map(|it| it.tenant.as_deref()).collect();
     for it in waiting {
-        let Some(tenant) = it.store_of.as_deref() else { continue };
+        let Some(tenant) = it.tenant.as_deref() else { continue };
         if tenants.len() < TENANTS_AT_ONCE && !tenants.contains(&tenant) {
             tenants.push(tenant);
             begin.push(it.name.clone());
@@ -112,7 +113,7 @@ impl Reconciler for Restores {
             let waits = stage == Stage::New && restore.metadata.deletion_timestamp.is_none();
             if is_running || waits {
                 let created = restore.metadata.creation_timestamp.as_ref().map(|it| it.0);
-                seen.push(Seen { store_of: store_of(world, &restore), name, created, is_running });
+                seen.push(Seen { tenant: tenant(world, &restore), name, created, is_running });
             }
         }
         for name in next(&seen) {
@@ -128,7 +129,11 @@ impl Reconciler for Restores {
     }
 }
 
-fn store_of(world: &World, restore: &Restore) -> Option<String> {
+fn tenant(world: &World, restore: &Restore) -> Option<String> {
+    let notes = restore.metadata.annotations.as_ref();
+    if let Some(asks) = notes.and_then(|it| it.get(names::TENANT_NAMESPACE)) {
+        return Some(asks.clone());
+    }
     let backup = world.backups.get(&world.key(restore.spec.backup_name.as_deref()?))?;
     let location = world.location(backup.spec.storage_location.as_deref()?)?;
     tenant_of(&location).map(str::to_owned)
@@ -199,11 +204,11 @@ async fn remove_files(world: &World, restore: &Restore, name: &str) -> Result<()
 mod tests {
     use super::*;
 
-    fn seen(name: &str, second: i64, store_of: Option<&str>, is_running: bool) -> Seen {
+    fn seen(name: &str, second: i64, tenant: Option<&str>, is_running: bool) -> Seen {
         Seen {
             name: name.to_owned(),
             created: Timestamp::from_second(second).ok(),
-            store_of: store_of.map(str::to_owned),
+            tenant: tenant.map(str::to_owned),
             is_running,
         }
     }
@@ -227,6 +232,11 @@ mod tests {
             seen("v1", 6, Some("v"), false),
             seen("w1", 7, Some("w"), false),
         ];
-        assert_eq!(next(&all), ["ours", "u1", "v1"], "one of each tenant, and no more than may");
+        assert_eq!(next(&all), ["ours", "u1", "v1", "w1"], "one of each tenant");
+        let mut crowd: Vec<Seen> = (0..TENANTS_AT_ONCE)
+            .map(|number| seen(&format!("r{number}"), 1, Some(&format!("t{number}")), true))
+            .collect();
+        crowd.extend([seen("ours", 3, None, false), seen("x", 2, Some("x"), false)]);
+        assert_eq!(next(&crowd), ["ours"], "no more of them than may");
     }
 }

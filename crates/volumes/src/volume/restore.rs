@@ -47,8 +47,9 @@ impl Draft<'_> {
         }
         let standby = self.volume.spec.standby == Some(true);
         let of_store = self.store_size();
-        // One that follows its source begins as large as that is now.
-        let size = if standby { of_store } else { backup_volume_size.or(of_store) };
+        // A store keeps one size of a volume, that of its newest backup: what is restored of it is that
+        // large, an older backup as well.
+        let size = if standby { of_store } else { of_store.max(*backup_volume_size) };
         if let Some(size) = size {
             self.volume.spec.size = Some(TextInt(size));
         }
@@ -90,8 +91,8 @@ impl Draft<'_> {
             Source::Found { backup, .. } => Some(backup.clone()),
             Source::None | Source::Missing(_) => None,
         };
-        if standby && let Some(size) = self.store_size().filter(|size| *size > self.size()) {
-            self.volume.spec.size = Some(TextInt(size));
+        if let Some(size) = self.store_size() {
+            self.be_as_large_as(size, standby);
         }
         let object = self.seen.backup_volume.as_ref().map(ResourceExt::name_any);
         let Some(engine) = &mut self.engine else { return };
@@ -101,6 +102,34 @@ impl Draft<'_> {
         if let Some(wanted) = wanted {
             engine.spec.requested_backup_restore = Some(wanted);
         }
+    }
+
+    /// A volume that restores is as large as the store says its source is: no engine lays a backup into
+    /// one of another size.
+    fn be_as_large_as(&mut self, store: i64, standby: bool) {
+        let size = self.size();
+        let grows = store > size && (standby || !self.restore_has_begun());
+        let is_grown = self.engine_status().current_size.is_some_and(|it| it.0 > store);
+        if standby && store < size && !is_grown {
+            let text = format!(
+                "a standby volume is as large as its source: the size of {size} bytes is set back \
+                 to {store}; activate it first to expand it"
+            );
+            self.tell(Severity::Warning, "SizeRefused", text);
+        } else if !grows {
+            return;
+        }
+        self.volume.spec.size = Some(TextInt(store));
+    }
+
+    /// Whether a copy holds something of a backup already, or is about to.
+    fn restore_has_begun(&self) -> bool {
+        let names = |it: &Option<String>| it.as_deref().is_some_and(|name| !name.is_empty());
+        self.engine_status().restore_status.into_iter().flatten().any(|(_, it)| {
+            it.is_restoring == Some(true)
+                || names(&it.last_restored)
+                || names(&it.current_restoring_backup)
+        })
     }
 
     /// While it restores, people are told; when all copies have failed at it, too.

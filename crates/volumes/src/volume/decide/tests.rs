@@ -304,7 +304,10 @@ impl World {
         );
         let asked = engine.spec.requested_backup_restore.clone().filter(|it| !it.is_empty());
         let mut restores = BTreeMap::new();
-        for (name, at) in map.iter().filter(|(name, _)| modes.contains_key(*name)) {
+        // A real engine lays a backup only into a volume that is as large as the store says its volume is.
+        let store = self.backup_volume.as_ref().and_then(|it| it.status.as_ref()?.size.clone());
+        let fits = status.current_size.map(|it| it.to_string()) == store;
+        for (name, at) in map.iter().filter(|(name, _)| fits && modes.contains_key(*name)) {
             let Some(asked) = &asked else { continue };
             let fails = self.broken.contains(name);
             if !fails {
@@ -561,6 +564,36 @@ fn a_restore_ends_by_itself() {
     world.ticket(NODE);
     world.run(8);
     world.is(&VolumeState::Attached, &Robustness::Healthy);
+}
+
+#[test]
+fn an_older_backup_of_a_volume_that_grew_is_restored_as_large_as_that_is_now() {
+    for polled_late in [false, true] {
+        let mut world = World::from_backup(false);
+        if polled_late {
+            world.run(1);
+        }
+        world.store("b2", 64 * MIB);
+        world.run(25);
+        world.is(&VolumeState::Detached, &Robustness::Unknown);
+        assert_eq!(world.status().restore_required, Some(false), "polled late: {polled_late}");
+        assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
+    }
+}
+
+#[test]
+fn a_standby_volume_that_is_grown_by_hand_is_set_back_and_follows_on() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    world.volume.spec.size = Some(TextInt(128 * MIB));
+    world.run(3);
+    assert_eq!(world.volume.spec.size, Some(TextInt(32 * MIB)));
+    assert!(world.told.contains(&"SizeRefused".to_owned()));
+    world.store("b2", 48 * MIB);
+    world.run(8);
+    let engine = world.engine.as_ref().unwrap().status.clone().unwrap();
+    assert_eq!(engine.last_restored_backup.as_deref(), Some("b2"));
+    assert_eq!(engine.current_size, Some(TextInt(48 * MIB)));
 }
 
 #[test]
