@@ -5,5 +5,6 @@
 //! its number in a comment.
 
 mod clones;
+mod growth;
 mod life;
 mod recovery;
