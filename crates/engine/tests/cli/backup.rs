@@ -172,6 +172,34 @@ fn what_a_store_lacks_is_told_on_standard_output() {
 }
 
 #[test]
+fn what_a_target_can_do_is_shown_and_can_be_said() {
+    let place = tempfile::tempdir().unwrap();
+    let target = format!("vfs://{}", place.path().display());
+    let shown = |line: &str| -> serde_json::Value {
+        let outcome = run(line);
+        assert_eq!((outcome.exit_code, outcome.err.as_str()), (0, ""), "{line}: {}", outcome.out);
+        serde_json::from_str(&outcome.out).unwrap()
+    };
+    let before = shown(&format!("backup target inspect {target}"));
+    assert_eq!(before["url"], target);
+    assert_eq!(before["set"], serde_json::json!({}));
+    assert_eq!(before["used"], before["found"], "nothing else was said");
+    assert!(before["used"]["conditionalWrites"].is_boolean(), "{before}");
+    // Said once, for all who use it; what is found stays to be seen.
+    let set = shown(&format!("backup target set {target} --listings-at-once no"));
+    let after = shown(&format!("backup target inspect {target}"));
+    assert_eq!(set, after);
+    assert_eq!(after["set"], serde_json::json!({"listingsAtOnce": false}));
+    assert_eq!(after["used"]["listingsAtOnce"], false);
+    assert_eq!(after["found"], before["found"]);
+    let again = shown(&format!("backup target set {target}"));
+    assert_eq!(again["used"], before["used"], "as found");
+    let refused = run(&format!("backup target set {target} --one-clock perhaps"));
+    assert_eq!(refused.exit_code, 1);
+    assert!(refused.out.contains("perhaps"), "{}", refused.out);
+}
+
+#[test]
 fn system_backups_come_back_as_they_were() {
     let place = tempfile::tempdir().unwrap();
     let (archive, back) = (place.path().join("a.zip"), place.path().join("b.zip"));

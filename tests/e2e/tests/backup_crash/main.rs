@@ -87,6 +87,9 @@ fn report(rounds: u32, counts: &Counts) {
         counts.bytes >> 20,
         counts.restores,
     );
+    // Of a loop whose kills all come too late nothing is learned.
+    let early: u32 = counts.kills.values().map(|(_, early)| early).sum();
+    assert!(early > 0 || rounds < ROUNDS, "not one kill came in time: {}", kills.join(", "));
 }
 
 fn from_environment(name: &str) -> Option<u64> {
