@@ -35,6 +35,9 @@ impl Drop for SmallDisk {
     }
 }
 
+/// Writes that are refused after the first.
+const REFUSED: usize = 20;
+
 /// Writes until it is refused; the number of writes before that, and the refusal.
 async fn fill(connection: &mut Connection) -> (u32, e2e::Answer) {
     for number in 0..1000 {
@@ -71,6 +74,14 @@ async fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
     for path in ["/readyz", "/livez"] {
         assert_eq!(connection.get(path).await.unwrap().code(), 200, "{path}");
     }
+    // Not a line of log for each refusal: the log may be on the same disk.
+    for number in 0..REFUSED {
+        let name = format!("more-{number}");
+        let body = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(MIB / 2)}});
+        assert_eq!(connection.post(MAPS, &body).await.unwrap().code(), 507);
+    }
+    let said = server.stderr().matches("the disk under the object store is full").count();
+    assert!((1..REFUSED).contains(&said), "said {said} times");
 
     assert_eq!(connection.get(&format!("{MAPS}/fill-0")).await.unwrap().code(), 200);
     assert_eq!(connection.get(MAPS).await.unwrap().code(), 200);
