@@ -15,8 +15,8 @@ const BUCKET: &str = "holdfast-conformance";
 fn moto_bucket() -> std::io::Result<String> {
     let at = std::env::var("TEST_MOTO_ADDRESS").unwrap_or_else(|_| MOTO.to_owned());
     let at: SocketAddr = at.parse().map_err(std::io::Error::other)?;
-    let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut stream = TcpStream::connect_timeout(&at, Duration::from_mins(1))?;
+    stream.set_read_timeout(Some(Duration::from_mins(2)))?;
     let head = format!("PUT /{BUCKET} HTTP/1.1\r\nHost: {at}\r\n");
     write!(stream, "{head}Content-Length: 0\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();

@@ -394,8 +394,12 @@ fn engines_end_before_replicas() {
     let ended = std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
             let began = Instant::now();
-            while host.get(&engine).is_some_and(|it| !it.state.is_over()) {
+            loop {
+                // In this order: what is seen of the replica was so while the engine still ran.
                 let beside = host.get(&replica).unwrap();
+                if host.get(&engine).is_none_or(|it| it.state.is_over()) {
+                    break;
+                }
                 assert_eq!(beside.state, State::Running, "the replica ends before its engine");
                 assert!(began.elapsed() < PATIENCE);
                 std::thread::park_timeout(Duration::from_millis(5));

@@ -17,7 +17,7 @@ pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// How long something that happens by itself may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) struct World {

@@ -137,7 +137,7 @@ async fn one_page_after_the_other_makes_the_whole() {
     let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}});
     let parameters = PatchParams::apply("test").force();
     api.patch("m0", &parameters, &Patch::Apply(&patch)).await.unwrap();
-    let watch = kube::api::WatchParams::default().labels("a=b").timeout(1);
+    let watch = kube::api::WatchParams::default().labels("a=b").timeout(4);
     let events: Vec<_> = api.watch(&watch, "0").await.unwrap().try_collect().await.unwrap();
     assert!(events.len() >= 7);
 }

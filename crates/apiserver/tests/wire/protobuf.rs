@@ -96,7 +96,7 @@ async fn lists_are_protobuf_however_long() {
 async fn watches_are_frames_of_protobuf() {
     let world = World::start().await;
     world.maps(&["a"]).await;
-    let path = format!("{MAPS}?watch=true&timeoutSeconds=1");
+    let path = format!("{MAPS}?watch=true&timeoutSeconds=4");
     let answer = world.get_as(&path, PROTOBUF).await;
     assert_eq!(answer.header("content-type"), format!("{PROTOBUF};stream=watch"));
     let (length, rest) = answer.body.split_first_chunk::<4>().unwrap();
@@ -168,7 +168,7 @@ async fn metadata_informers_of_every_type_read_protobuf() {
         assert_eq!(known(found.expect("the object in the list").1), expected);
 
         let watch = format!(
-            "{path}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3Da&sendInitialEvents=true\
+            "{path}?watch=true&timeoutSeconds=4&fieldSelector=metadata.name%3Da&sendInitialEvents=true\
              &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
         );
         let watched = world.get_as(&watch, &only("PartialObjectMetadata")).await;

@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{MAPS, World};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) async fn connect(world: &World, protocols: &[&str]) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
@@ -106,7 +106,8 @@ async fn whoever_sends_too_much_still_hears_why() {
         let mut stream = connect(&world, &["http/1.1"]).await;
         let head = request("POST", path, &format!("content-length: {}\r\n", giant.len()));
         stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(&giant).await.unwrap();
+        // All of it is taken, or the connection is closed behind the answer.
+        let _ = stream.write_all(&giant).await;
         let answer = read_until(&mut stream, "\"status\":\"Failure\"").await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{answer}");
     }

@@ -21,7 +21,7 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 /// Nothing here takes this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) struct World {
     pub(crate) server: ApiServer,

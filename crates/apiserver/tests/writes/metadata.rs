@@ -475,7 +475,7 @@ async fn watchers_see_every_write_once_and_no_write_never() {
     world.delete(&path, &Value::Null).await.is(200);
     world.merge(&path, &json!({"metadata": {"finalizers": null}})).await.is(200);
     let stream = format!(
-        "{}?watch=true&timeoutSeconds=1&resourceVersion={}",
+        "{}?watch=true&timeoutSeconds=4&resourceVersion={}",
         maps("default"),
         version(&list)
     );

@@ -19,7 +19,7 @@ pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// How long something that happens by itself may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) struct World {

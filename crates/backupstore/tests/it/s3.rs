@@ -18,8 +18,8 @@ const BUCKET: &str = "holdfast-backups";
 fn moto() -> std::io::Result<SocketAddr> {
     let at = std::env::var("TEST_MOTO_ADDRESS").unwrap_or_else(|_| "127.0.0.1:5000".to_owned());
     let at: SocketAddr = at.parse().map_err(std::io::Error::other)?;
-    let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut stream = TcpStream::connect_timeout(&at, Duration::from_mins(1))?;
+    stream.set_read_timeout(Some(Duration::from_mins(2)))?;
     let head = format!("PUT /{BUCKET} HTTP/1.1\r\nHost: {at}\r\n");
     write!(stream, "{head}Content-Length: 0\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
@@ -64,7 +64,7 @@ impl Rclone {
         command.env("RCLONE_CONFIG", dir.path().join("none"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut started = Self { process: command.spawn()?, _dir: dir };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_mins(2);
         while TcpStream::connect_timeout(&at, Duration::from_millis(100)).is_err() {
             if let Some(status) = started.process.try_wait()? {
                 return Err(std::io::Error::other(format!("rclone ended with {status}")));

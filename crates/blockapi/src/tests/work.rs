@@ -29,7 +29,7 @@ async fn one_connection_is_enough() {
     let options: PgConnectOptions = address.parse().unwrap();
     let pool = PgPoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(std::time::Duration::from_secs(10))
+        .acquire_timeout(std::time::Duration::from_mins(1))
         .connect_lazy_with(options);
     let rig = Rig::on(Db::Postgres(pool), Place::Schema).await;
     rig.store.report_service("elsewhere@holdfast", "cinder-volume", "nova").await.unwrap();

@@ -264,7 +264,7 @@ async fn the_copy_to_mend_from_is_on_disk_before_anything_is_read() {
 async fn a_rebuild_whose_command_was_killed_is_ended_by_the_engine() {
     let [a, b] = Copy::some::<2>(true).await;
     // Long enough to get from one call below to the next on a loaded machine.
-    let rebuild_patience = std::time::Duration::from_secs(4);
+    let rebuild_patience = std::time::Duration::from_secs(10);
     let hasty = ControllerOptions { rebuild_patience, ..options(&[&a]) };
     let rig = Rig::try_new(hasty).await.unwrap();
     rig.write(0, &[1; 4096]).await;

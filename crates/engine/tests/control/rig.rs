@@ -29,7 +29,8 @@ pub(crate) fn options() -> ControllerOptions {
         upgrade: false,
         revision_counter: true,
         salvage: false,
-        replica_timeout: Duration::from_millis(400),
+        // What a replica that is well may miss of a loaded machine; tests of stalls wait for it.
+        replica_timeout: Duration::from_secs(2),
         data_protocol: DataProtocol::Tcp,
         unmap_mark_snap_chain_removed: false,
         file_sync_http_client_timeout: Duration::from_secs(5),
@@ -156,7 +157,7 @@ pub(crate) fn place(address: &str) -> ptypes::ReplicaAddress {
 
 /// What `look` sees once it sees something.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let patience = Duration::from_secs(30);
+    let patience = Duration::from_mins(2);
     let watching = async {
         loop {
             if let Some(seen) = look().await {
