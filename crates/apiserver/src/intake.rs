@@ -14,9 +14,10 @@ use crate::flow::Permit;
 /// A body must arrive within this time: slow senders do not hold a request open.
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How much of the body of a refused request is read, and for how long.
+/// How much of the body of a refused request is read, and for how long: a giant over a slow line,
+/// or on a machine that has little time, takes its while.
 const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
-const DISCARD_PATIENCE: Duration = Duration::from_secs(2);
+const DISCARD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads the body up to the limit, within the time a body may take. What has come counts.
 pub(crate) async fn read_body(
