@@ -11,6 +11,8 @@ use crate::{tools, workspace};
 pub(crate) const ADDRESS_VARIABLE: &str = "TEST_POSTGRES_URL";
 /// The user of Debian's package; the server refuses to run as root.
 const USER: &str = "postgres";
+/// Its own limit is a minute.
+const START_SECONDS: &str = "300";
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
@@ -25,6 +27,8 @@ impl Postgres {
         let programs = tools::postgres()?;
         let user = workspace::output(Command::new("id").arg("-u"))?;
         let folder = std::env::temp_dir().join(format!("holdfast-postgres-{}", std::process::id()));
+        // A run that was killed may have left one, and its number come round again.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder)?;
         let server = Self { programs, folder, as_root: user.trim() == "0" };
         if server.as_root {
@@ -39,7 +43,10 @@ impl Postgres {
         let log = server.folder.join("log");
         let log = log.to_string_lossy();
         server
-            .run("pg_ctl", &["-D", &data, "-o", &options, "-l", &log, "-w", "start"])
+            .run(
+                "pg_ctl",
+                &["-D", &data, "-o", &options, "-l", &log, "-w", "-t", START_SECONDS, "start"],
+            )
             .context("PostgreSQL does not start")?;
         Ok(server)
     }

@@ -1,21 +1,37 @@
 //! A real S3 service on loopback, started for the suites that need one.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::ops::Range;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::tools;
 
-const START_PATIENCE: Duration = Duration::from_mins(1);
+const START_PATIENCE: Duration = Duration::from_mins(5);
+/// Somebody else may have taken the port before the server came to it.
+const STARTS: usize = 5;
+const PORTS: Range<u16> = 10_000..30_000;
+const PORT_TRIES: usize = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Where tests look for the service.
 pub(crate) const ADDRESS_VARIABLE: &str = "TEST_MOTO_ADDRESS";
 
+/// An address that is free now. Its port is none of those that the system hands to whoever asks for
+/// any, so that it is not given away while the server starts.
 fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    for _ in 0..PORT_TRIES {
+        let drawn = RandomState::new().hash_one(std::process::id());
+        let offset = u16::try_from(drawn % u64::from(PORTS.end - PORTS.start))?;
+        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.start + offset));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
 }
 
 /// A server that does not outlive this process's interest in it.
@@ -29,32 +45,39 @@ impl Started {
     /// An S3 service, installed if it must be.
     pub(crate) fn s3() -> Result<Self> {
         let program = tools::s3_server()?;
-        let address = free_address()?;
-        let mut server = Command::new(program);
-        server.args(["-H", "127.0.0.1", "-p", &address.port().to_string()]);
-        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = server.spawn().context("cannot start the S3 server")?;
-        let mut started = Self { child, address };
-        started.wait()?;
-        Ok(started)
+        let mut last = None;
+        for _ in 0..STARTS {
+            let address = free_address()?;
+            let mut server = Command::new(&program);
+            server.args(["-H", "127.0.0.1", "-p", &address.port().to_string()]);
+            server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let child = server.spawn().context("cannot start the S3 server")?;
+            let mut started = Self { child, address };
+            match started.wait()? {
+                None => return Ok(started),
+                ended => last = ended,
+            }
+        }
+        bail!("the S3 server does not start; at last it ended with {last:?}")
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    fn wait(&mut self) -> Result<()> {
+    /// Until it answers, or has ended: how.
+    fn wait(&mut self) -> Result<Option<ExitStatus>> {
         let end = Instant::now() + START_PATIENCE;
         while TcpStream::connect_timeout(&self.address, LOOK_EVERY).is_err() {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the S3 server ended with {status}");
+                return Ok(Some(status));
             }
             if Instant::now() > end {
                 bail!("the S3 server did not answer within {START_PATIENCE:?}");
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
-        Ok(())
+        Ok(None)
     }
 }
 

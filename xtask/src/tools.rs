@@ -337,7 +337,9 @@ fn apt_update() -> Result<()> {
 
 fn apt(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(arguments);
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet");
+    // Another run may be at it, and a line may be cut off.
+    command.args(["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3"]).args(arguments);
     workspace::output(&mut command)
 }
 
