@@ -21,9 +21,9 @@ const TOKENS: &str = "admin-token,admin,uid-admin,\"system:masters\"\n\
                       manager-token,system:kube-controller-manager,uid-manager\n";
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(3);
 /// How long a server may take to end its volumes when its test is over.
-const END_PATIENCE: Duration = Duration::from_secs(15);
+const END_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The binary: what `HOLDFAST_BIN` says, or built on the spot.
 pub fn binary() -> &'static Path {

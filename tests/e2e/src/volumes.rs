@@ -13,8 +13,8 @@ use testkit::process::poll_until;
 
 pub const MIB: u64 = 1 << 20;
 const NAMESPACE: &str = "longhorn-system";
-/// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Long enough for a loaded machine, and for the lock of somebody who was killed to run out.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// What each mebibyte of a volume was last written with: a seed; 0 is zeroes.
 pub type Content = BTreeMap<u64, u64>;

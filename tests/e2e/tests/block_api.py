@@ -15,7 +15,7 @@ import uuid
 import openstack
 
 url, project = sys.argv[1:3]
-PATIENCE = 120
+PATIENCE = 600
 # Disks with less room than this percentage take no replicas.
 ROOM = 26
 
@@ -64,7 +64,7 @@ def create(**fields):
 
 
 first = create(name='first')
-end = time.time() + 30
+end = time.time() + PATIENCE
 while volume(first)['status'] == 'creating' and time.time() < end:
     time.sleep(.2)
 if volume(first)['status'] == 'creating':
@@ -76,7 +76,7 @@ call('DELETE', f'/volumes/{first}')
 
 SIZE = 12 << 20
 # Bytes a second: the backup takes at least this much longer than all that is done beside it.
-RATE = 512 << 10
+RATE = 256 << 10
 
 
 def limit(rate):

@@ -10,7 +10,7 @@ import time
 import requests
 
 url, project, path, step = sys.argv[1:5]
-PATIENCE = 240
+PATIENCE = 600
 session = requests.Session()
 session.headers = {'X-Auth-Token': f'admin:{project}', 'OpenStack-API-Version': 'volume 3.72'}
 

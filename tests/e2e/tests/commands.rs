@@ -12,7 +12,7 @@ use testkit::process::poll_until;
 
 const MIB: u64 = 1 << 20;
 /// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 struct Shell {
     server: Server,

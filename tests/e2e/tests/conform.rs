@@ -11,11 +11,12 @@ async fn every_check_of_the_conformance_script_passes() {
         return skip("HOLDFAST_CONFORM names no conformance script");
     };
     let server = Server::start();
+    let list = server.endpoint().connect().await.unwrap().get("/api/v1/namespaces").await.unwrap();
     let mut command = Command::new("python3");
     command.arg(script).args(["--server", server.url(), "--token", ADMIN_TOKEN]);
     command.args(["--token2", BOB_TOKEN, "--ca"]).arg(server.ca());
     let script = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    grant(&server.endpoint(), script.id()).await;
+    grant(&server.endpoint(), script.id(), list.revision()).await;
     let output = script.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some(last) = text.lines().rfind(|line| !line.is_empty()) {
@@ -27,12 +28,11 @@ async fn every_check_of_the_conformance_script_passes() {
 }
 
 /// Some checks look at what the second user may do in the script's namespace, and expect these two
-/// roles to have been bound to its group. They are bound as soon as the namespace is there.
-async fn grant(endpoint: &Endpoint, script: u32) {
+/// roles to have been bound to its group. They are bound as soon as the namespace is there: it is
+/// looked for from a revision before the script began.
+async fn grant(endpoint: &Endpoint, script: u32, from: u64) {
     let run = format!("c{script}");
     let namespace = format!("conf-{run}");
-    let list = endpoint.connect().await.unwrap().get("/api/v1/namespaces").await.unwrap();
-    let from = list.revision();
     let watch = format!("/api/v1/namespaces?watch=true&resourceVersion={from}");
     let mut events = endpoint.connect().await.unwrap().watch(&watch).await.unwrap();
     while let Some(event) = events.next().await {

@@ -13,7 +13,7 @@ from kubernetes.client.rest import ApiException
 
 NAMESPACE = "default"
 GROUP, VERSION, PLURAL = "python.example.com", "v1", "boats"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
 
 
 def refused(code, call, *args, **kwargs):

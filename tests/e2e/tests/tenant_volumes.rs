@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 const MIB_LEN: usize = 1 << 20;
 const MIB_REQUEST: u32 = 1 << 20;
 /// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(4);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 struct World {
     server: Server,

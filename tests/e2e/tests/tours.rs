@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use testkit::process::Scratch;
 
 /// One tour may take so long, in seconds.
-const LIMIT_SECONDS: &str = "300";
+const LIMIT_SECONDS: &str = "900";
 
 fn document(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -89,7 +89,7 @@ fn controllers_elect_a_leader_and_another_when_it_is_killed() {
     let kubeconfig = server.kubeconfig();
     let candidate = |name: &str| {
         let mut command = Command::new(binary());
-        command.args(["controllers", "--lease-seconds", "3", "--kubeconfig"]).arg(&kubeconfig);
+        command.args(["controllers", "--lease-seconds", "8", "--kubeconfig"]).arg(&kubeconfig);
         Process::start(command, server.scratch(), name).unwrap()
     };
     let mut candidates = [candidate("first"), candidate("second")];

@@ -125,6 +125,10 @@ fn backups_are_deleted_on_request_and_when_they_expire() {
         assert!(!world.folder(name).join("velero-backup.json").exists(), "{name}");
     }
     assert!(world.get("restore.velero.io", NAMESPACE, "r1").is_none());
+    // With a backup go the requests to delete it, so the next one comes after them.
+    world.wait("the requests to be gone", || {
+        world.kubectl(&["get", "deletebackuprequest", "-n", NAMESPACE, "-o", "name"]).is_empty()
+    });
     world.apply(&json!({"apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest",
         "metadata": {"name": "again", "namespace": NAMESPACE}, "spec": {"backupName": "asked"}}));
     world

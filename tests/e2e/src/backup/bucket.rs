@@ -9,7 +9,7 @@ use std::time::Duration;
 const ADDRESS: &str = "TEST_MOTO_ADDRESS";
 /// The usual place.
 const USUAL: &str = "127.0.0.1:5000";
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const PUTS_AT_ONCE: usize = 8;
 /// Identity and secret of a user; the service knows no others, but takes any.
 pub const S3_KEY: &str = "test";
@@ -27,7 +27,7 @@ impl Bucket {
     pub fn make() -> Option<Self> {
         let at = std::env::var(ADDRESS).unwrap_or_else(|_| USUAL.to_owned());
         let at: SocketAddr = at.parse().unwrap();
-        if let Err(error) = TcpStream::connect_timeout(&at, Duration::from_secs(5)) {
+        if let Err(error) = TcpStream::connect_timeout(&at, TIMEOUT) {
             crate::skip(&format!("backups to S3: no moto_server at {at}: {error}"));
             return None;
         }

@@ -33,6 +33,9 @@ pub struct Setup {
     pub size_bytes: u64,
     pub frontend: Frontend,
     pub revision_counter: bool,
+    /// Seconds a replica may take to answer: as long as can be, unless a test is about it. The disk
+    /// of a loaded machine may take longer than the usual time to flush.
+    pub replica_timeout: u32,
     /// Further arguments of every engine.
     pub engine: Vec<String>,
     /// Further arguments of every replica.
@@ -46,6 +49,7 @@ impl Default for Setup {
             size_bytes: 64 * MIB,
             frontend: Frontend::Nbd,
             revision_counter: true,
+            replica_timeout: 30,
             engine: Vec::new(),
             replica: Vec::new(),
         }
@@ -130,6 +134,8 @@ impl Volume {
         if !self.setup.revision_counter {
             arguments.push("--disableRevCounter".into());
         }
+        let seconds = self.setup.replica_timeout.to_string();
+        arguments.extend(["--engine-replica-timeout".into(), seconds]);
         for address in addresses {
             arguments.extend(["--replica".into(), address.clone()]);
         }

@@ -21,6 +21,8 @@ const MEBIBYTES: u64 = 16;
 /// More are not kept.
 const BACKUPS_MAX: usize = 5;
 const ORPHANS: u32 = 300;
+/// A sign that has not come by then will not.
+const SIGN_WITHIN: Duration = Duration::from_mins(1);
 /// Between two looks for a sign.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -54,7 +56,7 @@ impl Watched<'_> {
             Moment::After(pause) => pause,
             Moment::AfterSign(pause) => {
                 while !(self.sign)() {
-                    if is_over() || begun.elapsed() > PATIENCE {
+                    if is_over() || begun.elapsed() > SIGN_WITHIN {
                         return false;
                     }
                     std::thread::park_timeout(LOOK_EVERY);

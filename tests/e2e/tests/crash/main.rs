@@ -7,6 +7,8 @@
 mod mirror;
 mod writer;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use e2e::{Endpoint, Server};
@@ -15,7 +17,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use mirror::{Mirror, Resumed};
+use mirror::{Mirror, PATIENCE, Resumed};
 use writer::Writer;
 
 const ROUNDS: u32 = 100;
@@ -86,10 +88,18 @@ impl Crashes {
         let endpoint = server.endpoint();
         let mut watching = JoinSet::new();
         watching.spawn(std::mem::take(&mut self.mirror).follow(endpoint.clone()));
+        let written = Arc::new(AtomicU64::new(0));
         let mut writing = JoinSet::new();
         for writer in self.writers.drain(..) {
-            writing.spawn(writer.write(endpoint.clone()));
+            writing.spawn(writer.write(endpoint.clone(), written.clone()));
         }
+        // From the first answer on: a loaded machine takes its time to make connections.
+        let begun = async {
+            while written.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, begun).await.expect("nobody writes");
         // The length of this pause is the experiment.
         tokio::time::sleep(Duration::from_millis(writing_ms)).await;
         server.kill();

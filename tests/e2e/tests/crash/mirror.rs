@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::MAPS;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use e2e::{Answer, Connection, Endpoint};
 use rand::rngs::StdRng;
@@ -44,10 +46,12 @@ impl Writer {
         }
     }
 
-    /// Writes until the server is gone.
-    pub(crate) async fn write(mut self, endpoint: Endpoint) -> Self {
+    /// Writes until the server is gone, and counts what was acknowledged.
+    pub(crate) async fn write(mut self, endpoint: Endpoint, written: Arc<AtomicU64>) -> Self {
         if let Ok(mut connection) = endpoint.connect().await {
-            while self.step(&mut connection).await.is_ok() {}
+            while self.step(&mut connection).await.is_ok() {
+                written.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self
     }

@@ -148,8 +148,7 @@ async fn a_client_that_sends_rubbish_harms_nobody() {
     }
     assert_eq!(nbd.read(0, 4096).await.unwrap(), pattern(1, 1));
     let mut first = strangers.swap_remove(0);
-    // Greeted, and then closed.
-    let mut heard = Vec::new();
-    first.read_to_end(&mut heard).await.unwrap();
+    // Greeted, and then closed; what was not read of its words makes that a reset.
+    let _ = first.read_to_end(&mut Vec::new()).await;
     assert_eq!(volume.modes(), ["RW", "RW", "RW"]);
 }

@@ -9,7 +9,7 @@ use crate::{pattern, put};
 
 /// A volume whose last replica is reached through a liar; the liar's address stands for it.
 fn with_liar(replicas: usize) -> (Volume, Liar) {
-    let mut volume = Volume::prepare(Setup { replicas, ..Setup::default() });
+    let mut volume = Volume::prepare(Setup { replicas, replica_timeout: 8, ..Setup::default() });
     for replica in &mut volume.replicas {
         replica.start();
     }
@@ -78,7 +78,7 @@ async fn a_replica_that_stalls_is_dropped_alone() {
 /// Slow is not dead: the last replica is waited for.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_replica_may_stall_and_go_on() {
-    let volume = Volume::start(Setup { replicas: 1, ..Setup::default() });
+    let volume = Volume::start(Setup { replicas: 1, replica_timeout: 8, ..Setup::default() });
     let nbd = std::sync::Arc::new(volume.nbd().await);
     put(&nbd, 0, 16, 1).await;
     let process = volume.replicas[0].process.as_ref().unwrap();
@@ -88,7 +88,7 @@ async fn the_last_replica_may_stall_and_go_on() {
         let nbd = nbd.clone();
         async move { nbd.write(0, pattern(16, 2)).await }
     });
-    // Longer than the timeout of a replica that is not the last (8 s).
+    // Longer than the timeout of a replica that is not the last.
     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
     signal(process, Signal::CONT);
     writing.join_next().await.unwrap().unwrap().unwrap();

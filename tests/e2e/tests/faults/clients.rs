@@ -1,7 +1,5 @@
 //! Clients that hold on to connections, or do not speak the protocol.
 
-use std::time::Duration;
-
 use e2e::Server;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -35,7 +33,7 @@ async fn slow_clients_are_cut_off_while_others_are_served() {
     for _ in 0..20 {
         silent.push(endpoint.tcp().await.unwrap());
     }
-    let answered = tokio::time::timeout(Duration::from_secs(10), async {
+    let answered = tokio::time::timeout(PATIENCE, async {
         endpoint.connect().await.unwrap().get(MAPS).await.unwrap().code()
     });
     assert_eq!(answered.await, Ok(200));

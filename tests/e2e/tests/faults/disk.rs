@@ -162,9 +162,14 @@ async fn on_a_full_disk_objects_can_be_deleted_and_the_server_can_start() {
         }
     });
     recovered.await.expect("no write went through after objects were deleted");
-    let warnings = server.stderr().lines().filter(|line| line.contains("WARN")).count();
+    // Others complain as often as they try to write, and that is up to the clock.
+    let said = server.stderr();
+    let of_store = said.lines().filter(|line| line.contains("WARN"));
+    let of_store =
+        of_store.filter(|line| line.contains("the disk") || line.contains("object store"));
+    let warnings = of_store.count();
     println!("{written} objects deleted on a full disk, {warnings} warnings");
-    assert!(warnings < 20, "{}", server.stderr());
+    assert!(warnings < 20, "{said}");
     drop(server);
 }
 

@@ -29,7 +29,7 @@ pub struct GardenStatus {
     pub planted: u32,
 }
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Ends a wait that would otherwise never end.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {

@@ -30,7 +30,7 @@ async fn a_tenant_backs_up_and_restores_with_kubectl_and_its_own_kubeconfig() {
     said(&["apply", "-f", "nab.yaml"]);
     said(&["wait", "nab/nightly", "--for=jsonpath={.status.phase}=Created", "--timeout=120s"]);
     // Velero has not begun: what a queued one shows, field by field.
-    let it = world.get(NAB, "team-a", "nightly").await.unwrap();
+    let it = world.see(NAB, ("team-a", "nightly"), "its place", super::is_created).await;
     assert_eq!(conditions(&it), [ACCEPTED, QUEUED]);
     assert_eq!(position(&it), Some(1));
     let identity = nacuuid(&it);
@@ -100,10 +100,13 @@ async fn a_tenant_backs_up_and_restores_with_kubectl_and_its_own_kubeconfig() {
     }
     let output = world.kubectl(&alice, &["delete", "nar", "back", "--timeout=120s"]);
     assert!(output.status.success(), "{output:?}");
-    let events = world.list("Event", "team-a").await;
-    let reasons: Vec<&str> = events.iter().filter_map(|it| it["reason"].as_str()).collect();
     for reason in ["BackupCreated", "BackupCompleted", "RestoreCompleted"] {
-        assert!(reasons.contains(&reason), "{reason}: {reasons:?}");
+        world
+            .until(&format!("the event {reason}"), async || {
+                let events = world.list("Event", "team-a").await;
+                events.iter().any(|it| it["reason"] == json!(reason))
+            })
+            .await;
     }
 }
 
@@ -163,7 +166,12 @@ async fn a_backup_is_deleted_in_three_ways() {
     world.patch(NAB, "team-a", "whole", &json!({"spec": {"deleteBackup": true}})).await;
     world.gone(NAB, "team-a", "whole").await;
     world.gone("NonAdminRestore", "team-a", "of-whole").await;
-    assert!(world.list("DeleteBackupRequest", ADMIN).await.is_empty());
+    // Velero takes its time to clear them away.
+    world
+        .until("the requests to be gone", async || {
+            world.list("DeleteBackupRequest", ADMIN).await.is_empty()
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

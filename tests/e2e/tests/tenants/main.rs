@@ -22,7 +22,7 @@ use velero::Played;
 
 const ADMIN: &str = "openshift-adp";
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A server whose Velero is played, and the administrator's client.
 struct World {
@@ -49,7 +49,12 @@ impl World {
 
     /// Velero begins to work, as unkind as chance has it.
     fn play(&mut self, seed: u64) {
-        self.velero = Some(Played::start(self.client.clone(), seed));
+        self.velero = Some(Played::start(self.client.clone(), seed, None));
+    }
+
+    /// As [`World::play`], and hangs in the middle of a backup after so many; until it is restarted.
+    fn play_until(&mut self, seed: u64, backups: usize) {
+        self.velero = Some(Played::start(self.client.clone(), seed, Some(backups)));
     }
 
     async fn kill_and_start(&mut self) {

@@ -20,9 +20,10 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    pub(crate) fn start(client: Client, seed: u64) -> Self {
+    /// Hangs in the middle of the backup after so many, if told so.
+    pub(crate) fn start(client: Client, seed: u64, hangs_after: Option<usize>) -> Self {
         let mut it = Self { task: JoinSet::new(), seed };
-        it.restart(client);
+        it.begin(client, hangs_after);
         it
     }
 
@@ -32,10 +33,14 @@ impl Played {
     }
 
     pub(crate) fn restart(&mut self, client: Client) {
+        self.begin(client, None);
+    }
+
+    fn begin(&mut self, client: Client, left: Option<usize>) {
         self.stop();
         self.seed += 1;
         let random = StdRng::seed_from_u64(self.seed);
-        self.task.spawn(Act { client, random }.run());
+        self.task.spawn(Act { client, random, left }.run());
     }
 }
 
@@ -48,6 +53,8 @@ impl Drop for Played {
 struct Act {
     client: Client,
     random: StdRng,
+    /// Backups before it hangs in the middle of one.
+    left: Option<usize>,
 }
 
 impl Act {
@@ -113,6 +120,11 @@ impl Act {
         let status = json!({"phase": "InProgress", "version": 1, "formatVersion": "1.1.0",
             "startTimestamp": now(), "expiration": "2036-01-01T00:00:00Z"});
         self.patch("Backup", &it, &json!({"spec": {"ttl": "720h0m0s"}, "status": status})).await;
+        match &mut self.left {
+            Some(0) => std::future::pending::<()>().await,
+            Some(left) => *left -= 1,
+            None => {}
+        }
         self.pause(10).await;
         for done in [12, 56] {
             let status = json!({"progress": {"totalItems": 56, "itemsBackedUp": done}});

@@ -15,10 +15,10 @@ fn backups_in_a_store_are_shown_and_leave_with_their_target() {
     rig.patch("lhbt", "default", &json!({"spec": {"backupTargetURL": ""}}));
     rig.gone("backup-1");
     assert!(rig.record("source", "backup-1").exists());
-    assert_eq!(
-        rig.text("lhbt", "default", "/status/conditions/0/message"),
-        "backup target URL is empty"
-    );
+    rig.until("the target says why", || {
+        let said = rig.text("lhbt", "default", "/status/conditions/0/message");
+        said == "backup target URL is empty"
+    });
     // With it they come back, as backups that somebody else has made.
     rig.patch("lhbt", "default", &json!({"spec": {"backupTargetURL": url}}));
     rig.until("the backup is shown again", || rig.state("backup-1") == "Completed");
@@ -28,9 +28,11 @@ fn backups_in_a_store_are_shown_and_leave_with_their_target() {
         rig.text("lhbv", &volume, "/status/lastBackupName") == "backup-1"
     });
     // The object alone can be deleted; it comes back with the next look at the store.
+    let uid = || rig.text("lhb", "backup-1", "/metadata/uid");
+    let before = uid();
     rig.kubectl(&["label", "lhb", "backup-1", "longhorn.io/delete-custom-resource-only=true"]);
     rig.delete("lhb", "backup-1");
-    rig.gone("backup-1");
+    rig.until("the object is gone, or there anew", || uid() != before);
     assert!(rig.record("source", "backup-1").exists());
     // With its volume all goes, in the store as well.
     rig.delete("lhbv", &volume);

@@ -14,8 +14,8 @@ use testkit::process::poll_until;
 
 pub(crate) const MIB: u64 = 1 << 20;
 const NAMESPACE: &str = "longhorn-system";
-/// Long enough for a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+/// Long enough for a loaded machine, and for the lock of somebody who was killed to run out.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
@@ -284,8 +284,10 @@ impl Watch {
         let mut lines = Vec::new();
         for file in &self.files {
             let text = std::fs::read_to_string(file).unwrap();
+            // A line without its end may still grow.
+            let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             // Columns are three blanks apart, and texts have single ones.
-            let seen = text.lines().filter_map(|line| {
+            let seen = whole.filter_map(|line| {
                 let mut parts = line.split("   ").map(str::trim).filter(|it| !it.is_empty());
                 (parts.next()? == backup).then(|| {
                     let mut next =
