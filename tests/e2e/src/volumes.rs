@@ -26,7 +26,10 @@ pub struct Rig {
 
 impl Rig {
     pub fn start() -> Self {
-        Self::start_with(&[])
+        let rig = Self::start_with(&[]);
+        // The disk of a loaded machine may take longer than the usual time to flush.
+        rig.patch("lhs", "engine-replica-timeout", &json!({"value": "30"}));
+        rig
     }
 
     /// With more arguments of the server.
