@@ -4,6 +4,7 @@
 
 mod apiserver;
 mod backup;
+mod block;
 mod engine;
 mod etcd;
 mod measure;
@@ -37,6 +38,8 @@ enum Arguments {
     Backup(backup::Options),
     /// Snapshots and restores of an etcd.
     Etcd(etcd::Options),
+    /// The Block Storage API.
+    BlockApi(block::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -54,5 +57,9 @@ fn main() -> anyhow::Result<()> {
         Arguments::Engine(options) => engine::run(&options),
         Arguments::Backup(options) => backup::run(&options),
         Arguments::Etcd(options) => etcd::run(&options),
+        Arguments::BlockApi(options) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(block::run(&options))
+        }
     }
 }

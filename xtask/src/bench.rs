@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::peers::server::KubeApiServer;
+use crate::postgres::{ADDRESS_VARIABLE, Postgres};
 use crate::{tools, workspace};
 
 #[derive(Debug, Args)]
@@ -67,9 +68,21 @@ enum Subject {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
+    /// The Block Storage API on SQLite and `PostgreSQL`.
+    BlockApi {
+        /// A debug build, where no release build can be had: its figures say little.
+        #[arg(long)]
+        debug: bool,
+        /// Further arguments of the measurement, as `--volumes 1000 --many 10000`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if let Subject::BlockApi { debug, more } = &arguments.subject {
+        return block_api(*debug, more);
+    }
     workspace::succeed(&mut workspace::cargo(["build", "--release", "--package", "holdfast"]))?;
     let target = workspace::metadata()?.target_directory;
     let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
@@ -112,6 +125,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             command.arg("etcd").env("HOLDFAST_ETCD_DIR", tools::etcd()?);
             command.env("TMPDIR", dir.as_ref().unwrap_or(&target)).args(more);
         }
+        Subject::BlockApi { .. } => {}
+    }
+    workspace::succeed(&mut command)
+}
+
+fn block_api(debug: bool, more: &[String]) -> Result<()> {
+    let (profile, folder): (&[&str], _) =
+        if debug { (&[], "debug") } else { (&["--release"], "release") };
+    // Together with all others, so that nothing is built twice.
+    let build = ["build", "--workspace", "--bin", "holdfast", "--bin", "bench"];
+    workspace::succeed(workspace::cargo(build).args(profile))?;
+    let target = workspace::metadata()?.target_directory.join(folder);
+    let database = Postgres::start();
+    let mut command = workspace::command(target.join("bench"));
+    command.arg("block-api").env("HOLDFAST_BIN", target.join("holdfast")).args(more);
+    match &database {
+        Ok(database) => drop(command.env(ADDRESS_VARIABLE, database.address())),
+        Err(why) => println!("PostgreSQL is not to be had: {why:#}"),
     }
     workspace::succeed(&mut command)
 }

@@ -166,11 +166,12 @@ pub(crate) fn openstack() -> Result<PathBuf> {
 
 /// A real identity service and the tests of those who wrote it. One at a time: together they take the
 /// installer an hour to agree on versions.
-const TEMPEST: [&str; 2] = ["keystone>=28,<31", "tempest>=47,<48"];
+const TEMPEST: [&str; 3] = ["keystone>=28,<31", "tempest>=47,<48", "glance>=31,<34"];
 
 /// The Python of an environment with both.
 pub(crate) fn tempest() -> Result<PathBuf> {
-    let folder = environment("venv-tempest", &["tempest", "keystone-manage"], &TEMPEST)?;
+    let folder =
+        environment("venv-tempest", &["tempest", "keystone-manage", "glance-manage"], &TEMPEST)?;
     Ok(folder.join("python"))
 }
 

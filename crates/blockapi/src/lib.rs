@@ -3,7 +3,8 @@
 //!
 //! Owns: the REST dialect ([`rest`]), its rows in SQLite or `PostgreSQL` ([`sql`], [`store`]) and how
 //! they move from one release to the next ([`upgrade`]), who may do what ([`auth`]), and the worker
-//! that drives rows to their end through resources ([`worker`]). Never: data of volumes.
+//! that drives rows to their end through resources ([`worker`]), and copies between volumes and the
+//! images of a Glance ([`images`]). Never: any other data of volumes.
 //!
 //! What may be done to a volume in which state is one table: [`model::operation`].
 
@@ -11,6 +12,7 @@
 
 pub mod auth;
 pub mod cli;
+mod images;
 mod model;
 mod rest;
 mod serve;
@@ -25,6 +27,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use auth::{Identity, NoAuth};
+pub use images::Glance;
 pub use rest::Behaviour;
 pub use worker::backend::Backend;
 pub use worker::resources::Resources;
@@ -41,6 +44,8 @@ pub struct Options {
     pub listen: SocketAddr,
     pub behaviour: Behaviour,
     pub identity: Arc<dyn Identity>,
+    /// Where images are, if there are any.
+    pub images: Option<Glance>,
     /// Bring the schema and the rows up to date first. For a database nobody else uses.
     pub migrate: bool,
     /// Also work on rows, not only serve them.
@@ -99,16 +104,23 @@ impl BlockApi {
         }
         store.ensure_default_type().await?;
         let behaviour = Arc::new(options.behaviour);
+        let identity = options.identity;
+        let images = options
+            .images
+            .map(|glance| Arc::new(images::Images { glance, identity: identity.clone() }));
         let service = rest::Service {
             store: store.clone(),
-            identity: options.identity,
+            identity,
             backend: backend.clone(),
             behaviour: behaviour.clone(),
+            images: images.clone(),
         };
         if options.work {
             let name = format!("{}/{}", behaviour.host, store::new_id());
             let started = jiff::Timestamp::now();
-            let worker = worker::Worker { store, backend, behaviour, name, started };
+            let copies = images::Copies::new(tasks.child("block-images"));
+            let worker =
+                worker::Worker { store, backend, behaviour, name, started, images, copies };
             // Before the first request: whoever asks finds the services up.
             worker.report().await?;
             tasks.spawn_draining("block-worker", move |stop| worker.run(stop));

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use apiserver::auth::controller::{Controller as Identity, Grant};
 use blockapi::auth::{Keystone, KeystoneOptions};
 use blockapi::cli::{DbCommand, UpgradeCommand};
-use blockapi::{Behaviour, BlockApi, NoAuth, Options, Resources};
+use blockapi::{Behaviour, BlockApi, Glance, NoAuth, Options, Resources};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
@@ -88,6 +88,10 @@ pub(crate) struct Args {
     /// address of a volume.
     #[arg(long, value_name = "FILE")]
     nbd_ca_file: Option<PathBuf>,
+    /// The image service, as in <http://127.0.0.1:9292>: volumes can then be made from its raw images,
+    /// and images from volumes.
+    #[arg(long, value_name = "URL")]
+    glance_url: Option<String>,
     /// The availability zone.
     #[arg(long, default_value = "nova")]
     zone: String,
@@ -171,6 +175,7 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
             ..behaviour(&args.zone)
         },
         identity,
+        images: args.glance_url.as_deref().map(Glance::new).transpose()?,
         migrate: false,
         work: !args.no_worker,
     };
@@ -225,6 +230,7 @@ async fn begin(
         listen,
         behaviour: behaviour("nova"),
         identity: Arc::new(NoAuth),
+        images: None,
         // A file of our own is brought up to date; a database that others share is theirs to upgrade.
         migrate: config.database_url.is_none(),
         work: true,

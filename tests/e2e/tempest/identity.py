@@ -1,6 +1,6 @@
 """A real Keystone on loopback, with its rows in a SQLite file: made, filled and served.
 
-Usage: identity.py FOLDER PORT BLOCK_URL
+Usage: identity.py FOLDER PORT BLOCK_URL IMAGE_URL
 Prints "ready" when it answers. Ends with its standard input.
 """
 import json
@@ -16,7 +16,8 @@ from keystoneauth1 import session
 from keystoneauth1.identity import v3
 from werkzeug.serving import make_server
 
-folder, port, block_url = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+folder, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+block_url, image_url = sys.argv[3:5]
 PASSWORD = 'secret-of-the-tests'
 url = f'http://127.0.0.1:{port}/v3'
 
@@ -83,13 +84,15 @@ def make(kind, **fields):
 
 roles = {it['name']: it['id'] for it in admin.get(f'{url}/roles').json()['roles']}
 service = make('project', name='service', domain_id='default')
-cinder = make('user', name='cinder', password=PASSWORD, domain_id='default', default_project_id=service)
-for role in ('admin', 'service'):
-    admin.put(f'{url}/projects/{service}/users/{cinder}/roles/{roles[role]}')
-volume = make('service', type='volumev3', name='cinderv3')
-for interface in ('public', 'internal', 'admin'):
-    make('endpoint', service_id=volume, interface=interface, region_id='RegionOne',
-         url=f'{block_url}/v3/$(project_id)s')
+for name in ('cinder', 'glance'):
+    user = make('user', name=name, password=PASSWORD, domain_id='default', default_project_id=service)
+    for role in ('admin', 'service'):
+        admin.put(f'{url}/projects/{service}/users/{user}/roles/{roles[role]}')
+for kind, name, place in [('volumev3', 'cinderv3', f'{block_url}/v3/$(project_id)s'),
+                          ('image', 'glance', image_url)]:
+    made = make('service', type=kind, name=name)
+    for interface in ('public', 'internal', 'admin'):
+        make('endpoint', service_id=made, interface=interface, region_id='RegionOne', url=place)
 
 # Who the tests act as: made once, since a user for each class of tests takes longer than the tests.
 # The order matters: what is asked for without a role is the first that is free.

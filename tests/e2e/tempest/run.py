@@ -2,7 +2,7 @@
 
 Usage: run.py HOLDFAST FOLDER [REGEX]
 
-Starts `holdfast up`, a Keystone and `holdfast block-api` in FOLDER, writes tempest.conf, runs
+Starts `holdfast up`, a Keystone, a Glance and `holdfast block-api` in FOLDER, writes tempest.conf, runs
 tempest.api.volume (or what REGEX finds), and prints every test that did not pass with its reason.
 """
 import collections
@@ -40,7 +40,7 @@ def start(name, command, ready, stdin=None, env=None):
     started.append(process)
     for line in process.stdout:
         if ready in line:
-            return process
+            return line.split()
     raise SystemExit(f'{name} ended before it was ready; see {log.name}')
 
 
@@ -61,7 +61,7 @@ def kubectl(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def conf(keystone, region='RegionOne'):
+def conf(keystone, image, region='RegionOne'):
     return f"""
 [DEFAULT]
 log_file = {folder}/tempest.log
@@ -82,7 +82,7 @@ region = {region}
 [service_available]
 cinder = true
 nova = false
-glance = false
+glance = true
 neutron = false
 swift = false
 horizon = false
@@ -94,13 +94,24 @@ region = {region}
 max_microversion = 3.71
 storage_protocol = nbd
 vendor_name = Holdfast
-build_timeout = 60
+backup_driver = posix
+disk_format = raw
+build_timeout = 180
+[compute]
+image_ref = {image}
+image_ref_alt = {image}
+[image]
+catalog_type = image
+region = {region}
+disk_formats = raw
+container_formats = bare
 [volume-feature-enabled]
 backup = true
 snapshot = true
 clone = true
 volume_revert = true
 extend_attached_volume = true
+enable_volume_image_dep_tests = true
 """
 
 
@@ -116,20 +127,24 @@ def run():
         time.sleep(1)
     kubectl('patch', '-n', 'longhorn-system', 'backuptarget', 'default', '--type', 'merge',
             '-p', json.dumps(target))
-    block, identity = f'127.0.0.1:{free_port()}', free_port()
-    keystone = f'http://127.0.0.1:{identity}/v3'
+    block, identity, images = f'127.0.0.1:{free_port()}', free_port(), free_port()
+    keystone, glance = f'http://127.0.0.1:{identity}/v3', f'http://127.0.0.1:{images}'
     start('keystone', [sys.executable, here / 'identity.py', folder / 'keystone', str(identity),
-                       f'http://{block}'], 'ready', stdin=subprocess.PIPE)
+                       f'http://{block}', glance], 'ready', stdin=subprocess.PIPE)
+    _, image = start('glance', [sys.executable, '-W', 'ignore', here / 'image.py',
+                                folder / 'glance', str(images), keystone], 'ready',
+                     stdin=subprocess.PIPE)
     own = {'KUBECONFIG': str(folder / 'data/kubeconfig'), 'OS_PASSWORD': PASSWORD}
     common = ['--database-url', f'sqlite:{folder}/block.db', '--data-dir', folder / 'block']
     subprocess.run([holdfast, 'block-api', *common, 'db', 'sync'], check=True)
     start('block-api', [holdfast, 'block-api', *common, '--block-listen', block,
-                        '--auth-url', keystone], 'Block Storage API', env=own)
+                        '--auth-url', keystone, '--glance-url', glance], 'Block Storage API',
+          env=own)
     # It keeps a list of its workspaces at home.
     os.environ['HOME'] = str(folder)
     subprocess.run([programs / 'tempest', 'init', folder / 'tempest'], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    (folder / 'tempest/etc/tempest.conf').write_text(conf(keystone))
+    (folder / 'tempest/etc/tempest.conf').write_text(conf(keystone, image))
     began = time.time()
     subprocess.run([programs / 'tempest', 'run', '--regex', wanted, '--concurrency', '1'],
                    cwd=folder / 'tempest')

@@ -207,6 +207,10 @@ impl Identity for Keystone {
         })
     }
 
+    async fn service_token(&self, refused: Option<&str>) -> Result<Option<String>, AuthError> {
+        self.own_token(refused).await.map(Some)
+    }
+
     fn address(&self) -> Option<&str> {
         Some(&self.options.url)
     }

@@ -53,6 +53,12 @@ pub enum AuthError {
 pub trait Identity: Send + Sync + std::fmt::Debug {
     async fn caller(&self, tokens: Tokens<'_>) -> Result<Caller, AuthError>;
 
+    /// The token with which this service asks others, another than one that was refused. Nothing
+    /// where others ask for none.
+    async fn service_token(&self, _refused: Option<&str>) -> Result<Option<String>, AuthError> {
+        Ok(None)
+    }
+
     /// Where clients get tokens, for those who come without.
     fn address(&self) -> Option<&str> {
         None

@@ -27,6 +27,11 @@ pub(crate) enum Operation {
     Migrate,
     Retype,
     Revert,
+    Reimage,
+    /// Also one that is kept for a server.
+    ReimageReserved,
+    Upload,
+    UploadForced,
     Readonly,
     Snapshot,
     SnapshotForced,
@@ -149,6 +154,19 @@ impl Precondition {
 }
 
 impl Operation {
+    /// Whether it ends with somebody using the data.
+    pub(crate) const fn connects(self) -> bool {
+        matches!(
+            self,
+            Self::AttachmentCreate
+                | Self::AttachmentCreateShared
+                | Self::AttachmentSameServer
+                | Self::Attach
+                | Self::InitializeConnection
+                | Self::AttachmentUpdate
+        )
+    }
+
     pub(crate) const fn precondition(self) -> Precondition {
         use Bears as B;
         match self {
@@ -184,7 +202,7 @@ impl Operation {
             )
             .nor(&["be already attached, unless several may"]),
             Self::InitializeConnection => {
-                when(Wants::NoneOf(&["maintenance", "reverting"]), B::Backup)
+                when(Wants::NoneOf(&["maintenance", "reverting", "awaiting-transfer"]), B::Backup)
             }
             Self::AttachmentUpdate => {
                 when(Wants::NoneOf(&["error", "error_extending", "error_deleting"]), B::Backup)
@@ -198,6 +216,16 @@ impl Operation {
             ]),
             Self::Retype => when(RESTING, B::Idle).not_migrating().no_group(),
             Self::Revert => when(AVAILABLE, B::Idle).not_migrating(),
+            Self::Reimage => {
+                when(Wants::OneOf(&["available", "error"]), B::Idle).not_migrating().nor(&[SOURCE])
+            }
+            Self::ReimageReserved => {
+                when(Wants::OneOf(&["available", "error", "reserved"]), B::Idle)
+                    .not_migrating()
+                    .nor(&[SOURCE])
+            }
+            Self::Upload => when(AVAILABLE, B::Backup).not_migrating(),
+            Self::UploadForced => when(RESTING, B::Backup).not_migrating(),
             Self::Readonly => when(AVAILABLE, B::Backup),
             Self::Snapshot => when(AVAILABLE, B::Backup).not_migrating(),
             Self::SnapshotForced => when(RESTING, B::Backup).not_migrating(),
@@ -282,6 +310,7 @@ mod tests {
             O::Migrate,
             O::Retype,
             O::Revert,
+            O::Reimage,
             O::RestoreInto,
             O::Transfer,
         ] {
@@ -298,6 +327,7 @@ mod tests {
             O::Detach,
             O::Snapshot,
             O::Clone,
+            O::Upload,
             O::Update,
             O::WriteMetadata,
         ] {

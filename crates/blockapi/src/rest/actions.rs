@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::Service;
 use super::fault::Fault;
 use super::input::Fields;
 use super::request::{Answer, Reply, Request};
+use super::types::refuse_encryption;
 use super::volumes::{NO_CLONES, find, remove, volume_type};
+use super::{Service, images};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::reset::{self, Asked, NewStatus};
@@ -147,14 +148,12 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
         }
         "os-volume_upload_image" => {
             may(Needs::Member, "volume_actions:upload_image")?;
-            find(service, request, id).await?;
-            Err(no_images())
+            images::upload(service, request, id, args).await
         }
         "os-reimage" => {
             request.since(68)?;
             allow(&request.caller, Needs::Member, "volume:reimage")?;
-            find(service, request, id).await?;
-            Err(no_images())
+            images::reimage(service, request, id, args).await
         }
         "os-set_image_metadata" => {
             may(Needs::Member, "volume_image_metadata")?;
@@ -176,10 +175,6 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
         }
         other => Err(no_such_action(other)),
     }
-}
-
-fn no_images() -> Fault {
-    Fault::bad("There is no image service here: volumes cannot be copied to or from images.")
 }
 
 fn settle(done: bool, otherwise: &str) -> Result<(), Fault> {
@@ -504,6 +499,15 @@ pub(super) async fn connected(service: &Service, volume: &Volume) -> Option<Stri
     known.unwrap_or_default().into_iter().next()
 }
 
+/// Who is connected to a volume, for those who must know.
+pub(super) async fn connections(service: &Service, volume: &Volume) -> Result<Vec<String>, Fault> {
+    let known = service.backend.connections(volume.backend_name()).await;
+    known.map_err(|error| {
+        tracing::warn!(volume = volume.id, %error, "connections cannot be looked up");
+        Fault::unavailable("The volume service does not answer now; nothing was changed.")
+    })
+}
+
 /// Takes down what hosts have without an attachment: one host's, or all.
 async fn disconnect_hosts(
     service: &Service,
@@ -513,11 +517,7 @@ async fn disconnect_hosts(
     let names = if let Some(connector @ Value::Object(_)) = connector {
         vec![connection_name(connector)]
     } else {
-        let known = service.backend.connections(volume.backend_name()).await;
-        known.map_err(|error| {
-            tracing::warn!(volume = volume.id, %error, "connections cannot be looked up");
-            Fault::unavailable("The volume service does not answer now; nothing was changed.")
-        })?
+        connections(service, volume).await?
     };
     for name in names.iter().filter(|it| it.starts_with(HOST)) {
         disconnect(service, volume, name).await;
@@ -536,7 +536,9 @@ pub(super) async fn connect(
     loop {
         let outcome = service.backend.connect(volume.backend_name(), attachment, connector).await;
         match outcome {
-            Ok(Progress::Done(connection)) => return Ok(connection),
+            Ok(Progress::Done(connection)) => {
+                return with_limits(service, volume, connection).await;
+            }
             Ok(Progress::Failed(why)) | Err(BackendError::Refused(why)) => {
                 return Err(Fault::invalid_volume(format!(
                     "Volume {} cannot be connected: {why}",
@@ -562,6 +564,19 @@ pub(super) async fn connect(
             }
         }
     }
+}
+
+/// The limits that whoever uses a volume is to keep go with its address.
+async fn with_limits(
+    service: &Service,
+    volume: &Volume,
+    mut connection: Value,
+) -> Result<Value, Fault> {
+    let limits = service.store.front_end_qos(&volume.volume_type_id).await?;
+    if let (Some((_, specs)), Some(connection)) = (limits, connection.as_object_mut()) {
+        connection.insert("qos_specs".to_owned(), json!(specs));
+    }
+    Ok(connection)
 }
 
 async fn initialize(service: &Service, request: &Request, id: &str, args: Value) -> Answer {
@@ -646,15 +661,24 @@ async fn retype(service: &Service, request: &Request, id: &str, args: Value) -> 
     }
     let volume = find(service, request, id).await?;
     let kind = volume_type(service, request, Some(&wanted), None).await?;
+    refuse_encryption(&kind)?;
     let store = &service.store;
+    let limits = (
+        store.front_end_qos(&volume.volume_type_id).await?.map(|it| it.0),
+        store.front_end_qos(&kind.id).await?.map(|it| it.0),
+    );
     let mut tx = store.on_volume(id).await?;
     let mut differs = crate::store::statement::Statement::new("volumes.volume_type_id <> ");
     differs.bind(kind.id.as_str());
-    let change = service
+    let mut change = service
         .when(request, id, Operation::Retype)
         .only_if_with(&differs)
         .set(Set::RememberStatus)
         .set(Set::Status("retyping"));
+    if limits.0 != limits.1 {
+        // Whoever uses it was told other limits.
+        change = change.while_status("available");
+    }
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, _: &str| {
@@ -663,7 +687,8 @@ async fn retype(service: &Service, request: &Request, id: &str, args: Value) -> 
              the volume, and for in-use volumes front-end qos specs cannot change."
                 .to_owned()
         };
-        if request.version.has_backup_status() && kind.id == volume.volume_type_id {
+        let is_other = kind.id == volume.volume_type_id || limits.0 != limits.1;
+        if request.version.has_backup_status() && is_other {
             return Err(Fault::invalid_volume(said(&volume, "")));
         }
         return Err(service.refusal(request, id, Operation::Retype, said).await);

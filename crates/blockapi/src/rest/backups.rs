@@ -11,8 +11,9 @@ use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::find as find_snapshot;
+use super::types::refuse_encryption;
 use super::views;
-use super::volumes::{NO_CLONES, find as find_volume, volume_type};
+use super::volumes::{NO_CLONES, find as find_volume, inherit, volume_type};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::status::BackupStatus;
@@ -409,7 +410,8 @@ async fn restore_new(
     name: Option<String>,
 ) -> Result<(String, Option<String>), Fault> {
     let kind = volume_type(service, request, None, None).await?;
-    let new = NewVolume {
+    refuse_encryption(&kind)?;
+    let mut new = NewVolume {
         id: new_id(),
         user_id: request.caller.user_id.clone(),
         project_id: request.caller.project_id.clone(),
@@ -423,6 +425,7 @@ async fn restore_new(
         backup_status: Some(BackupStatus::RestoringBackup.as_str()),
         ..NewVolume::default()
     };
+    inherit(service, (&backup.volume_id, &backup.project_id), &mut new).await?;
     let store = &service.store;
     let mut tx = store.db.begin().await?;
     let demand = Demand {

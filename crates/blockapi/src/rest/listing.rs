@@ -7,7 +7,7 @@ use super::literal::{self, Literal};
 use super::request::{Request, truth};
 use super::version::Version;
 use crate::model::status::BackupStatus;
-use crate::store::guard::{backup_sql, backup_without_error_sql, legacy_sql, status_sql};
+use crate::store::guard::{OLD_FORM, backup_sql, backup_without_error_sql, legacy_sql, status_sql};
 use crate::store::list::{Key, Page};
 use crate::store::statement::Statement;
 
@@ -182,9 +182,15 @@ fn condition(
         },
         Field::Time(column) => times(column, value)?,
         Field::Pairs(table, owner, id) => pairs(table, owner, id, &literal),
-        Field::Status if version.has_backup_status() => text(&status_sql(), &literal),
+        Field::Status if version.has_backup_status() => match &literal {
+            Literal::Text(value) => status(value),
+            other => text(&status_sql(), other),
+        },
         Field::Status => legacy(request, &literal),
-        Field::BackupStatus => text(&backup_sql(), &or_none(literal)),
+        Field::BackupStatus => match or_none(literal) {
+            Literal::Text(value) => backup(&backup_sql(), &value),
+            other => text(&backup_sql(), &other),
+        },
     })
 }
 
@@ -195,6 +201,37 @@ fn or_none(literal: Literal) -> Literal {
         Literal::List(items) => Literal::List(items.into_iter().map(or_none).collect()),
         other => other,
     }
+}
+
+/// A status of a volume. Most volumes are available or in use: a page of them is found by walking
+/// back in time. The others are few, and found by an index, which wants the column itself.
+fn status(value: &str) -> Statement {
+    let mut sql = Statement::default();
+    match value {
+        "available" | "in-use" => {
+            sql.push(&status_sql()).push(" = ").bind(value);
+        }
+        // Rows of the release before are this by their attachments.
+        "attaching" | "detaching" | "reserved" => {
+            sql.push("(volumes.status = ").bind(value).push(" OR ").push(OLD_FORM);
+            sql.push(") AND ").push(&status_sql()).push(" = ").bind(value);
+        }
+        backup if BackupStatus::parse(backup).is_some() => {
+            sql.push("FALSE");
+        }
+        other => {
+            sql.push("volumes.status = ").bind(other);
+        }
+    }
+    sql
+}
+
+/// A backup's state, by the expression the client sees it by; by indexes too.
+fn backup(expression: &str, value: &str) -> Statement {
+    let mut sql = Statement::new("(volumes.backup_status = ");
+    sql.bind(value).push(" OR volumes.status = ").bind(value).push(") AND ");
+    sql.push(expression).push(" = ").bind(value);
+    sql
 }
 
 /// What the client sees of a backup.
@@ -318,24 +355,23 @@ fn like(expression: &str, value: &str) -> Statement {
 
 /// A status that older clients know, asked of two fields.
 fn legacy(request: &Request, literal: &Literal) -> Statement {
-    let (status, backup) = (status_sql(), seen_backup(request));
+    let seen = seen_backup(request);
     let one = |value: &str| {
-        let mut sql = Statement::default();
         if BackupStatus::parse(value).is_some() {
-            sql.push(&backup).push(" = ").bind(value);
-            sql.push(" AND ").push(&status).push(" IN ('available', 'in-use')");
-        } else {
-            sql.push(&status).push(" = ").bind(value);
-            if ["available", "in-use"].contains(&value) {
-                sql.push(" AND ").push(&backup).push(" IS NULL");
-            }
+            let mut sql = backup(&seen, value);
+            sql.push(" AND ").push(&status_sql()).push(" IN ('available', 'in-use')");
+            return sql;
+        }
+        let mut sql = status(value);
+        if ["available", "in-use"].contains(&value) {
+            sql.push(" AND ").push(&seen).push(" IS NULL");
         }
         sql
     };
     match literal {
         Literal::Text(value) => one(value),
         Literal::List(items) => {
-            let mut sql = Statement::new(&legacy_sql(&backup));
+            let mut sql = Statement::new(&legacy_sql(&seen));
             sql.push(" IN ").bind_list(items.iter().filter_map(Literal::as_text));
             sql
         }

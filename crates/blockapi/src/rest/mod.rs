@@ -5,10 +5,12 @@ mod actions;
 mod attachments;
 mod backups;
 pub(crate) mod fault;
+mod images;
 mod input;
 mod listing;
 mod literal;
 mod openapi;
+mod qos;
 mod quotas;
 mod request;
 mod route;
@@ -30,6 +32,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use crate::auth::{AuthError, Caller, Identity, Tokens};
+use crate::images::Images;
 use crate::store::Store;
 use crate::worker::backend::Backend;
 use fault::{Fault, Shape};
@@ -75,6 +78,8 @@ pub(crate) struct Service {
     pub(crate) identity: Arc<dyn Identity>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) behaviour: Arc<Behaviour>,
+    /// Nothing where no image service is configured.
+    pub(crate) images: Option<Arc<Images>>,
 }
 
 impl Service {

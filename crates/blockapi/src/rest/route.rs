@@ -3,7 +3,8 @@
 use super::fault::Fault;
 use super::request::{Answer, Request};
 use super::{
-    Service, actions, attachments, backups, quotas, small, snapshots, transfers, types, volumes,
+    Service, actions, attachments, backups, qos, quotas, small, snapshots, transfers, types,
+    volumes,
 };
 
 pub(super) async fn route(service: &Service, request: &Request) -> Answer {
@@ -15,6 +16,7 @@ pub(super) async fn route(service: &Service, request: &Request) -> Answer {
         ("backups", method, rest) => of_backups(service, request, method, rest).await,
         ("attachments", method, rest) => of_attachments(service, request, method, rest).await,
         ("types", method, rest) => of_types(service, request, method, rest).await,
+        ("qos-specs", method, rest) => of_qos(service, request, method, rest).await,
         ("volume-transfers" | "os-volume-transfer", method, rest) => {
             of_transfers(service, request, method, rest).await
         }
@@ -116,7 +118,33 @@ async fn of_types(service: &Service, request: &Request, method: &str, rest: &[&s
         ("DELETE", [id, "extra_specs", key]) => types::delete_spec(service, request, id, key).await,
         ("GET", [id, "os-volume-type-access"]) => types::access(service, request, id).await,
         ("POST", [id, "action"]) => types::act(service, request, id).await,
-        ("GET", [id, "encryption"]) => types::encryption(service, request, id).await,
+        ("GET", [id, "encryption"]) => types::encryption(service, request, id, None).await,
+        ("POST", [id, "encryption"]) => types::create_encryption(service, request, id).await,
+        ("GET", [id, "encryption", key]) => {
+            types::encryption(service, request, id, Some(key)).await
+        }
+        ("PUT", [id, "encryption", one]) => {
+            types::update_encryption(service, request, (id, one)).await
+        }
+        ("DELETE", [id, "encryption", one]) => {
+            types::delete_encryption(service, request, (id, one)).await
+        }
+        _ => Err(Fault::no_route()),
+    }
+}
+
+async fn of_qos(service: &Service, request: &Request, method: &str, rest: &[&str]) -> Answer {
+    match (method, rest) {
+        ("GET", []) => qos::list(service, request).await,
+        ("POST", []) => qos::create(service, request).await,
+        ("GET", [id]) => qos::show(service, request, id).await,
+        ("PUT", [id]) => qos::update(service, request, id).await,
+        ("DELETE", [id]) => qos::delete(service, request, id).await,
+        ("PUT", [id, "delete_keys"]) => qos::delete_keys(service, request, id).await,
+        ("GET", [id, "associations"]) => qos::associations(service, request, id).await,
+        ("GET", [id, "associate"]) => qos::associate(service, request, id).await,
+        ("GET", [id, "disassociate"]) => qos::disassociate(service, request, id, false).await,
+        ("GET", [id, "disassociate_all"]) => qos::disassociate(service, request, id, true).await,
         _ => Err(Fault::no_route()),
     }
 }
@@ -167,7 +195,7 @@ async fn of_the_rest(service: &Service, request: &Request, method: &str, path: &
             "GET",
             [
                 "groups" | "group_snapshots" | "group_types" | "consistencygroups" | "cgsnapshots"
-                | "qos-specs" | "clusters",
+                | "clusters",
                 rest @ ..,
             ],
         ) => small::none_of(request, path.first().copied().unwrap_or_default(), rest),
@@ -179,7 +207,6 @@ async fn of_the_rest(service: &Service, request: &Request, method: &str, path: &
                 | "group_types"
                 | "consistencygroups"
                 | "cgsnapshots"
-                | "qos-specs"
                 | "clusters"
                 | "manageable_volumes"
                 | "manageable_snapshots"

@@ -214,6 +214,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-extended-snapshot-attributes", "ExtendedSnapshotAttributes", "Progress of snapshots."),
     ("os-hosts", "Hosts", "Hosts of services."),
     ("os-quota-sets", "Quotas", "Limits of projects."),
+    ("qos-specs", "Qos_specs_manage", "QoS specs and the types that have them."),
     ("os-quota-class-sets", "QuotaClasses", "Default limits."),
     ("os-services", "Services", "Services and their states."),
     ("os-snapshot-actions", "SnapshotActions", "Actions on snapshots."),
@@ -226,6 +227,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-volume-actions", "VolumeActions", "Actions on volumes."),
     ("os-volume-transfer", "VolumeTransfer", "Volumes from one project to another."),
     ("os-volume-type-access", "VolumeTypeAccess", "Who may use a type."),
+    ("encryption", "VolumeTypeEncryption", "How volumes of a type are to be encrypted."),
     ("scheduler-stats", "Scheduler_stats", "Pools and their capacity."),
 ];
 
@@ -327,10 +329,7 @@ pub(super) async fn delete_message(service: &Service, request: &Request, id: &st
 pub(super) fn none_of(request: &Request, collection: &str, rest: &[&str]) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:get_all")?;
     match rest {
-        [] | ["detail"] => {
-            let key = if collection == "qos-specs" { "qos_specs" } else { collection };
-            Ok(Reply::ok(json!({ key: [] })))
-        }
+        [] | ["detail"] => Ok(Reply::ok(json!({ collection: [] }))),
         _ => Err(Fault::not_yet()),
     }
 }

@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::Service;
+use super::actions::connections;
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
 use super::listing::{self, Field, Resource};
@@ -17,7 +18,7 @@ use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
 use crate::store::transfers::Transfer;
 use crate::store::volumes::Volume;
-use crate::store::{new_id, now};
+use crate::store::{hex, new_id, now};
 
 const RESOURCE: Resource = Resource {
     fields: &[
@@ -38,14 +39,6 @@ fn hash(salt: &str, key: &str) -> String {
     hash.update(key.as_bytes());
     let bytes: [u8; 32] = hash.finalize().into();
     hex(&bytes)
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, it| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{it:02x}");
-        text
-    })
 }
 
 async fn find(service: &Service, request: &Request, id: &str) -> Result<Transfer, Fault> {
@@ -75,6 +68,17 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
     Ok(Reply::ok(listing::body("transfers", items, ("transfers_links", next), count)))
 }
 
+/// A volume does not change hands under a client, who would go on reading and writing it.
+async fn refuse_connected(service: &Service, volume: &Volume) -> Result<(), Fault> {
+    match connections(service, volume).await?.first() {
+        None => Ok(()),
+        Some(client) => Err(Fault::invalid_volume(format!(
+            "Volume {} is connected ({client}); terminate the connection before it is given away.",
+            volume.id
+        ))),
+    }
+}
+
 pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     allow(&request.caller, Needs::Member, "volume:create_transfer")?;
     let fields = Fields::of(request, "transfer", &[])?;
@@ -85,6 +89,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     let volume_id = fields.uuid("volume_id")?;
     let volume_id = volume_id.ok_or_else(|| Fault::bad("'volume_id' is a required property"))?;
     let volume = find_volume(service, request, &volume_id).await?;
+    refuse_connected(service, &volume).await?;
     let key = hex(&rand::random::<[u8; 8]>());
     let salt = hex(&rand::random::<[u8; 4]>());
     let new = Transfer {
@@ -153,6 +158,8 @@ pub(super) async fn accept(service: &Service, request: &Request, id: &str) -> An
     }
     let volume = store.volume(&transfer.volume_id, None).await?;
     let volume = volume.ok_or_else(|| Fault::no_such("Volume", &transfer.volume_id))?;
+    // Nobody is let in while it waits: whoever is connected now was before.
+    refuse_connected(service, &volume).await?;
     let project = request.caller.project_id.as_str();
     let mut tx = store.on_volume(&volume.id).await?;
     if volume.project_id != project {

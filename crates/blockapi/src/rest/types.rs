@@ -10,9 +10,9 @@ use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request, truth};
 use super::views;
 use crate::auth::policy::{Needs, allow};
-use crate::store::Metadata;
 use crate::store::statement::Statement;
-use crate::store::types::{DEFAULT_TYPE, VolumeType, visible_to};
+use crate::store::types::{DEFAULT_TYPE, Encryption, VolumeType, visible_to};
+use crate::store::{Metadata, new_id, now};
 
 pub(super) const RESOURCE: Resource = Resource {
     fields: &[
@@ -271,11 +271,157 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
     }
 }
 
-/// Types here never encrypt.
-pub(super) async fn encryption(service: &Service, request: &Request, id: &str) -> Answer {
-    allow(&request.caller, Needs::Admin, "volume_extension:volume_type_encryption")?;
+// ---------------------------------------------------------------- encryption
+
+const ENCRYPTION: &str = "volume_extension:volume_type_encryption";
+const ENCRYPTION_KEYS: [&str; 4] = ["provider", "cipher", "key_size", "control_location"];
+const LOCATIONS: [&str; 2] = ["front-end", "back-end"];
+
+/// There is nobody here who keeps keys: a type may say how its volumes are to be encrypted, and then
+/// no volume of it can be made.
+pub(super) fn refuse_encryption(kind: &VolumeType) -> Result<(), Fault> {
+    if !kind.encrypts {
+        return Ok(());
+    }
+    Err(Fault::bad(format!(
+        "Volumes of the type {} are to be encrypted, and there is no key service here; use a type \
+         without encryption.",
+        kind.name
+    )))
+}
+
+async fn find_encryption(service: &Service, kind: &str, id: &str) -> Result<Encryption, Fault> {
+    let found = service.store.encryption(kind).await?.filter(|it| it.id == id);
+    found.ok_or_else(|| {
+        Fault::not_found(format!("Volume type encryption for type {kind} does not exist."))
+    })
+}
+
+fn encryption_view(it: &Encryption) -> Value {
+    json!({
+        "provider": it.provider, "cipher": it.cipher, "key_size": it.key_size,
+        "control_location": it.control_location,
+    })
+}
+
+pub(super) async fn encryption(
+    service: &Service,
+    request: &Request,
+    id: &str,
+    key: Option<&str>,
+) -> Answer {
+    allow(&request.caller, Needs::Admin, &format!("{ENCRYPTION}:get"))?;
     find(service, request, id).await?;
-    Ok(Reply::ok(json!({})))
+    let found = service.store.encryption(id).await?;
+    let Some(it) = found else {
+        return match key {
+            None => Ok(Reply::ok(json!({}))),
+            Some(_) => Err(Fault::not_yet()),
+        };
+    };
+    let mut view = encryption_view(&it);
+    if let Some(view) = view.as_object_mut() {
+        view.insert("volume_type_id".to_owned(), json!(id));
+        view.insert("encryption_id".to_owned(), json!(it.id));
+        view.insert("created_at".to_owned(), json!(it.created_at));
+        view.insert("updated_at".to_owned(), json!(it.updated_at));
+        view.insert("deleted_at".to_owned(), Value::Null);
+        view.insert("deleted".to_owned(), json!(false));
+    }
+    match key {
+        None => Ok(Reply::ok(view)),
+        Some(key) => match view.get(key) {
+            Some(value) => Ok(Reply::ok(json!({ key: value }))),
+            None => Err(Fault::not_yet()),
+        },
+    }
+}
+
+/// What a body says over what there is.
+fn encryption_of(fields: &Fields<'_>, mut it: Encryption) -> Result<Encryption, Fault> {
+    if fields.has("provider") {
+        let provider = fields.text("provider")?.filter(|it| !it.is_empty());
+        it.provider = provider.ok_or_else(|| Fault::bad("'provider' must not be empty."))?;
+    }
+    if fields.has("cipher") {
+        it.cipher = fields.text("cipher")?;
+    }
+    if fields.has("key_size") {
+        it.key_size = fields.number("key_size", 0)?;
+    }
+    if let Some(place) = fields.get("control_location") {
+        let known = place.as_str().filter(|it| LOCATIONS.contains(it));
+        let known = known.ok_or_else(|| {
+            input::invalid("control_location", place, "It is not one of front-end, back-end")
+        })?;
+        known.clone_into(&mut it.control_location);
+    }
+    Ok(it)
+}
+
+async fn keep_encryption(
+    service: &Service,
+    id: &str,
+    wanted: Option<&Encryption>,
+) -> Result<(), Fault> {
+    if service.store.set_encryption(id, wanted).await? {
+        return Ok(());
+    }
+    Err(Fault::bad("Cannot change encryption specs. Volume type in use."))
+}
+
+pub(super) async fn create_encryption(service: &Service, request: &Request, id: &str) -> Answer {
+    allow(&request.caller, Needs::Admin, &format!("{ENCRYPTION}:create"))?;
+    let fields = Fields::of(request, "encryption", &[])?;
+    fields.only(&ENCRYPTION_KEYS)?;
+    let blank = Encryption {
+        id: new_id(),
+        provider: String::new(),
+        cipher: None,
+        key_size: None,
+        control_location: "front-end".to_owned(),
+        created_at: now(),
+        updated_at: None,
+    };
+    let new = encryption_of(&fields, blank)?;
+    fields.required("provider")?;
+    if find(service, request, id).await?.encrypts {
+        return Err(Fault::bad(format!("Volume type encryption for type {id} already exists.")));
+    }
+    keep_encryption(service, id, Some(&new)).await?;
+    let mut view = encryption_view(&new);
+    if let Some(view) = view.as_object_mut() {
+        view.insert("volume_type_id".to_owned(), json!(id));
+        view.insert("encryption_id".to_owned(), json!(new.id));
+    }
+    Ok(Reply::ok(json!({ "encryption": view })))
+}
+
+pub(super) async fn update_encryption(
+    service: &Service,
+    request: &Request,
+    (id, encryption): (&str, &str),
+) -> Answer {
+    allow(&request.caller, Needs::Admin, &format!("{ENCRYPTION}:update"))?;
+    let fields = Fields::of(request, "encryption", &[])?;
+    fields.only(&ENCRYPTION_KEYS)?;
+    find(service, request, id).await?;
+    let mut new = encryption_of(&fields, find_encryption(service, id, encryption).await?)?;
+    new.updated_at = Some(now());
+    keep_encryption(service, id, Some(&new)).await?;
+    Ok(Reply::ok(json!({ "encryption": fields.into_map() })))
+}
+
+pub(super) async fn delete_encryption(
+    service: &Service,
+    request: &Request,
+    (id, encryption): (&str, &str),
+) -> Answer {
+    allow(&request.caller, Needs::Admin, &format!("{ENCRYPTION}:delete"))?;
+    find(service, request, id).await?;
+    find_encryption(service, id, encryption).await?;
+    keep_encryption(service, id, None).await?;
+    Ok(Reply::empty(202))
 }
 
 // ---------------------------------------------------------------- defaults of projects, from 3.62

@@ -232,7 +232,7 @@ pub(crate) fn volume_type(request: &Request, it: &VolumeType) -> Value {
         "os-volume-type-access:is_public": it.is_public,
         "extra_specs": it.extra_specs,
     });
-    since(&mut view, request.caller.is_admin(), "qos_specs_id", Value::Null);
+    since(&mut view, request.caller.is_admin(), "qos_specs_id", it.qos_specs_id.clone());
     view
 }
 

@@ -7,8 +7,9 @@ use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request};
+use super::types::refuse_encryption;
 use super::views::{self, Extent};
-use super::{Service, fault};
+use super::{Service, fault, images};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::status::BackupStatus;
@@ -91,7 +92,6 @@ const CREATE_KEYS: &[&str] = &[
 ];
 const UPDATE_KEYS: &[&str] =
     &["name", "description", "display_name", "display_description", "metadata"];
-const NO_IMAGES: &str = "Invalid image identifier or unable to access requested image.";
 
 /// A volume the caller may see.
 pub(super) async fn find(service: &Service, request: &Request, id: &str) -> Result<Volume, Fault> {
@@ -119,6 +119,9 @@ impl Service {
             let mut own = Statement::new("volumes.project_id = ");
             own.bind(project);
             change = change.only_if_with(&own);
+        }
+        if operation.connects() {
+            change = change.only_if(NOT_FILLING);
         }
         let blocks = self.behaviour.legacy_backup_serialization
             && !request.version.has_backup_status()
@@ -206,6 +209,7 @@ enum From {
     Snapshot { id: String },
     Volume { id: String },
     Backup { id: String },
+    Image { reference: String },
 }
 
 pub(super) async fn create(service: &Service, request: &Request) -> Answer {
@@ -228,6 +232,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     refuse_what_is_not_offered(service, &fields)?;
     let size = fields.number("size", 1)?;
     let origin = origin(request, &fields)?;
+    let mut order = json!({});
     let type_of_source = match &origin {
         From::Nothing => {
             new.size = size.ok_or_else(|| {
@@ -241,12 +246,21 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
             from_backup(service, request, id, size, &mut new).await?;
             None
         }
+        From::Image { reference } => {
+            new.size = size.ok_or_else(|| {
+                Fault::bad("A size is required when a volume is created from an image.")
+            })?;
+            let image = images::source(service, request, reference, new.size).await?;
+            order = images::order(&image, &new.id, true);
+            None
+        }
     };
     let wanted = fields.text("volume_type")?;
     let kind = volume_type(service, request, wanted.as_deref(), type_of_source.as_deref()).await?;
     new.volume_type_id.clone_from(&kind.id);
+    refuse_encryption(&kind)?;
     new.multiattach = kind.is_multiattach();
-    insert(service, request, &new, &kind, &origin).await?;
+    insert(service, request, &new, &kind, (&origin, &order)).await?;
     service.store.wake();
     let volume = find(service, request, &new.id).await?;
     Ok(Reply::accepted(json!({"volume": views::volume(request, &volume, Extent::Reply)})))
@@ -258,12 +272,6 @@ fn refuse_what_is_not_offered(service: &Service, fields: &Fields<'_>) -> Result<
             "multiattach is no longer a parameter; create the volume with a type whose extra spec \
              multiattach is \"<is> True\"",
         ));
-    }
-    for key in ["imageRef", "image_id"] {
-        // Some clients send it empty for a volume without an image.
-        if fields.text(key)?.is_some_and(|it| !it.is_empty()) {
-            return Err(Fault::bad(NO_IMAGES));
-        }
     }
     for key in ["group_id", "consistencygroup_id"] {
         if fields.uuid(key)?.is_some() {
@@ -285,12 +293,16 @@ fn origin(request: &Request, fields: &Fields<'_>) -> Result<From, Fault> {
         Some(id) if request.version.has(47) => Some(From::Backup { id }),
         _ => None,
     };
-    let mut given = [snapshot, volume, backup].into_iter().flatten();
+    // Some clients send it empty for a volume without an image.
+    let image = fields.text_of(["imageRef", "image_id"])?.filter(|it| !it.is_empty());
+    let image = image.map(|reference| From::Image { reference });
+    let mut given = [snapshot, volume, backup, image].into_iter().flatten();
     match (given.next(), given.next()) {
         (None, _) => Ok(From::Nothing),
         (Some(one), None) => Ok(one),
         (Some(_), Some(_)) => Err(Fault::bad(
-            "Only one of snapshot_id, source_volid and backup_id may say what the volume is made from.",
+            "Only one of snapshot_id, source_volid, backup_id and imageRef may say what the volume is \
+             made from.",
         )),
     }
 }
@@ -317,6 +329,7 @@ async fn from_snapshot(
             new.size, snapshot.size
         )));
     }
+    inherit(service, (&snapshot.volume_id, &snapshot.project_id), new).await?;
     new.snapshot_id = Some(snapshot.id);
     Ok(snapshot.volume_type_id.unwrap_or_default())
 }
@@ -337,8 +350,26 @@ async fn from_volume(
             new.size, source.size
         )));
     }
+    new.bootable = source.bootable;
+    new.image_metadata = source.image_metadata;
     new.source_volid = Some(source.id);
     Ok(source.volume_type_id)
+}
+
+/// What was made from an image, and can be booted from, stays so in copies of it, as long as it is
+/// still the same project's.
+pub(super) async fn inherit(
+    service: &Service,
+    (source, project): (&str, &str),
+    new: &mut NewVolume,
+) -> Result<(), Fault> {
+    let sql = "SELECT bootable FROM volumes WHERE id = $1 AND project_id = $2";
+    let row = service.store.db.fetch_one(sql, &[source.into(), project.into()]).await?;
+    if let Some(row) = row {
+        new.bootable = row.truth("bootable")?;
+        new.image_metadata = Pairs::VolumeImage.get(&service.store, source).await?;
+    }
+    Ok(())
 }
 
 async fn from_backup(
@@ -357,6 +388,7 @@ async fn from_backup(
             new.size, backup.size
         )));
     }
+    inherit(service, (&backup.volume_id, &backup.project_id), new).await?;
     new.backup_status = Some(BackupStatus::RestoringBackup.as_str());
     Ok(())
 }
@@ -391,7 +423,7 @@ async fn insert(
     request: &Request,
     new: &NewVolume,
     kind: &VolumeType,
-    origin: &From,
+    (origin, order): (&From, &Value),
 ) -> Result<(), Fault> {
     let store = &service.store;
     let mut tx = match origin {
@@ -449,9 +481,9 @@ async fn insert(
             tx.commit().await?;
             return Ok(());
         }
-        From::Nothing => {}
+        From::Nothing | From::Image { .. } => {}
     }
-    store.ask(&mut tx, Verb::VolumeCreate, &new.id, &json!({}), &request.id).await?;
+    store.ask(&mut tx, Verb::VolumeCreate, &new.id, order, &request.id).await?;
     Ok(tx.commit().await?)
 }
 
@@ -500,6 +532,9 @@ pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> An
     Ok(Reply::empty(202))
 }
 
+/// Nobody has a volume while an image is written to it.
+const NOT_FILLING: &str = "NOT EXISTS (SELECT 1 FROM workers w WHERE w.resource_type = 'volume' \
+     AND w.resource_id = volumes.id AND w.status = 'downloading')";
 /// Nothing of a volume may go while a new one is being made from it.
 pub(super) const NO_CLONES: &str = "NOT EXISTS (SELECT 1 FROM volumes c WHERE c.source_volid = volumes.id \
      AND c.deleted = 0 AND c.status = 'creating')";
@@ -579,7 +614,7 @@ pub(super) async fn metadata(service: &Service, request: &Request, id: &str) -> 
 fn etag(metadata: &Metadata) -> String {
     let text = json!({"metadata": metadata}).to_string();
     let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-    super::transfers::hex(hash.get(..16).unwrap_or_default())
+    crate::store::hex(hash.get(..16).unwrap_or_default())
 }
 
 fn with_etag(request: &Request, body: Value) -> Reply {

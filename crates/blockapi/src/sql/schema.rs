@@ -6,11 +6,12 @@ use super::{Db, DbError, Tx};
 /// The schema of the release before `backup_status`.
 pub const BASE_REVISION: &str = "0001_base";
 /// The schema this build needs.
-pub const HEAD_REVISION: &str = "0002_backup_status";
+pub const HEAD_REVISION: &str = "0003_qos_and_encryption";
 
 const STEPS: &[(&str, &str)] = &[
     (BASE_REVISION, include_str!("migrations/0001_base.sql")),
-    (HEAD_REVISION, include_str!("migrations/0002_backup_status.sql")),
+    ("0002_backup_status", include_str!("migrations/0002_backup_status.sql")),
+    (HEAD_REVISION, include_str!("migrations/0003_qos_and_encryption.sql")),
 ];
 
 const REVISION_TABLE: &str =

@@ -3,7 +3,7 @@
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
 use super::work::Verb;
-use super::{Metadata, Pairs, Store, by_owner, now};
+use super::{Metadata, Pairs, Store, now, rows};
 use crate::sql::{DbError, Row, Tx, Value};
 
 /// Where the message of a failure is cut.
@@ -102,14 +102,8 @@ impl Store {
         id: &str,
         project: Option<&str>,
     ) -> Result<Option<Backup>, DbError> {
-        let mut sql = Statement::new("SELECT ");
-        sql.push(COLUMNS)
-            .push(" FROM backups WHERE backups.deleted = 0 AND backups.id = ")
-            .bind(id);
-        if let Some(project) = project {
-            sql.push(" AND backups.project_id = ").bind(project);
-        }
-        let Some(row) = self.db.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
+        let row = rows::find(&self.db, ("backups", COLUMNS), id, project).await?;
+        let Some(row) = row else { return Ok(None) };
         let mut backup = Backup::of(&row)?;
         backup.metadata = Pairs::Backup.get(self, id).await?;
         Ok(Some(backup))
@@ -122,16 +116,10 @@ impl Store {
         let source = Source { table: "backups", joins: "", columns: COLUMNS };
         let found = list::fetch(&self.db, source, page).await?;
         let mut backups = found.rows.iter().map(Backup::of).collect::<Result<Vec<_>, _>>()?;
-        if !backups.is_empty() {
-            let mut sql = Statement::new(
-                "SELECT backup_id, key, value FROM backup_metadata WHERE backup_id IN ",
-            );
-            sql.bind_list(backups.iter().map(|it| it.id.as_str()));
-            let rows = self.db.fetch(&sql.text, &sql.values).await?;
-            let mut metadata = by_owner(&rows, "backup_id")?;
-            for backup in &mut backups {
-                backup.metadata = metadata.remove(&backup.id).unwrap_or_default();
-            }
+        let ids = backups.iter().map(|it| it.id.as_str());
+        let mut metadata = Pairs::Backup.get_all(self, ids).await?;
+        for one in &mut backups {
+            one.metadata = metadata.remove(&one.id).unwrap_or_default();
         }
         Ok((backups, found.count))
     }
@@ -206,16 +194,7 @@ impl Store {
         to: &str,
         also: &[(&'static str, Value)],
     ) -> Result<bool, DbError> {
-        let mut sql = Statement::new("UPDATE backups SET status = ");
-        sql.bind(to).push(", updated_at = ").bind(now());
-        for (column, value) in also {
-            sql.push(", ").push(column).push(" = ").bind(value.clone());
-        }
-        sql.push(" WHERE deleted = 0 AND id = ").bind(id);
-        if !from.is_empty() {
-            sql.push(" AND status IN ").bind_list(from.iter().copied());
-        }
-        Ok(tx.execute(&sql.text, &sql.values).await? != 0)
+        rows::move_on(tx, "backups", id, (from, to), also).await
     }
 
     /// Whether another record is of the same stored backup, and stays.
@@ -228,13 +207,7 @@ impl Store {
     }
 
     pub(crate) async fn forget_backup(&self, tx: &mut Tx, id: &str) -> Result<(), DbError> {
-        tx.execute(
-            "UPDATE backups SET deleted = 1, status = 'deleted', deleted_at = $2, updated_at = $2 \
-             WHERE id = $1 AND deleted = 0",
-            &[id.into(), now().into()],
-        )
-        .await
-        .map(drop)
+        rows::forget(tx, "backups", id).await
     }
 }
 

@@ -14,7 +14,8 @@ pub(crate) const BY_ATTACHMENTS: &str = "CASE (SELECT MIN(va.attach_status) FROM
      WHEN 'attached' THEN 'in-use' WHEN 'attaching' THEN 'attaching' \
      WHEN 'detaching' THEN 'detaching' WHEN 'reserved' THEN 'reserved' ELSE 'available' END";
 
-const OLD_FORM: &str =
+/// Rows of the release before with a backup's state.
+pub(crate) const OLD_FORM: &str =
     "volumes.status IN ('backing-up', 'error_backing-up', 'restoring-backup', 'error_restoring')";
 
 /// The `status` of a row of either form.

@@ -29,6 +29,8 @@ const COLUMNS: &str = "messages.id, messages.message_level, messages.request_id,
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action {
     CreateVolume,
+    CopyVolumeToImage,
+    CopyImageToVolume,
     DeleteVolume,
     ExtendVolume,
     CreateSnapshot,
@@ -39,8 +41,10 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    const ALL: [(Self, &'static str, &'static str); 8] = [
+    const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::CreateVolume, "001", "schedule allocate volume"),
+        (Self::CopyVolumeToImage, "003", "copy volume to image"),
+        (Self::CopyImageToVolume, "005", "copy image to volume"),
         (Self::ExtendVolume, "007", "extend volume"),
         (Self::CreateSnapshot, "009", "create snapshot"),
         (Self::DeleteSnapshot, "010", "delete snapshot"),
@@ -63,6 +67,7 @@ pub(crate) fn text(action: &str, detail: &str) -> String {
     let action =
         Action::ALL.iter().find(|(_, id, _)| *id == action).map_or("unknown action", |it| it.2);
     let detail = match detail {
+        "003" => "No backend offers what the extra specs of the volume type ask for.",
         "017" => "Backup state does not allow the operation",
         "018" => "The backup service is down",
         "020" => "Backup driver failed to create backup.",

@@ -7,6 +7,8 @@ pub(crate) mod guard;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod messages;
+pub(crate) mod qos;
+mod rows;
 pub(crate) mod services;
 pub(crate) mod snapshots;
 pub(crate) mod statement;
@@ -92,6 +94,15 @@ pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+/// Bytes as text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, it| {
+        use std::fmt::Write as _;
+        let _ = write!(text, "{it:02x}");
+        text
+    })
+}
+
 /// Rows of (owner, key, value) by their owner.
 pub(crate) fn by_owner(rows: &[Row], owner: &str) -> Result<BTreeMap<String, Metadata>, DbError> {
     let mut found: BTreeMap<String, Metadata> = BTreeMap::new();
@@ -110,6 +121,8 @@ pub(crate) enum Pairs {
     VolumeImage,
     Snapshot,
     Backup,
+    Qos,
+    Type,
 }
 
 impl Pairs {
@@ -120,6 +133,8 @@ impl Pairs {
             Self::VolumeImage => ("volume_glance_metadata", "volume_id"),
             Self::Snapshot => ("snapshot_metadata", "snapshot_id"),
             Self::Backup => ("backup_metadata", "backup_id"),
+            Self::Qos => ("qos_spec_values", "qos_specs_id"),
+            Self::Type => ("volume_type_extra_specs", "volume_type_id"),
         }
     }
 
@@ -160,9 +175,21 @@ impl Pairs {
     }
 
     pub(crate) async fn get(self, store: &Store, owner: &str) -> Result<Metadata, DbError> {
+        Ok(self.get_all(store, [owner]).await?.remove(owner).unwrap_or_default())
+    }
+
+    /// Of many owners, by one statement.
+    pub(crate) async fn get_all<'a>(
+        self,
+        store: &Store,
+        owners: impl IntoIterator<Item = &'a str>,
+    ) -> Result<BTreeMap<String, Metadata>, DbError> {
         let (table, column) = self.names();
-        let sql = format!("SELECT {column}, key, value FROM {table} WHERE {column} = $1");
-        let rows = store.db.fetch(&sql, &[owner.into()]).await?;
-        Ok(by_owner(&rows, column)?.remove(owner).unwrap_or_default())
+        let mut sql = statement::Statement::new(&format!(
+            "SELECT {column}, key, value FROM {table} WHERE {column} IN "
+        ));
+        sql.bind_list(owners);
+        let rows = store.db.fetch(&sql.text, &sql.values).await?;
+        by_owner(&rows, column)
     }
 }

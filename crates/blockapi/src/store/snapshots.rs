@@ -1,8 +1,7 @@
 //! Snapshots of volumes.
 
 use super::list::{self, ListError, Page, Source};
-use super::statement::Statement;
-use super::{Metadata, Pairs, Store, by_owner, now};
+use super::{Metadata, Pairs, Store, now, rows};
 use crate::sql::{DbError, Row, Tx};
 
 #[derive(Debug, Clone)]
@@ -75,12 +74,8 @@ impl Store {
         id: &str,
         project: Option<&str>,
     ) -> Result<Option<Snapshot>, DbError> {
-        let mut sql = Statement::new("SELECT ");
-        sql.push(COLUMNS).push(" FROM snapshots WHERE deleted = 0 AND id = ").bind(id);
-        if let Some(project) = project {
-            sql.push(" AND project_id = ").bind(project);
-        }
-        let Some(row) = self.db.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
+        let row = rows::find(&self.db, ("snapshots", COLUMNS), id, project).await?;
+        let Some(row) = row else { return Ok(None) };
         let mut snapshot = Snapshot::of(&row)?;
         snapshot.metadata = Pairs::Snapshot.get(self, id).await?;
         Ok(Some(snapshot))
@@ -93,16 +88,10 @@ impl Store {
         let source = Source { table: "snapshots", joins: "", columns: COLUMNS };
         let found = list::fetch(&self.db, source, page).await?;
         let mut snapshots = found.rows.iter().map(Snapshot::of).collect::<Result<Vec<_>, _>>()?;
-        if !snapshots.is_empty() {
-            let mut sql = Statement::new(
-                "SELECT snapshot_id, key, value FROM snapshot_metadata WHERE snapshot_id IN ",
-            );
-            sql.bind_list(snapshots.iter().map(|it| it.id.as_str()));
-            let rows = self.db.fetch(&sql.text, &sql.values).await?;
-            let mut metadata = by_owner(&rows, "snapshot_id")?;
-            for snapshot in &mut snapshots {
-                snapshot.metadata = metadata.remove(&snapshot.id).unwrap_or_default();
-            }
+        let ids = snapshots.iter().map(|it| it.id.as_str());
+        let mut metadata = Pairs::Snapshot.get_all(self, ids).await?;
+        for one in &mut snapshots {
+            one.metadata = metadata.remove(&one.id).unwrap_or_default();
         }
         Ok((snapshots, found.count))
     }
@@ -151,26 +140,13 @@ impl Store {
         from: &[&str],
         to: &str,
     ) -> Result<bool, DbError> {
-        let mut sql = Statement::new("UPDATE snapshots SET status = ");
-        sql.bind(to).push(", updated_at = ").bind(now());
-        if to == "available" {
-            sql.push(", progress = '100%'");
-        }
-        sql.push(" WHERE deleted = 0 AND id = ").bind(id);
-        if !from.is_empty() {
-            sql.push(" AND status IN ").bind_list(from.iter().copied());
-        }
-        Ok(tx.execute(&sql.text, &sql.values).await? != 0)
+        let whole = [("progress", "100%".into())];
+        let also: &[_] = if to == "available" { &whole } else { &[] };
+        rows::move_on(tx, "snapshots", id, (from, to), also).await
     }
 
     pub(crate) async fn forget_snapshot(&self, tx: &mut Tx, id: &str) -> Result<(), DbError> {
-        tx.execute(
-            "UPDATE snapshots SET deleted = 1, status = 'deleted', deleted_at = $2, updated_at = $2 \
-             WHERE id = $1 AND deleted = 0",
-            &[id.into(), now().into()],
-        )
-        .await
-        .map(drop)
+        rows::forget(tx, "snapshots", id).await
     }
 
     /// Which live snapshots a volume has, for a deletion of all of them.

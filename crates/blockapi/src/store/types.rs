@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
-use super::{Metadata, Store, by_owner, new_id, now};
-use crate::sql::{DbError, Row, Tx, Value};
+use super::{Metadata, Pairs, Store, new_id, now};
+use crate::sql::{DbError, Row, Value};
 
 /// The name of the type that is there from the beginning.
 pub(crate) const DEFAULT_TYPE: &str = "__DEFAULT__";
@@ -17,6 +17,21 @@ pub(crate) struct VolumeType {
     pub(crate) description: Option<String>,
     pub(crate) is_public: bool,
     pub(crate) extra_specs: Metadata,
+    pub(crate) qos_specs_id: Option<String>,
+    /// Volumes of it are to be encrypted.
+    pub(crate) encrypts: bool,
+}
+
+/// How volumes of a type are to be encrypted.
+#[derive(Debug, Clone)]
+pub(crate) struct Encryption {
+    pub(crate) id: String,
+    pub(crate) provider: String,
+    pub(crate) cipher: Option<String>,
+    pub(crate) key_size: Option<i64>,
+    pub(crate) control_location: String,
+    pub(crate) created_at: String,
+    pub(crate) updated_at: Option<String>,
 }
 
 impl VolumeType {
@@ -27,6 +42,8 @@ impl VolumeType {
             description: row.opt("description")?,
             is_public: row.truth("is_public")?,
             extra_specs: Metadata::new(),
+            qos_specs_id: row.opt("qos_specs_id")?,
+            encrypts: row.int("encryptions")? > 0,
         })
     }
 
@@ -36,8 +53,12 @@ impl VolumeType {
     }
 }
 
-const COLUMNS: &str =
-    "volume_types.id, volume_types.name, volume_types.description, volume_types.is_public";
+const COLUMNS: &str = "volume_types.id, volume_types.name, volume_types.description, \
+    volume_types.is_public, volume_types.qos_specs_id, (SELECT COUNT(*) FROM \
+    volume_type_encryption e WHERE e.volume_type_id = volume_types.id) AS encryptions";
+/// A type that volumes have stays as it is in what they were promised.
+const UNUSED: &str =
+    "NOT EXISTS (SELECT 1 FROM volumes v WHERE v.volume_type_id = $1 AND v.deleted = 0)";
 
 /// Types a project may use.
 pub(crate) fn visible_to(project: &str) -> Statement {
@@ -101,12 +122,8 @@ impl Store {
     }
 
     async fn fill_types(&self, types: &mut [VolumeType]) -> Result<(), DbError> {
-        let mut sql = Statement::new(
-            "SELECT volume_type_id, key, value FROM volume_type_extra_specs WHERE volume_type_id IN ",
-        );
-        sql.bind_list(types.iter().map(|it| it.id.as_str()));
-        let rows = self.db.fetch(&sql.text, &sql.values).await?;
-        let mut specs = by_owner(&rows, "volume_type_id")?;
+        let ids = types.iter().map(|it| it.id.as_str());
+        let mut specs = Pairs::Type.get_all(self, ids).await?;
         for one in types {
             one.extra_specs = specs.remove(&one.id).unwrap_or_default();
         }
@@ -128,7 +145,7 @@ impl Store {
             &[(&id).into(), name.into(), description.into(), is_public.into(), now().into()],
         )
         .await?;
-        put_specs(&mut tx, &id, specs).await?;
+        Pairs::Type.put(&mut tx, &id, specs).await?;
         tx.commit().await?;
         Ok(id)
     }
@@ -160,8 +177,10 @@ impl Store {
             )
             .await?;
         if done != 0 {
-            tx.execute("DELETE FROM default_volume_types WHERE volume_type_id = $1", &[id.into()])
-                .await?;
+            for table in ["default_volume_types", "volume_type_encryption"] {
+                let sql = format!("DELETE FROM {table} WHERE volume_type_id = $1");
+                tx.execute(&sql, &[id.into()]).await?;
+            }
         }
         tx.commit().await?;
         Ok(done != 0)
@@ -169,13 +188,68 @@ impl Store {
 
     pub(crate) async fn put_type_specs(&self, id: &str, specs: &Metadata) -> Result<(), DbError> {
         let mut tx = self.db.begin().await?;
-        put_specs(&mut tx, id, specs).await?;
+        Pairs::Type.put(&mut tx, id, specs).await?;
         tx.commit().await
     }
 
     pub(crate) async fn remove_type_spec(&self, id: &str, key: &str) -> Result<bool, DbError> {
-        let sql = "DELETE FROM volume_type_extra_specs WHERE volume_type_id = $1 AND key = $2";
-        Ok(self.db.execute(sql, &[id.into(), key.into()]).await? != 0)
+        let mut tx = self.db.begin().await?;
+        let removed = Pairs::Type.remove(&mut tx, id, key).await?;
+        tx.commit().await?;
+        Ok(removed)
+    }
+
+    pub(crate) async fn encryption(&self, kind: &str) -> Result<Option<Encryption>, DbError> {
+        let sql = "SELECT encryption_id, provider, cipher, key_size, control_location, created_at, \
+             updated_at FROM volume_type_encryption WHERE volume_type_id = $1";
+        let row = self.db.fetch_one(sql, &[kind.into()]).await?;
+        row.map(|row| {
+            Ok(Encryption {
+                id: row.text("encryption_id")?,
+                provider: row.text("provider")?,
+                cipher: row.opt("cipher")?,
+                key_size: row.opt_int("key_size")?,
+                control_location: row.text("control_location")?,
+                created_at: row.text("created_at")?,
+                updated_at: row.opt("updated_at")?,
+            })
+        })
+        .transpose()
+    }
+
+    /// Writes how volumes of a type are to be encrypted, or with nothing that they are not. False:
+    /// there are volumes of it already.
+    pub(crate) async fn set_encryption(
+        &self,
+        kind: &str,
+        wanted: Option<&Encryption>,
+    ) -> Result<bool, DbError> {
+        let mut tx = self.db.begin().await?;
+        tx.lock("volume_types", kind).await?;
+        let unused = format!("SELECT 1 AS one WHERE {UNUSED}");
+        if tx.fetch_one(&unused, &[kind.into()]).await?.is_none() {
+            return Ok(false);
+        }
+        let sql = "DELETE FROM volume_type_encryption WHERE volume_type_id = $1";
+        tx.execute(sql, &[kind.into()]).await?;
+        if let Some(it) = wanted {
+            let sql = "INSERT INTO volume_type_encryption (volume_type_id, encryption_id, provider, \
+                 cipher, key_size, control_location, created_at, updated_at) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+            let values = [
+                kind.into(),
+                (&it.id).into(),
+                (&it.provider).into(),
+                it.cipher.clone().into(),
+                Value::Int(it.key_size),
+                (&it.control_location).into(),
+                (&it.created_at).into(),
+                it.updated_at.clone().into(),
+            ];
+            tx.execute(sql, &values).await?;
+        }
+        tx.commit().await?;
+        Ok(true)
     }
 
     pub(crate) async fn type_projects(&self, id: &str) -> Result<Vec<String>, DbError> {
@@ -224,16 +298,4 @@ impl Store {
             }
         }
     }
-}
-
-async fn put_specs(tx: &mut Tx, id: &str, specs: &Metadata) -> Result<(), DbError> {
-    for (key, value) in specs {
-        tx.execute(
-            "INSERT INTO volume_type_extra_specs (volume_type_id, key, value) VALUES ($1, $2, $3) \
-             ON CONFLICT (volume_type_id, key) DO UPDATE SET value = excluded.value",
-            &[id.into(), key.into(), value.into()],
-        )
-        .await?;
-    }
-    Ok(())
 }

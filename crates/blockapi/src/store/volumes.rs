@@ -74,6 +74,8 @@ pub(crate) struct NewVolume {
     pub(crate) multiattach: bool,
     pub(crate) backup_status: Option<&'static str>,
     pub(crate) metadata: Metadata,
+    pub(crate) bootable: bool,
+    pub(crate) image_metadata: Metadata,
 }
 
 const COLUMNS: &str = "volumes.id, volumes.name_id, volumes.user_id, volumes.project_id, \
@@ -238,8 +240,8 @@ impl Store {
             "INSERT INTO volumes (id, user_id, project_id, size, availability_zone, host, \
              service_uuid, display_name, display_description, volume_type_id, snapshot_id, \
              source_volid, multiattach, backup_status, status, attach_status, shared_targets, \
-             created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-             'creating', 'detached', 0, $15)",
+             created_at, bootable) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
+             $14, 'creating', 'detached', 0, $15, $16)",
             &[
                 (&new.id).into(),
                 (&new.user_id).into(),
@@ -256,9 +258,11 @@ impl Store {
                 new.multiattach.into(),
                 new.backup_status.into(),
                 now().into(),
+                new.bootable.into(),
             ],
         )
         .await?;
+        Pairs::VolumeImage.put(tx, &new.id, &new.image_metadata).await?;
         Pairs::Volume.put(tx, &new.id, &new.metadata).await
     }
 

@@ -7,6 +7,9 @@ use super::statement::Statement;
 use super::{Store, new_id, now, seconds_since, stamp_in};
 use crate::sql::{DbError, Row, Tx};
 
+/// The name under which a worker is connected to a volume that it copies an image to or from.
+pub(crate) const IMAGE_COPY: &str = "image-copy";
+
 /// How long a worker may be silent before another takes over.
 pub(crate) const LEASE_SECONDS: i64 = 30;
 
@@ -19,6 +22,10 @@ pub(crate) enum Verb {
     VolumeRetype,
     VolumeMigrate,
     VolumeRevert,
+    /// The data of an image is written to it.
+    VolumeFill,
+    /// Its data is read into an image.
+    VolumeUpload,
     SnapshotCreate,
     SnapshotDelete,
     BackupCreate,
@@ -32,16 +39,20 @@ pub(crate) enum Verb {
     DropCopy,
     /// A connection that could not be taken down when it ended.
     Disconnect,
+    /// A revert that is no longer wanted.
+    CancelRevert,
 }
 
 impl Verb {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 18] = [
         Self::VolumeCreate,
         Self::VolumeDelete,
         Self::VolumeExtend,
         Self::VolumeRetype,
         Self::VolumeMigrate,
         Self::VolumeRevert,
+        Self::VolumeFill,
+        Self::VolumeUpload,
         Self::SnapshotCreate,
         Self::SnapshotDelete,
         Self::BackupCreate,
@@ -51,6 +62,7 @@ impl Verb {
         Self::Discard,
         Self::DropCopy,
         Self::Disconnect,
+        Self::CancelRevert,
     ];
 
     /// Kind of row and word, as stored.
@@ -62,6 +74,8 @@ impl Verb {
             Self::VolumeRetype => ("volume", "retyping"),
             Self::VolumeMigrate => ("volume", "migrating"),
             Self::VolumeRevert => ("volume", "reverting"),
+            Self::VolumeFill => ("volume", "downloading"),
+            Self::VolumeUpload => ("volume", "uploading"),
             Self::SnapshotCreate => ("snapshot", "creating"),
             Self::SnapshotDelete => ("snapshot", "deleting"),
             Self::BackupCreate => ("backup", "creating"),
@@ -71,6 +85,7 @@ impl Verb {
             Self::Discard => ("remnant", "deleting"),
             Self::DropCopy => ("copy", "deleting"),
             Self::Disconnect => ("connection", "ending"),
+            Self::CancelRevert => ("revert", "ending"),
         }
     }
 
@@ -176,6 +191,12 @@ impl Store {
         Ok(())
     }
 
+    /// Forgets work that holds nothing.
+    async fn cancel_only(&self, tx: &mut Tx, verb: Verb, resource: &str) -> Result<(), DbError> {
+        let sql = "DELETE FROM workers WHERE resource_type = $1 AND resource_id = $2";
+        tx.execute(sql, &[verb.words().0.into(), resource.into()]).await.map(drop)
+    }
+
     /// Gives back what work held that does not come to its end.
     pub(crate) async fn undo(&self, tx: &mut Tx, work: &Work) -> Result<(), DbError> {
         if let Some(place) = work.text("place") {
@@ -187,6 +208,19 @@ impl Store {
             Verb::VolumeRevert => {
                 let snapshot = work.text("snapshot").unwrap_or_default();
                 self.move_snapshot(tx, snapshot, &["restoring"], "available").await?;
+                if let Some(holder) = work.text("holder") {
+                    self.cancel_only(tx, Verb::CancelRevert, holder).await?;
+                    insert(tx, Verb::CancelRevert, holder, &json!({}), "", None).await?;
+                }
+            }
+            Verb::VolumeFill | Verb::VolumeUpload => {
+                // Whoever copies is cut off.
+                let volume = work.text("place").or(work.text("holder"));
+                let volume = volume.unwrap_or(&work.resource_id);
+                let detail = json!({"volume": volume, "name": IMAGE_COPY});
+                let key = format!("{volume}/{IMAGE_COPY}");
+                self.cancel_only(tx, Verb::Disconnect, &key).await?;
+                insert(tx, Verb::Disconnect, &key, &detail, "", None).await?;
             }
             Verb::VolumeMigrate => {
                 let sql = "UPDATE volumes SET migration_status = 'error' \
@@ -196,6 +230,13 @@ impl Store {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether work is still this worker's.
+    pub(crate) async fn holds(&self, work: &Work, owner: &str) -> Result<bool, DbError> {
+        let sql = "SELECT id FROM workers WHERE id = $1 AND owner = $2";
+        let found = self.db.fetch_one(sql, &[work.id.as_str().into(), owner.into()]).await?;
+        Ok(found.is_some())
     }
 
     /// Work that is free, or this worker's own, and due: what was not looked at for the longest time

@@ -59,23 +59,95 @@ async fn a_volume_whose_restore_was_cancelled_can_be_deleted() {
     assert_eq!(rig.backend.volumes(), [volume]);
 }
 
+/// A volume whose newest snapshot lives in what a restore has put another in the place of.
+async fn restored(rig: &Rig) -> (String, String) {
+    let volume = rig.volume().await;
+    rig.backend.write(&volume, 1);
+    let snapshot = snapshot(rig, &volume).await;
+    rig.backend.write(&volume, 2);
+    let backup = id_of(&rig.backup(&volume, false).await, "backup");
+    rig.settle().await;
+    let body = json!({"restore": {"volume_id": volume}});
+    rig.ok("POST", &format!("/backups/{backup}/restore"), body, NEW).await;
+    rig.settle().await;
+    (volume, snapshot)
+}
+
 #[tokio::test]
 async fn a_cancelled_revert_frees_its_snapshot_and_leaves_no_volume_behind() {
     let rig = Rig::new().await;
-    let volume = rig.volume().await;
-    let snapshot = snapshot(&rig, &volume).await;
+    let (volume, snapshot) = restored(&rig).await;
+    let before = rig.backend.volumes();
     rig.backend.mood(|moods| moods.patience = u32::MAX);
     let revert = json!({"snapshot_id": snapshot});
     assert_eq!(rig.action(&volume, "revert", revert, NEW).await.code, 202);
     rig.passes(3).await;
-    assert_eq!(rig.backend.volumes().len(), 2);
+    assert_eq!(rig.backend.volumes().len(), before.len() + 1);
     let reset = json!({"status": "available"});
     assert_eq!(rig.action(&volume, "os-reset_status", reset, NEW).await.code, 202);
     rig.settle().await;
-    assert_eq!(rig.backend.volumes(), std::slice::from_ref(&volume));
+    assert_eq!(rig.backend.volumes(), before);
     rig.ok("DELETE", &format!("/snapshots/{snapshot}"), Value::Null, NEW).await;
     rig.settle().await;
     rig.ok("DELETE", &format!("/volumes/{volume}"), Value::Null, NEW).await;
+}
+
+/// What a snapshot of the volume itself holds needs no copy.
+#[tokio::test]
+async fn a_revert_is_done_where_the_snapshot_is() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    rig.backend.write(&volume, 1);
+    let snapshot = snapshot(&rig, &volume).await;
+    let revert = json!({"snapshot_id": snapshot});
+    for content in [2, 3] {
+        rig.backend.write(&volume, content);
+        assert_eq!(rig.action(&volume, "revert", revert.clone(), NEW).await.code, 202);
+        for _ in 0..10 {
+            rig.passes(1).await;
+            assert_eq!(rig.backend.volumes(), std::slice::from_ref(&volume), "nothing is copied");
+        }
+        rig.expect(&volume, "available", None).await;
+        assert_eq!(rig.backend.content(&volume), Some(1), "also the second time");
+    }
+    // Where the snapshot is elsewhere, it is copied.
+    let (volume, snapshot) = restored(&rig).await;
+    let revert = json!({"snapshot_id": snapshot});
+    assert_eq!(rig.action(&volume, "revert", revert, NEW).await.code, 202);
+    rig.settle().await;
+    let seen = rig.get(&format!("/volumes/{volume}"), NEW).await;
+    let name = seen.body["volume"]["os-vol-mig-status-attr:name_id"].as_str().unwrap();
+    assert_eq!(rig.backend.content(name), Some(1));
+}
+
+/// A revert that was called off does not come later and take what was written since.
+#[tokio::test]
+async fn a_revert_that_was_called_off_does_not_happen() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    rig.backend.write(&volume, 1);
+    let snapshot = snapshot(&rig, &volume).await;
+    rig.backend.write(&volume, 2);
+    rig.backend.mood(|moods| moods.hold_reverts = true);
+    let revert = json!({"snapshot_id": snapshot});
+    assert_eq!(rig.action(&volume, "revert", revert.clone(), NEW).await.code, 202);
+    rig.passes(3).await;
+    assert!(rig.backend.is_to_revert(&volume));
+    let reset = json!({"status": "available"});
+    assert_eq!(rig.action(&volume, "os-reset_status", reset, NEW).await.code, 202);
+    rig.passes(1).await;
+    assert!(!rig.backend.is_to_revert(&volume));
+    let seen = rig.get(&format!("/snapshots/{snapshot}"), NEW).await;
+    assert_eq!(seen.body["snapshot"]["status"], "available");
+    // Another one is not taken for the one that was called off.
+    rig.backend.mood(|moods| moods.hold_reverts = false);
+    assert_eq!(rig.action(&volume, "revert", revert, NEW).await.code, 202);
+    rig.passes(5).await;
+    assert_eq!(rig.backend.content(&volume), Some(2), "the one before is still being called off");
+    rig.age().await;
+    rig.settle().await;
+    rig.expect(&volume, "available", None).await;
+    assert_eq!(rig.backend.content(&volume), Some(1));
 }
 
 /// A second request does not throw the first one's work away.

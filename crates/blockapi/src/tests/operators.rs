@@ -74,4 +74,6 @@ async fn a_type_that_asks_for_something_else_gets_no_volumes() {
     assert!(rig.backend.content(&volume).is_none());
     let told = rig.get(&format!("/messages?resource_uuid={volume}"), NEW).await.body;
     assert_eq!(told["messages"].as_array().unwrap().len(), 1, "{told}");
+    let said = told["messages"][0]["user_message"].as_str().unwrap();
+    assert!(said.contains("extra specs of the volume type"), "{said}");
 }

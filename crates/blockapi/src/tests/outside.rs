@@ -27,6 +27,7 @@ async fn start(folder: &std::path::Path) -> (BlockApi, tasks::Tasks) {
         listen: ([127, 0, 0, 1], 0).into(),
         behaviour: Behaviour::default(),
         identity: Arc::new(NoAuth),
+        images: None,
         migrate: true,
         work: true,
     };

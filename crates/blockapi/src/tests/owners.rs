@@ -49,6 +49,38 @@ async fn a_revert_does_not_read_a_snapshot_of_another_project() {
     assert_eq!(seen, Some(PROJECT));
 }
 
+/// Who gives a volume away does not stay connected to it.
+#[tokio::test]
+async fn a_volume_does_not_change_hands_under_a_client() {
+    let rig = Rig::new().await;
+    let volume = rig.volume().await;
+    let transfer = json!({"transfer": {"volume_id": volume}});
+    let connector = json!({"connector": {"host": "giver"}});
+    let connect = async |code: u16| {
+        let seen = rig.action(&volume, "os-initialize_connection", connector.clone(), NEW).await;
+        assert_eq!(seen.code, code, "{seen:?}");
+    };
+    connect(200).await;
+    let refused = rig.call("POST", "/volume-transfers", transfer.clone(), NEW).await;
+    assert_eq!(refused.code, 400);
+    assert!(refused.body.to_string().contains("connected (host-giver)"), "{refused:?}");
+    rig.action(&volume, "os-terminate_connection", connector.clone(), NEW).await;
+    let made = rig.call("POST", "/volume-transfers", transfer, NEW).await;
+    assert_eq!(made.code, 202, "{made:?}");
+    // Nobody comes while it waits for its new owner.
+    connect(400).await;
+    // Nor is it taken over from one who came at the same moment.
+    let backend: &dyn crate::Backend = rig.backend.as_ref();
+    backend.connect(&volume, "host-giver", &json!({})).await.unwrap();
+    let path = format!("/volume-transfers/{}/accept", id_of(&made, "transfer"));
+    let body = json!({"accept": {"auth_key": made.body["transfer"]["auth_key"]}});
+    let taker = "other:bbbb0000bbbb0000bbbb0000bbbb0000:member";
+    let refused = rig.call_as(taker, ("POST", &path), body.clone(), NEW).await;
+    assert_eq!(refused.code, 400, "{refused:?}");
+    backend.disconnect(&volume, "host-giver").await.unwrap();
+    assert_eq!(rig.call_as(taker, ("POST", &path), body, NEW).await.code, 202);
+}
+
 /// The record of a backup under another id.
 async fn imported(rig: &Rig, backup: &str, change: impl FnOnce(&mut Value)) -> String {
     use base64::Engine as _;

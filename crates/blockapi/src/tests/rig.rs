@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::auth::NoAuth;
+use crate::images::Copies;
 use crate::rest::{Behaviour, Service};
 use crate::sql::Db;
 use crate::store::Store;
@@ -86,6 +87,7 @@ impl Rig {
             identity: Arc::new(NoAuth),
             backend: backend.clone(),
             behaviour: behaviour.clone(),
+            images: None,
         };
         let worker = Worker {
             store: store.clone(),
@@ -93,6 +95,8 @@ impl Rig {
             behaviour,
             name: "worker-1".to_owned(),
             started: jiff::Timestamp::now(),
+            images: None,
+            copies: Copies::new(tasks::Tasks::new()),
         };
         worker.report().await.unwrap();
         let rig =

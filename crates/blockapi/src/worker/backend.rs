@@ -94,6 +94,17 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         name: &str,
     ) -> Result<Progress<jiff::Timestamp>, BackendError>;
 
+    /// Asks for a volume that nobody uses to hold again what its snapshot holds. Asked again while
+    /// nothing was written, it changes nothing.
+    async fn ask_revert(&self, volume: &str, snapshot: &str) -> Result<(), BackendError>;
+
+    /// How a revert goes that was asked for.
+    async fn find_revert(&self, volume: &str, snapshot: &str)
+    -> Result<Progress<()>, BackendError>;
+
+    /// A revert that did not begin yet does not begin any more.
+    async fn cancel_revert(&self, volume: &str) -> Result<(), BackendError>;
+
     async fn remove_snapshot(&self, volume: &str, name: &str)
     -> Result<Progress<()>, BackendError>;
 

@@ -5,6 +5,7 @@
 pub(crate) mod backend;
 mod backups;
 pub(crate) mod decide;
+mod images;
 pub(crate) mod resources;
 #[cfg(test)]
 pub(crate) mod simulated;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
+use crate::images::{Copies, Images};
 use crate::rest::Behaviour;
 use crate::sql::DbError;
 use crate::store::Store;
@@ -82,6 +84,9 @@ pub(crate) struct Worker {
     pub(crate) name: String,
     /// Before that nobody may have been there to do anything.
     pub(crate) started: jiff::Timestamp,
+    /// Nothing where no image service is configured.
+    pub(crate) images: Option<Arc<Images>>,
+    pub(crate) copies: Copies,
 }
 
 /// For a process without a worker: looks now and then whether services of the release before run.
@@ -188,6 +193,8 @@ impl Worker {
             Verb::VolumeRetype => self.retype_volume(work).await,
             Verb::VolumeMigrate => self.migrate_volume(work).await,
             Verb::VolumeRevert => self.revert_volume(work).await,
+            Verb::VolumeFill => self.fill_volume(work).await,
+            Verb::VolumeUpload => self.upload_volume(work).await,
             Verb::SnapshotCreate => self.create_snapshot(work).await,
             Verb::SnapshotDelete => self.delete_snapshot(work).await,
             Verb::BackupCreate => self.create_backup(work).await,
@@ -197,6 +204,7 @@ impl Worker {
             Verb::Discard => self.discard(work).await,
             Verb::DropCopy => self.drop_copy(work).await,
             Verb::Disconnect => self.end_connection(work).await,
+            Verb::CancelRevert => self.cancel_revert(work).await,
         }
     }
 

@@ -22,6 +22,8 @@ const OWN_TARGET: &str = "block-storage";
 const MANAGER: &str = "holdfast-block-storage";
 /// How long a volume may wait for room before it is said to have none.
 const SCHEDULING_SECONDS: i64 = 20;
+/// The annotation that puts a volume back to one of its snapshots.
+const REVERT: &str = "holdfast.io/revert-to";
 const GIB: i64 = 1024 * 1024 * 1024;
 /// Backups are counted in blocks of this size.
 const BLOCK: i64 = 2 * 1024 * 1024;
@@ -450,6 +452,32 @@ impl Backend for Resources {
         })
     }
 
+    async fn ask_revert(&self, volume: &str, snapshot: &str) -> Result<(), BackendError> {
+        let patch = json!({"metadata": {"annotations": {REVERT: snapshot_name(snapshot)}}});
+        self.patch::<Volume>(&volume_name(volume), &patch).await
+    }
+
+    async fn find_revert(
+        &self,
+        volume: &str,
+        snapshot: &str,
+    ) -> Result<Progress<()>, BackendError> {
+        let Some(found) = self.find::<Volume>(&volume_name(volume)).await? else {
+            return Ok(Progress::Failed("the volume is gone".to_owned()));
+        };
+        Ok(reverted(&found, &snapshot_name(snapshot)))
+    }
+
+    async fn cancel_revert(&self, volume: &str) -> Result<(), BackendError> {
+        let name = volume_name(volume);
+        let found = self.find::<Volume>(&name).await?;
+        if found.is_none_or(|it| !it.annotations().contains_key(REVERT)) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"annotations": {REVERT: null}}});
+        self.patch::<Volume>(&name, &patch).await
+    }
+
     async fn remove_snapshot(
         &self,
         _volume: &str,
@@ -581,6 +609,23 @@ impl Backend for Resources {
     }
 }
 
+/// How a revert went: its annotation goes at its end, and a condition tells how it was.
+fn reverted(volume: &Volume, snapshot: &str) -> Progress<()> {
+    if volume.annotations().contains_key(REVERT) {
+        return Progress::Running;
+    }
+    let status = volume.status.clone().unwrap_or_default();
+    let said = status.conditions.unwrap_or_default().into_iter().find(|it| it.kind == "Revert");
+    let Some(said) = said else { return Progress::Running };
+    let why = said.message.unwrap_or_default();
+    match said.reason.as_deref() {
+        Some("Reverted") if why.contains(snapshot) => Progress::Done(()),
+        Some("RevertFailure") => Progress::Failed(why),
+        // What is told is about another one: its end is not written yet.
+        _ => Progress::Running,
+    }
+}
+
 /// How far a backup is.
 fn saved(backup: &Backup, is_late: bool) -> Progress<Saved> {
     let status = backup.status.clone().unwrap_or_default();
@@ -684,6 +729,27 @@ mod tests {
         assert_eq!(of(json!({"deletion": {"failures": 1}, "error": "busy"})), Progress::Running);
         let failed = Progress::Failed("read-only".to_owned());
         assert_eq!(of(json!({"deletion": {"failures": 3}, "error": "read-only"})), failed);
+    }
+
+    #[test]
+    fn a_revert_is_told_by_the_condition_of_that_snapshot() {
+        let of = |asked: &Value, reason: &str, message: &str| {
+            let volume: Volume = serde_json::from_value(json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+                "metadata": {"name": "v", "annotations": asked}, "spec": {},
+                "status": {"conditions": [{"type": "Revert", "status": "False", "reason": reason,
+                    "message": message}]},
+            }))
+            .unwrap();
+            reverted(&volume, "snapshot-1")
+        };
+        let done = "volume v is reverted to snapshot snapshot-1";
+        assert_eq!(of(&json!({}), "Reverted", done), Progress::Done(()));
+        assert_eq!(of(&json!({REVERT: "snapshot-1"}), "Reverted", done), Progress::Running);
+        assert_eq!(of(&json!({}), "Reverted", "to snapshot snapshot-2"), Progress::Running);
+        assert_eq!(of(&json!({}), "RevertPending", "in use"), Progress::Running);
+        let gone = Progress::Failed("no snapshot".to_owned());
+        assert_eq!(of(&json!({}), "RevertFailure", "no snapshot"), gone);
     }
 
     #[test]

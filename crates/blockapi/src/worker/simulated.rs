@@ -19,6 +19,8 @@ struct Disk {
     is_removed: bool,
     snapshots: BTreeMap<String, (u64, jiff::Timestamp)>,
     connections: Vec<String>,
+    /// The snapshot it is to be put back to, and whether it was.
+    revert: Option<(String, bool)>,
 }
 
 #[derive(Debug, Clone)]
@@ -30,6 +32,7 @@ struct Kept {
 
 /// How unkind it is.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a mood of its own")]
 pub(crate) struct Moods {
     /// Every nth call finds nobody. 0: none.
     pub(crate) unreachable_every: u32,
@@ -47,6 +50,10 @@ pub(crate) struct Moods {
     pub(crate) fail_connections: Option<String>,
     /// Snapshots stay under way.
     pub(crate) hold_snapshots: bool,
+    /// Reverts are not begun.
+    pub(crate) hold_reverts: bool,
+    /// Who serves the bytes of volumes, by their names.
+    pub(crate) disks: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +85,12 @@ impl Simulated {
         if let Some(disk) = self.state().disks.get_mut(volume) {
             disk.content = content;
         }
+    }
+
+    /// Whether a revert of a volume is still asked for.
+    pub(crate) fn is_to_revert(&self, volume: &str) -> bool {
+        let state = self.state();
+        state.disks.get(volume).is_some_and(|it| matches!(it.revert, Some((_, false))))
     }
 
     /// Backups that are kept.
@@ -203,6 +216,43 @@ impl Backend for Simulated {
         Ok(Progress::Running)
     }
 
+    async fn ask_revert(&self, volume: &str, snapshot: &str) -> Result<(), BackendError> {
+        let mut state = self.call()?;
+        let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
+        disk.revert = Some((snapshot.to_owned(), false));
+        Ok(())
+    }
+
+    async fn find_revert(
+        &self,
+        volume: &str,
+        snapshot: &str,
+    ) -> Result<Progress<()>, BackendError> {
+        let mut state = self.call()?;
+        let holds = state.moods.hold_reverts;
+        let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
+        match disk.revert.clone() {
+            Some((wanted, true)) if wanted == snapshot => Ok(Progress::Done(())),
+            Some((wanted, false)) if !holds && disk.connections.is_empty() => {
+                let Some((content, _)) = disk.snapshots.get(&wanted) else {
+                    return Ok(Progress::Failed("no such snapshot".to_owned()));
+                };
+                disk.content = *content;
+                disk.revert = Some((wanted, true));
+                Ok(Progress::Running)
+            }
+            _ => Ok(Progress::Running),
+        }
+    }
+
+    async fn cancel_revert(&self, volume: &str) -> Result<(), BackendError> {
+        let mut state = self.call()?;
+        if let Some(disk) = state.disks.get_mut(volume) {
+            disk.revert = None;
+        }
+        Ok(())
+    }
+
     async fn remove_snapshot(
         &self,
         volume: &str,
@@ -271,10 +321,13 @@ impl Backend for Simulated {
         if let Some(why) = &state.moods.fail_connections {
             return Ok(Progress::Failed(why.clone()));
         }
+        let address = state.moods.disks.clone().unwrap_or_else(|| "127.0.0.1:1".to_owned());
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
-        disk.connections.push(attachment.to_owned());
+        if !disk.connections.iter().any(|it| it == attachment) {
+            disk.connections.push(attachment.to_owned());
+        }
         Ok(Progress::Done(json!({
-            "driver_volume_type": "nbd", "uri": format!("nbd://127.0.0.1:1/{volume}"),
+            "driver_volume_type": "nbd", "uri": format!("nbd://{address}/{volume}"),
         })))
     }
 

@@ -9,8 +9,12 @@ use crate::sql::Tx;
 use crate::store::guard::{Change, Set};
 use crate::store::messages::{Action, NewMessage};
 use crate::store::volumes::Volume;
-use crate::store::work::{Verb, Work};
+use crate::store::work::{LEASE_SECONDS, Verb, Work};
 use crate::store::{new_id, now};
+
+/// Why something failed, by the dialect's numbers.
+const UNKNOWN: &str = "001";
+const NO_BACKEND: &str = "003";
 
 /// What failed for good, and what may work later.
 pub(super) fn settled<T>(
@@ -72,21 +76,39 @@ impl Worker {
             Err(gone) => Progress::Failed(gone),
             Ok(origin) => {
                 let order = self.order(&volume, volume.backend_name(), origin).await?;
-                match capabilities::unmet(&order.specs) {
-                    Some(why) => Progress::Failed(format!("No valid backend was found: {why}")),
-                    None => settled(self.backend.ensure_volume(&order).await)?,
+                if let Some(why) = capabilities::unmet(&order.specs) {
+                    let why = format!("No valid backend was found: {why}");
+                    let change = Change::of(&volume.id).while_status("creating");
+                    let failed = Some((Action::CreateVolume, NO_BACKEND, why));
+                    let change = change.set(Set::Status("error"));
+                    return self.conclude(work, &volume, change, failed).await;
                 }
+                settled(self.backend.ensure_volume(&order).await)?
             }
         };
         let change = Change::of(&volume.id).while_status("creating");
         match progress {
             Progress::Running => Ok(Next::Soon),
+            Progress::Done(()) if work.detail.get("image").is_some() => {
+                let mut tx = self.store.on_volume(&volume.id).await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    let change =
+                        change.set(Set::Status("downloading")).column("launched_at", now());
+                    change.apply(&self.store, &mut tx).await?;
+                    let request = work.request_id.as_deref().unwrap_or_default();
+                    self.store
+                        .ask(&mut tx, Verb::VolumeFill, &volume.id, &work.detail, request)
+                        .await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Soon)
+            }
             Progress::Done(()) => {
                 let change = change.set(Set::Status("available")).column("launched_at", now());
                 self.conclude(work, &volume, change, None).await
             }
             Progress::Failed(why) => {
-                let failed = Some((Action::CreateVolume, why));
+                let failed = Some((Action::CreateVolume, UNKNOWN, why));
                 self.conclude(work, &volume, change.set(Set::Status("error")), failed).await
             }
         }
@@ -98,15 +120,15 @@ impl Worker {
         work: &Work,
         volume: &Volume,
         change: Change,
-        failed: Option<(Action, String)>,
+        failed: Option<(Action, &'static str, String)>,
     ) -> Result<Next, WorkError> {
         let mut tx = self.store.on_volume(&volume.id).await?;
         if self.store.end(&mut tx, work, &self.name).await? {
             change.apply(&self.store, &mut tx).await?;
-            if let Some((action, why)) = failed {
+            if let Some((action, detail, why)) = failed {
                 tracing::warn!(volume = volume.id, ?action, why, "work on a volume failed");
-                self.tell(&mut tx, work, ("VOLUME", &volume.id, &volume.project_id), action, "001")
-                    .await?;
+                let of = ("VOLUME", volume.id.as_str(), volume.project_id.as_str());
+                self.tell(&mut tx, work, of, action, detail).await?;
             }
             tx.commit().await?;
         }
@@ -154,7 +176,8 @@ impl Worker {
             Progress::Failed(why) => {
                 let change = change.set(Set::Status("error_deleting"));
                 self.spare_snapshots(&volume).await?;
-                self.conclude(work, &volume, change, Some((Action::DeleteVolume, why))).await
+                self.conclude(work, &volume, change, Some((Action::DeleteVolume, UNKNOWN, why)))
+                    .await
             }
         }
     }
@@ -181,7 +204,8 @@ impl Worker {
             }
             Progress::Failed(why) => {
                 let change = change.set(Set::Status("error_extending"));
-                self.conclude(work, &volume, change, Some((Action::ExtendVolume, why))).await
+                self.conclude(work, &volume, change, Some((Action::ExtendVolume, UNKNOWN, why)))
+                    .await
             }
         }
     }
@@ -219,51 +243,95 @@ impl Worker {
         self.conclude(work, &volume, change, None).await
     }
 
-    /// What the snapshot holds is made beside the volume, and then put in its place. Snapshots stay
-    /// where they are and can be used as before.
+    /// Puts a volume back to its newest snapshot: by its engine, or, where a restore has put another
+    /// volume in the place of the one that holds the snapshot, by a copy beside it.
     pub(super) async fn revert_volume(&self, work: &Work) -> Result<Next, WorkError> {
-        let snapshot = work.detail.get("snapshot").and_then(Value::as_str);
-        let (Some(volume), Some(id)) = (self.volume_in(work, "reverting").await?, snapshot) else {
+        let text = |key: &str| work.detail.get(key).and_then(Value::as_str);
+        let volume = self.volume_in(work, "reverting").await?;
+        let (Some(volume), Some(id)) = (volume, text("snapshot")) else {
             return self.abandon(work).await;
         };
-        let Some(place) = work.detail.get("place").and_then(Value::as_str) else {
+        let snapshot = self.store.snapshot(id, None).await?;
+        let holder = match &snapshot {
+            Some(snapshot) => self.holder(snapshot).await?,
+            None => None,
+        };
+        let Some(holder) = holder else {
+            let gone = Progress::Failed("the snapshot is gone".to_owned());
+            return self.revert_looked(work, &volume, id, gone).await;
+        };
+        if let Some(own) = text("holder") {
+            if work.detail.get("asked").is_none() {
+                self.backend.ask_revert(own, id).await?;
+                return self.remember_revert(work, json!({"holder": own, "asked": true})).await;
+            }
+            let progress = settled(self.backend.find_revert(own, id).await)?;
+            return self.revert_looked(work, &volume, id, progress).await;
+        }
+        let Some(place) = text("place") else {
             if self.is_connected(&volume).await? {
                 // A client that came at the same time goes again.
                 return Ok(Next::Later);
             }
-            let mut tx = self.store.db.begin().await?;
-            let detail = json!({"snapshot": id, "place": new_id()});
-            self.store.amend(&mut tx, work, &self.name, &detail).await?;
-            tx.commit().await?;
-            return Ok(Next::Soon);
+            // Known before it is asked for: who cancels it must know that it may be.
+            let way = if holder == volume.backend_name() {
+                let sql = "SELECT id FROM workers WHERE resource_type = $1 AND resource_id = $2";
+                let kind = Verb::CancelRevert.words().0;
+                let cancelled = [kind.into(), holder.as_str().into()];
+                if self.store.db.fetch_one(sql, &cancelled).await?.is_some() {
+                    // The one before is still being called off, and this would be, too.
+                    return Ok(Next::Later);
+                }
+                json!({"holder": holder})
+            } else {
+                json!({"place": new_id()})
+            };
+            return self.remember_revert(work, way).await;
         };
-        let holder = match self.store.snapshot(id, None).await? {
-            Some(snapshot) => self.holder(&snapshot).await?,
-            None => None,
-        };
-        let progress = match holder {
-            None => Progress::Failed("the snapshot is gone".to_owned()),
-            Some(holder) => {
-                let origin = Origin::Snapshot { volume: holder, snapshot: id.to_owned() };
-                let order = self.order(&volume, place, origin).await?;
-                settled(self.backend.ensure_volume(&order).await)?
-            }
-        };
+        let origin = Origin::Snapshot { volume: holder, snapshot: id.to_owned() };
+        let order = self.order(&volume, place, origin).await?;
+        let progress = settled(self.backend.ensure_volume(&order).await)?;
+        self.revert_looked(work, &volume, id, progress).await
+    }
+
+    async fn remember_revert(&self, work: &Work, way: Value) -> Result<Next, WorkError> {
+        let mut detail = way;
+        if let Some(detail) = detail.as_object_mut() {
+            let snapshot = work.detail.get("snapshot").cloned().unwrap_or_default();
+            detail.insert("snapshot".to_owned(), snapshot);
+        }
+        let mut tx = self.store.db.begin().await?;
+        self.store.amend(&mut tx, work, &self.name, &detail).await?;
+        tx.commit().await?;
+        Ok(Next::Soon)
+    }
+
+    /// Writes how a revert ended, if it did.
+    async fn revert_looked(
+        &self,
+        work: &Work,
+        volume: &Volume,
+        id: &str,
+        progress: Progress<()>,
+    ) -> Result<Next, WorkError> {
         let (status, why) = match progress {
             Progress::Running => return Ok(Next::Soon),
             Progress::Done(()) => ("available", None),
             Progress::Failed(why) => ("error", Some(why)),
         };
+        let place = work.detail.get("place").and_then(Value::as_str);
         let mut tx = self.store.on_volume(&volume.id).await?;
         if self.store.end(&mut tx, work, &self.name).await? {
             let mut change =
                 Change::of(&volume.id).while_status("reverting").set(Set::Status(status));
-            if why.is_none() {
+            if let (None, Some(place)) = (&why, place) {
                 change = change.column("name_id", place);
             }
             let applied = change.apply(&self.store, &mut tx).await?;
-            let remnant = if applied && why.is_none() { volume.backend_name() } else { place };
-            self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
+            if let Some(place) = place {
+                let remnant = if applied && why.is_none() { volume.backend_name() } else { place };
+                self.store.ask(&mut tx, Verb::Discard, remnant, &json!({}), "").await?;
+            }
             self.store.move_snapshot(&mut tx, id, &["restoring"], "available").await?;
             if let Some(why) = why {
                 tracing::warn!(volume = volume.id, why, "a volume is not reverted");
@@ -271,5 +339,14 @@ impl Worker {
             tx.commit().await?;
         }
         Ok(Next::Ended)
+    }
+
+    /// Asked for until no worker can be left that would ask for the revert once more.
+    pub(super) async fn cancel_revert(&self, work: &Work) -> Result<Next, WorkError> {
+        self.backend.cancel_revert(&work.resource_id).await?;
+        if work.age() <= LEASE_SECONDS {
+            return Ok(Next::Later);
+        }
+        self.abandon(work).await
     }
 }

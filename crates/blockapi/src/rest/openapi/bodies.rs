@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::model::status::{ATTACH_STATUSES, BackupStatus, MIGRATION_STATUSES, STATUSES};
 use crate::rest::input::SIZE_MAX;
+use crate::store::qos::CONSUMERS;
 
 const TEXT_CHARS: usize = 255;
 const METADATA_KEY: &str = "^[a-zA-Z0-9_:. /-]{1,255}$";
@@ -82,20 +83,8 @@ pub(super) fn schema(method: &str, path: &str) -> Option<Value> {
             &["connector"],
         ),
         ("post", "/attachments/{id}/action") => action("os-complete", &json!({})),
-        ("post", "/types") => json!({"type": "object", "required": ["volume_type"],
-        "properties": {"volume_type": {"type": "object", "required": ["name"], "properties": {
-            "name": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS},
-            "description": text(), "extra_specs": pairs(),
-            "os-volume-type-access:is_public": truth(),
-        }}}}),
-        ("put", "/types/{id}") => wrapped(
-            "volume_type",
-            json!({"name": text(), "description": text(), "is_public": truth()}),
-            &[],
-        ),
-        ("post", "/types/{id}/extra_specs") => {
-            json!({"type": "object", "required": ["extra_specs"], "additionalProperties": false,
-                "properties": {"extra_specs": pairs()}})
+        (_, path) if path.starts_with("/types") || path.starts_with("/qos-specs") => {
+            return of_types(method, path);
         }
         ("put", "/os-quota-sets/{project}") => json!({"type": "object", "required": ["quota_set"],
             "properties": {"quota_set": {"type": "object", "additionalProperties": {
@@ -111,6 +100,34 @@ pub(super) fn schema(method: &str, path: &str) -> Option<Value> {
         _ => return None,
     };
     Some(schema)
+}
+
+/// Types, and what they are given: encryption and limits.
+fn of_types(method: &str, path: &str) -> Option<Value> {
+    Some(match (method, path) {
+        ("post", "/types") => json!({"type": "object", "required": ["volume_type"],
+        "properties": {"volume_type": {"type": "object", "required": ["name"], "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS},
+            "description": text(), "extra_specs": pairs(),
+            "os-volume-type-access:is_public": truth(),
+        }}}}),
+        ("put", "/types/{id}") => wrapped(
+            "volume_type",
+            json!({"name": text(), "description": text(), "is_public": truth()}),
+            &[],
+        ),
+        ("post", "/types/{id}/extra_specs") => {
+            json!({"type": "object", "required": ["extra_specs"], "additionalProperties": false,
+                "properties": {"extra_specs": pairs()}})
+        }
+        ("post", "/types/{id}/encryption") => wrapped("encryption", encryption(), &["provider"]),
+        ("put", "/types/{id}/encryption/{key}") => wrapped("encryption", encryption(), &[]),
+        ("post", "/qos-specs") => qos(&["name"]),
+        ("put", "/qos-specs/{id}") => qos(&[]),
+        ("put", "/qos-specs/{id}/delete_keys") => json!({"type": "object", "required": ["keys"],
+            "properties": {"keys": {"type": "array", "items": {"type": "string"}}}}),
+        _ => return None,
+    })
 }
 
 fn put(object: &mut Value, key: &str, value: Value) {
@@ -171,6 +188,22 @@ fn named_with(more: Value) -> Value {
         }
     }
     all
+}
+
+fn encryption() -> Value {
+    json!({
+        "provider": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS}, "cipher": text(),
+        "key_size": {"type": ["integer", "null"], "minimum": 0, "maximum": SIZE_MAX},
+        "control_location": {"enum": ["front-end", "back-end"]},
+    })
+}
+
+/// Values, and who keeps them.
+fn qos(required: &[&str]) -> Value {
+    let mut specs = pairs();
+    put(&mut specs, "properties", json!({"consumer": {"enum": CONSUMERS}}));
+    put(&mut specs, "required", json!(required));
+    object(json!({ "qos_specs": specs }), &["qos_specs"])
 }
 
 fn volume() -> Value {
@@ -238,6 +271,12 @@ fn actions() -> Value {
             "force_host_copy": truth(), "lock_volume": truth()}})),
         action("revert", &json!({"type": "object", "required": ["snapshot_id"],
             "properties": {"snapshot_id": uuid()}})),
+        action("os-volume_upload_image", &object(json!({
+            "image_name": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS},
+            "force": truth(), "disk_format": {"enum": ["raw"]}, "container_format": text(),
+            "visibility": text(), "protected": truth()}), &["image_name"])),
+        action("os-reimage", &object(json!({"image_id": uuid(), "reimage_reserved": truth()}),
+            &["image_id"])),
         action("os-set_image_metadata", &json!({"type": "object", "required": ["metadata"],
             "properties": {"metadata": pairs()}})),
         action("os-show_image_metadata", &json!({})),
