@@ -64,6 +64,7 @@ def begin(known):
     call('POST', f'/volumes/{known["extended"]}/action', {'os-extend': {'new_size': 2}})
     body = {'snapshot': {'volume_id': known['snapped']}}
     known['snapshot'] = call('POST', '/snapshots', body).json()['snapshot']['id']
+    known['copy'] = volume(name='copy', source_volid=known['snapped'])
     body = {'restore': {'volume_id': known['restored']}}
     call('POST', f'/backups/{known["backup"]}/restore', body)
     body = {'backup': {'volume_id': known['saved']}}
@@ -79,6 +80,7 @@ def check(known):
     wait('an extension', lambda: both(known['extended']) == ('available', None))
     assert call('GET', f'/volumes/{known["extended"]}').json()['volume']['size'] == 2
     wait('a snapshot', lambda: status('snapshot', known['snapshot']) == 'available')
+    wait('a copy', lambda: both(known['copy']) == ('available', None))
     wait('a deletion', lambda: both(known['deleted'])[0] == 'gone')
     wait('a backup', lambda: status('backup', known['cut']) in ('available', 'error'))
     cut = call('GET', f'/backups/{known["cut"]}').json()['backup']
@@ -93,9 +95,9 @@ def check(known):
         call('DELETE', f'/backups/{ident}')
     call('DELETE', f'/snapshots/{known["snapshot"]}')
     wait('the snapshot to go', lambda: status('snapshot', known['snapshot']) == 'gone')
-    for name in ('made', 'extended', 'snapped', 'saved', 'restored'):
+    for name in ('made', 'extended', 'copy', 'snapped', 'saved', 'restored'):
         call('DELETE', f'/volumes/{known[name]}')
-    for name in ('made', 'extended', 'snapped', 'saved', 'restored'):
+    for name in ('made', 'extended', 'copy', 'snapped', 'saved', 'restored'):
         wait(f'{name} to go', lambda: both(known[name])[0] == 'gone')
     for ident in (known['cut'], known['backup']):
         wait('a backup to go', lambda: status('backup', ident) == 'gone')
