@@ -91,19 +91,26 @@ impl Candidate {
     pub(crate) async fn lead(&mut self) {
         let mut pause = tokio::time::interval(self.terms.renew);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let patience = self.terms.patience();
         loop {
             pause.tick().await;
             let asked = Instant::now();
-            match self.try_once().await {
-                Ok(true) => {
+            // A connection that died without a word never answers; the next try takes another.
+            match tokio::time::timeout(patience, self.try_once()).await {
+                Ok(Ok(true)) => {
                     self.since = asked;
                     return;
                 }
-                Ok(false) => {}
-                Err(error) => tracing::warn!(
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => tracing::warn!(
                     lease = self.terms.name,
                     error = %telemetry::Chain(&error),
                     "cannot ask for the lease, will try again"
+                ),
+                Err(_) => tracing::warn!(
+                    lease = self.terms.name,
+                    waited_seconds = patience.as_secs(),
+                    "the API server does not answer who has the lease, will ask again"
                 ),
             }
         }
@@ -277,5 +284,38 @@ mod tests {
             let last = stored.lock().unwrap().first().copied().unwrap();
             assert!(ended.duration_since(last) <= LEASE, "an answer after {seconds} s");
         }
+    }
+
+    /// A server that the first connections to never answer, as behind a balancer that failed over.
+    fn silent_at_first(silent: usize) -> kube::Client {
+        let asked = Arc::new(Mutex::new(0));
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let count = {
+                let mut asked = asked.lock().unwrap();
+                *asked += 1;
+                *asked
+            };
+            async move {
+                if count <= silent {
+                    std::future::pending::<()>().await;
+                }
+                let lease = serde_json::json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": "l", "namespace": "n", "resourceVersion": "1"},
+                    "spec": {"holderIdentity": ""},
+                });
+                let body = kube::client::Body::from(lease.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        kube::Client::new(service, "n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_does_not_wait_for_an_answer_that_never_comes() {
+        let api = Api::namespaced(silent_at_first(9), "n");
+        let mut candidate = Candidate::new(api, terms());
+        let led = tokio::time::timeout(Duration::from_hours(1), candidate.lead()).await;
+        assert!(led.is_ok(), "a free lease is not taken");
     }
 }
