@@ -2,6 +2,9 @@
 //!
 //! An address names one file and the second after which it is worth nothing. The key it is signed with
 //! lives as long as the process.
+//!
+//! Anybody may connect, and the process has other doors: whoever says nothing, takes nothing, or comes
+//! when all places are taken is shown out.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,9 +21,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use blobs::Key;
 use http::{StatusCode, header};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use tokio::net::TcpListener;
+use tasks::{Patient, Tasks};
+use telemetry::Seldom;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use crate::world::World;
 
@@ -92,11 +101,65 @@ fn said(location: &str, key: &str, expires: i64) -> String {
     format!("{location}\n{key}\n{expires}")
 }
 
-/// Serves until it is dropped.
-pub(crate) async fn serve(world: Arc<World>, listener: TcpListener) {
+/// What clients get.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    connections: usize,
+    /// A request line and its headers must be there by then.
+    headers: Duration,
+    /// A client that takes nothing of a file for so long is cut off.
+    writes: Duration,
+}
+
+const LIMITS: Limits =
+    Limits { connections: 64, headers: Duration::from_secs(10), writes: Duration::from_secs(30) };
+/// When accepting fails (no file descriptors left), trying again at once would only burn CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const SAY_AGAIN_AFTER: Duration = Duration::from_mins(1);
+
+/// Serves until it is dropped; its connections end with `tasks`.
+pub(crate) async fn serve(world: Arc<World>, listener: TcpListener, tasks: Tasks) {
     let router = Router::new().route("/downloads/{location}/{*key}", get(fetch)).with_state(world);
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "downloads are not served any more");
+    accept(listener, router, LIMITS, &tasks).await;
+}
+
+async fn accept(listener: TcpListener, router: Router, limits: Limits, tasks: &Tasks) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let refusals = Seldom::new(SAY_AGAIN_AFTER);
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if let Some(unsaid) = refusals.pass() {
+                    tracing::warn!(%error, unsaid, "cannot accept a download");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            if let Some(unsaid) = refusals.pass() {
+                let max = limits.connections;
+                tracing::warn!(max, unsaid, "too many downloads at once, refused one");
+            }
+            continue;
+        };
+        let router = router.clone();
+        tasks.spawn("download", async move {
+            speak(stream, router, limits).await;
+            drop(place);
+        });
+    }
+}
+
+/// One file for each connection: none idles between two.
+async fn speak(stream: TcpStream, router: Router, limits: Limits) {
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().keep_alive(false).timer(TokioTimer::new()).header_read_timeout(limits.headers);
+    let stream = TokioIo::new(Patient::new(stream, limits.writes));
+    let done = builder.serve_connection(stream, TowerToHyperService::new(router)).await;
+    if let Err(error) = done {
+        tracing::debug!(%error, "a download ended with an error");
     }
 }
 
@@ -143,6 +206,8 @@ fn said_no(status: StatusCode, why: &'static str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     #[test]
@@ -162,5 +227,58 @@ mod tests {
         assert!(!downloads.allows("loc", key.as_str(), &claim(1060), late));
         let other = Downloads::new(([127, 0, 0, 1], 80).into()).unwrap();
         assert!(!other.allows("loc", key.as_str(), &claim(1060), now));
+    }
+
+    async fn start(limits: Limits) -> (SocketAddr, Tasks) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tasks = Tasks::new();
+        let below = tasks.clone();
+        let router = Router::new().fallback(|| async { "here" });
+        tasks.spawn("door", async move { accept(listener, router, limits, &below).await });
+        (address, tasks)
+    }
+
+    async fn all_of(stream: &mut TcpStream) -> String {
+        let mut said = Vec::new();
+        // A reset is an end as well.
+        let _ = tokio::time::timeout(Duration::from_mins(2), stream.read_to_end(&mut said))
+            .await
+            .expect("the connection is still open");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    const ASK: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+    #[tokio::test]
+    async fn who_says_nothing_is_shown_out_and_who_asks_gets_one_answer() {
+        let limits = Limits { headers: Duration::from_millis(100), ..LIMITS };
+        let (address, tasks) = start(limits).await;
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        assert_eq!(all_of(&mut silent).await, "");
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        let _ = slow.write_all(b"GET / HTTP/1.1\r\nhost: ").await;
+        assert!(!all_of(&mut slow).await.contains("here"));
+        let usual = start(LIMITS).await;
+        let mut asks = TcpStream::connect(usual.0).await.unwrap();
+        let _ = asks.write_all(ASK).await;
+        // The end of the stream came with the answer, not after a wait.
+        assert!(all_of(&mut asks).await.ends_with("here"));
+        for tasks in [tasks, usual.1] {
+            let _ = tasks.stop(Duration::from_mins(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_too_many_is_turned_away() {
+        let limits = Limits { connections: 1, headers: Duration::from_mins(5), ..LIMITS };
+        let (address, tasks) = start(limits).await;
+        // Accepted in the order they came: the first has the place.
+        let inside = TcpStream::connect(address).await.unwrap();
+        let mut newcomer = TcpStream::connect(address).await.unwrap();
+        let _ = newcomer.write_all(ASK).await;
+        assert_eq!(all_of(&mut newcomer).await, "");
+        drop(inside);
+        let _ = tasks.stop(Duration::from_mins(1)).await;
     }
 }

@@ -90,7 +90,8 @@ pub async fn run(context: Context, mut settings: Settings, downloads: Option<Soc
     provide_namespace(&context, &settings.namespace).await;
     let world = World::start(&context, settings);
     if let Some((listener, _)) = listener {
-        context.tasks.spawn("downloads", downloads::serve(Arc::clone(&world), listener));
+        let serve = downloads::serve(Arc::clone(&world), listener, context.tasks.clone());
+        context.tasks.spawn("downloads", serve);
     }
     tokio::join!(
         locations::run(Arc::clone(&world)),

@@ -39,15 +39,21 @@ struct Fatal {
     /// Whether the end is told with its time. Peers leave it out where a store could not be opened or
     /// written, and their clients know it so.
     is_timed: bool,
+    /// The object may be in the store all the same: its last write was under way.
+    may_have_arrived: bool,
 }
 
 impl Fatal {
     fn untimed(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_timed: false }
+        Self { reason: reason.into(), is_timed: false, may_have_arrived: false }
     }
 
     fn timed(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_timed: true }
+        Self { is_timed: true, ..Self::untimed(reason) }
+    }
+
+    fn unanswered(self) -> Self {
+        Self { may_have_arrived: true, ..self }
     }
 }
 
@@ -62,8 +68,16 @@ pub(crate) async fn run(world: &World, name: &str) {
         Ok(done) => done,
         Err(fatal) => {
             tracing::warn!(backup.name = name, reason = fatal.reason, "the backup failed");
-            crate::volumes::discard(world, &begun).await;
-            failed(&begun, &fatal)
+            let remains = if fatal.may_have_arrived {
+                look_for(world, &begun).await
+            } else {
+                Remains::Nothing
+            };
+            let (done, keeps_data) = end(&begun, &fatal, remains);
+            if !keeps_data {
+                crate::volumes::discard(world, &begun).await;
+            }
+            done
         }
     };
     let phase = done.status.as_ref().and_then(|it| it.phase.clone());
@@ -155,6 +169,29 @@ async fn excluded_namespaces(world: &World) -> Vec<String> {
     )
 }
 
+/// How a backup ends that could not be carried to its end, and whether its data of volumes stays: as
+/// long as somebody may restore from it.
+fn end(begun: &Backup, fatal: &Fatal, remains: Remains) -> (Backup, bool) {
+    match remains {
+        Remains::Whole(status) => {
+            let mut done = begun.clone();
+            done.status = Some(*status);
+            (done, true)
+        }
+        Remains::Nothing | Remains::Another => (failed(begun, fatal), false),
+        Remains::Unknown(why) => {
+            let mut done = failed(begun, fatal);
+            let status = done.status.get_or_insert_default();
+            let reason = &fatal.reason;
+            status.failure_reason = Some(format!(
+                "{reason}; it may be in the store all the same, which does not say ({why}): its \
+                 data of volumes is kept until this backup is deleted"
+            ));
+            (done, true)
+        }
+    }
+}
+
 fn failed(begun: &Backup, fatal: &Fatal) -> Backup {
     let mut done = begun.clone();
     let status = done.status.get_or_insert_default();
@@ -174,7 +211,8 @@ async fn make_in_time(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     }
     let minutes = TENANTS_WITHIN.as_secs() / 60;
     tokio::time::timeout(TENANTS_WITHIN, make(world, begun)).await.unwrap_or_else(|_| {
-        Err(Fatal::timed(format!("the store did not take the backup within {minutes} minutes")))
+        let reason = format!("the store did not take the backup within {minutes} minutes");
+        Err(Fatal::timed(reason).unanswered())
     })
 }
 
@@ -347,7 +385,7 @@ async fn finish(begun: &Backup, opened: &Opened, gathered: Gathered) -> Result<B
     done.metadata.managed_fields = None;
     let text = serde_json::to_vec_pretty(&done)
         .map_err(|error| Fatal::timed(format!("cannot write the backup as JSON: {error}")))?;
-    put(opened, &key(BackupFile::Object, name)?, text).await?;
+    put(opened, &key(BackupFile::Object, name)?, text).await.map_err(Fatal::unanswered)?;
     Ok(done)
 }
 
@@ -375,7 +413,10 @@ fn complete(status: &mut BackupStatus, journal: &Journal, counts: Counts) {
 /// what the store says; else it has failed, and what lies in the store of it is removed.
 pub(crate) async fn abandoned(world: &World, backup: &Backup) {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let found = look_for(world, backup).await;
+    let found = match look_for(world, backup).await {
+        Remains::Whole(status) => Some(*status),
+        Remains::Nothing | Remains::Another | Remains::Unknown(_) => None,
+    };
     let mut done = backup.clone();
     done.status = found.or_else(|| {
         let mut status = backup.status.clone().unwrap_or_default();
@@ -413,21 +454,22 @@ enum Remains {
     Unknown(String),
 }
 
-/// The status that the store has, if the object had arrived there.
-async fn look_for(world: &World, backup: &Backup) -> Option<BackupStatus> {
+/// What the store has of a backup; it is asked for a while.
+async fn look_for(world: &World, backup: &Backup) -> Remains {
+    let mut last = String::new();
     for _ in 0..RECOVER_TRIES {
         let looking = tokio::time::timeout(RECOVER_WITHIN, recover(world, backup)).await;
         match looking.unwrap_or_else(|_| Remains::Unknown("it does not answer".to_owned())) {
-            Remains::Whole(status) => return Some(*status),
-            Remains::Nothing | Remains::Another => return None,
             Remains::Unknown(why) => {
                 let name = backup.metadata.name.as_deref().unwrap_or_default();
                 tracing::warn!(backup.name = name, why, "the store cannot be asked for a backup");
                 tokio::time::sleep(RETRY_AFTER).await;
+                last = why;
             }
+            said => return said,
         }
     }
-    None
+    Remains::Unknown(last)
 }
 
 async fn recover(world: &World, backup: &Backup) -> Remains {
@@ -490,23 +532,70 @@ mod tests {
         assert!(!may_end(&begun, &backup("1", phase("Failed"))), "another has ended it");
     }
 
-    #[tokio::test]
-    async fn a_backup_whose_contents_are_gone_is_none() {
-        let gathered = || Gathered {
+    fn gathered() -> Gathered {
+        Gathered {
             journal: Journal::new("backup", "adm", "b"),
             listed: ResourceList::new(),
             counts: Counts::default(),
             volumes: Taken::default(),
-        };
+        }
+    }
+
+    fn opened(store: Arc<dyn blobs::Store>) -> Opened {
         let root = std::path::PathBuf::new();
-        let opened = Opened {
-            store: blobs::memory(),
+        Opened {
+            store,
             place: crate::place::Place::Directory { bucket: root.clone(), root },
             credentials: blobs::Credentials::Anonymous,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_backup_whose_last_write_is_not_answered_is_what_the_store_says() {
+        use blobs::wrap::{Fault, Faults, Faulty};
+        let begun = backup("1", json!({"phase": "InProgress"}));
+        let (contents, object) = (BackupFile::Contents.key("b"), BackupFile::Object.key("b"));
+        let (contents, object) = (contents.unwrap(), object.unwrap());
+        // How many calls it takes, to lose the answer to the last.
+        let (store, faults) = (blobs::memory(), Faults::default());
+        let counted = opened(Faulty::around(Arc::clone(&store), faults.clone()));
+        store.put(&contents, Bytes::from_static(b"x")).await.unwrap();
+        finish(&begun, &counted, gathered()).await.unwrap();
+        let last = faults.calls();
+        for (fault, is_whole) in [(Fault::After, true), (Fault::Before, false)] {
+            let (store, faults) = (blobs::memory(), Faults::default());
+            let lossy = opened(Faulty::around(Arc::clone(&store), faults.clone()));
+            store.put(&contents, Bytes::from_static(b"x")).await.unwrap();
+            faults.plan(last, fault);
+            let fatal = finish(&begun, &lossy, gathered()).await.unwrap_err();
+            assert!(fatal.may_have_arrived, "{fatal:?}");
+            let found = blobs::get_limited(store.as_ref(), &object, OBJECT_MAX_BYTES).await;
+            let remains = remains(&begun, found.map(|blob| blob.bytes));
+            let (done, keeps_data) = end(&begun, &fatal, remains);
+            let phase = done.status.unwrap().phase.unwrap();
+            assert_eq!(keeps_data, is_whole, "{fault:?}");
+            assert_eq!(phase == BackupPhase::Completed, is_whole, "{fault:?}: {phase:?}");
+        }
+    }
+
+    #[test]
+    fn data_stays_while_a_store_does_not_say_whether_it_has_the_backup() {
+        let begun = backup("1", json!({"phase": "InProgress"}));
+        let fatal = Fatal::untimed("error uploading b").unanswered();
+        let (done, keeps_data) = end(&begun, &fatal, Remains::Unknown("down".to_owned()));
+        let status = done.status.unwrap();
+        assert!(keeps_data && status.phase == Some(BackupPhase::Failed));
+        assert!(status.failure_reason.unwrap().contains("may be in the store"));
+        assert!(!end(&begun, &fatal, Remains::Another).1);
+    }
+
+    #[tokio::test]
+    async fn a_backup_whose_contents_are_gone_is_none() {
+        let opened = opened(blobs::memory());
         let begun = backup("1", json!({"phase": "InProgress"}));
         let fatal = finish(&begun, &opened, gathered()).await.unwrap_err();
         assert!(fatal.reason.contains("contents cannot be found"), "{fatal:?}");
+        assert!(!fatal.may_have_arrived, "the object was never sent");
         let object = BackupFile::Object.key("b").unwrap();
         assert!(opened.store.head(&object).await.unwrap_err().is_not_found());
         let contents = BackupFile::Contents.key("b").unwrap();

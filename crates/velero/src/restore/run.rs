@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::scalar::Time;
-use api::velero::{Backup, HookCount, Restore, RestorePhase, RestoreProgress};
+use api::velero::{
+    Backup, BackupStorageLocation, HookCount, Restore, RestorePhase, RestoreProgress,
+};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -27,7 +29,7 @@ use crate::names;
 use crate::selection::{Cluster, RestoreSelection};
 use crate::tarball::{Limits, Unpacker};
 use crate::volumes::{Data, Given, Owners, Stored, Wanted};
-use crate::world::{Opened, World, is_tenants};
+use crate::world::{Opened, World, is_tenants, tenant_of};
 
 const SOURCE: &str = "velero/restore";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -44,7 +46,8 @@ const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
 /// What a store of a tenant's own has to give on average, once it had time to begin.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 const SLOW_AFTER: Duration = Duration::from_mins(2);
-/// A tenant without an identity of its own may neither gain rights nor lift limits by a restore.
+/// Nobody gains rights or lifts limits by a restore without an identity of its own, or by what stands in a
+/// store of its own.
 const WITHHELD_GROUPS: [&str; 5] = [
     "rbac.authorization.k8s.io",
     "authorization.openshift.io",
@@ -191,8 +194,9 @@ async fn carry_out(
         }
     };
     let owners = Owners::of(backup, &location, Some(begun));
-    let mut restorer =
-        Restorer::new(world, begun, backup, contents, (volumes, owners), count).await?;
+    let confined = Confined::of(begun, &location);
+    let held = Held { contents, volumes, owners };
+    let mut restorer = Restorer::new(world, begun, backup, held, confined, count).await?;
     restorer.run().await;
     let Restorer { mut journal, listed, done_count, given, .. } = restorer;
     let given = given.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -243,9 +247,9 @@ async fn fetch(
     let told = |error: &dyn std::error::Error| {
         format!("error downloading backup: {}", telemetry::Chain(error))
     };
-    let (_, mut pieces) =
+    let (meta, mut pieces) =
         blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
-    let spool = Spool::new(&world.settings.spool)
+    let spool = Spool::new(&world.settings.spool, meta.len_bytes)
         .map_err(|error| format!("no room to unpack the backup: {error}"))?;
     let limits = if is_tenants { Limits::of_tenants() } else { Limits::default() };
     let mut unpacker = Unpacker::new(spool, limits);
@@ -268,6 +272,53 @@ async fn fetch(
     spool.finish().map_err(|error| format!("no room to unpack the backup: {error}"))
 }
 
+/// What a restore may touch, whatever it is asked for and whatever stands in the archive.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Confined {
+    /// The only namespace that may be touched: the tenant's that it was asked for.
+    tenant: Option<String>,
+    /// The tenant that may have written the archive, for it lies in a store of its own. It may have put
+    /// there what whoever restores from it could make, and the tenant could not.
+    author: Option<String>,
+    has_identity: bool,
+}
+
+impl Confined {
+    fn of(restore: &Restore, location: &BackupStorageLocation) -> Self {
+        let notes = restore.metadata.annotations.as_ref();
+        let note = |key: &str| notes.and_then(|it| it.get(key));
+        Self {
+            tenant: note(names::TENANT_NAMESPACE).cloned(),
+            author: tenant_of(location).map(str::to_owned),
+            has_identity: note(names::RUN_AS).is_some(),
+        }
+    }
+
+    /// Whether objects of `from` may come back, in `to`.
+    fn allows(&self, from: &str, to: &str) -> bool {
+        let only = |it: &Option<String>, name: &str| it.as_deref().is_none_or(|it| it == name);
+        only(&self.tenant, to) && only(&self.author, from)
+    }
+
+    /// Whether objects without a namespace may come back.
+    fn allows_cluster(&self) -> bool {
+        self.tenant.is_none() && self.author.is_none()
+    }
+
+    /// Whether what gives rights or sets limits stays out: where nobody's own rights decide, and where
+    /// a tenant would borrow those of whoever restores for it.
+    fn withholds(&self) -> bool {
+        self.author.is_some() || self.tenant.is_some() && !self.has_identity
+    }
+}
+
+/// What a backup has.
+struct Held {
+    contents: Contents,
+    volumes: Stored,
+    owners: Owners,
+}
+
 /// `apiVersion/Kind` and what became of the object; nothing where it was not asked for.
 type Made = Option<(String, Outcome)>;
 
@@ -281,9 +332,7 @@ struct Restorer<'r> {
     rules: Rules,
     existing: Existing,
     status: Option<Lists>,
-    /// The only namespace that may be touched.
-    tenant: Option<String>,
-    has_identity: bool,
+    confined: Confined,
     journal: Journal,
     /// `apiVersion/Kind` to `namespace/name(fate)`.
     listed: BTreeMap<String, BTreeSet<String>>,
@@ -305,8 +354,8 @@ impl<'r> Restorer<'r> {
         world: &'r World,
         begun: &'r Restore,
         backup: &Backup,
-        contents: Contents,
-        (volumes, owners): (crate::volumes::Stored, Owners),
+        Held { contents, volumes, owners }: Held,
+        confined: Confined,
         count: &'r watch::Sender<i64>,
     ) -> Result<Self, String> {
         let (catalog, silent) = Catalog::ask(&world.context.client)
@@ -322,7 +371,6 @@ impl<'r> Restorer<'r> {
         let note =
             |key: &str| begun.metadata.annotations.as_ref().and_then(|it| it.get(key)).cloned();
         let identity = note(names::RUN_AS).map(|text| Identity::parse(&text)).transpose()?;
-        let has_identity = identity.is_some();
         let within = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
         let status = begun.spec.restore_status.as_ref().map(|it| {
             Lists::new(it.included_resources.as_ref(), it.excluded_resources.as_ref())
@@ -330,7 +378,7 @@ impl<'r> Restorer<'r> {
         });
         Ok(Self {
             door: identity.map_or_else(|| world.door.clone(), |it| world.door.acting_as(it)),
-            has_identity,
+            confined,
             selection: RestoreSelection::of(&begun.spec, &catalog)?,
             rules: Rules {
                 backup: backup.metadata.name.clone().unwrap_or_default(),
@@ -340,7 +388,6 @@ impl<'r> Restorer<'r> {
             },
             existing: Existing::of(begun.spec.existing_resource_policy.as_deref()),
             status,
-            tenant: note(names::TENANT_NAMESPACE),
             journal,
             listed: BTreeMap::new(),
             ready: HashMap::new(),
@@ -390,17 +437,17 @@ impl<'r> Restorer<'r> {
     fn wants(&self, resource: &str, entry: &Entry) -> bool {
         match &entry.namespace {
             Some(namespace) => {
-                let is_allowed =
-                    self.tenant.as_ref().is_none_or(|it| it == self.rules.target(namespace));
-                is_allowed && self.selection.takes_namespace(namespace)
+                self.confined.allows(namespace, self.rules.target(namespace))
+                    && self.selection.takes_namespace(namespace)
             }
             None if resource == "namespaces" => {
-                self.tenant.is_none()
+                self.confined.tenant.is_none()
+                    && self.confined.allows(&entry.name, self.rules.target(&entry.name))
                     && !self.selection.excludes_resource(resource)
                     && self.selection.takes_namespace(&entry.name)
             }
             None => {
-                self.tenant.is_none()
+                self.confined.allows_cluster()
                     && resource != "persistentvolumes"
                     && self.selection.takes_cluster_objects() == Cluster::All
                     || self.is_kept_volume(resource, entry)
@@ -411,7 +458,7 @@ impl<'r> Restorer<'r> {
     /// A volume that stays when its claim goes is made again as it was; others get new ones.
     fn is_kept_volume(&self, resource: &str, entry: &Entry) -> bool {
         if resource != "persistentvolumes"
-            || self.tenant.is_some()
+            || !self.confined.allows_cluster()
             || self.selection.takes_cluster_objects() == Cluster::None
             || self.volumes.has_volume(&entry.name)
         {
@@ -493,7 +540,7 @@ impl<'r> Restorer<'r> {
             rules: &self.rules,
             existing: self.existing,
             status: self.status.as_ref(),
-            heeds_marks: self.tenant.is_none() || self.has_identity,
+            heeds_marks: !self.confined.withholds(),
         };
         let kind = match maker.kind(resource, &original) {
             Ok(kind) => kind,
@@ -510,11 +557,11 @@ impl<'r> Restorer<'r> {
         }
         let is_withheld = is_withheld(kind)
             || resource == "secrets" && original.get("type").and_then(Value::as_str) == Some(TOKEN);
-        if self.tenant.is_some() && !self.has_identity && is_withheld {
+        if self.confined.withholds() && is_withheld {
             let mut outcome = Outcome::new(Fate::Skipped);
             outcome.warnings.push(format!(
                 "{shown} is not restored: rights and limits are set by an administrator, not by a \
-                 tenant's restore"
+                 tenant's restore or from a tenant's own store"
             ));
             return Some((listed, outcome));
         }
@@ -652,15 +699,21 @@ impl<'r> Restorer<'r> {
                 Some(found) if found.pointer("/metadata/deletionTimestamp").is_none() => {
                     return Ok(());
                 }
-                Some(_) if began.elapsed() < TERMINATED_WITHIN && self.tenant.is_none() => {
+                Some(_)
+                    if began.elapsed() < TERMINATED_WITHIN && self.confined.tenant.is_none() =>
+                {
                     tokio::time::sleep(PROGRESS_EVERY).await;
                 }
                 Some(_) => return Err("it is being deleted".to_owned()),
-                None if self.tenant.is_some() => return Err("it does not exist".to_owned()),
+                None if self.confined.tenant.is_some() => {
+                    return Err("it does not exist".to_owned());
+                }
                 None => break,
             }
         }
-        let stored = self.contents.find("namespaces", None, original);
+        // Labels of a namespace say what may run in it.
+        let trusted = self.confined.author.is_none();
+        let stored = self.contents.find("namespaces", None, original).filter(|_| trusted);
         let stored = stored.and_then(|it| self.contents.read(it).ok()).unwrap_or_else(|| json!({}));
         let labels = stored.pointer("/metadata/labels").cloned().unwrap_or_else(|| json!({}));
         let mut object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
@@ -758,5 +811,31 @@ mod tests {
         assert!(!is_slow(minute, 0), "it may need a while to begin");
         assert!(is_slow(minute * 5, 0) && is_slow(minute * 5, rate * 299));
         assert!(!is_slow(minute * 5, rate * 300));
+    }
+
+    #[test]
+    fn an_archive_that_a_tenant_may_have_written_gains_nothing_by_who_restores_it() {
+        let location = |notes: Value| -> BackupStorageLocation {
+            serde_json::from_value(json!({"metadata": {"name": "l", "annotations": notes}}))
+                .unwrap()
+        };
+        let with = |notes: Value| restore("1", "InProgress", json!({"annotations": notes}));
+        let (ours, own) =
+            (location(json!({})), location(json!({names::TENANT_LOCATION_NAMESPACE: "a"})));
+        let as_admin = with(json!({names::TENANT_NAMESPACE: "a", names::RUN_AS: "{}"}));
+        let as_nobody = with(json!({names::TENANT_NAMESPACE: "a"}));
+        let by_admin = with(json!({}));
+        let of = Confined::of;
+        // What the executor took itself holds what was there: whoever asks decides.
+        assert!(!of(&as_admin, &ours).withholds() && of(&as_nobody, &ours).withholds());
+        assert!(!of(&by_admin, &ours).withholds() && of(&by_admin, &ours).allows_cluster());
+        for asked in [&as_admin, &as_nobody, &by_admin] {
+            let confined = of(asked, &own);
+            assert!(confined.withholds() && !confined.allows_cluster(), "{confined:?}");
+            assert!(!confined.allows("b", "a") && confined.allows("a", "a"), "{confined:?}");
+        }
+        assert!(
+            of(&by_admin, &own).allows("a", "copy") && !of(&as_admin, &own).allows("a", "copy")
+        );
     }
 }

@@ -55,6 +55,17 @@ pub(super) fn behind(claim: &Value, persistent: Option<&PersistentVolume>) -> Re
     }
 }
 
+/// Snapshots of a volume, with the backup each was taken for, that a backup which has ended may
+/// remove: not its own, which the next one builds on, and none that another backup still reads.
+pub(super) fn superseded(
+    found: impl IntoIterator<Item = (String, String)>,
+    own: &str,
+    reads_on: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let old = found.into_iter().filter(|(name, backup)| name != own && !reads_on(backup));
+    old.map(|(name, _)| name).collect()
+}
+
 /// Why no data can be had of a volume, however long it is waited for: none of its copies has a place.
 pub(super) fn unplaced(volume: &Volume, copies: &[Replica]) -> Option<String> {
     let conditions = volume.status.as_ref().and_then(|it| it.conditions.as_ref());
@@ -271,5 +282,12 @@ mod tests {
             serde_json::from_value(json!({"spec": {}, "status": {"error": "not attached"}}))
                 .unwrap();
         assert_eq!(snapshot(Some(&waits)), Stand::Waits("not attached".to_owned()));
+    }
+
+    #[test]
+    fn a_snapshot_that_another_backup_reads_is_kept() {
+        let found = [("own", "b"), ("old", "a"), ("read", "c")]
+            .map(|(name, backup)| (name.to_owned(), backup.to_owned()));
+        assert_eq!(superseded(found, "own", |backup| backup == "c"), ["old"]);
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::decide::{self, Left, Stand};
 use super::{FAILED, LOOK_EVERY, NAMESPACE, Record, TYPE, made, name, ours, text};
 use crate::backup::Counts;
+use crate::backup::queue::KIND;
 use crate::door::words;
 use crate::journal::{Journal, Place, about};
 use crate::names;
@@ -264,10 +265,17 @@ async fn one(
             // The newest is kept: the next backup sends what differs from it.
             let older = format!("longhornvolume={},{}", claimed.volume, names::BACKUP_UID);
             let found = snapshots.list_metadata(&ListParams::default().labels(&older)).await;
-            for it in found.map(|it| it.items).unwrap_or_default() {
-                if it.name_any() != snapshot {
-                    let _ = snapshots.delete(&it.name_any(), &DeleteParams::default()).await;
-                }
+            let found = found.map(|it| it.items).unwrap_or_default().into_iter().map(|it| {
+                let backup = it.labels().get(names::BACKUP_UID).cloned().unwrap_or_default();
+                (it.name_any(), backup)
+            });
+            let known = world.backups.list();
+            let reads_on = |uid: &str| {
+                let mut all = known.iter().filter(|it| it.metadata.uid.as_deref() == Some(uid));
+                all.any(|it| world.running.has(KIND, &it.name_any()))
+            };
+            for old in decide::superseded(found, &snapshot, reads_on) {
+                let _ = snapshots.delete(&old, &DeleteParams::default()).await;
             }
             Ok(handle)
         }
