@@ -15,7 +15,6 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use reconcile::{Controller, Grant, Metrics};
 use serde_json::Value;
-use tenants::restore::identity::Askers;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
@@ -100,9 +99,9 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         }
     };
     let end = campaign(&mut candidate, over, drain, |tasks, metrics| {
-        spawn(Askers::Unknown, tasks, metrics, &config.admin_namespace, executor.as_ref(), |_| {
-            client.clone()
-        });
+        let admin = &config.admin_namespace;
+        let place = tenants::Place::ELSEWHERE;
+        spawn(place, tasks, metrics, admin, executor.as_ref(), |_| client.clone());
     });
     match end.await {
         // Nobody is let in while something of ours may still write.
@@ -246,7 +245,7 @@ pub(crate) fn identities(has_executor: bool) -> Vec<Identity> {
 
 /// Starts controllers, each with a client of its own.
 pub(crate) fn spawn(
-    askers: Askers,
+    place: tenants::Place,
     tasks: &tasks::Tasks,
     metrics: &Metrics,
     admin_namespace: &str,
@@ -264,7 +263,7 @@ pub(crate) fn spawn(
             _ if controller.name == tenants::CONTROLLER.name => {
                 let context = reconcile::Context::new(controller.name, client, tasks, metrics);
                 let scope = context.tasks.clone();
-                scope.spawn("run", tenants::run(context, admin_namespace.to_owned(), askers));
+                scope.spawn("run", tenants::run(context, admin_namespace.to_owned(), place));
             }
             _ => controller.spawn(client, tasks, metrics),
         }

@@ -73,7 +73,10 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);
         let executor = executor(config)?;
         controllers::spawn(
-            tenants::restore::identity::Askers::Recorded,
+            tenants::Place {
+                askers: tenants::restore::identity::Askers::Recorded,
+                is_local: config.listen.ip().is_loopback(),
+            },
             &work,
             &metrics,
             &config.admin_namespace,

@@ -12,6 +12,7 @@ pub mod backup;
 mod config;
 mod counts;
 pub mod download;
+pub mod endpoint;
 pub mod enforce;
 pub mod location;
 pub mod loose;
@@ -30,6 +31,19 @@ use reconcile::{Controller, EVENT_RIGHTS, Grant};
 pub use run::run;
 
 use restore::identity::Askers;
+
+/// Where the controllers run.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub askers: Askers,
+    /// The API answers on this machine only: tenants are on it, and reach what it reaches.
+    pub is_local: bool,
+}
+
+impl Place {
+    /// Beside a server that is not ours.
+    pub const ELSEWHERE: Self = Self { askers: Askers::Unknown, is_local: false };
+}
 
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
@@ -86,5 +100,5 @@ pub const CONTROLLER: Controller = Controller {
         "nonadminbackupstoragelocationrequests.oadp.openshift.io",
         "nonadmindownloadrequests.oadp.openshift.io",
     ],
-    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned(), Askers::Unknown)),
+    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned(), Place::ELSEWHERE)),
 };

@@ -32,6 +32,10 @@ pub const ASKED_BY: &str = "holdfast.io/asked-by";
 /// Of a Velero restore: whose rights it is carried out with.
 pub const RUN_AS: &str = "holdfast.io/run-as";
 
+/// Of a Velero backup: the namespace it was taken of and the cluster it was taken in, by their uids.
+const NAMESPACE_UID: &str = "holdfast.io/namespace-uid";
+const CLUSTER_UID: &str = "holdfast.io/cluster-uid";
+
 /// What both labels on every object made for a tenant say.
 pub const MARKS: [(&str, &str); 2] =
     [("openshift.io/oadp", "True"), ("app.kubernetes.io/managed-by", "oadp-nac-controller")];
@@ -131,6 +135,43 @@ impl Origin {
     }
 }
 
+/// A namespace, not only its name: whoever has the name next is somebody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    pub namespace_uid: String,
+    /// After the loss of a cluster every namespace has another uid, and its backups are its own.
+    pub cluster_uid: String,
+}
+
+impl Home {
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        [(NAMESPACE_UID, &self.namespace_uid), (CLUSTER_UID, &self.cluster_uid)]
+            .map(|(key, value)| (key.to_owned(), value.clone()))
+            .into()
+    }
+
+    /// Whether an object says which namespace it is of.
+    pub fn is_said(meta: &ObjectMeta) -> bool {
+        meta.annotations.as_ref().is_some_and(|it| it.contains_key(NAMESPACE_UID))
+    }
+
+    /// Takes off what an object says of that.
+    pub fn unsay(meta: &mut ObjectMeta) {
+        if let Some(annotations) = &mut meta.annotations {
+            annotations.remove(NAMESPACE_UID);
+            annotations.remove(CLUSTER_UID);
+        }
+    }
+
+    /// Whether an object is of an earlier namespace of this name, in this cluster. One that does not say
+    /// so goes by the name.
+    pub fn succeeds(&self, meta: &ObjectMeta) -> bool {
+        let said = |key: &str| meta.annotations.as_ref().and_then(|it| it.get(key));
+        said(CLUSTER_UID) == Some(&self.cluster_uid)
+            && said(NAMESPACE_UID).is_some_and(|it| *it != self.namespace_uid)
+    }
+}
+
 /// `<namespace>-<name>-<uuid>`, cut to what a label can hold. The uuid is always whole; a piece that
 /// was cut never ends in a mark that a name may not end in.
 pub fn nacuuid(namespace: &str, name: &str, uuid: &str) -> String {
@@ -209,6 +250,24 @@ mod tests {
         let mut silent = meta;
         silent.annotations = None;
         assert!(!mine.owns(Kind::Backup, &silent));
+    }
+
+    #[test]
+    fn a_namespace_of_the_same_name_is_another_unless_the_cluster_was_lost() {
+        let home = |namespace: &str, cluster: &str| Home {
+            namespace_uid: namespace.to_owned(),
+            cluster_uid: cluster.to_owned(),
+        };
+        let mut meta = ObjectMeta {
+            annotations: Some(home("old", "here").annotations()),
+            ..ObjectMeta::default()
+        };
+        assert!(!home("old", "here").succeeds(&meta));
+        assert!(home("new", "here").succeeds(&meta), "made anew");
+        assert!(!home("new", "elsewhere").succeeds(&meta), "after the loss of a cluster");
+        assert!(Home::is_said(&meta));
+        Home::unsay(&mut meta);
+        assert!(!Home::is_said(&meta) && !home("new", "here").succeeds(&meta), "by its name");
     }
 
     proptest! {

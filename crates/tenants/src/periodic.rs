@@ -15,9 +15,9 @@ use reconcile::{Failure, Key, Object, OrFail as _, Store};
 use serde_json::{Map, Value, json};
 
 use crate::loose::Loose;
-use crate::names::{Kind, MARKS, Origin, SYNCED_FROM};
+use crate::names::{Home, Kind, MARKS, Origin, SYNCED_FROM};
 use crate::settings::Settings;
-use crate::tombstones;
+use crate::tombstones::{self, Owner};
 use crate::world::{Nab, Vb, World, created};
 
 /// Runs `work` at the start and then at the period of the settings, which may change at any time.
@@ -55,11 +55,12 @@ pub(crate) async fn sync(world: &World) -> Result<(), Failure> {
     let tombstones: HashSet<String> = tombstones::read(world).await?.into_iter().collect();
     for found in world.velero_backups.list() {
         let Some(origin) = Origin::read(Kind::Backup, &found.metadata) else { continue };
-        if tombstones.contains(&origin.nacuuid) {
+        let is_buried = tombstones.contains(&origin.nacuuid);
+        if is_buried && !Home::is_said(&found.metadata) {
             continue;
         }
         // One that cannot be made leaves the others.
-        if let Err(failure) = sync_one(world, &origin, &found).await {
+        if let Err(failure) = sync_one(world, &origin, &found, is_buried).await {
             tracing::warn!(backup = origin.nacuuid, error = %telemetry::Chain(&failure),
                 "a backup found in a store cannot be given to its tenant, will try again");
         }
@@ -67,7 +68,12 @@ pub(crate) async fn sync(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn sync_one(world: &World, origin: &Origin, found: &Vb) -> Result<(), Failure> {
+async fn sync_one(
+    world: &World,
+    origin: &Origin,
+    found: &Vb,
+    is_buried: bool,
+) -> Result<(), Failure> {
     let key = Key::new(&origin.namespace, &origin.name);
     let status: BackupStatus = found.view();
     // The name is the identity; another name would be another backup that borrows it.
@@ -79,8 +85,11 @@ async fn sync_one(world: &World, origin: &Origin, found: &Vb) -> Result<(), Fail
     if !world.owns_backup(origin, found) {
         return Ok(());
     }
-    let namespace = world.namespace(&origin.namespace).await?;
-    if namespace.is_none_or(|it| it.metadata.deletion_timestamp.is_some()) {
+    let Some(home) = world.home(&origin.namespace).await? else { return Ok(()) };
+    if location.is_none() && home.succeeds(&found.metadata) {
+        return bury(world, origin, found, status.expiration).await;
+    }
+    if is_buried {
         return Ok(());
     }
     let mut spec: Map<String, Value> = Vb::document(&found.spec);
@@ -99,6 +108,24 @@ async fn sync_one(world: &World, origin: &Origin, found: &Vb) -> Result<(), Fail
         Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
         Err(failure) => Err(failure),
     }
+}
+
+/// Remembers a backup that an earlier namespace of the name left. From then on that alone holds it: an
+/// administrator who takes it out of the list gives it to who has the name now.
+async fn bury(
+    world: &World,
+    origin: &Origin,
+    found: &Vb,
+    expiration: Option<Time>,
+) -> Result<(), Failure> {
+    let Origin { namespace, nacuuid, .. } = origin;
+    if !tombstones::record(world, namespace, nacuuid, expiration, Owner::Former).await? {
+        return Ok(());
+    }
+    tracing::info!(namespace, backup = nacuuid, "not given to the new namespace of that name");
+    let mut next = found.clone();
+    Home::unsay(&mut next.metadata);
+    world.velero_backups.update(found, &next).await.map(drop)
 }
 
 /// The tenant's name for the place of a backup; `Some(None)` for the administrators' default. A place

@@ -12,6 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource as _};
 use reconcile::{Context, Key, Loop, Object, Store};
 
+use crate::Place;
 use crate::backup::run::Backups;
 use crate::config::Config;
 use crate::download::run::Downloads;
@@ -20,7 +21,6 @@ use crate::loose::Loose;
 use crate::names::Kind;
 use crate::periodic;
 use crate::queue::Progress;
-use crate::restore::identity::Askers;
 use crate::restore::run::Restores;
 use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, created, origin_key};
 
@@ -29,11 +29,11 @@ const RESYNC: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped, beside an executor whose namespace is `admin`.
-pub async fn run(context: Context, admin: String, askers: Askers) {
+pub async fn run(context: Context, admin: String, place: Place) {
     let admin = admin.as_str();
     make_namespace(&context, admin).await;
     let (config, settings) = Config::start(&context, admin).await;
-    let world = World::start(&context, admin, settings, askers);
+    let world = World::start(&context, admin, settings, place);
     count(&world.backups, &world);
     count(&world.restores, &world);
     count(&world.locations, &world);

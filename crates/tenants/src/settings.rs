@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::endpoint::Endpoint;
+
 /// The `ConfigMap` in the administrators' namespace, and the key in it.
 pub const CONFIG_MAP: &str = "non-admin-config";
 pub const CONFIG_KEY: &str = "config.yaml";
@@ -54,6 +56,8 @@ pub struct Settings {
     pub allow_hooks: bool,
     /// Resource types that no restore of a tenant brings back.
     pub denied_restore_kinds: Vec<String>,
+    /// Addresses that tenants' storage locations may name. `None`: any that is not an inner one.
+    pub allowed_endpoints: Option<Vec<Endpoint>>,
     /// The service account of a tenant's namespace that its restores act as, whoever asks.
     pub restore_account: Option<String>,
 }
@@ -73,6 +77,7 @@ impl Default for Settings {
             max_concurrent: None,
             allow_hooks: false,
             denied_restore_kinds: Vec::new(),
+            allowed_endpoints: None,
             restore_account: None,
         }
     }
@@ -103,6 +108,11 @@ pub enum SettingsError {
         "DPA spec.nonAdmin.restoreIdentity.serviceAccount ({0}) is not the name of a service account"
     )]
     Account(String),
+    #[error(
+        "DPA spec.nonAdmin.allowedEndpoints ({0}) is not an endpoint; write it as \
+         https://s3.example.com, 10.1.2.3:9000 or *.example.com"
+    )]
+    Endpoint(String),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,6 +139,7 @@ struct Section {
     max_concurrent_per_namespace: Option<usize>,
     allow_hooks: Option<bool>,
     denied_restore_kinds: Option<Vec<String>>,
+    allowed_endpoints: Option<Vec<String>>,
     restore_identity: Option<RestoreIdentity>,
 }
 
@@ -192,6 +203,7 @@ impl Section {
             max_concurrent: self.max_concurrent_per_namespace.filter(|max| *max > 0),
             allow_hooks: self.allow_hooks.unwrap_or(usual.allow_hooks),
             denied_restore_kinds: self.denied_restore_kinds.unwrap_or_default(),
+            allowed_endpoints: self.allowed_endpoints.map(endpoints).transpose()?,
             restore_account: account(self.restore_identity)?,
         };
         settings.location_period()?;
@@ -210,6 +222,11 @@ impl Settings {
             _ => Ok(()),
         }
     }
+}
+
+fn endpoints(given: Vec<String>) -> Result<Vec<Endpoint>, SettingsError> {
+    let read = |text: String| Endpoint::parse(&text).ok_or(SettingsError::Endpoint(text));
+    given.into_iter().map(read).collect()
 }
 
 fn account(identity: Option<RestoreIdentity>) -> Result<Option<String>, SettingsError> {
@@ -383,6 +400,10 @@ nonAdmin:
                 "restoreIdentity.serviceAccount (a:b) is not the name",
             ),
             ("nonAdmin: {restoreIdentity: {user: root}}", "config.yaml cannot be read"),
+            (
+                "nonAdmin: {allowedEndpoints: ['http://x/path']}",
+                "allowedEndpoints (http://x/path) is not an endpoint",
+            ),
             ("nonAdmin: {maxBackups: 3}", "config.yaml cannot be read"),
             ("nonAdmin: {maxBackupsPerNamespace: -3}", "config.yaml cannot be read"),
             ("nonAdmin: {apiDeletePolicy: Sometimes}", "config.yaml cannot be read"),

@@ -33,15 +33,15 @@ pub(crate) enum Owner {
     Former,
 }
 
-/// Remembers it. Where there is no more room the backup may come back, which is said; its deletion goes
-/// on all the same.
+/// Remembers it; `false` where there is no more room. The backup may then come back, which is said; its
+/// deletion goes on all the same.
 pub(crate) async fn record(
     world: &World,
     namespace: &str,
     nacuuid: &str,
     expiration: Option<Time>,
     owner: Owner,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let usual = World::now().timestamp() + jiff::SignedDuration::from_hours(KEEP_HOURS);
     let until = expiration.unwrap_or_else(|| usual.into());
     let value = written(until, owner);
@@ -58,7 +58,7 @@ pub(crate) async fn record(
             data: Some([(nacuuid.to_owned(), value)].into()),
             ..ConfigMap::default()
         };
-        return api.create(&PostParams::default(), &made).await.map(drop).map_err(failed);
+        return api.create(&PostParams::default(), &made).await.map(|_| true).map_err(failed);
     };
     if found.data.is_some_and(|data| data.len() >= GRAVES_MAX && !data.contains_key(nacuuid)) {
         tracing::warn!(
@@ -67,11 +67,11 @@ pub(crate) async fn record(
             max = GRAVES_MAX,
             "too many removed backups to remember; this one may come back from its store"
         );
-        return Ok(());
+        return Ok(false);
     }
     let body = json!({"data": {nacuuid: value}});
     let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await;
-    done.map(drop).map_err(failed)
+    done.map(|_| true).map_err(failed)
 }
 
 /// The identities that must not come back.
@@ -80,13 +80,25 @@ pub(crate) async fn read(world: &World) -> Result<Vec<String>, Failure> {
     Ok(all.into_iter().flat_map(|it| it.data.unwrap_or_default().into_keys()).collect())
 }
 
-/// Those that the namespace itself removed.
-pub(crate) async fn of(world: &World, namespace: &str) -> Result<BTreeSet<String>, Failure> {
+/// What is remembered of one namespace, by whose it was.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Graves {
+    pub(crate) present: BTreeSet<String>,
+    pub(crate) former: BTreeSet<String>,
+}
+
+pub(crate) async fn of(world: &World, namespace: &str) -> Result<Graves, Failure> {
     let found = api(world).get_opt(&format!("{PREFIX}{namespace}")).await;
     let found = found.map_err(|error| failed("all backups", error))?;
     let data = found.and_then(|found| found.data).unwrap_or_default();
-    let own = data.into_iter().filter(|(_, value)| owner(value) == Owner::Present);
-    Ok(own.map(|(nacuuid, _)| nacuuid).collect())
+    let mut graves = Graves::default();
+    for (nacuuid, value) in data {
+        match owner(&value) {
+            Owner::Present => graves.present.insert(nacuuid),
+            Owner::Former => graves.former.insert(nacuuid),
+        };
+    }
+    Ok(graves)
 }
 
 /// Forgets those whose time is over: their data is gone by then.

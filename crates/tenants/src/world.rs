@@ -17,12 +17,12 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
 use kube::{Api, Client, Resource};
 use reconcile::{Context, Events, Failure, Key, Metrics, Object, Store};
-use tokio::sync::{Mutex as Turn, Notify, watch};
+use tokio::sync::{Mutex as Turn, Notify, OnceCell, watch};
 
+use crate::Place;
 use crate::loose::Loose;
-use crate::names::{Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
+use crate::names::{Home, Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
 use crate::queue::{Progress, Queue};
-use crate::restore::identity::Askers;
 use crate::settings::Settings;
 
 pub(crate) type Nab = Loose<NonAdminBackup>;
@@ -50,7 +50,7 @@ pub(crate) struct World {
     /// The namespace of the executor.
     pub(crate) admin: String,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    pub(crate) askers: Askers,
+    pub(crate) place: Place,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) backups: Store<Nab>,
@@ -74,7 +74,11 @@ pub(crate) struct World {
     pub(crate) moved_restores: Moved,
     /// Held while a backup is counted against the quota and takes its place in it.
     pub(crate) quota: Turn<()>,
+    cluster_uid: OnceCell<String>,
 }
+
+/// The namespace that is as old as its cluster.
+const FIRST_NAMESPACE: &str = "kube-system";
 
 /// Whether an object can be called so.
 pub(crate) fn is_name(text: &str) -> bool {
@@ -87,13 +91,13 @@ impl World {
         context: &Context,
         admin: &str,
         settings: watch::Receiver<Arc<Settings>>,
-        askers: Askers,
+        place: Place,
     ) -> Arc<Self> {
         let world = Self {
             client: context.client.clone(),
             admin: admin.to_owned(),
             settings,
-            askers,
+            place,
             events: context.events.clone(),
             metrics: context.metrics.clone(),
             backups: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
@@ -134,6 +138,7 @@ impl World {
             moved_backups: Moved::default(),
             moved_restores: Moved::default(),
             quota: Turn::default(),
+            cluster_uid: OnceCell::new(),
         };
         Arc::new(world)
     }
@@ -204,6 +209,29 @@ impl World {
             doing: format!("read Namespace {name}"),
             source: Box::new(error),
         })
+    }
+
+    /// Which namespace has this name now; `None` for one that ends or is not there.
+    pub(crate) async fn home(&self, namespace: &str) -> Result<Option<Home>, Failure> {
+        let found = self.namespace(namespace).await?;
+        let found = found.filter(|it| it.metadata.deletion_timestamp.is_none());
+        let Some(namespace_uid) = found.and_then(|it| it.metadata.uid) else { return Ok(None) };
+        let ask = async || {
+            let first = self.namespace(FIRST_NAMESPACE).await?;
+            first.and_then(|it| it.metadata.uid).ok_or_else(|| {
+                let doing = "tell this cluster from others".to_owned();
+                Failure::other(doing, format!("it has no namespace {FIRST_NAMESPACE}"))
+            })
+        };
+        let cluster_uid = self.cluster_uid.get_or_try_init(ask).await?.clone();
+        Ok(Some(Home { namespace_uid, cluster_uid }))
+    }
+
+    /// Whether a Velero backup lies in a store of a tenant's own: it belongs to whoever has its keys.
+    pub(crate) fn is_in_own_location(&self, found: &Vb) -> bool {
+        let name = Vb::text(&found.spec, "/storageLocation").unwrap_or_default();
+        let location = self.velero_locations.get(&self.admin_key(name));
+        location.is_some_and(|it| Origin::read(Kind::Location, &it.metadata).is_some())
     }
 
     /// Notes how far a Velero backup is, and which tenants' backups moved by that.

@@ -130,9 +130,13 @@ impl Pass<'_> {
             (Some(nacuuid), _) => Ok(Candidate::Generated(nacuuid.to_owned())),
             (None, Some(label)) => {
                 let found = self.world.fresh::<Backup>(&self.world.admin_key(label)).await?;
-                let owned =
-                    found.is_some_and(|found| self.world.owns_backup(&self.origin(label), &found));
-                Ok(if owned { Candidate::Synced(label.to_owned()) } else { Candidate::Nothing })
+                let own = match found {
+                    Some(found) if self.world.owns_backup(&self.origin(label), &found) => {
+                        !self.is_former(label, &found).await?
+                    }
+                    _ => false,
+                };
+                Ok(if own { Candidate::Synced(label.to_owned()) } else { Candidate::Nothing })
             }
             (None, None) => Ok(Candidate::Generated(names::nacuuid(
                 &self.key.namespace,
@@ -140,6 +144,17 @@ impl Pass<'_> {
                 &uuid::Uuid::new_v4().to_string(),
             ))),
         }
+    }
+
+    /// Whether a Velero backup in the administrators' store was an earlier namespace's of this name.
+    async fn is_former(&self, nacuuid: &str, found: &Vb) -> Result<bool, Failure> {
+        if self.world.is_in_own_location(found) {
+            return Ok(false);
+        }
+        let namespace = &self.key.namespace;
+        let home = self.world.home(namespace).await?;
+        Ok(home.is_none_or(|home| home.succeeds(&found.metadata))
+            || tombstones::of(self.world, namespace).await?.former.contains(nacuuid))
     }
 
     async fn velero(
@@ -194,13 +209,18 @@ impl Pass<'_> {
     /// Backups the namespace has: those of its objects, Velero backups whose object is gone, and what it
     /// removed by force while the data stays.
     async fn others(&self) -> Result<Others, Failure> {
-        let buried = tombstones::of(self.world, &self.key.namespace).await?;
+        let graves = tombstones::of(self.world, &self.key.namespace).await?;
+        let home = self.world.home(&self.key.namespace).await?;
         let own = self.world.backups_of(&self.key.namespace);
+        let is_former = |it: &Vb| {
+            let succeeds = home.as_ref().is_some_and(|home| home.succeeds(&it.metadata));
+            (succeeds || graves.former.contains(it.name())) && !self.world.is_in_own_location(it)
+        };
         let mut all: std::collections::BTreeSet<String> =
-            own.iter().map(|it| it.name().to_owned()).collect();
+            own.iter().filter(|it| !is_former(it)).map(|it| it.name().to_owned()).collect();
         let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
         all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
-        Ok(Others::count(all, &buried))
+        Ok(Others::count(all, &graves.present))
     }
 
     fn storage(&self) -> Storage {
@@ -365,7 +385,11 @@ impl Pass<'_> {
         })?;
         let asked = spec::object(&self.object.spec, "/backupSpec");
         let made = validate::velero_spec(&self.key.namespace, &asked, location, &self.settings);
-        let made = Vb::new(origin.meta(Kind::Backup, &self.world.admin), made);
+        let mut meta = origin.meta(Kind::Backup, &self.world.admin);
+        if let Some(home) = self.world.home(&self.key.namespace).await? {
+            meta.annotations.get_or_insert_default().extend(home.annotations());
+        }
+        let made = Vb::new(meta, made);
         match self.world.velero_backups.create(&made).await {
             Ok(made) => {
                 // Its place is known before the cache hears of it.

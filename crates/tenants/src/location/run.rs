@@ -112,7 +112,12 @@ impl Pass<'_> {
             is_deleted: object.is_deleted(),
             has_finalizer: object.has_finalizer(LOCATION_FINALIZER),
             requested: self.requested(),
-            spec: validate::judge(&object.spec, &credentials, &self.settings),
+            spec: validate::judge(
+                &object.spec,
+                &credentials,
+                &self.settings,
+                self.world.place.is_local,
+            ),
             candidate: names::nacuuid(
                 &self.key.namespace,
                 &self.key.name,

@@ -10,6 +10,7 @@ use api::velero::BackupStorageLocationSpec;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use crate::endpoint;
 use crate::enforce;
 use crate::settings::{Settings, VELERO_SYNC};
 use crate::spec::{self, Verdict};
@@ -61,7 +62,14 @@ pub fn secret_name(location: &Map<String, Value>) -> Option<&str> {
 }
 
 /// Judges `spec` of a tenant's location, as it stands in the object.
-pub fn judge(spec: &Value, credentials: &Credentials, settings: &Settings) -> Verdict {
+///
+/// `is_local`: tenants are on this machine, and reach what it reaches.
+pub fn judge(
+    spec: &Value,
+    credentials: &Credentials,
+    settings: &Settings,
+    is_local: bool,
+) -> Verdict {
     let path = "NonAdminBackupStorageLocation spec.backupStorageLocationSpec";
     let Some(location) = spec.get("backupStorageLocationSpec").and_then(Value::as_object) else {
         return Verdict::Invalid(format!("{path} is not set"));
@@ -77,7 +85,7 @@ pub fn judge(spec: &Value, credentials: &Credentials, settings: &Settings) -> Ve
             return Verdict::Invalid(message);
         }
     };
-    if let Some(message) = fault(&typed, location, settings) {
+    if let Some(message) = fault(&typed, location, settings, is_local) {
         return Verdict::Invalid(message);
     }
     let name = secret_name(&filled).unwrap_or_default();
@@ -96,6 +104,7 @@ fn fault(
     typed: &BackupStorageLocationSpec,
     location: &Map<String, Value>,
     settings: &Settings,
+    is_local: bool,
 ) -> Option<String> {
     if typed.default == Some(true) {
         return Some("NonAdminBackupStorageLocation cannot be used as a default BSL".into());
@@ -120,7 +129,9 @@ fn fault(
             go(sync)
         ));
     }
-    enforcement(location, settings).or_else(|| reach(typed, path))
+    enforcement(location, settings)
+        .or_else(|| reach(typed, path))
+        .or_else(|| address(typed, path, settings, is_local))
 }
 
 fn go(duration: Duration) -> GoDuration {
@@ -183,6 +194,33 @@ fn reach(typed: &BackupStorageLocationSpec, path: &str) -> Option<String> {
     config.map(|(key, _)| key).find(|key| !keys.contains(&key.as_str())).map(|key| {
         format!("{path}.config.{key} is restricted, can only be one of: {}", keys.join(", "))
     })
+}
+
+/// Whom the executor would ask.
+fn address(
+    typed: &BackupStorageLocationSpec,
+    path: &str,
+    settings: &Settings,
+    is_local: bool,
+) -> Option<String> {
+    let get = |key: &str| typed.config.as_ref()?.get(key).filter(|it| !it.is_empty());
+    let is_aws = matches!(typed.provider.as_deref(), Some("aws" | "velero.io/aws"));
+    let enforced = settings.enforce_location.get("config");
+    let is_enforced = |key: &str| enforced.is_some_and(|it| it.get(key).is_some());
+    let region = get("region").map_or("us-east-1", String::as_str);
+    // It becomes part of a name, and after some marks the name would be another.
+    if !region.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        return Some(format!(
+            "{path}.config.region is restricted, can only have letters, digits and hyphens"
+        ));
+    }
+    if !is_aws || is_enforced("s3Url") {
+        return None;
+    }
+    let usual = format!("https://s3.{region}.amazonaws.com");
+    let url = get("s3Url").unwrap_or(&usual);
+    let why = endpoint::fault(url, settings.allowed_endpoints.as_deref(), is_local)?;
+    Some(format!("{path}.config.s3Url {why}"))
 }
 
 /// Anything else would be read as more than a name by whoever makes an address of it.
@@ -253,7 +291,7 @@ mod tests {
     }
 
     fn judged(change: &Value) -> Verdict {
-        judge(&with(change), &Credentials::Found, &Settings::default())
+        judge(&with(change), &Credentials::Found, &Settings::default(), false)
     }
 
     #[test]
@@ -326,9 +364,39 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_does_not_make_the_executor_ask_inner_addresses() {
+        let config = |key: &str, value: &str| json!({"config": {key: value}});
+        let inner = config("s3Url", "http://127.0.0.1:24900");
+        let of = |change: &Value, settings: &str, is_local| {
+            let settings = Settings::parse(settings).unwrap();
+            judge(&with(change), &Credentials::Found, &settings, is_local)
+        };
+        let message = "NonAdminBackupStorageLocation spec.bslSpec.config.s3Url is restricted, \
+                       127.0.0.1 is an inner address; an administrator can allow it in \
+                       allowedEndpoints";
+        assert_eq!(of(&inner, "", false), Verdict::Invalid(message.into()));
+        assert_eq!(of(&inner, "", true), Verdict::Valid);
+        let listed = "nonAdmin: {allowedEndpoints: ['127.0.0.1:24900']}";
+        assert_eq!(of(&inner, listed, false), Verdict::Valid);
+        let enforced = "nonAdmin: {enforceBSLSpec: {config: {s3Url: 'http://127.0.0.1:24900'}}}";
+        assert_eq!(of(&inner, enforced, false), Verdict::Valid);
+        // Without an address it is Amazon's.
+        let usual = config("region", "eu-central-1");
+        assert!(matches!(of(&usual, listed, false), Verdict::Invalid(_)));
+        let amazon = "nonAdmin: {allowedEndpoints: ['*.amazonaws.com']}";
+        assert_eq!(of(&usual, amazon, false), Verdict::Valid);
+        let forged = config("region", "x@127.0.0.1/");
+        let found = of(&forged, "", true);
+        assert!(
+            matches!(&found, Verdict::Invalid(text) if text.contains("config.region is restricted")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
     fn the_secret_must_be_there() {
         let message = "BSL credentials secret not found: Secret \"cloud\" not found";
-        let found = judge(&with(&json!({})), &Credentials::Missing, &Settings::default());
+        let found = judge(&with(&json!({})), &Credentials::Missing, &Settings::default(), false);
         assert_eq!(found, Verdict::NotYet(message.into()));
     }
 
@@ -338,7 +406,7 @@ mod tests {
             "nonAdmin: {enforceBSLSpec: {provider: aws, objectStorage: {bucket: admin}, config: {b: '2', a: '1'}}}",
         )
         .unwrap();
-        let judged = |change: Value| judge(&with(&change), &Credentials::Found, &settings);
+        let judged = |change: Value| judge(&with(&change), &Credentials::Found, &settings, false);
         let prefix = "the administrator has restricted spec.backupStorageLocationSpec.";
         let message = format!("{prefix}config field to: a: 1, b: 2");
         assert_eq!(judged(json!({})), Verdict::Invalid(message));
@@ -355,7 +423,7 @@ mod tests {
         )
         .unwrap();
         let unsaid = with(&json!({"provider": null, "objectStorage": null, "credential": null}));
-        assert_eq!(judge(&unsaid, &Credentials::Found, &usable), Verdict::Valid);
+        assert_eq!(judge(&unsaid, &Credentials::Found, &usable, false), Verdict::Valid);
         let message = format!("{prefix}provider field to: aws");
         let change =
             json!({"config": null, "objectStorage": {"bucket": "admin"}, "provider": "gcp"});

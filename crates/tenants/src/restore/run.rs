@@ -207,7 +207,7 @@ impl Pass<'_> {
         let run_as = identity::run_as(
             &self.key.namespace,
             self.object.metadata.annotations.as_ref(),
-            self.world.askers,
+            self.world.place.askers,
             self.settings.restore_account.as_deref(),
         );
         if let Some(run_as) = run_as {

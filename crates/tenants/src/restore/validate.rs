@@ -139,8 +139,16 @@ pub fn velero_spec(
     spec::append(&mut made, "excludedResources", ["volumesnapshotclasses"]);
     // A tenant may hold the bucket and so the archive: what was never taken may stand in it.
     spec::append(&mut made, "excludedResources", REQUEST_KINDS.into_iter().chain(CLUSTER_KINDS));
-    spec::append(&mut made, "excludedResources", settings.denied_restore_kinds.iter().cloned());
+    let denied = settings.denied_restore_kinds.iter().flat_map(|it| denied(it));
+    spec::append(&mut made, "excludedResources", denied);
     made
+}
+
+/// A name without a group means all groups: the executor would take it for one of them.
+fn denied(name: &str) -> Vec<String> {
+    let name = name.to_lowercase();
+    let all = (!name.contains(['.', '*'])).then(|| format!("{name}.*"));
+    [name].into_iter().chain(all).collect()
 }
 
 #[cfg(test)]
@@ -241,7 +249,7 @@ mod tests {
     #[test]
     fn enforced_values_bind_and_the_velero_spec_is_forced() {
         let settings = Settings::parse(
-            "nonAdmin: {enforceRestoreSpec: {restorePVs: false}, deniedRestoreKinds: [rolebindings]}",
+            "nonAdmin: {enforceRestoreSpec: {restorePVs: false}, deniedRestoreKinds: [RoleBindings, routes.example.com]}",
         )
         .unwrap();
         let spec = json!({"restoreSpec": {"backupName": "n", "restorePVs": true}});
@@ -260,7 +268,9 @@ mod tests {
             .filter_map(Value::as_str)
             .collect();
         assert_eq!(excluded[0], "volumesnapshotclasses");
-        for kind in REQUEST_KINDS.iter().chain(&CLUSTER_KINDS).chain(&["rolebindings"]) {
+        let denied = ["rolebindings", "rolebindings.*", "routes.example.com"];
+        assert!(!excluded.contains(&"routes.example.com.*"));
+        for kind in REQUEST_KINDS.iter().chain(&CLUSTER_KINDS).chain(&denied) {
             assert!(excluded.contains(kind), "{kind}");
         }
     }

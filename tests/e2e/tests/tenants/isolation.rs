@@ -125,6 +125,60 @@ async fn a_planted_backup_in_a_tenants_bucket_reaches_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_owner_of_a_name_gets_nothing_of_the_former() {
+    let mut world = World::start().await;
+    world.create("BackupStorageLocation", ADMIN, &json!({"metadata": {"name": "default"}, "spec": {"default": true, "provider": "aws", "objectStorage": {"bucket": "admin"}}})).await;
+    let (mine, _) = victim(&mut world).await;
+    let identity = nacuuid(&mine);
+    // As a Velero fills it in.
+    let place = json!({"spec": {"storageLocation": "default"}});
+    world.patch("Backup", ADMIN, &identity, &place).await;
+    // Its finalizer is taken off, as the message about deletions offers, and its namespace goes.
+    world.delete(NAB, "victim", "nab").await;
+    world.patch(NAB, "victim", "nab", &json!({"metadata": {"finalizers": null}})).await;
+    world.gone(NAB, "victim", "nab").await;
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> =
+        kube::Api::all(world.client.clone());
+    namespaces.delete("victim", &kube::api::DeleteParams::default()).await.unwrap();
+    world
+        .until("the namespace to be gone", async || {
+            namespaces.get_opt("victim").await.unwrap().is_none()
+        })
+        .await;
+    world.namespace("victim").await;
+    // Who knows the identity gets nothing by it.
+    let forged = json!({"metadata": {"name": "nab", "labels": {SYNCED: identity}}, "spec": {"backupSpec": {}}});
+    world.create(NAB, "victim", &forged).await;
+    let it = world.see(NAB, ("victim", "nab"), "BackingOff", refused).await;
+    assert!(conditions(&it)[0].contains("VeleroBackupNotFound"), "{it}");
+    world.patch(NAB, "victim", "nab", &json!({"spec": {"forceDeleteBackup": true}})).await;
+    world.gone(NAB, "victim", "nab").await;
+    // The sync remembers it as the former namespace's, and gives it to nobody.
+    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "24h"})).await;
+    let graves = "non-admin-tombstones-victim";
+    world
+        .see("ConfigMap", (ADMIN, graves), "the backup to be remembered", |it| {
+            it["data"][&identity].as_str().is_some_and(|it| it.ends_with(" former"))
+        })
+        .await;
+    world
+        .see("Backup", (ADMIN, &identity), "only the list to hold it", |it| {
+            it["metadata"]["annotations"].get("holdfast.io/namespace-uid").is_none()
+        })
+        .await;
+    assert_eq!(world.get(NAB, "victim", "nab").await, None);
+    world.create(NAB, "victim", &forged).await;
+    let it = world.see(NAB, ("victim", "nab"), "BackingOff", refused).await;
+    assert!(conditions(&it)[0].contains("VeleroBackupNotFound"), "{it}");
+    world.patch(NAB, "victim", "nab", &json!({"spec": {"forceDeleteBackup": true}})).await;
+    world.gone(NAB, "victim", "nab").await;
+    // An administrator gives it back.
+    world.patch("ConfigMap", ADMIN, graves, &json!({"data": {identity.clone(): null}})).await;
+    let it = world.see(NAB, ("victim", "nab"), "to be given back", super::is_created).await;
+    assert_eq!(nacuuid(&it), identity);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_spec_leads_out_of_the_namespace() {
     let mut world = World::start().await;
     victim(&mut world).await;
