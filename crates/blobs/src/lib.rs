@@ -25,6 +25,7 @@ mod remote;
 mod store;
 mod stream;
 mod swift;
+mod trust;
 mod wire;
 pub mod wrap;
 

@@ -257,6 +257,7 @@ impl Place {
             .with_allow_invalid_certificates(self.network.accept_any_certificate)
             .with_allow_http(allow_http);
         if let Some(pem) = &self.network.ca_pem {
+            // Our own client reads them again; what is none is refused here, before anything is asked.
             for certificate in Certificate::from_pem_bundle(pem.as_bytes()).map_err(failed)? {
                 options = options.with_root_certificate(certificate);
             }
@@ -273,7 +274,7 @@ impl Place {
     pub(crate) fn patient(&self) -> Patient {
         let Network { silence_timeout, request_timeout, .. } = self.network;
         let patience = Patience::new(silence_timeout, request_timeout);
-        Patient { patience, bucket: self.bucket.clone() }
+        Patient { patience, bucket: self.bucket.clone(), network: self.network.clone() }
     }
 
     fn finish<S>(&self, store: S, capabilities: Capabilities) -> RemoteStore

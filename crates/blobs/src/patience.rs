@@ -24,7 +24,9 @@ use object_store::client::{
 use tokio::time::{Instant, Sleep};
 
 use crate::cut;
+use crate::open::Network;
 use crate::refusal::{ANSWER_MAX_BYTES, Answer, Asked, GIVE_CREDENTIALS, Refusal};
+use crate::trust;
 
 /// Until a connection stands.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
@@ -121,12 +123,18 @@ impl std::error::Error for Unreachable {}
 pub(crate) struct Patient {
     pub(crate) patience: Patience,
     pub(crate) bucket: String,
+    pub(crate) network: Network,
 }
 
 impl Patient {
     /// A client of our own, for what the library cannot ask.
     pub(crate) fn waiting(&self, options: &ClientOptions) -> object_store::Result<Waiting> {
-        let inner = ReqwestConnector::default().connect(options)?;
+        let inner = match &self.network.ca_pem {
+            Some(pem) if !self.network.accept_any_certificate => {
+                trust::client(pem, &self.network, options)?
+            }
+            Some(_) | None => ReqwestConnector::default().connect(options)?,
+        };
         Ok(Waiting { inner, set: self.clone() })
     }
 }

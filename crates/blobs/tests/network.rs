@@ -13,8 +13,12 @@ use std::time::Duration;
 
 use blobs::wrap::{Policy, Retrying};
 use blobs::{Credentials, Error, Key, Network, Prefix, Retry, Store, open_over};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 const KEY_ID: &str = "AKIAEXAMPLE";
 const SECRET: &str = "very-hidden";
@@ -64,7 +68,7 @@ where
 }
 
 /// Reads one request with what it carries.
-async fn request(stream: &mut TcpStream) -> io::Result<()> {
+async fn request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
     let mut seen = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&seen).to_ascii_lowercase();
@@ -332,4 +336,62 @@ async fn an_answer_that_is_longer_than_asked_for_is_not_read_on() {
     let error = store.get_range(&key(), 0..10).await.unwrap_err();
     assert!(told(&error).contains("instead of 10"), "{}", told(&error));
     assert!(sent.load(Ordering::Relaxed) < MOST, "all of it was read");
+}
+
+/// What `openssl req -x509` makes: it has signed itself, and says that it is an authority. A service
+/// that shows it.
+async fn behind_an_authority(name: &str, until: i32) -> (String, String) {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let private = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let address = service(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let mut stream = acceptor.accept(stream).await?;
+            request(&mut stream).await?;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: \"1\"\r\n").await?;
+            stream.write_all(b"Last-Modified: Mon, 16 Nov 2026 06:00:00 GMT\r\n\r\n").await?;
+            stream.shutdown().await
+        }
+    })
+    .await;
+    (address, certificate.pem())
+}
+
+async fn heads(address: &str, pem: &str) -> Result<(), String> {
+    let credentials = Credentials::S3 {
+        access_key_id: KEY_ID.into(),
+        secret_access_key: SECRET.into(),
+        session_token: None,
+    };
+    let network = Network { ca_pem: Some(pem.to_owned()), ..Network::default() };
+    let url = format!("s3://backups/dir?region=eu-west-1&endpoint=https://{address}");
+    let store = open_over(&url, &credentials, &network).unwrap();
+    store.head(&key()).await.map(drop).map_err(|error| told(&error))
+}
+
+#[tokio::test]
+async fn a_certificate_that_a_user_names_is_believed_though_it_is_an_authority() {
+    let (address, pem) = behind_an_authority("127.0.0.1", 2100).await;
+    heads(&address, &pem).await.unwrap();
+    let (_, other) = behind_an_authority("127.0.0.1", 2100).await;
+    let refused = heads(&address, &other).await.unwrap_err();
+    assert!(refused.contains("certificate"), "another one was named: {refused}");
+    let (address, pem) = behind_an_authority("elsewhere.example", 2100).await;
+    let refused = heads(&address, &pem).await.unwrap_err();
+    assert!(refused.contains("not valid for name"), "it is somebody else's: {refused}");
+    let (address, pem) = behind_an_authority("127.0.0.1", 2020).await;
+    let refused = heads(&address, &pem).await.unwrap_err();
+    assert!(refused.contains("expired"), "its time is over: {refused}");
 }

@@ -11,6 +11,7 @@ mod expand;
 mod extents;
 mod freeze;
 mod frontends;
+mod handover;
 mod limits;
 mod link;
 mod mend;

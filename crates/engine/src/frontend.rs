@@ -5,14 +5,19 @@
 //! give it a variant of [`Kind`], and the compiler names the places. Everything here runs on the
 //! data thread.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
+use futures::future::{FutureExt as _, LocalBoxFuture, ready};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
+pub use self::parting::{Belongings, Client, Inherited, Told, Transport};
 use crate::NbdOptions;
 use crate::volume::hub::Hub;
 
@@ -21,6 +26,7 @@ mod frames;
 mod guests;
 mod listen;
 mod nbd;
+mod parting;
 mod rest;
 mod socket;
 mod tgt;
@@ -33,6 +39,8 @@ pub struct FrontendOptions {
     /// The frontend takes over from that of an engine that still runs.
     pub upgrade: bool,
     pub replica_timeout: Duration,
+    /// What that engine gave away.
+    pub inherited: Inherited,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,6 +114,24 @@ pub(crate) trait Frontend {
 
     /// Takes nothing more, answers what was taken, and leaves no trace.
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, Result<(), FrontendError>>;
+
+    /// Has its clients pause between two requests, and says by what they are reached; `None` if they
+    /// do not, and go on.
+    fn part(&self) -> LocalBoxFuture<'_, Option<Belongings>> {
+        ready(None).boxed_local()
+    }
+
+    /// Its clients go on here.
+    fn resume(&self) {}
+
+    /// Its clients are those of another engine now.
+    fn leave(self: Box<Self>) {}
+}
+
+/// A second descriptor of the same socket.
+fn twin_of(socket: &impl AsFd) -> Option<OwnedFd> {
+    let failed = |error: &io::Error| tracing::warn!(%error, "a socket is not handed over");
+    socket.as_fd().try_clone_to_owned().inspect_err(failed).ok()
 }
 
 /// What a frontend is started with.
@@ -114,6 +140,8 @@ pub(crate) struct Site {
     pub(crate) hub: Rc<Hub>,
     pub(crate) host: Host,
     pub(crate) options: FrontendOptions,
+    /// Cancelled when connections are to end as they are.
+    pub(crate) cut: CancellationToken,
 }
 
 /// The frontends there are.
@@ -171,11 +199,13 @@ pub(crate) struct Frontends {
     hub: Rc<Hub>,
     host: Host,
     running: Mutex<Option<(Kind, Box<dyn Frontend>)>>,
+    /// Ends the connections of the frontend that runs, without waiting for whoever has the lock.
+    cut: RefCell<CancellationToken>,
 }
 
 impl Frontends {
     pub(crate) fn new(hub: &Rc<Hub>, host: Host) -> Self {
-        Self { hub: Rc::clone(hub), host, running: Mutex::default() }
+        Self { hub: Rc::clone(hub), host, running: Mutex::default(), cut: RefCell::default() }
     }
 
     pub(crate) async fn start(
@@ -193,8 +223,10 @@ impl Frontends {
                 Err(FrontendError::Other { running, wanted })
             };
         }
-        let site =
-            Site { hub: Rc::clone(&self.hub), host: self.host.clone(), options: options.clone() };
+        let cut = CancellationToken::new();
+        self.cut.replace(cut.clone());
+        let (hub, host) = (Rc::clone(&self.hub), self.host.clone());
+        let site = Site { hub, host, options: options.clone(), cut };
         self.hub.set_write_through(kind.needs_write_through());
         let started = kind.start(site).await.inspect_err(|_| self.hub.set_write_through(false))?;
         self.show(kind, started.endpoint(), FrontendState::Up);
@@ -216,6 +248,31 @@ impl Frontends {
         self.hub.set_write_through(false);
         self.show(kind, String::new(), FrontendState::Down);
         stopped
+    }
+
+    /// Stops it without an answer to anybody.
+    pub(crate) async fn cut(&self) -> Result<(), FrontendError> {
+        self.cut.borrow().cancel();
+        self.stop().await
+    }
+
+    /// Pauses the clients of the frontend that runs, if it is that of this name and they can.
+    pub(crate) async fn part(&self, name: &str) -> Option<Belongings> {
+        let running = self.running.lock().await;
+        let (kind, frontend) = running.as_ref()?;
+        if kind.name() == name { frontend.part().await } else { None }
+    }
+
+    pub(crate) async fn resume(&self) {
+        if let Some((_, frontend)) = self.running.lock().await.as_ref() {
+            frontend.resume();
+        }
+    }
+
+    pub(crate) async fn leave(&self) {
+        let Some((kind, frontend)) = self.running.lock().await.take() else { return };
+        frontend.leave();
+        self.show(kind, String::new(), FrontendState::Down);
     }
 
     fn show(&self, kind: Kind, endpoint: String, state: FrontendState) {

@@ -18,7 +18,7 @@ use wire::membership::Claim;
 use self::hub::{Seen, ended};
 use self::thread::{Desk, Message};
 use crate::core::{Command, Done, Fault, Hold, Member, Mode, ReplicaId, Settings};
-use crate::frontend::{FrontendError, FrontendOptions, FrontendStatus, Host};
+use crate::frontend::{Belongings, FrontendError, FrontendOptions, FrontendStatus, Host};
 
 mod file;
 pub(crate) mod hub;
@@ -210,6 +210,30 @@ impl Volume {
     pub async fn stop_frontend(&self) -> Result<(), FrontendError> {
         let stop = async move |desk: Rc<Desk>| desk.frontends.stop().await;
         self.ask(stop).await.unwrap_or(Ok(()))
+    }
+
+    /// Ends the frontend with all connections as they are: what is under way is not answered any more.
+    pub async fn cut_frontend(&self) -> Result<(), FrontendError> {
+        let cut = async move |desk: Rc<Desk>| desk.frontends.cut().await;
+        self.ask(cut).await.unwrap_or(Ok(()))
+    }
+
+    /// Has the clients of the frontend of that name pause between two requests, and gives all by which
+    /// they are reached. Then either [`Self::resume_clients`] or [`Self::leave_clients`].
+    pub async fn part_clients(&self, frontend: &str) -> Option<Belongings> {
+        let name = frontend.to_owned();
+        let part = async move |desk: Rc<Desk>| desk.frontends.part(&name).await;
+        self.ask(part).await.flatten()
+    }
+
+    /// The clients that paused go on here.
+    pub async fn resume_clients(&self) {
+        self.ask(async move |desk: Rc<Desk>| desk.frontends.resume().await).await;
+    }
+
+    /// The clients that paused are those of another engine: the frontend is down.
+    pub async fn leave_clients(&self) {
+        self.ask(async move |desk: Rc<Desk>| desk.frontends.leave().await).await;
     }
 
     /// The frontend that was started last.

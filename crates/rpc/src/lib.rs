@@ -11,7 +11,9 @@ mod features;
 mod health;
 mod identity;
 mod profiler;
+mod purge;
 mod server;
+mod stopping;
 
 pub use address::{Address, AddressError};
 pub use claim::{SharedClaim, claim_of};
@@ -20,7 +22,9 @@ pub use features::{Features, local_data_socket};
 pub use health::{Health, Watching};
 pub use identity::{Identity, Party};
 pub use profiler::Profiler;
+pub use purge::{HeadParent, head_parent_of, purge_request};
 pub use server::{common, text};
+pub use stopping::{Stopping, stop_request, stopping_of};
 
 macro_rules! generated {
     ($($name:ident = $file:literal, $doc:literal;)*) => {$(

@@ -6,7 +6,7 @@
 //! [`monitor`] has one task for each engine that runs.
 
 pub mod client;
-mod command;
+pub(crate) mod command;
 pub(crate) mod decide;
 mod look;
 pub(crate) mod monitor;

@@ -18,6 +18,7 @@ use rpc::ptypes::VolumeSnapshotRequest;
 
 use self::decide::{Act, Seen, decide};
 use crate::engine::client::Reach;
+use crate::engine::command::PURGE;
 use crate::engine::monitor::Monitors;
 use crate::volume::World;
 use crate::{FINALIZER, NAMESPACE, attachment, engine, label};
@@ -183,9 +184,9 @@ impl Snapshots {
             }
             Act::Remove => {
                 command(&reach, &["snapshot", "rm", &name]).await?;
-                command(&reach, &["snapshot", "purge", "--skip-if-in-progress"]).await?;
+                command(&reach, &PURGE).await?;
             }
-            Act::Purge => command(&reach, &["snapshot", "purge", "--skip-if-in-progress"]).await?,
+            Act::Purge => command(&reach, &PURGE).await?,
         }
         self.monitors.nudge(&Key::of(engine));
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rpc::Deadline;
 use rpc::ptypes::SnapshotPurgeStatusResponse;
+use rpc::{Deadline, HeadParent, purge_request};
 use serde::Serialize;
 
 use super::console::Console;
@@ -40,7 +40,9 @@ pub(crate) async fn run(session: &Session, line: &Line) -> Result<(), Error> {
             }
         }
     }
-    all_well(each(&members, |member| start(session, member)).await)
+    let fold = line.flags.switch(&f::FOLD_HEAD_PARENT);
+    let head_parent = if fold { HeadParent::Fold } else { HeadParent::Keep };
+    all_well(each(&members, |member| start(session, member, head_parent)).await)
 }
 
 /// What keeps a replica from purging.
@@ -59,9 +61,9 @@ async fn look(session: &Session, member: &Member) -> Result<Look, Error> {
     Ok(if purging { Look::Purging } else { Look::Idle })
 }
 
-async fn start(session: &Session, member: &Member) -> Result<(), Error> {
+async fn start(session: &Session, member: &Member, head_parent: HeadParent) -> Result<(), Error> {
     let mut agent = session.agent(&member.address, "", Deadline::Usual)?;
-    agent.snapshot_purge(()).await.or_failed("failed to purge snapshots")
+    agent.snapshot_purge(purge_request(head_parent)).await.or_failed("failed to purge snapshots")
 }
 
 async fn asked(session: &Session, member: &Member) -> Result<SnapshotPurgeStatusResponse, Error> {

@@ -307,6 +307,10 @@ pub(crate) mod flags {
         Flag::switch("freeze-fs", "freeze the filesystem on the volume meanwhile");
     pub(crate) const SKIP_IF_IN_PROGRESS: Flag =
         Flag::switch("skip-if-in-progress", "succeed if a purge is running already");
+    pub(crate) const FOLD_HEAD_PARENT: Flag = Flag::switch(
+        "fold-head-parent",
+        "merge the removed parent of the head into it, too; without, it stays",
+    );
     pub(crate) const SNAPSHOT_NAME: Flag =
         Flag::text("snapshot-name", "", "NAME", "snapshot of the other volume")
             .in_group(OTHER_VOLUME)
@@ -494,7 +498,7 @@ const SNAPSHOTS: &[Command] = &[
     Command::verb("rm", Verb::Ask(Ask::SnapshotRm), "mark snapshots as removed").takes("NAME..."),
     Command::verb("revert", Verb::Ask(Ask::SnapshotRevert), "go back to a snapshot").takes("NAME"),
     Command::verb("purge", Verb::Ask(Ask::SnapshotPurge), "begin to merge removed snapshots away")
-        .flags(&[f::SKIP_IF_IN_PROGRESS]),
+        .flags(&[f::SKIP_IF_IN_PROGRESS, f::FOLD_HEAD_PARENT]),
     Command::verb("purge-status", Verb::Ask(Ask::SnapshotPurgeStatus), "show how far the purge is"),
     Command::verb("info", Verb::Ask(Ask::SnapshotInfo), "show all snapshots and how they depend"),
     Command::verb(

@@ -17,6 +17,7 @@ use crate::core::{Command, Fault, Hold, Member, Mode, ReplicaId, Settings};
 use crate::frontend::FrontendState;
 use crate::volume::{HoldGuard, Volume};
 
+use super::handover::Offer;
 use super::link::Link;
 use super::mend::{MendFrom, Mending};
 
@@ -53,6 +54,8 @@ pub(super) struct State {
     pub(super) takes_over: bool,
     /// The frontend the volume is to have, whether or not it is up.
     pub(super) frontend: String,
+    /// Clients of the engine that this one takes over from.
+    pub(super) offer: Option<Offer>,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +102,7 @@ impl Engine {
             rebuild_sync_limit: options.rebuild_sync_concurrent_limit,
             takes_over: options.upgrade,
             frontend: options.frontend.clone(),
+            offer: None,
         };
         Ok(Self {
             options,

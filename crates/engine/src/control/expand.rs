@@ -76,7 +76,7 @@ impl Grown {
         let Err(error) = result else { return Self::Done };
         let Some(status) = error.answer() else {
             return match error {
-                CallError::RawFile { .. } => Self::Back(error.to_string()),
+                CallError::RawFile { .. } | CallError::File { .. } => Self::Back(error.to_string()),
                 _ => Self::Lost(error.to_string()),
             };
         };

@@ -6,7 +6,7 @@ use rpc::Features;
 use rpc::ptypes::RestoreStatusResponse;
 use tonic::Code;
 
-use crate::frontend::{FrontendError, FrontendOptions, FrontendState};
+use crate::frontend::{FrontendError, FrontendOptions, FrontendState, Inherited};
 
 use super::each::each;
 use super::engine::{Engine, Replica};
@@ -83,7 +83,7 @@ fn has_none_to_ask(features: Features, error: &CallError) -> bool {
     match error {
         CallError::Unreachable(_) => !features.has(Features::AGENT),
         CallError::Refused(status) => status.code() == Code::Unimplemented,
-        CallError::RawFile { .. } => true,
+        CallError::RawFile { .. } | CallError::File { .. } => true,
         CallError::TimedOut(_) | CallError::Broken(_) | CallError::Empty(_) => false,
     }
 }
@@ -174,6 +174,12 @@ impl Engine {
         self.stop_frontend_if_up().await
     }
 
+    /// Ends the frontend and answers nothing more, whatever else is under way: who asks believes that
+    /// others may have the volume soon.
+    pub(super) async fn frontend_cut(&self) -> Result<(), FrontendError> {
+        self.volume.cut_frontend().await
+    }
+
     pub(super) async fn stop_frontend_if_up(&self) -> Result<(), FrontendError> {
         match self.volume.frontend().state {
             FrontendState::Up => self.volume.stop_frontend().await,
@@ -183,11 +189,18 @@ impl Engine {
 
     /// Starts the frontend the volume is to have, if it is to have one.
     pub(super) async fn start_known_frontend(&self) -> Result<(), FrontendError> {
-        let name = self.state().frontend.clone();
+        let (name, offer) = {
+            let mut state = self.state();
+            (state.frontend.clone(), state.offer.take())
+        };
         if name.is_empty() || self.frontend_is_up() {
             return Ok(());
         }
-        self.volume.start_frontend(&name, &self.frontend_options()).await
+        let mut options = self.frontend_options();
+        if let Some(offer) = offer {
+            options.inherited = Inherited::new(offer.take().await);
+        }
+        self.volume.start_frontend(&name, &options).await
     }
 
     pub(super) fn frontend_is_up(&self) -> bool {
@@ -200,6 +213,7 @@ impl Engine {
             nbd: self.options.nbd.clone(),
             upgrade: self.state().takes_over,
             replica_timeout: self.options.replica_timeout,
+            inherited: Inherited::default(),
         }
     }
 }

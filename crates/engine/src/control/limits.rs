@@ -64,10 +64,15 @@ pub(super) fn room_for_one(usage: Usage, limits: Limits) -> Result<(), LimitErro
 }
 
 impl Engine {
-    /// What the readable replicas say of themselves; those that do not answer in time are left out.
+    /// What the readable replicas say of themselves; those that do not answer in time are left out,
+    /// and so are raw files, which have nothing to say: of those alone there is no answer at all.
     pub(super) async fn ask_readable(&self) -> Result<Vec<ptypes::Replica>, LimitError> {
         let limit = self.hold_limit();
-        let replicas = self.readable();
+        let (files, replicas): (Vec<_>, Vec<_>) =
+            self.readable().into_iter().partition(|replica| replica.link.file().is_some());
+        if replicas.is_empty() && !files.is_empty() {
+            return Ok(Vec::new());
+        }
         let asked = each(&replicas, |link| async move { link.get(limit).await }).await;
         let silent = |error: &super::link::CallError| LimitError::Silent(error.to_string());
         let why = asked.iter().find_map(|answer| answer.as_ref().err().map(silent));

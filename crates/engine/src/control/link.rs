@@ -3,7 +3,9 @@
 //! Owns: how a call to a replica is made, how long it may take, how its failure reads. Never: what
 //! a failure means for the replica's mode.
 
+use std::cmp::Ordering;
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +38,9 @@ pub(super) enum CallError {
     Refused(Status),
     #[error("{verb} is not supported by the raw file {}", path.display())]
     RawFile { verb: &'static str, path: PathBuf },
+    /// It is a raw file, and is what it was.
+    #[error("raw file {}: {detail}", path.display())]
+    File { path: PathBuf, detail: String },
     #[error("the answer to {0} says nothing of the replica")]
     Empty(&'static str),
 }
@@ -59,6 +64,7 @@ impl CallError {
             | Self::TimedOut(_)
             | Self::Broken(_)
             | Self::RawFile { .. }
+            | Self::File { .. }
             | Self::Empty(_) => None,
         }
     }
@@ -187,8 +193,8 @@ impl Link {
         reload = replica_reload() ();
         revert = replica_revert(name: String, created: String)
             ptypes::ReplicaRevertRequest { name, created };
-        snapshot = replica_snapshot(request: ptypes::ReplicaSnapshotRequest) request;
-        expand = replica_expand(size: i64) ptypes::ReplicaExpandRequest { size };
+        snapshot_process = replica_snapshot(request: ptypes::ReplicaSnapshotRequest) request;
+        expand_process = replica_expand(size: i64) ptypes::ReplicaExpandRequest { size };
         remove_disk = disk_remove(name: String) ptypes::DiskRemoveRequest { name, force: true };
         set_rebuilding = rebuilding_set(rebuilding: bool)
             ptypes::RebuildingSetRequest { rebuilding };
@@ -199,6 +205,31 @@ impl Link {
         set_max_count = snapshot_max_count_set(count: i32)
             ptypes::SnapshotMaxCountSetRequest { count };
         set_max_size = snapshot_max_size_set(size: i64) ptypes::SnapshotMaxSizeSetRequest { size };
+    }
+
+    /// A raw file has no layers: it goes on as it is.
+    pub(super) async fn snapshot(
+        &self,
+        limit: Duration,
+        request: ptypes::ReplicaSnapshotRequest,
+    ) -> Result<(), CallError> {
+        match self.kind {
+            Kind::Process(_) => self.snapshot_process(limit, request).await.map(drop),
+            Kind::File(_) => Ok(()),
+        }
+    }
+
+    pub(super) async fn expand(&self, limit: Duration, size: i64) -> Result<(), CallError> {
+        let path = match &self.kind {
+            Kind::Process(_) => return self.expand_process(limit, size).await.map(drop),
+            Kind::File(path) => path.clone(),
+        };
+        let grown = grow_file(path.clone(), size);
+        match tokio::time::timeout(limit, grown).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(CallError::File { path, detail: error.to_string() }),
+            Err(_) => Err(CallError::TimedOut(limit)),
+        }
     }
 
     /// Has the agent of this replica copy `from` to `to` beside the replica of `target`.
@@ -282,6 +313,23 @@ impl Process {
     }
 }
 
+/// Gives the file the new size, on disk. One that has it already is done; none gets smaller.
+async fn grow_file(path: PathBuf, size: i64) -> io::Result<()> {
+    let grow = move || {
+        let file = std::fs::File::options().write(true).open(path)?;
+        let (have, wanted) = (file.metadata()?.len(), u64::try_from(size).unwrap_or(0));
+        match have.cmp(&wanted) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => file.set_len(wanted).and_then(|()| file.sync_all()),
+            Ordering::Greater => {
+                let text = format!("it has {have} bytes and is not made smaller, to {wanted}");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    };
+    tokio::task::spawn_blocking(grow).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
 async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
@@ -325,7 +373,7 @@ mod tests {
     async fn a_raw_file_says_what_it_cannot_do() {
         let claim = SharedClaim::default();
         let link = Link::new("file:///d/x", "v", &[Backend::File], &claim).expect("a file");
-        let error = link.expand(Duration::from_secs(1), 4096).await.expect_err("unsupported");
-        assert_eq!(error.to_string(), "replica_expand is not supported by the raw file /d/x");
+        let error = link.reload(Duration::from_secs(1)).await.expect_err("unsupported");
+        assert_eq!(error.to_string(), "replica_reload is not supported by the raw file /d/x");
     }
 }

@@ -26,7 +26,9 @@ impl Outcome {
         let text = error.to_string();
         match error {
             CallError::Refused(_) if says_existing(&text) => Self::Exists(text),
-            CallError::Refused(_) | CallError::RawFile { .. } => Self::Refused(text),
+            CallError::Refused(_) | CallError::RawFile { .. } | CallError::File { .. } => {
+                Self::Refused(text)
+            }
             CallError::Unreachable(_)
             | CallError::TimedOut(_)
             | CallError::Broken(_)

@@ -3,6 +3,9 @@
 use replica::DiskName;
 use rpc::ptypes;
 
+use wire::membership::Filling;
+
+use crate::core::start::Found;
 use crate::core::{Hold, Mode};
 
 use super::engine::{Busy, CALL_LIMIT, Engine, Entry, Replica, created_now};
@@ -18,8 +21,10 @@ pub(super) enum ReplicaError {
     SecondWo,
     #[error("cannot add WO replica during expansion")]
     Expanding,
-    #[error("cannot add a replica in mode {0}: one joins a volume as WO")]
-    BadMode(&'static str),
+    #[error("cannot add a replica in mode ERR: one joins a volume as WO")]
+    BadMode,
+    #[error("replica {address} cannot join in mode RW: {why}; add it in mode WO, to be rebuilt")]
+    NotSame { address: String, why: &'static str },
     #[error("replica {address} has size {size}, the volume {volume}")]
     Size { address: String, size: i64, volume: u64 },
     #[error(transparent)]
@@ -65,15 +70,32 @@ impl Replica {
 fn check_add(wanted: ptypes::ReplicaMode, present: &[Mode]) -> Result<Mode, ReplicaError> {
     let mode = match wanted {
         ptypes::ReplicaMode::Wo => Mode::Wo,
-        // With data of others it would be read from before it has them.
-        ptypes::ReplicaMode::Rw if !present.is_empty() => return Err(ReplicaError::BadMode("RW")),
         ptypes::ReplicaMode::Rw => Mode::Rw,
-        ptypes::ReplicaMode::Err => return Err(ReplicaError::BadMode("ERR")),
+        ptypes::ReplicaMode::Err => return Err(ReplicaError::BadMode),
     };
     if mode == Mode::Wo && present.contains(&Mode::Wo) {
         return Err(ReplicaError::SecondWo);
     }
     Ok(mode)
+}
+
+/// Why a replica may lack what the volume has, if that is not ruled out: it is to be read from at once.
+/// One that was removed a moment ago is what it was then: closed well, with the layers, the head and the
+/// count of changes that the others have.
+fn differs(joins: &Found, head: &str, other: &ptypes::Replica) -> Option<&'static str> {
+    let layers = joins.layers.iter().map(|layer| layer.name.as_str());
+    let others = other.chain.iter().filter(|name| **name != other.head);
+    if joins.counter.is_none() || other.revision_counter_disabled {
+        return Some("without a revision counter nothing says that it has all the others have");
+    }
+    if joins.unclean || !joins.usable {
+        return Some("it was not closed well");
+    }
+    if head != other.head || !layers.eq(others.map(String::as_str)) {
+        return Some("its snapshots are not those of the volume");
+    }
+    (joins.counter != Some(other.revision_counter))
+        .then_some("its revision counter is not that of the others")
 }
 
 /// The last copy that can be read is not taken from a volume in use.
@@ -110,6 +132,11 @@ impl Engine {
         let mode = check_add(wanted, &modes)?;
         let link = self.link(address)?;
         let looked = probe::look(&link).await?;
+        let filling = looked.as_ref().and_then(|it| Some(it.standing.as_ref()?.filling));
+        if mode == Mode::Rw && filling.is_some_and(|filling| filling != Filling::No) {
+            let address = address.to_owned();
+            return Err(ReplicaError::NotSame { address, why: "it was being filled" });
+        }
         let wanted = self.open_as(modes.is_empty(), mode, looked.as_ref());
         let opened = self.open_and_set(&link, looked.as_ref(), &wanted, address).await?;
         match self.join(address, &link, &opened, mode, snapshot_required).await {
@@ -119,9 +146,11 @@ impl Engine {
                 return Err(error);
             }
         }
-        if mode == Mode::Rw {
+        if mode == Mode::Rw && modes.is_empty() {
             let serial = opened.found.standing.and_then(|it| it.record).map_or(0, |it| it.serial);
             self.volume.keep_records(wanted.claim.generation, serial).await;
+        }
+        if mode == Mode::Rw {
             self.record().await.map_err(|fault| ReplicaError::Record(fault.to_string()))?;
         }
         self.find(address).ok_or_else(|| self.not_found(address))
@@ -129,7 +158,7 @@ impl Engine {
 
     fn open_as(&self, alone: bool, mode: Mode, looked: Option<&Looked>) -> OpenAs {
         let claim = match self.claim.get() {
-            Some(claim) if mode == Mode::Wo => claim,
+            Some(claim) if mode == Mode::Wo || !alone => claim,
             Some(_) | None => self.claim_above(looked.into_iter()),
         };
         OpenAs {
@@ -138,7 +167,8 @@ impl Engine {
             alone,
             revision_counter: self.options.revision_counter,
             claim,
-            adopt: mode == Mode::Wo,
+            // One that joins others has what they record of it, and nothing of its own.
+            adopt: mode == Mode::Wo || !alone,
             salvage: false,
         }
     }
@@ -166,12 +196,19 @@ impl Engine {
             return Err(wrong);
         }
         let name = uuid::Uuid::new_v4().to_string();
+        let joins_others = mode == Mode::Rw && !first;
+        if joins_others {
+            self.equal()?;
+        }
         if snapshot_required && !first {
             self.equal()?;
             let disk = DiskName::of_snapshot(&name).map_err(SnapshotError::from)?;
             self.room_for_snapshot(&disk).await?;
         }
         let _hold = self.hold(Hold::Changes { flush: snapshot_required }).await?;
+        if joins_others {
+            self.check_same(address, link, opened).await?;
+        }
         if snapshot_required {
             self.snapshot_with(address, link, name).await?;
         }
@@ -183,6 +220,25 @@ impl Engine {
         let entry = Entry { address: address.to_owned(), link: link.clone(), member: Some(member) };
         self.state().entries.push(entry);
         Ok(())
+    }
+
+    /// Changes are on hold: nothing moves while they are compared.
+    async fn check_same(
+        &self,
+        address: &str,
+        link: &Link,
+        opened: &Opened,
+    ) -> Result<(), ReplicaError> {
+        let not_same = |why| ReplicaError::NotSame { address: address.to_owned(), why };
+        let seen = self.ask_readable().await.map_err(SnapshotError::from)?;
+        let (Some(other), None) = (seen.first(), link.file()) else {
+            return Err(not_same("a raw file does not say what it has"));
+        };
+        let head = link.get(self.hold_limit()).await.map_err(ProbeError::from)?.head;
+        match differs(&opened.found, &head, other) {
+            Some(why) => Err(not_same(why)),
+            None => Ok(()),
+        }
     }
 
     /// Whatever engine finds it half filled knows that it is. Its own standing says so already, to
@@ -295,7 +351,7 @@ mod tests {
         };
         let second = "can only have one WO replica at a time";
         assert_eq!(text(Wanted::Wo, &[Mode::Wo]), Err(second.into()));
-        assert!(text(Wanted::Rw, &[Mode::Rw]).is_err());
+        assert_eq!(check_add(Wanted::Rw, &[Mode::Rw]).ok(), Some(Mode::Rw));
         assert!(text(Wanted::Err, &[]).is_err());
     }
 

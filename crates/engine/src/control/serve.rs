@@ -91,6 +91,7 @@ impl Engine {
         let engine = Arc::new(engine);
         engine.watch_members();
         engine.tend_replicas();
+        engine.offer_clients();
         let options = &engine.options;
         let (size, current_size) = (options.size_bytes, options.current_size_bytes);
         if let Err(error) = engine.start(&options.replicas, size, current_size).await {

@@ -93,8 +93,12 @@ impl ControllerService for Service {
         self.volume()
     }
 
-    async fn volume_frontend_shutdown(&self, _: Request<()>) -> Reply<ptypes::Volume> {
-        self.0.frontend_shutdown().await.map_err(unknown)?;
+    async fn volume_frontend_shutdown(&self, request: Request<()>) -> Reply<ptypes::Volume> {
+        let stopped = match rpc::stopping_of(request.metadata()) {
+            rpc::Stopping::Answering => self.0.frontend_shutdown().await,
+            rpc::Stopping::AtOnce => self.0.frontend_cut().await,
+        };
+        stopped.map_err(unknown)?;
         self.volume()
     }
 

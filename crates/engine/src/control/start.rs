@@ -88,6 +88,18 @@ impl Engine {
         current_size: i64,
     ) -> Result<(), StartError> {
         let _order = self.order.lock().await;
+        let started = self.start_ordered(addresses, size, current_size).await;
+        // What was offered and not taken goes back.
+        self.state().offer = None;
+        started
+    }
+
+    async fn start_ordered(
+        self: &Arc<Self>,
+        addresses: &[String],
+        size: i64,
+        current_size: i64,
+    ) -> Result<(), StartError> {
         if addresses.is_empty() || !self.state().entries.is_empty() {
             return Ok(());
         }
@@ -188,7 +200,10 @@ impl Engine {
         let looked = join_all(links.iter().map(probe::look)).await;
         let upgrade = self.state().takes_over;
         let looked = if upgrade {
-            pass_over(addresses, looked, self.options.salvage)?
+            let looked = pass_over(addresses, looked, self.options.salvage)?;
+            // Before the first claim, which would fail what they have under way.
+            self.ask_for_clients(&looked).await;
+            looked
         } else {
             refuse_driven(addresses, &looked)?;
             looked

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use super::guests::Guests;
+use super::parting::{Order, Plain, Told, Twin, take_apart};
 use crate::core::{Command, Done, Fault};
 use crate::volume::hub::Hub;
 use crate::volume::intake::Intake;
@@ -47,6 +48,9 @@ pub(crate) trait Protocol: Sized + 'static {
 
     /// What is sent last when the frontend stops.
     fn farewell(&self) -> Option<Piece>;
+
+    /// What was agreed with this client, for another engine that goes on with it.
+    fn told(&self) -> Option<Told>;
 }
 
 pub(crate) struct Conn<P> {
@@ -130,21 +134,25 @@ impl<P: Protocol> Conn<P> {
     }
 
     /// Takes requests until the client ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: what was read and not taken is in `intake`.
     async fn read_requests(
         self: &Rc<Self>,
-        mut reader: impl AsyncRead + Unpin,
-        mut intake: Intake,
+        reader: &mut (impl AsyncRead + Unpin),
+        intake: &mut Intake,
     ) {
         loop {
             self.hub.begin();
-            let next = self.take_all(&mut intake);
+            let next = self.take_all(intake);
             self.hub.settle();
             match next {
                 Next::More => {
                     let filled = poll_fn(|context| {
                         // Inside TLS a read may have taken the wake-up meant for the writer.
                         self.hub.outbox.retry(&self.outlet);
-                        intake.poll_fill(context, &mut reader)
+                        intake.poll_fill(context, reader)
                     });
                     match filled.await {
                         Ok(0) => return,
@@ -152,7 +160,7 @@ impl<P: Protocol> Conn<P> {
                         Err(error) => return tracing::debug!(%error, "connection failed"),
                     }
                 }
-                Next::Room => self.wait(|| self.has_room(&mut intake)).await,
+                Next::Room => self.wait(|| self.has_room(intake)).await,
                 Next::End => return,
             }
         }
@@ -191,13 +199,26 @@ impl<P: Protocol> Client for Conn<P> {
     }
 }
 
-/// Serves a client until it leaves or the frontend stops; what was taken is answered.
+/// [`converse`] over a line that may go over to another engine.
+pub(crate) async fn converse_plain<P: Protocol, S: Plain>(
+    guests: &Guests,
+    protocol: P,
+    stream: S,
+    intake: Intake,
+) {
+    let (reader, writer, twin) = take_apart(stream);
+    converse(guests, protocol, reader, writer, intake, twin).await;
+}
+
+/// Serves a client until it leaves or the frontend stops; what was taken is answered. With a `twin` of its
+/// line it can go over to another engine.
 pub(crate) async fn converse<P: Protocol>(
     guests: &Guests,
     protocol: P,
-    reader: impl AsyncRead + Unpin,
+    mut reader: impl AsyncRead + Unpin,
     writer: impl AsyncWrite + 'static,
-    intake: Intake,
+    mut intake: Intake,
+    twin: Option<Twin>,
 ) {
     let broken = CancellationToken::new();
     let on_broken = broken.clone();
@@ -211,14 +232,34 @@ pub(crate) async fn converse<P: Protocol>(
         waiting: Cell::default(),
     });
     let _close = CloseAtEnd(Rc::clone(&conn.outlet));
+    let _talking = guests.parting.enter();
     let talk = async {
-        tokio::select! {
-            biased;
-            () = conn.read_requests(reader, intake) => {}
-            () = guests.stop.cancelled() => {
-                conn.wait(|| conn.requests.get() == 0).await;
-                conn.protocol.farewell().into_iter().for_each(|piece| conn.send(piece));
-                conn.hub.outbox.wake();
+        loop {
+            tokio::select! {
+                biased;
+                () = conn.read_requests(&mut reader, &mut intake) => break,
+                () = guests.stop.cancelled() => {
+                    conn.wait(|| conn.requests.get() == 0).await;
+                    conn.protocol.farewell().into_iter().for_each(|piece| conn.send(piece));
+                    conn.hub.outbox.wake();
+                    break;
+                }
+                () = guests.parting.asked() => {}
+            }
+            conn.wait(|| conn.requests.get() == 0 && conn.outlet.is_idle()).await;
+            let client = twin.as_ref();
+            let client = client.and_then(|it| it.client(conn.protocol.told(), &intake.bytes));
+            let order = tokio::select! {
+                biased;
+                order = guests.parting.part(client) => order,
+                () = guests.stop.cancelled() => Order::Serve,
+            };
+            match order {
+                Order::Serve | Order::Pause => {}
+                Order::Leave => {
+                    twin.iter().for_each(Twin::give);
+                    return;
+                }
             }
         }
         conn.wait(|| conn.requests.get() == 0).await;

@@ -10,6 +10,7 @@ use wire::frame::{
 };
 
 use super::conn::{Conn, Protocol};
+use super::parting::Told;
 use crate::core::{Command, Done, Fault};
 use crate::volume::outlet::Piece;
 use crate::volume::pending::Asked;
@@ -47,6 +48,10 @@ impl Protocol for Frames {
         let sequence = u32::try_from(asked.tag).unwrap_or_default();
         let offset = i64::try_from(asked.offset).unwrap_or_default();
         piece(Answer { sequence, offset, outcome })
+    }
+
+    fn told(&self) -> Option<Told> {
+        None
     }
 
     fn farewell(&self) -> Option<Piece> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::parting::{Client, Parting};
 use crate::volume::hub::Hub;
 
-/// Connections at a time. Each may stand for some megabytes of requests.
-const MOST: usize = 64;
+/// Connections at a time. What their requests may stand for in memory is limited for all together.
+const MOST: usize = 128;
 
 /// More than a connection takes for its last answers.
 const MARGIN: Duration = Duration::from_secs(7);
@@ -23,15 +24,18 @@ pub(crate) struct Guests {
     /// Cancelled when connections are to end as they are.
     cut: CancellationToken,
     tracker: TaskTracker,
+    /// By which connections go over to another engine.
+    pub(crate) parting: Rc<Parting>,
 }
 
 impl Guests {
-    pub(crate) fn new(hub: &Rc<Hub>) -> Self {
+    pub(crate) fn new(hub: &Rc<Hub>, cut: &CancellationToken) -> Self {
         Self {
             hub: Rc::clone(hub),
             stop: CancellationToken::new(),
-            cut: CancellationToken::new(),
+            cut: cut.clone(),
             tracker: TaskTracker::new(),
+            parting: Parting::new(),
         }
     }
 
@@ -55,6 +59,24 @@ impl Guests {
         self.hub.spawn(async move {
             stop.run_until_cancelled_owned(work).await;
         });
+    }
+
+    /// Has every connection pause between two requests, but not for ever: those that can go over to
+    /// another engine. `None`: they go on.
+    pub(crate) async fn pause(&self) -> Option<Vec<Client>> {
+        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
+        let paused = tokio::time::timeout(patience, self.parting.pause()).await.ok();
+        if paused.is_none() {
+            self.parting.resume();
+        }
+        paused
+    }
+
+    /// Another engine has them: nothing of it ends but what is here.
+    pub(crate) fn leave(&self) {
+        self.parting.leave();
+        self.stop.cancel();
+        self.tracker.close();
     }
 
     /// Takes nothing more and waits until what was taken is answered, but not for ever: a volume

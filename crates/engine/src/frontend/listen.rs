@@ -5,11 +5,13 @@ use std::future::Future;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::FrontendError;
+use super::parting::{Order, Parting};
 use crate::volume::tune::{keep_alive, widen};
 
 /// Pause after a failed accept: usually this process has no descriptors left.
@@ -44,6 +46,17 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl SocketFile {
+    /// That of a listener that another engine made and gave away.
+    pub(crate) fn inherited(path: PathBuf) -> Self {
+        let identity = identity(&path);
+        Self { path, identity }
+    }
+
+    /// It goes on without us.
+    pub(crate) fn give(&mut self) {
+        self.identity = None;
+    }
+
     /// False once another engine has put its own socket there.
     pub(crate) fn is_ours(&self) -> bool {
         self.identity.is_some() && identity(&self.path) == self.identity
@@ -56,6 +69,18 @@ impl Drop for SocketFile {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// A socket of this runtime, of one that another engine gave away.
+pub(crate) fn adopt_unix(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// [`adopt_unix`] for TCP.
+pub(crate) fn adopt_tcp(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
 }
 
 /// Something that hands out connections.
@@ -86,10 +111,23 @@ impl Accept for TcpListener {
     }
 }
 
-/// Hands every connection to `welcome`; never ends.
-pub(crate) async fn accept_all<L: Accept>(listener: L, mut welcome: impl FnMut(L::Stream)) {
+/// Hands every connection to `welcome`, but leaves them where they are while clients pause; ends when
+/// another engine has the listener.
+pub(crate) async fn accept_all<L: Accept>(
+    listener: Rc<L>,
+    parting: Rc<Parting>,
+    mut welcome: impl FnMut(L::Stream),
+) {
     loop {
-        match Accept::accept(&listener).await {
+        if parting.over().await == Order::Leave {
+            return;
+        }
+        let accepted = tokio::select! {
+            biased;
+            () = parting.asked() => continue,
+            accepted = Accept::accept(&*listener) => accepted,
+        };
+        match accepted {
             Ok(stream) => welcome(stream),
             Err(error) => {
                 tracing::warn!(%error, "connection not accepted");

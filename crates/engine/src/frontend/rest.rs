@@ -67,7 +67,7 @@ impl Rest {
         let port = listener.local_addr().map_err(failed)?.port();
         let (asks, mut asked) = mpsc::channel::<Ask>(QUEUE);
         let volume = Arc::new(Volume { name: site.options.volume.clone(), asks });
-        let guests = Guests::new(&site.hub);
+        let guests = Guests::new(&site.hub, &site.cut);
         let hub = std::rc::Rc::clone(&site.hub);
         let asking = guests.clone();
         guests.hub.spawn(async move {

@@ -4,7 +4,6 @@
 //! Owns: the order of the calls. Never: the target's data; tgt reads and writes the socket. tgt
 //! cannot pass a flush on, so volumes under it write through.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -196,9 +195,12 @@ impl Tgt {
             .map_err(|error| failed("cannot make device node", &error))
     }
 
+    /// Also what else is there: the path is this volume's, and a tool that wrote to it while there was
+    /// no device has left a plain file.
     fn remove_node(&self) {
-        let found = std::fs::symlink_metadata(&self.device);
-        if found.is_ok_and(|found| found.rdev() != 0) {
+        if let Ok(found) = std::fs::symlink_metadata(&self.device)
+            && !found.is_dir()
+        {
             let _ = std::fs::remove_file(&self.device);
         }
     }

@@ -10,6 +10,8 @@ mod copies;
 mod expand;
 mod fake;
 mod fence;
+mod files;
+mod handover;
 mod rig;
 mod serving;
 mod set;

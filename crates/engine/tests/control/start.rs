@@ -168,7 +168,7 @@ async fn a_volume_can_be_started_by_a_call_and_a_second_start_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raw_file_is_a_replica_without_snapshots() {
+async fn a_raw_file_is_a_replica_that_keeps_no_snapshots() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("raw.img");
     std::fs::File::create(&path).unwrap().set_len(SIZE as u64).unwrap();
@@ -177,7 +177,8 @@ async fn a_raw_file_is_a_replica_without_snapshots() {
     assert_eq!(rig.modes().await, [(address, Rw)]);
     rig.write(8192, &[3; 512]).await;
     assert_eq!(rig.read(8192, 512).await, [3; 512]);
-    let error = rig.snapshot("s").await.unwrap_err();
+    rig.snapshot("s").await.unwrap();
+    let error = rig.revert("s").await.unwrap_err();
     assert!(error.message().contains("is not supported by the raw file"), "{error}");
     assert_eq!(rig.mode_list().await, [Rw], "the refusal costs nothing");
 }

@@ -236,3 +236,73 @@ async fn a_closed_volume_starts_again_with_what_it_had() {
     let rig = start(&[&b]).await;
     assert_eq!(rig.read(4096, 12_288).await, [[1; 4096], [2; 4096], [3; 4096]].concat());
 }
+
+/// A copy that was removed and comes back at once has all that the others have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_missed_nothing_joins_to_be_read() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a, &b]).await;
+    rig.write(0, &[1; 4096]).await;
+    rig.snapshot("one").await.unwrap();
+    rig.write(4096, &[2; 4096]).await;
+    let remove = async || {
+        rig.client().replica_delete(place(&b.address())).await.unwrap();
+        until("it to be closed", async || (b.get().await.state == "closed").then_some(())).await;
+    };
+    let join = async || {
+        let request = ptypes::ControllerReplicaCreateRequest {
+            address: b.address(),
+            snapshot_required: true,
+            mode: Rw.into(),
+        };
+        Ok::<_, tonic::Status>(
+            rig.client().controller_replica_create(request).await?.into_inner().mode(),
+        )
+    };
+    remove().await;
+    assert_eq!(join().await.unwrap(), Rw);
+    assert_eq!(rig.mode_list().await, [Rw, Rw]);
+    assert_eq!(a.get().await.chain, b.get().await.chain, "both have the snapshot of that moment");
+    rig.write(8192, &[3; 4096]).await;
+    assert_eq!(a.get().await.revision_counter, b.get().await.revision_counter);
+    for _ in 0..4 {
+        assert_eq!(rig.read(0, 12_288).await, [[1; 4096], [2; 4096], [3; 4096]].concat());
+    }
+
+    remove().await;
+    rig.write(0, &[4; 4096]).await;
+    let refused = join().await.unwrap_err();
+    assert!(refused.message().contains("its revision counter is not"), "{refused}");
+    assert!(refused.message().contains("add it in mode WO"), "{refused}");
+    assert_eq!(b.get().await.state, "closed", "and it is closed again");
+    let refused = join().await.unwrap_err();
+    assert!(refused.message().contains("it was being filled"), "from now on: {refused}");
+    assert_eq!(rig.mode_list().await, [Rw]);
+    assert_eq!(rig.read(0, 4096).await, [4; 4096]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_but_writes_counts() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a, &b]).await;
+    rig.write(0, &[1; 512]).await;
+    assert_eq!((a.get().await.revision_counter, b.get().await.revision_counter), (1, 1));
+    b.client().replica_close(()).await.unwrap();
+    for number in 0..11_u8 {
+        rig.write(0, &[number; 512]).await;
+    }
+    assert_eq!(rig.mode_list().await, [Rw, Failed]);
+    assert_eq!(a.get().await.revision_counter, 12);
+}
+
+/// What is written to a file without a name is not there for the next process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_head_was_deleted_fails() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let rig = start(&[&a, &b]).await;
+    rig.write(0, &[1; 4096]).await;
+    std::fs::remove_file(b.file(&b.get().await.head)).unwrap();
+    until("it to fail", async || (rig.mode_list().await == [Rw, Failed]).then_some(())).await;
+    rig.write(4096, &[2; 4096]).await;
+    assert_eq!(rig.read(0, 8192).await, [[1; 4096], [2; 4096]].concat());
+}

@@ -46,14 +46,16 @@ impl Oracle {
         self.volume[range].fill(0);
     }
 
-    /// The range was unmapped and `found` is the volume now: whole sectors in it read as before
-    /// or as zeros.
+    /// The range was unmapped and `found` is the volume now: whole sectors in it read as before, as
+    /// zeros, or as a snapshot that is kept has them.
     pub(crate) fn unmapped(&mut self, range: &Range<usize>, found: &[u8]) {
         let size = usize::try_from(SECTOR).unwrap();
         for at in range.start.div_ceil(size)..range.end / size {
             let sector = at * size..(at + 1) * size;
-            if found[sector.clone()].iter().all(|byte| *byte == 0) {
-                self.zero(sector);
+            let now = &found[sector.clone()];
+            let is_kept = |held: &Vec<u8>| held.get(sector.clone()).is_some_and(|held| held == now);
+            if now.iter().all(|byte| *byte == 0) || self.snapshots.values().any(is_kept) {
+                self.volume[sector].copy_from_slice(now);
             }
         }
     }

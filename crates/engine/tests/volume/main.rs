@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use engine::NbdOptions;
 use engine::core::{Command, Done, Fault, Settings};
-use engine::frontend::{FrontendOptions, Host};
+use engine::frontend::{FrontendOptions, Host, Inherited};
 use engine::volume::Volume;
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +59,7 @@ fn options() -> FrontendOptions {
         nbd: NbdOptions::default(),
         upgrade: false,
         replica_timeout: Duration::from_secs(8),
+        inherited: Inherited::default(),
     }
 }
 

@@ -6,14 +6,15 @@ use std::net::TcpStream;
 use bytes::{Bytes, BytesMut};
 use engine::core::Mode;
 use engine::volume::Volume;
+use wire::frame;
 use wire::nbd::client::{Agreed, Dial, Dialing, Reply, decode_reply};
 use wire::nbd::{
     Chunk, Command, CommandFlags, Errno, Extent, ExtentFlags, MAX_PAYLOAD, Request,
     TransmissionFlags, encode_request,
 };
 
-use crate::fake::{Fake, all_features};
-use crate::{MIB, PATIENCE, host, options, settings};
+use crate::fake::{Fake, Vice, all_features};
+use crate::{MIB, PATIENCE, host, options, settings, until};
 
 pub(crate) struct Served {
     pub(crate) volume: Volume,
@@ -170,6 +171,112 @@ async fn every_command_is_served() {
         .await;
 }
 
+/// Does something that blocks with a client.
+async fn on<T: Send + 'static>(
+    mut client: Client,
+    work: impl FnOnce(&mut Client) -> T + Send + 'static,
+) -> (Client, T) {
+    let work = move || {
+        let done = work(&mut client);
+        (client, done)
+    };
+    tokio::task::spawn_blocking(work).await.unwrap()
+}
+
+/// The bytes of a write of `byte`, in two parts.
+fn halves(byte: u8, offset: u64) -> (Vec<u8>, Vec<u8>) {
+    let command = Command::Write { offset, data: Bytes::from(vec![byte; 8192]) };
+    let request = Request { cookie: 1, flags: CommandFlags::NONE, command };
+    let (head, payload) = encode_request(&request).unwrap();
+    let whole = [&head, &payload[..]].concat();
+    let (first, second) = whole.split_at(1000);
+    (first.to_vec(), second.to_vec())
+}
+
+/// The rest of a request that was begun, and its answer.
+fn finish(client: &mut Client, second: &[u8]) {
+    client.stream.write_all(second).unwrap();
+    loop {
+        match decode_reply(&mut client.input, MAX_PAYLOAD, |_| 0).unwrap() {
+            Some(reply) => return assert_done(&reply),
+            None => assert!(fill(&mut client.stream, &mut client.input), "closed"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn clients_go_over_to_another_engine_in_the_middle_of_a_request() {
+    let served = Served::start().await;
+    let address = served.address();
+    let client = tokio::task::spawn_blocking({
+        let address = address.clone();
+        move || Client::dial(&address)
+    });
+    let client = client.await.unwrap();
+    let (first, second) = halves(5, 4096);
+    let begin = move |client: &mut Client| client.stream.write_all(&first).unwrap();
+    let (client, ()) = on(client, begin).await;
+
+    // Nobody takes them: they go on where they were.
+    let parted = served.volume.part_clients("nbd").await.unwrap();
+    assert_eq!((parted.clients.len(), parted.tcp.is_some()), (1, true));
+    assert!(served.volume.part_clients("socket").await.is_none(), "another frontend");
+    drop(parted);
+    served.volume.resume_clients().await;
+    let (client, ()) = on(client, move |client| finish(client, &second)).await;
+
+    let (first, second) = halves(6, 16_384);
+    let begin = move |client: &mut Client| client.stream.write_all(&first).unwrap();
+    let (client, ()) = on(client, begin).await;
+    let parted = served.volume.part_clients("nbd").await.unwrap();
+    let next = Volume::start_on("vol", settings(), host(served.folder.path())).unwrap();
+    next.resize(4 * MIB).await.unwrap();
+    next.attach(&served.fake.target(), all_features(), Mode::Rw).await.unwrap();
+    served.volume.leave_clients().await;
+    assert_eq!(served.volume.frontend().state, engine::frontend::FrontendState::Down);
+    let inherited = engine::frontend::Inherited::new(parted);
+    let options = engine::frontend::FrontendOptions { inherited, ..options() };
+    next.start_frontend("nbd", &options).await.unwrap();
+    assert!(next.frontend().endpoint.contains(&address), "it listens where the other did");
+    served.volume.stop().await;
+    let talk = move |client: &mut Client| {
+        finish(client, &second);
+        for (offset, byte) in [(4096, 5), (16_384, 6)] {
+            let found = data(client.ask(Command::Read { offset, len: 8192 }));
+            assert_eq!(found, vec![byte; 8192]);
+        }
+        let status = client.ask(Command::BlockStatus { offset: 0, len: 4096 });
+        assert!(matches!(status, Reply::Chunk { chunk: Chunk::BlockStatus { .. }, .. }));
+        assert_done(&client.ask(Command::Flush));
+        assert_eq!(Client::dial(&address).agreed.size_bytes, 4 * MIB, "others find it there");
+    };
+    on(client, talk).await;
+}
+
+/// A volume that others may have soon acknowledges nothing, not even what it has taken.
+#[tokio::test]
+async fn a_frontend_that_is_cut_answers_nothing_more() {
+    let served = Served::start().await;
+    let address = served.address();
+    let client = tokio::task::spawn_blocking(move || Client::dial(&address)).await.unwrap();
+    served.fake.turn(Vice::Stall);
+    let write = Command::Write { offset: 0, data: Bytes::from(vec![1; 4096]) };
+    let (client, ()) = on(client, move |client| client.send(1, CommandFlags::NONE, write)).await;
+    let seen = || served.fake.seen().iter().any(|it| matches!(it, frame::Request::Write { .. }));
+    until("the write to be under way", seen).await;
+    // A shutdown that answers first waits for the replica, and is overtaken.
+    let (waiting, volume) = (served.volume.clone(), served.volume.clone());
+    let mut stopping = tokio::task::JoinSet::new();
+    stopping.spawn(async move { waiting.stop_frontend().await });
+    volume.cut_frontend().await.unwrap();
+    served.fake.turn(Vice::None);
+    let closed = |client: &mut Client| !fill(&mut client.stream, &mut client.input);
+    let (client, closed) = on(client, closed).await;
+    assert!(closed && client.input.is_empty(), "it was answered");
+    stopping.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(volume.frontend().state, engine::frontend::FrontendState::Down);
+}
+
 #[tokio::test]
 async fn bad_requests_get_an_error_and_the_connection_goes_on() {
     let served = Served::start().await;
@@ -315,10 +422,10 @@ async fn too_many_connections_are_turned_away_and_come_back_later() {
     let served = Served::start().await;
     served
         .with(|address| {
-            let mut clients: Vec<Client> = (0..64).map(|_| Client::dial(address)).collect();
+            let mut clients: Vec<Client> = (0..128).map(|_| Client::dial(address)).collect();
             let mut late = connect(address);
             assert!(!fill(&mut late, &mut BytesMut::new()), "one too many was let in");
-            assert_done(&clients[63].ask(Command::Flush));
+            assert_done(&clients[127].ask(Command::Flush));
             clients.clear();
             let end = std::time::Instant::now() + PATIENCE;
             loop {

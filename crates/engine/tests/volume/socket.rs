@@ -128,6 +128,24 @@ async fn every_frame_is_served() {
 }
 
 #[tokio::test]
+async fn a_hundred_clients_are_served_at_once() {
+    let served = Served::start().await;
+    let path = served.path();
+    let talk = move || {
+        let mut clients: Vec<Client> = (0..100).map(|_| Client::dial(&path)).collect();
+        for (number, client) in (0_u8..).zip(&mut clients) {
+            client.send(&filled(1, i64::from(number) * 4096, number, 4096));
+        }
+        for (number, client) in (0_u8..).zip(&mut clients) {
+            assert!(client.next().is_some(), "client {number} was turned away");
+            let expected = Outcome::Data(Bytes::from(vec![number; 4096]));
+            assert_eq!(client.ask(&read(2, i64::from(number) * 4096, 4096)), expected);
+        }
+    };
+    tokio::task::spawn_blocking(talk).await.unwrap();
+}
+
+#[tokio::test]
 async fn answers_carry_the_sequence_of_their_request() {
     let served = Served::start().await;
     served

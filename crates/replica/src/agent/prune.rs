@@ -1,5 +1,5 @@
-//! Freeing in the removed parent of the head what the head hides: all that can be done about it
-//! beside a replica that cannot merge the two. Blocks; runs in steps.
+//! Freeing in the removed parent of the head what the head hides: all that is done about it unless
+//! it is to be folded into the head. Blocks; runs in steps.
 
 use std::path::Path;
 

@@ -15,7 +15,7 @@ use rpc::ptypes::{
 };
 use rpc::upkeep::MergeHeadParentRequest;
 use rpc::upkeep::upkeep_client::UpkeepClient;
-use rpc::{Deadline, Features, Peer};
+use rpc::{Deadline, Features, HeadParent, Peer};
 
 use super::Agent;
 use super::error::{Asking, JobError};
@@ -27,9 +27,9 @@ use crate::disk::{Coalesce, DiskName, Progress};
 const STEP_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Begins a purge, or says why not.
-pub(crate) async fn start(agent: &Arc<Agent>) -> Result<(), JobError> {
+pub(crate) async fn start(agent: &Arc<Agent>, head_parent: HeadParent) -> Result<(), JobError> {
     let claim = agent.statuses.begin(Kind::Purge, &agent.replica, |_| {})?;
-    let purge = Purge { agent: Arc::clone(agent), claim, done: 0, total: 0 };
+    let purge = Purge { agent: Arc::clone(agent), claim, head_parent, done: 0, total: 0 };
     match purge.replica().await {
         Ok(found) if found.rebuilding => {
             let refusal = Err(JobError::PurgeWhileRebuilding(agent.replica.to_string()));
@@ -50,6 +50,8 @@ pub(crate) async fn start(agent: &Arc<Agent>) -> Result<(), JobError> {
 struct Purge {
     agent: Arc<Agent>,
     claim: Claim,
+    /// What was asked for.
+    head_parent: HeadParent,
     /// Disks dealt with, of so many.
     done: usize,
     total: usize,
@@ -70,12 +72,9 @@ impl Purge {
         loop {
             let replica = self.replica().await?;
             self.total = self.total.max(self.done + removed(&replica));
-            let merging = if Features(replica.holdfast_features).has(Features::UPKEEP) {
-                HeadParent::Merge
-            } else {
-                HeadParent::Prune
-            };
-            let Some(step) = next(&replica, merging, &settled) else { return Ok(()) };
+            let can_fold = Features(replica.holdfast_features).has(Features::UPKEEP);
+            let head_parent = if can_fold { self.head_parent } else { HeadParent::Keep };
+            let Some(step) = next(&replica, head_parent, &settled) else { return Ok(()) };
             match &step {
                 Step::Dispose(disk) => self.dispose(disk).await?,
                 Step::MergeHeadParent(_) => self.merge_head_parent().await?,
@@ -150,7 +149,7 @@ impl Purge {
         }
     }
 
-    /// For a replica that cannot merge: frees in the parent of the head what the head hides.
+    /// Frees in the parent of the head what the head hides.
     async fn prune(&self, source: &str, target: &str) -> Result<(), JobError> {
         let (dir, tasks) = (self.agent.dir.clone(), &self.agent.tasks);
         let (parent, head) = (DiskName::parse(source)?, DiskName::parse(target)?);
@@ -199,15 +198,6 @@ impl Purge {
     }
 }
 
-/// What can be done about the removed parent of the head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HeadParent {
-    /// The replica merges it into the head.
-    Merge,
-    /// Only what the head hides is freed in it.
-    Prune,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// By the actions the replica names.
@@ -244,7 +234,8 @@ fn removed(replica: &Replica) -> usize {
 /// the head last, when it holds as little as it ever will.
 ///
 /// The removed disks right below the head are within the reach of an unmap, which changes them
-/// while we copy. Where the replica can merge, they are left to it.
+/// while we copy; the copying follows. Where all of them go into the head they are left to the replica,
+/// which need not copy twice.
 fn next(replica: &Replica, head_parent: HeadParent, settled: &BTreeSet<String>) -> Option<Step> {
     let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
     for (name, disk) in &replica.disks {
@@ -260,7 +251,7 @@ fn next(replica: &Replica, head_parent: HeadParent, settled: &BTreeSet<String>) 
         let is_free = match children.get(name.as_str()).map_or(&[][..], Vec::as_slice) {
             [] => true,
             [child] if *child == replica.head => false,
-            [child] => head_parent == HeadParent::Prune || !below_head.contains(child),
+            [child] => head_parent == HeadParent::Keep || !below_head.contains(child),
             [_, _, ..] => false,
         };
         let key = (depth(replica, name), name.as_str());
@@ -274,8 +265,8 @@ fn next(replica: &Replica, head_parent: HeadParent, settled: &BTreeSet<String>) 
     let parent = below_head.first().filter(|parent| !settled.contains(**parent))?;
     let is_alone = children.get(parent).is_some_and(|children| children.len() == 1);
     is_alone.then(|| match head_parent {
-        HeadParent::Merge => Step::MergeHeadParent((*parent).to_owned()),
-        HeadParent::Prune => Step::Dispose((*parent).to_owned()),
+        HeadParent::Fold => Step::MergeHeadParent((*parent).to_owned()),
+        HeadParent::Keep => Step::Dispose((*parent).to_owned()),
     })
 }
 
@@ -341,7 +332,7 @@ mod tests {
         while let Some(step) = next(&replica, head_parent, &settled) {
             taken.push(step.clone());
             assert!(taken.len() < 20);
-            let pruned = head_parent == HeadParent::Prune;
+            let pruned = head_parent == HeadParent::Keep;
             let disk = step.into_disk();
             let children: Vec<_> = replica
                 .disks
@@ -373,10 +364,10 @@ mod tests {
     #[test]
     fn removed_disks_go_root_first_and_the_parent_of_the_head_last() {
         let chain = [("head", "d-"), ("d-", "c"), ("c", "b-"), ("b-", "a-"), ("a-", "")];
-        let (taken, left) = steps(replica(&chain), HeadParent::Merge);
+        let (taken, left) = steps(replica(&chain), HeadParent::Fold);
         assert_eq!(taken, [dispose("a"), dispose("b"), merge("d")]);
         assert_eq!(left, ["c", "head"]);
-        let (taken, left) = steps(replica(&chain), HeadParent::Prune);
+        let (taken, left) = steps(replica(&chain), HeadParent::Keep);
         assert_eq!(taken, [dispose("a"), dispose("b"), dispose("d")]);
         assert_eq!(left, ["c", "d", "head"], "what cannot be merged stays");
     }
@@ -384,10 +375,10 @@ mod tests {
     #[test]
     fn what_an_unmap_can_reach_is_left_to_the_replica() {
         let chain = [("head", "c-"), ("c-", "b-"), ("b-", "a-"), ("a-", "")];
-        let (taken, left) = steps(replica(&chain), HeadParent::Merge);
+        let (taken, left) = steps(replica(&chain), HeadParent::Fold);
         assert_eq!(taken, [merge("c"), merge("b"), merge("a")]);
         assert_eq!(left, ["head"]);
-        let (taken, left) = steps(replica(&chain), HeadParent::Prune);
+        let (taken, left) = steps(replica(&chain), HeadParent::Keep);
         assert_eq!(taken, [dispose("a"), dispose("b"), dispose("c")]);
         assert_eq!(left, ["c", "head"]);
     }
@@ -395,14 +386,14 @@ mod tests {
     #[test]
     fn branches_hold_what_they_share_and_removed_leaves_go() {
         let tree = [("head", "b"), ("b", "a-"), ("a-", ""), ("side", "a-"), ("leaf-", "side")];
-        let (taken, left) = steps(replica(&tree), HeadParent::Merge);
+        let (taken, left) = steps(replica(&tree), HeadParent::Fold);
         assert_eq!(taken, [dispose("leaf")]);
         assert_eq!(left, ["a", "b", "head", "side"]);
         let fork = [("head", "a-"), ("side", "a-"), ("a-", "")];
-        let (taken, _) = steps(replica(&fork), HeadParent::Merge);
+        let (taken, _) = steps(replica(&fork), HeadParent::Fold);
         assert_eq!(taken, [], "the parent of the head is not the head's alone");
         let freed = [("head", "a-"), ("side-", "a-"), ("a-", "")];
-        let (taken, left) = steps(replica(&freed), HeadParent::Merge);
+        let (taken, left) = steps(replica(&freed), HeadParent::Fold);
         assert_eq!((taken, left), (vec![dispose("side"), merge("a")], vec!["head".to_owned()]));
     }
 
@@ -419,6 +410,6 @@ mod tests {
     #[test]
     fn a_circle_ends() {
         let circle = replica(&[("head", "a-"), ("a-", "b-"), ("b-", "a-")]);
-        let _ = next(&circle, HeadParent::Merge, &BTreeSet::new());
+        let _ = next(&circle, HeadParent::Fold, &BTreeSet::new());
     }
 }

@@ -176,8 +176,9 @@ impl SyncAgentService for Service {
         answer(restore::status(&self.0).await)
     }
 
-    async fn snapshot_purge(&self, _request: Request<()>) -> Result<Response<()>, Status> {
-        answer(purge::start(&self.0).await)
+    async fn snapshot_purge(&self, request: Request<()>) -> Result<Response<()>, Status> {
+        let head_parent = rpc::head_parent_of(request.metadata());
+        answer(purge::start(&self.0, head_parent).await)
     }
 
     async fn snapshot_purge_status(

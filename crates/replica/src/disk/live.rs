@@ -24,8 +24,8 @@ const UNWRITTEN_PER_PASS: usize = 64 * 1024;
 pub(crate) enum Zeroing {
     /// Every sector must read zeros.
     Write,
-    /// Sectors that belong to the head or to removed disks right below it are given up; they read
-    /// zeros from now on. The others keep what an older snapshot says.
+    /// Sectors that belong to the head or to removed disks right below it are given up, and so is
+    /// their space: they read what a kept snapshot says from now on, or zeros where none says anything.
     Unmap(Reach),
 }
 
@@ -241,9 +241,9 @@ impl Live {
         })
     }
 
-    /// A sector becomes a hole where nothing below would show through it, and zeros written in the
-    /// head where something would. So what a sector reads after this does not depend on how far a
-    /// purge has come, nor on the next open.
+    /// A sector that is to read zeros becomes a hole where nothing below would show through it, and
+    /// zeros written in the head where something would. One that is given up is a hole in any case.
+    /// What it reads after this depends on the kept snapshots alone, not on how far a purge has come.
     fn zero_in_region(
         &mut self,
         range: Range<u64>,
@@ -263,7 +263,7 @@ impl Live {
             let run = byte(index).max(range.start)..byte(index + same).min(range.end);
             index += same;
             if shape.is_wanted(zeroing) {
-                self.zero_run(run, shape.shows_through, depth.punchable)?;
+                self.zero_run(run, shape.shows_through, zeroing, depth.punchable)?;
             }
         }
         Ok(())
@@ -298,15 +298,23 @@ impl Live {
         Ok(())
     }
 
-    fn zero_run(&mut self, run: Range<u64>, hide: bool, punchable: usize) -> Result<(), Error> {
+    fn zero_run(
+        &mut self,
+        run: Range<u64>,
+        shows_through: bool,
+        zeroing: Zeroing,
+        punchable: usize,
+    ) -> Result<(), Error> {
         self.is_unsynced = true;
         let head = self.head()?;
-        // First the head, so that a crash in between shows old data or zeros, not older data.
+        let hide = match zeroing {
+            Zeroing::Write => shows_through,
+            Zeroing::Unmap(_) => false,
+        };
         let is_hole = !hide && head.punch(run.clone())?;
         if !is_hole {
             head.write_zeros(run.clone())?;
         }
-        let owner = if is_hole { NOBODY } else { self.head_id() };
         let below = self.layers.images.len().saturating_sub(1);
         // From the top down, which is what a coalesce of two of them relies on.
         for position in (punchable..below).rev() {
@@ -317,7 +325,12 @@ impl Live {
                 holes.made = true;
             }
         }
-        self.layers.index.set(sectors_of(&run), owner);
+        match (is_hole, shows_through) {
+            (false, _) => self.layers.index.set(sectors_of(&run), self.head_id()),
+            (true, false) => self.layers.index.set(sectors_of(&run), NOBODY),
+            // Which of the layers below it is, the files say.
+            (true, true) => self.layers.index.forget(sectors_of(&run)),
+        }
         Ok(())
     }
 

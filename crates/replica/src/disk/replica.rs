@@ -321,9 +321,9 @@ impl Replica {
     }
 
     /// Gives up the whole sectors in the range; says how many bytes were freed. What belonged to
-    /// the head, or to removed snapshots right below it, reads zeros from now on, and does so after
-    /// any reopen; what an older snapshot holds stays visible. Copies with the same snapshots
-    /// removed do the same: see [`Self::discard_at`].
+    /// the head, or to removed snapshots right below it, is gone with its space; what a kept snapshot
+    /// holds there is seen again, or zeros. Copies with the same snapshots removed do the same: see
+    /// [`Self::discard_at`].
     pub fn unmap_at(&mut self, offset: u64, len_bytes: u64) -> Result<u64, Error> {
         if self.unmap_mark_removed {
             self.mark_unmap_path()?;
@@ -432,6 +432,18 @@ impl Replica {
     /// Why no I/O is possible until the replica is opened anew, if that is so.
     pub fn refusal(&self) -> Option<String> {
         self.opened.as_ref().and_then(|opened| opened.live.refusal()).map(|error| error.text())
+    }
+
+    /// Says so if the head is not the file of that name any more: what is written goes nowhere that
+    /// the next process would find.
+    pub fn lost_head(&self) -> Option<String> {
+        // While another process still works here it is free to change heads.
+        let opened = self.opened.as_ref().filter(|opened| !opened.is_shared)?;
+        let head = opened.live.head().ok()?;
+        let open = head.identity().ok()?;
+        let named = fs::symlink_metadata(self.dir.join(head.name()));
+        let is_same = named.is_ok_and(|found| (found.dev(), found.ino()) == open);
+        (!is_same).then(|| format!("the head {} is gone from the directory", head.name()))
     }
 
     /// Where the head holds data of its own inside the range, in order.

@@ -169,7 +169,9 @@ impl Core {
     /// Why a ping fails, if it does.
     pub(crate) fn ailment(&self) -> Option<String> {
         match self.replica.state() {
-            State::Open | State::Dirty | State::Rebuilding => self.replica.refusal(),
+            State::Open | State::Dirty | State::Rebuilding => {
+                self.replica.refusal().or_else(|| self.replica.lost_head())
+            }
             state @ (State::Initial | State::Closed | State::Error) => {
                 Some(format!("replica is in state {state}"))
             }

@@ -9,7 +9,7 @@ use replica::{OpenRequest, Options, Replica};
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::{FilesSyncRequest, ReplicaOpenRequest};
-use rpc::{Address, Deadline, Identity, Peer};
+use rpc::{Address, Deadline, HeadParent, Identity, Peer, purge_request};
 
 use crate::node::{Volume, assert_equal, free_ports, read_snapshot, replica_options, spawn, until};
 
@@ -111,7 +111,9 @@ async fn a_purge_survives_being_killed_anywhere() {
     let before = (head(&dir), ["a", "b"].map(|name| read_snapshot(&dir, name)));
     for round in 0..8 {
         let process = Process::start(&dir).await;
-        process.agent().snapshot_purge(()).await.unwrap();
+        // Both ways, in turns.
+        let head_parent = if round % 2 == 0 { HeadParent::Fold } else { HeadParent::Keep };
+        process.agent().snapshot_purge(purge_request(head_parent)).await.unwrap();
         // Not a wait for anything: the moment of death.
         tokio::time::sleep(Duration::from_millis(round * 4)).await;
         process.kill();
@@ -119,7 +121,7 @@ async fn a_purge_survives_being_killed_anywhere() {
         assert!(before == after, "round {round}");
     }
     let process = Process::start(&dir).await;
-    process.agent().snapshot_purge(()).await.unwrap();
+    process.agent().snapshot_purge(purge_request(HeadParent::Fold)).await.unwrap();
     let status = until("the purge", || async {
         let status = process.agent().snapshot_purge_status(()).await.unwrap().into_inner();
         (!status.is_purging).then_some(status)

@@ -2,6 +2,7 @@
 
 use replica::{Coalesce, DiskName};
 use rpc::ptypes::{RebuildingSetRequest, SnapshotPurgeStatusResponse};
+use rpc::{HeadParent, purge_request};
 
 use crate::node::{Node, Volume, until};
 
@@ -56,10 +57,16 @@ async fn system_snapshots_are_merged_away_and_nothing_visible_changes() {
     let before = head(&mut volume);
     let node = volume.serve().await;
     let seen = ["a", "c"].map(|name| node.read_snapshot(name));
+    // Unless it is asked for more, the parent of the head stays, as with agents of the other kind.
     node.agent().snapshot_purge(()).await.unwrap();
     let status = purged(&node).await;
     assert_eq!((status.state.as_str(), status.error.as_str()), ("complete", ""));
     assert_eq!(status.progress, 100);
+    assert_eq!(disks(&node).await, ["a", "c", "s5"]);
+    assert!(seen == ["a", "c"].map(|name| node.read_snapshot(name)));
+    node.agent().snapshot_purge(purge_request(HeadParent::Fold)).await.unwrap();
+    let status = purged(&node).await;
+    assert_eq!((status.state.as_str(), status.error.as_str()), ("complete", ""));
     assert_eq!(disks(&node).await, ["a", "c"]);
     assert!(seen == ["a", "c"].map(|name| node.read_snapshot(name)));
     // Nothing to do is done at once.
@@ -83,12 +90,12 @@ async fn a_purge_that_was_cut_short_is_simply_run_again() {
     drop(partly);
     // And one that is ended while it works, again and again, wherever that is.
     for _ in 0..6 {
-        node.agent().snapshot_purge(()).await.unwrap();
+        node.agent().snapshot_purge(purge_request(HeadParent::Fold)).await.unwrap();
         node.stop_agent().await;
         assert!(seen == ["a", "c"].map(|name| node.read_snapshot(name)));
         node.start_agent().await;
     }
-    node.agent().snapshot_purge(()).await.unwrap();
+    node.agent().snapshot_purge(purge_request(HeadParent::Fold)).await.unwrap();
     assert_eq!(purged(&node).await.error, "");
     assert_eq!(disks(&node).await, ["a", "c"]);
     assert!(seen == ["a", "c"].map(|name| node.read_snapshot(name)));

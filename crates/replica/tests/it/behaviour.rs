@@ -233,13 +233,34 @@ fn discarded_sectors_read_the_same_after_a_reopen() {
     replica.write_at(&pattern(2 * 4096, 2), 0).unwrap();
     replica.unmap_at(0, 4 * SECTOR).unwrap();
     let before = read_head(&mut replica);
-    assert!(before[..8192].iter().all(|byte| *byte == 0), "the head's own read zeros");
-    assert!(before[8192..16384] == pattern(8 * 4096, 1)[8192..16384], "the snapshot's stay");
+    assert!(before[..16384] == pattern(8 * 4096, 1)[..16384], "what the snapshot holds is seen");
+    replica.reload().unwrap();
+    assert!(read_head(&mut replica) == before, "and still is");
     replica.write_zeroes_at(100, 5 * SECTOR).unwrap();
     let zeroed = read_head(&mut replica);
     assert!(zeroed[100..100 + 5 * 4096].iter().all(|byte| *byte == 0), "all of them");
     drop(replica);
     assert!(read_head(&mut place.opened()) == zeroed);
+}
+
+/// What a file system frees after a snapshot was taken costs nothing any more.
+#[test]
+fn blocks_written_since_the_last_snapshot_are_given_back() {
+    let place = Place::new();
+    let mut replica = place.created(64);
+    replica.write_at(&pattern(32 * 4096, 1), 0).unwrap();
+    replica.snapshot("a", true, NOW, None).unwrap();
+    replica.write_at(&pattern(12 * 4096, 2), 4 * SECTOR).unwrap();
+    replica.write_at(&pattern(4096, 3), 40 * SECTOR).unwrap();
+    assert_eq!(replica.report().head_allocated_bytes, 13 * SECTOR);
+    assert_eq!(replica.unmap_at(0, 64 * SECTOR).unwrap(), 13 * SECTOR);
+    assert_eq!(replica.report().head_allocated_bytes, 0);
+    let snapshot = read_snapshot(&place.path(), "a");
+    assert!(read_head(&mut replica) == snapshot, "nothing is left of the head");
+    // A range that has to read zeros still hides what the snapshot holds.
+    replica.write_zeroes_at(0, 64 * SECTOR).unwrap();
+    assert_eq!(read_head(&mut replica), vec![0; 64 * 4096]);
+    assert!(read_snapshot(&place.path(), "a") == snapshot);
 }
 
 #[test]

@@ -110,9 +110,13 @@ impl Model {
         head.owned.extend(offset / SECTOR..=last);
     }
 
-    fn clear(&mut self, sector: u64) {
-        let range = usize::try_from(sector * SECTOR).unwrap();
-        self.head().contents[range..range + SECTOR as usize].fill(0);
+    /// The head shows there what the layer of that name shows, or nothing.
+    fn show(&mut self, sector: u64, below: Option<&String>) {
+        let start = usize::try_from(sector * SECTOR).unwrap();
+        let range = start..start + SECTOR as usize;
+        let shown = below.and_then(|name| self.layers[name].contents.get(range.clone()));
+        let shown = shown.map_or_else(|| vec![0; SECTOR as usize], <[u8]>::to_vec);
+        self.head().contents[range].copy_from_slice(&shown);
     }
 
     fn zero(&mut self, offset: u64, len: u64) {
@@ -148,18 +152,14 @@ impl Model {
         for sector in offset.div_ceil(SECTOR)..(offset + len) / SECTOR {
             let has = |name: &String| self.layers[name].owned.contains(&sector);
             let held = self.layers[""].owned.contains(&sector) || below[..group].iter().any(has);
-            let hides = below[punchable..].iter().any(has);
             if !held {
                 continue;
             }
-            self.clear(sector);
+            self.show(sector, below.get(punchable));
             for name in &below[..punchable] {
                 self.layers.get_mut(name).unwrap().owned.remove(&sector);
             }
             self.head().owned.remove(&sector);
-            if hides {
-                self.head().owned.insert(sector);
-            }
         }
     }
 

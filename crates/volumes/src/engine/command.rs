@@ -13,6 +13,11 @@ use super::client::Reach;
 /// Bytes of its output that are kept.
 const OUTPUT_MAX: usize = 256 * 1024;
 
+/// Has every copy merge away what nobody wants any more, the removed parent of the head too: all copies
+/// are of this make, so that their chains stay equal.
+pub(crate) const PURGE: [&str; 4] =
+    ["snapshot", "purge", "--skip-if-in-progress", "--fold-head-parent"];
+
 /// A command did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {

@@ -186,7 +186,7 @@ async fn fill(
     }
     command::run(&monitor.reach, &arguments, &[], ADD_PATIENCE).await?;
     if !restore && monitor.world.settings().purge_after_rebuild {
-        let purge = ["snapshot", "purge", "--skip-if-in-progress"].map(str::to_owned);
+        let purge = command::PURGE.map(str::to_owned);
         // The snapshot that rebuilding took stays if this fails; the next purge takes it.
         if let Err(error) = command::run(&monitor.reach, &purge, &[], PURGE_PATIENCE).await {
             monitor.say(Severity::Warning, "FailedStartingSnapshotPurge", &error.to_string());

@@ -411,7 +411,7 @@ async fn purge(world: &World, volume: &str) -> Result<(), String> {
         let expected = Identity { volume: volume.to_owned(), instance: String::new() };
         let peer = connect(&address.sync_agent(), expected, Deadline::Usual);
         let mut agent = SyncAgentServiceClient::new(peer.map_err(|it| it.to_string())?);
-        let asked = agent.snapshot_purge(()).await;
+        let asked = agent.snapshot_purge(rpc::purge_request(rpc::HeadParent::Fold)).await;
         asked.map_err(|status| format!("{address}: {}", status.message()))?;
     }
     Ok(())

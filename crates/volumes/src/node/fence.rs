@@ -76,7 +76,10 @@ async fn stop_if_cut_off(host: IpAddr, reach: &Reach) -> Result<bool, CallError>
             return Ok(false);
         }
     }
-    let done = controller.volume_frontend_shutdown(()).await;
+    // Not even what is under way is answered: the engine would answer it once it gives up the copies that
+    // are away, and by then others may have the volume.
+    let request = rpc::stop_request(rpc::Stopping::AtOnce);
+    let done = controller.volume_frontend_shutdown(request).await;
     done.map_err(|status| CallError::of("stop the frontend", &status))?;
     Ok(true)
 }

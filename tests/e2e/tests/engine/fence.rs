@@ -1,6 +1,7 @@
 //! One engine for a volume and one process for a directory, with real processes.
 
-use e2e::engine::{Engine, PATIENCE, Setup, Volume};
+use e2e::engine::{Engine, PATIENCE, Setup, Volume, signal};
+use rustix::process::Signal;
 
 use crate::{pattern, put};
 
@@ -11,8 +12,11 @@ async fn an_engine_that_was_replaced_is_cut_off_and_its_clients_are_told() {
     put(&old, 0, 16, 1).await;
     let mut arguments = volume.engine_arguments();
     arguments.push("--upgrade".to_owned());
+    // It cannot hand its clients over, and does not know yet what has become of the volume.
+    signal(&volume.engine.as_ref().unwrap().process, Signal::STOP);
     let engine = Engine::start(volume.scratch(), &volume.name, &arguments);
     let previous = volume.engine.replace(engine).unwrap();
+    signal(&previous.process, Signal::CONT);
     let new = volume.nbd().await;
     put(&new, 16, 16, 2).await;
     for block in 0..8_u64 {

@@ -13,6 +13,7 @@ mod resize;
 mod snapshots;
 mod socket;
 mod tls;
+mod upgrade;
 mod verbs;
 
 use bytes::Bytes;

@@ -9,14 +9,14 @@ use testkit::process::poll_until;
 use crate::{pattern, put};
 
 /// Writes one sector after the other until told to stop; each must succeed.
-struct Writer {
+pub(crate) struct Writer {
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
     task: tokio::task::JoinSet<()>,
 }
 
 impl Writer {
-    fn start(nbd: Arc<Nbd>) -> Self {
+    pub(crate) fn start(nbd: Arc<Nbd>) -> Self {
         let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, count) = (stop.clone(), written.clone());
         let sectors = nbd.size_bytes() / SECTOR;
@@ -34,21 +34,21 @@ impl Writer {
         Self { stop, written, task }
     }
 
-    fn wait_for(&self, more: u64) {
+    pub(crate) fn wait_for(&self, more: u64) {
         let until = self.written.load(Ordering::Relaxed) + more;
         let reached =
             poll_until(PATIENCE, || (self.written.load(Ordering::Relaxed) >= until).then_some(()));
         assert!(reached.is_some(), "writes do not go on");
     }
 
-    async fn stop(mut self) -> u64 {
+    pub(crate) async fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.task.join_next().await.unwrap().unwrap();
         self.written.load(Ordering::Relaxed)
     }
 }
 
-fn seed(number: u64) -> u8 {
+pub(crate) fn seed(number: u64) -> u8 {
     u8::try_from(number % 250).unwrap()
 }
 

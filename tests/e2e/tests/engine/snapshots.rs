@@ -65,9 +65,17 @@ async fn removed_snapshots_are_merged_away_under_writes() {
     assert_eq!(cli.snapshots(), ["c", "a"]);
     cli.run(&["snapshot", "purge"]);
     put(&nbd, 8192, 64, 9).await;
-    wait_for(&volume, &["snapshot", "purge-status"], |one| {
-        one["isPurging"] == false && one["error"] == ""
-    });
+    let is_done = |one: &Value| one["isPurging"] == false && one["error"] == "";
+    wait_for(&volume, &["snapshot", "purge-status"], is_done);
+    for replica in &volume.replicas {
+        // As replicas of the other kind have it: the parent of the head stays.
+        let layers = replica.layers();
+        assert_eq!(layers.chain().len(), 4, "{:?}", layers.chain());
+        assert!(layers.states()["c"] == before["c"]);
+    }
+    cli.run(&["snapshot", "purge", "--fold-head-parent"]);
+    put(&nbd, 8256, 64, 10).await;
+    wait_for(&volume, &["snapshot", "purge-status"], is_done);
     for replica in &volume.replicas {
         let layers = replica.layers();
         let now = layers.states();

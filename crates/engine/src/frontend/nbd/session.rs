@@ -15,6 +15,7 @@ use wire::nbd::{
 
 use crate::core::{Command, Done, Fault};
 use crate::frontend::conn::{Conn, Protocol};
+use crate::frontend::parting::Told;
 use crate::volume::outlet::Piece;
 use crate::volume::pending::{Asked, Verb};
 
@@ -131,6 +132,16 @@ impl Protocol for Speaker {
             other => self.ended(asked.tag, asked.verb, other),
         };
         frame.into()
+    }
+
+    fn told(&self) -> Option<Told> {
+        let session = self.session.borrow();
+        Some(Told {
+            export: session.export.name().to_owned(),
+            flags: session.export.flags().bits(),
+            structured: session.structured,
+            status: !session.contexts.is_empty(),
+        })
     }
 
     /// The protocol has none: a server closes the connection.
