@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::peers::server::KubeApiServer;
+use crate::peers::server::{Audit, KubeApiServer};
 use crate::postgres::{ADDRESS_VARIABLE, Postgres};
 use crate::{tools, workspace};
 
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
     command.env("HOLDFAST_BIN", target.join("release/holdfast"));
     if let Subject::Apiserver { beside: true, .. } = &arguments.subject {
-        let peer = KubeApiServer::start()?;
+        let peer = KubeApiServer::start(Audit::Off)?;
         command.arg("apiserver").args(peer.arguments());
         return workspace::succeed(&mut command);
     }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use serde::Deserialize;
 
+use self::server::{Audit, KubeApiServer};
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
 use crate::{suites, tools, workspace};
@@ -94,6 +95,9 @@ pub(crate) enum Arguments {
     Kubectl,
     /// Run a real Velero with its plugin for S3 and its command line beside the executor.
     Velero,
+    /// Run the controllers of volumes and a node on an upstream kube-apiserver, with the rights of
+    /// `deploy/rbac.yaml` and no other.
+    Volumes,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -131,6 +135,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             for peer in named("kubectl")? {
                 report.step(&peer.file_name(), |report| {
                     with(peer, |program| suites::kubectl_of(report, program))
+                });
+            }
+        }
+        Arguments::Volumes => {
+            for peer in named("kube-apiserver")? {
+                report.step(&peer.file_name(), |report| {
+                    with(peer, |_| suites::volumes_on(report, &KubeApiServer::start(Audit::On)?))
                 });
             }
         }

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::peers::server::KubeApiServer;
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
 use crate::{stores, tools, workspace};
@@ -208,6 +209,15 @@ pub(crate) fn velero_peer(report: &mut Report, velero: &Path, plugin: &Path) -> 
 pub(crate) fn kubectl_of(report: &mut Report, program: &Path) -> Result<Outcome> {
     let mut command = suite(&binary()?, "kubectl", None);
     command.env("HOLDFAST_KUBECTL", program);
+    cargo_test(report, &mut command)
+}
+
+/// The controllers of volumes and a node on an upstream API server.
+pub(crate) fn volumes_on(report: &mut Report, server: &KubeApiServer) -> Result<Outcome> {
+    tools::kubectl()?;
+    let mut command = suite(&binary()?, "volumes_cluster", None);
+    command.env("HOLDFAST_CLUSTER", server.kubeconfig()?);
+    command.env("HOLDFAST_CLUSTER_AUDIT", server.audit_log());
     cargo_test(report, &mut command)
 }
 

@@ -174,6 +174,7 @@ macro_rules! resource {
             spec: $spec:ty,
             status: $status:ty,
             columns: [$($column:expr),* $(,)?] $(,)?
+            $(rules: [$($rule:expr),* $(,)?] $(,)?)?
         }
     ) => {
         $(#[doc = $doc])+
@@ -241,7 +242,8 @@ macro_rules! resource {
             fields: [
                 ("spec", $crate::schema::structural::<$spec>()),
                 ("status", $crate::schema::structural::<$status>())
-            ]
+            ],
+            rules: [$($($rule),*)?]
         });
     };
 }
@@ -251,7 +253,8 @@ pub(crate) use resource;
 macro_rules! kind {
     ($name:ident in $dialect:path {
         plural: $plural:literal, short: [$($short:literal),*], columns: [$($column:expr),*],
-        doc: [$($doc:literal),+], required: $required:expr, fields: [$($field:expr),+]
+        doc: [$($doc:literal),+], required: $required:expr, fields: [$($field:expr),+],
+        rules: [$($rule:expr),*]
     }) => {
         impl kube_core::Resource for $name {
             type DynamicType = ();
@@ -288,7 +291,10 @@ macro_rules! kind {
 
             fn schema() -> serde_json::Value {
                 let required: &[&str] = $required;
-                $crate::resource::object_schema(&[$($doc),+], [$($field),+], required)
+                let mut schema =
+                    $crate::resource::object_schema(&[$($doc),+], [$($field),+], required);
+                $crate::schema::rules(&mut schema, &[$($rule),*]);
+                schema
             }
         }
     };

@@ -132,8 +132,20 @@ pub(crate) fn settled(schema: &mut Schema) {
 
 /// Adds a CEL rule to the schema of a field.
 pub(crate) fn rule(schema: &mut Schema, rule: &str, message: &str) {
-    let rules = json!([{ "rule": rule, "message": message }]);
-    schema.insert(RULES.into(), rules);
+    let map = schema.ensure_object();
+    let rules = map.entry(RULES).or_insert_with(|| json!([]));
+    if let Value::Array(rules) = rules {
+        rules.push(json!({ "rule": rule, "message": message }));
+    }
+}
+
+/// Adds CEL rules to the schema of a whole object.
+pub(crate) fn rules(schema: &mut Value, all: &[(&str, &str)]) {
+    let drawn: Vec<Value> =
+        all.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect();
+    if let (false, Value::Object(map)) = (drawn.is_empty(), schema) {
+        map.insert(RULES.into(), drawn.into());
+    }
 }
 
 /// Lets a schema take whatever a newer peer writes: unknown members are kept, words are not

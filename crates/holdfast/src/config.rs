@@ -76,6 +76,10 @@ pub(crate) struct Settings {
     /// Backups that may run at the same time [env: HOLDFAST_CONCURRENT_BACKUPS; default: 1]
     #[arg(long, value_name = "COUNT")]
     concurrent_backups: Option<String>,
+    /// Bytes that backups of volumes may send in a second, together, as 10485760 or 10Mi; 0: no limit.
+    /// Sets the setting backup-bytes-per-second [env: HOLDFAST_BACKUP_RATE; default: what is set]
+    #[arg(long, value_name = "BYTES")]
+    backup_rate: Option<String>,
     /// What to log, as in info,apiserver=debug [env: HOLDFAST_LOG; default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -118,6 +122,7 @@ impl Settings {
             "velero" => self.velero.as_ref(),
             "admin-namespace" => self.admin_namespace.as_ref(),
             "concurrent-backups" => self.concurrent_backups.as_ref(),
+            "backup-rate" => self.backup_rate.as_ref(),
             _ => None,
         };
         given.map(String::as_str)
@@ -125,7 +130,7 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 17] = [
+const KEYS: [(&str, &str); 18] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
@@ -140,6 +145,7 @@ const KEYS: [(&str, &str); 17] = [
     ("velero", "auto"),
     ("admin-namespace", "openshift-adp"),
     ("concurrent-backups", "1"),
+    ("backup-rate", ""),
     ("log", "info"),
     ("log-format", "text"),
     ("otlp-endpoint", ""),
@@ -288,6 +294,7 @@ impl Resolved {
                 Ok(count @ 1..=100) => Ok(count),
                 _ => Err("is not a number from 1 to 100".to_owned()),
             })?,
+            backup_rate: self.parse("backup-rate", byte_count)?,
             log_filter: self.parse("log", |text| Ok(text.to_owned()))?,
             log_format: self.parse("log-format", |text| match text {
                 "text" => Ok(telemetry::Format::Text),
@@ -326,6 +333,31 @@ fn node_address(text: &str) -> Result<Option<IpAddr>, String> {
     match text.parse::<IpAddr>() {
         Ok(address) if !address.is_unspecified() => Ok(Some(address)),
         _ => Err("is not an address of this machine, such as 10.0.0.7".to_owned()),
+    }
+}
+
+/// A number, or one of a unit.
+fn byte_count(text: &str) -> Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let digits = text.trim_end_matches(|each: char| each.is_ascii_alphabetic());
+    let unit = match text.strip_prefix(digits).unwrap_or_default() {
+        "" => Some(1),
+        "k" => Some(1_000),
+        "M" => Some(1_000_000),
+        "G" => Some(1_000_000_000),
+        "Ki" => Some(1 << 10),
+        "Mi" => Some(1 << 20),
+        "Gi" => Some(1 << 30),
+        _ => None,
+    };
+    let count =
+        digits.parse::<u64>().ok().zip(unit).and_then(|(count, unit)| count.checked_mul(unit));
+    // As much as a setting can hold.
+    match count.filter(|it| i64::try_from(*it).is_ok()) {
+        Some(count) => Ok(Some(count)),
+        None => Err("is not a number of bytes, such as 10485760, 10Mi or 10M".to_owned()),
     }
 }
 
@@ -380,6 +412,8 @@ pub(crate) struct Config {
     pub(crate) velero: Option<bool>,
     pub(crate) admin_namespace: String,
     pub(crate) concurrent_backups: usize,
+    /// Bytes a second; 0 is no limit.
+    pub(crate) backup_rate: Option<u64>,
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,
@@ -435,6 +469,23 @@ mod tests {
     fn value(resolved: &Resolved, key: &str) -> (String, Source) {
         let found = resolved.0.iter().find(|(name, _, _)| *name == key).unwrap();
         (found.1.clone(), found.2.clone())
+    }
+
+    #[test]
+    fn rates_are_bytes_with_or_without_a_unit() {
+        for (text, wanted) in [
+            ("", Some(None)),
+            ("0", Some(Some(0))),
+            ("1048576", Some(Some(1 << 20))),
+            ("10Mi", Some(Some(10 << 20))),
+            ("10M", Some(Some(10_000_000))),
+            ("10MB", None),
+            ("-1", None),
+            ("fast", None),
+            ("99999999999Gi", None),
+        ] {
+            assert_eq!(byte_count(text).ok(), wanted, "{text}");
+        }
     }
 
     #[test]

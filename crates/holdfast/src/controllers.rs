@@ -102,6 +102,9 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         let admin = &config.admin_namespace;
         let place = tenants::Place::ELSEWHERE;
         spawn(place, tasks, metrics, admin, executor.as_ref(), |_| client.clone());
+        if let Some(rate) = config.backup_rate {
+            tasks.spawn("backup-rate", keep_trying_to_set(client.clone(), rate));
+        }
     });
     match end.await {
         // Nobody is let in while something of ours may still write.
@@ -112,6 +115,14 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         tracing::warn!("the lease was not released in time; it will run out");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The types of a new cluster are not there at once.
+async fn keep_trying_to_set(client: Client, rate: u64) {
+    while let Err(error) = volumes::setting::set_backup_rate(&client, rate).await {
+        tracing::debug!(error = %telemetry::Chain(&error), "cannot set the rate of backups yet");
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
 }
 
 /// How a campaign ends.

@@ -6,6 +6,8 @@ mod cli;
 mod completion;
 mod config;
 mod controllers;
+#[cfg(test)]
+mod jobs_tests;
 mod kubeconfig;
 mod leader;
 mod node;

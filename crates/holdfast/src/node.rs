@@ -12,6 +12,7 @@ use kube::Client;
 use reconcile::{Context, Metrics};
 use tasks::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use volumes::instances::{Instances, Options, Processes};
 
 use crate::cli;
@@ -20,6 +21,8 @@ use crate::controllers::{self, Identity};
 use ::cli::output::{self, Hint};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than it takes to see that another machine of the same name lives.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Under whom a node acts beside the embedded server.
 pub(crate) const IDENTITY: Identity = Identity { name: "node", grants: volumes::node::GRANTS };
@@ -149,13 +152,19 @@ pub(crate) async fn start(
     let host = Arc::new(host.await.context("cannot look after engines and replicas")?);
     let options = volumes::node::Options {
         name: place.name.clone(),
+        machine: volumes::node::machine(&data_dir).context("cannot tell which machine this is")?,
         disk: data_dir.join("disk"),
         programs: data_dir.join("engine-binaries"),
     };
     let context = Context::new("node", client.clone(), tasks, metrics);
     let scope = context.tasks.clone();
     let instances: Arc<dyn Instances> = host.clone();
-    scope.spawn("run", volumes::node::run(context, options.clone(), instances));
+    let (refused, told) = oneshot::channel();
+    scope.spawn("run", volumes::node::run(context, options.clone(), instances, refused));
+    // Whoever is not refused by then is not, or the API server is away and it is told in the log.
+    if let Ok(Ok(taken)) = tokio::time::timeout(CLAIM_PATIENCE, told).await {
+        return Err(taken.into());
+    }
     Ok(Here { client, options, host })
 }
 

@@ -68,6 +68,9 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
             kube::Client::new(server.client_service(identity.user()), "default")
         };
         volumes::setting::prepare_one_machine(&client(controllers::DEFAULTS)).await?;
+        if let Some(rate) = config.backup_rate {
+            volumes::setting::set_backup_rate(&client(controllers::DEFAULTS), rate).await?;
+        }
         // Before the controllers: what still runs is found before anybody misses it.
         let place = node::Place::of(config, config.listen.ip());
         here = Some(node::start(client(node::IDENTITY), &place, &tasks, metrics.clone()).await?);

@@ -127,12 +127,12 @@ fn is_interruptible(ticket: &AttachmentTicket) -> bool {
     )
 }
 
-/// How each ticket stands.
+/// How each ticket stands. `home` is the only node the volume can be attached to, if it is bound to one.
 pub fn statuses(
     volume: &str,
     tickets: &BTreeMap<String, AttachmentTicket>,
     old: &BTreeMap<String, AttachmentTicketStatus>,
-    attached: &Place,
+    (attached, home): (&Place, Option<&str>),
     now: Time,
 ) -> BTreeMap<String, AttachmentTicketStatus> {
     let one = |(id, ticket): (&String, &AttachmentTicket)| {
@@ -144,6 +144,11 @@ pub fn statuses(
                 attached.node
             );
             ("AttachedWithIncompatibleParameters", text)
+        } else if let Some(home) = home.filter(|home| node(ticket) != *home) {
+            let text = format!(
+                "volume {volume} is strict-local and its only copy is on node {home}: it can be attached there"
+            );
+            ("CopyIsElsewhere", text)
         } else {
             ("", String::new())
         };
@@ -258,7 +263,7 @@ mod tests {
             ("c", ticket(AttacherType::LonghornApi, "n2", "false")),
         ]);
         let now = Time::new(jiff::Timestamp::UNIX_EPOCH);
-        let found = statuses("v", &all, &BTreeMap::new(), &at("n1", true), now);
+        let found = statuses("v", &all, &BTreeMap::new(), (&at("n1", true), None), now);
         assert!(!found["a"].satisfied && found["b"].satisfied && !found["c"].satisfied);
         let reason = found["a"].conditions.as_ref().unwrap()[0].reason.clone();
         assert_eq!(reason.as_deref(), Some("AttachedWithIncompatibleParameters"));

@@ -38,6 +38,8 @@ use reconcile::Controller;
 pub const NAMESPACE: &str = "longhorn-system";
 /// The finalizer of every object that has something behind it.
 pub const FINALIZER: &str = "longhorn.io";
+/// The finalizer of a copy whose data may be the last there is. It goes when its volume says so.
+pub const DATA: &str = "holdfast.io/data";
 
 /// Labels that carry meaning.
 pub mod label {

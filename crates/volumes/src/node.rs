@@ -18,14 +18,16 @@ mod register;
 pub mod watch;
 
 pub(crate) use self::launch::number;
+pub use self::lease::Taken;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{Engine, InstanceManager, Node, Orphan, Replica, Setting};
 use k8s_openapi::api::coordination::v1::Lease;
 use reconcile::{Context, EVENT_RIGHTS, Grant, Key, Loop, Queue, Store};
+use tokio::sync::oneshot;
 
 use crate::NAMESPACE;
 use crate::instances::{Instances, Kind};
@@ -73,10 +75,16 @@ pub const ACTS_ON: &[&str] = &[
 /// before its replicas let another in.
 pub const LEASE: Duration = Duration::from_secs(16);
 
+/// Before another machine of this name is looked at again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+const MAX_IDENTITY_BYTES: usize = 256;
+
 /// What a node is told.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub name: String,
+    /// Tells machines of one name apart: see [`machine`].
+    pub machine: String,
     /// Its first disk: a directory that is made if it is not there.
     pub disk: PathBuf,
     /// Where programs of other engine images are looked for.
@@ -115,8 +123,30 @@ pub fn manager_name(node: &str) -> String {
     format!("instance-manager-{node}")
 }
 
-/// Runs a node until it is dropped. Processes go on: see [`leave`].
-pub async fn run(context: Context, options: Options, host: Arc<dyn Instances>) {
+/// The identity of the machine that has this directory, which is given one if it has none.
+///
+/// # Errors
+/// If it cannot be read or written.
+pub fn machine(data_dir: &Path) -> Result<String, durable::Error> {
+    let file = data_dir.join("machine-id");
+    match durable::read_limited(&file, MAX_IDENTITY_BYTES) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        Err(error) if error.is_not_found() => {
+            let made = uuid::Uuid::new_v4().to_string();
+            durable::replace(&file, made.as_bytes()).map(|()| made)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs a node until it is dropped. Processes go on: see [`leave`]. While another machine is the node
+/// of this name nothing is done, and that is told.
+pub async fn run(
+    context: Context,
+    options: Options,
+    host: Arc<dyn Instances>,
+    refused: oneshot::Sender<Taken>,
+) {
     let agent = Arc::new(Agent {
         manager: manager_name(&options.name),
         nodes: Store::<Node>::within(NAMESPACE).start(&context),
@@ -132,6 +162,16 @@ pub async fn run(context: Context, options: Options, host: Arc<dyn Instances>) {
         host,
         context: context.clone(),
     });
+    let mut refused = Some(refused);
+    while let Err(taken) = lease::claim(&agent).await {
+        tracing::error!("{taken}");
+        if let Some(listener) = refused.take() {
+            // Who does not listen any more has read the log.
+            let _ = listener.send(taken);
+        }
+        tokio::time::sleep(REFUSED_PAUSE).await;
+    }
+    drop(refused);
     let engines = Loop::new("node-engines", &context)
         .on(&agent.engines)
         // An engine waits for its replicas to be where it is told they are.

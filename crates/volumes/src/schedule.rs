@@ -121,16 +121,17 @@ fn candidate(
     has_image: impl Fn(&str) -> bool,
 ) -> Candidate {
     let name = node.name_any();
-    let status = node.status.clone().unwrap_or_default();
-    let conditions = status.conditions.unwrap_or_default();
-    let statuses = status.disk_status.unwrap_or_default();
+    // Not cloned: it names every copy on the node, and every pass of every volume looks here.
+    let status = node.status.as_ref();
+    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
+    let statuses = status.and_then(|it| it.disk_status.as_ref());
     let disks = node.spec.disks.iter().flatten();
-    let disks = disks.filter_map(|(name, disk)| Some(candidate_disk(disk, statuses.get(name)?)));
+    let disks = disks.filter_map(|(name, disk)| Some(candidate_disk(disk, statuses?.get(name)?)));
     Candidate {
-        zone: status.zone.unwrap_or_default(),
-        region: status.region.unwrap_or_default(),
-        is_open: condition::holds(&conditions, "Ready")
-            && condition::holds(&conditions, "Schedulable")
+        zone: status.and_then(|it| it.zone.clone()).unwrap_or_default(),
+        region: status.and_then(|it| it.region.clone()).unwrap_or_default(),
+        is_open: condition::holds(conditions, "Ready")
+            && condition::holds(conditions, "Schedulable")
             && node.spec.allow_scheduling == Some(true)
             && node.spec.eviction_requested != Some(true)
             && node.metadata.deletion_timestamp.is_none(),

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Setting, SettingStatus};
+use api::longhorn::{DataLocality, Setting, SettingStatus};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use reconcile::{Failure, Grant, Key, Store};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::NAMESPACE;
+
+/// Bytes that all backups together may send in a second; 0: no limit.
+pub const BACKUP_RATE: &str = "backup-bytes-per-second";
 
 /// Name and default of every setting that something acts on.
 pub const DEFAULTS: &[(&str, &str)] = &[
@@ -23,6 +26,7 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("auto-cleanup-system-generated-snapshot", "true"),
     ("auto-cleanup-when-delete-backup", "false"),
     ("auto-salvage", "true"),
+    (BACKUP_RATE, "0"),
     ("backup-compression-method", "lz4"),
     ("backup-concurrent-limit", "2"),
     ("backup-execution-timeout", "1"),
@@ -66,8 +70,22 @@ const ON_ONE_MACHINE: &[(&str, &str)] = &[
 /// What [`prepare_one_machine`] needs to do.
 pub const PREPARE_GRANTS: &[Grant] = &[
     Grant { groups: &[""], resources: &["namespaces"], verbs: &["create"] },
-    Grant { groups: &["longhorn.io"], resources: &["settings"], verbs: &["create"] },
+    Grant { groups: &["longhorn.io"], resources: &["settings"], verbs: &["create", "patch"] },
 ];
+
+/// Sets how many bytes a second backups may send, whatever was set before.
+///
+/// # Errors
+/// If the server does not take it.
+pub async fn set_backup_rate(client: &Client, bytes: u64) -> Result<(), kube::Error> {
+    let settings: Api<Setting> = Api::namespaced(client.clone(), NAMESPACE);
+    let value = bytes.to_string();
+    unless_there(
+        settings.create(&PostParams::default(), &Setting::new(BACKUP_RATE, &value)).await,
+    )?;
+    let patch = Patch::Merge(json!({ "value": value }));
+    settings.patch(BACKUP_RATE, &PatchParams::default(), &patch).await.map(drop)
+}
 
 /// Makes the settings that differ where everything runs on one machine, before the others are made. A
 /// value that is there stays.
@@ -138,6 +156,7 @@ pub struct Settings {
     pub purge_after_rebuild: bool,
     pub snapshot_max_count: i32,
     pub restore_concurrency: i64,
+    pub data_locality: DataLocality,
 }
 
 impl Default for Settings {
@@ -182,6 +201,10 @@ impl Settings {
             purge_after_rebuild: on("auto-cleanup-system-generated-snapshot"),
             snapshot_max_count: small("snapshot-max-count"),
             restore_concurrency: number("restore-concurrent-limit").max(1),
+            data_locality: match DataLocality::from(value("default-data-locality").trim()) {
+                DataLocality::Other(_) => DataLocality::Disabled,
+                known => known,
+            },
         }
     }
 }
@@ -218,6 +241,19 @@ async fn mark_applied(settings: &Store<Setting>, setting: &Arc<Setting>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_setting_that_is_a_number_or_a_switch_is_checked_when_it_is_written() {
+        for (name, value) in DEFAULTS {
+            let index = match *value {
+                "true" | "false" => 0,
+                number if number.parse::<i64>().is_ok() => 1,
+                _ => continue,
+            };
+            let (rule, _) = api::longhorn::OF_SETTINGS[index];
+            assert!(rule.contains(&format!("'{name}'")), "{name} can be anything");
+        }
+    }
 
     #[test]
     fn defaults_are_read_and_nonsense_counts_as_a_default() {

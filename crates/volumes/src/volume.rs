@@ -9,6 +9,7 @@ mod clone;
 pub(crate) mod decide;
 mod draft;
 mod health;
+mod locality;
 mod machine;
 mod make;
 mod observe;
@@ -16,6 +17,7 @@ mod original;
 mod restore;
 pub mod revert;
 mod tickets;
+mod upgrade;
 
 use std::fmt;
 use std::sync::Arc;
@@ -146,6 +148,7 @@ impl World {
                 .index("volume", |it: &Replica| {
                     it.spec.instance.volume_name.clone().into_iter().collect()
                 })
+                .index(observe::FILLING, observe::filling)
                 .start(context),
             snapshots: Store::<Snapshot>::within(NAMESPACE)
                 .index("volume", |it: &Snapshot| it.spec.volume.clone().into_iter().collect())
@@ -229,6 +232,7 @@ async fn run(context: Context) {
             all.iter().map(|it| Key::of(it.as_ref())).collect()
         })
         .needs(&world.targets)
+        .needs(&world.images)
         .workers(8)
         .resync(&world.volumes, RESYNC);
     let monitors = Arc::new(Monitors::new(Arc::clone(&world)));

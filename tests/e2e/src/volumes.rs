@@ -1,7 +1,7 @@
 //! A server with a backup target that is a directory, and volumes whose every byte is known.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -19,9 +19,33 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// What each mebibyte of a volume was last written with: a seed; 0 is zeroes.
 pub type Content = BTreeMap<u64, u64>;
 
+/// Where the resources are that a rig works with.
+pub trait Home {
+    /// Of somebody who may do everything.
+    fn kubeconfig(&self) -> PathBuf;
+    /// A directory for the test's own files.
+    fn scratch(&self) -> &Path;
+    /// What controllers and nodes have logged.
+    fn log(&self) -> String;
+}
+
+impl Home for Server {
+    fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig()
+    }
+
+    fn scratch(&self) -> &Path {
+        self.scratch()
+    }
+
+    fn log(&self) -> String {
+        self.stderr()
+    }
+}
+
 #[derive(Debug)]
-pub struct Rig {
-    pub server: Server,
+pub struct Rig<H = Server> {
+    pub server: H,
 }
 
 impl Rig {
@@ -34,7 +58,19 @@ impl Rig {
 
     /// With more arguments of the server.
     pub fn start_with(more: &[&str]) -> Self {
-        let server = Server::start_with(more);
+        Self::at(Server::start_with(more))
+    }
+
+    /// kill -9 of everything that controls, and a new start.
+    pub fn restart_server(&mut self) {
+        self.server.kill();
+        self.server.start_again().unwrap();
+    }
+}
+
+impl<H: Home> Rig<H> {
+    /// Waits for a node, and gives it a target.
+    pub fn at(server: H) -> Self {
         let store = server.scratch().join("store");
         std::fs::create_dir(&store).unwrap();
         let rig = Self { server };
@@ -89,10 +125,33 @@ impl Rig {
         self.kubectl(&["create", "-f", &path.display().to_string()]);
     }
 
+    /// Whether the server would take it, or what it says.
+    pub fn try_create(&self, kind: &str, name: &str, spec: &Value) -> Result<(), String> {
+        let object = json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": kind,
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+        });
+        let path = self.server.scratch().join("tried.json");
+        crate::write(&path, &object.to_string());
+        self.try_run(&["create", "--dry-run=server", "-f", &path.display().to_string()])
+    }
+
+    /// As [`Rig::try_create`], of a change.
+    pub fn try_patch(&self, kind: &str, name: &str, patch: &Value) -> Result<(), String> {
+        let patch = patch.to_string();
+        self.try_run(&["patch", kind, name, "--dry-run=server", "--type", "merge", "-p", &patch])
+    }
+
+    fn try_run(&self, arguments: &[&str]) -> Result<(), String> {
+        let done = kubectl(&self.server, arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(()) } else { Err(told) }
+    }
+
     #[track_caller]
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         if poll_until(PATIENCE, || holds().then_some(())).is_none() {
-            let log = self.server.stderr();
+            let log = self.server.log();
             let log: Vec<&str> = log.lines().rev().take(20).collect();
             panic!(
                 "waited {} s: {what}\n{}\n{}",
@@ -288,12 +347,6 @@ impl Rig {
         self.until("it is gone", || self.get(kind, name).is_none());
     }
 
-    /// kill -9 of everything that controls, and a new start.
-    pub fn restart_server(&mut self) {
-        self.server.kill();
-        self.server.start_again().unwrap();
-    }
-
     /// The names of the replicas of a volume.
     pub fn replicas(&self, volume: &str) -> Vec<String> {
         let selector = format!("longhornvolume={volume}");
@@ -391,7 +444,7 @@ fn noise(place: u64, seed: u64) -> Bytes {
     bytes.into()
 }
 
-fn kubectl(server: &Server, arguments: &[&str]) -> Command {
+fn kubectl(server: &impl Home, arguments: &[&str]) -> Command {
     let program = std::env::var_os("HOLDFAST_KUBECTL").unwrap_or_else(|| "kubectl".into());
     let mut command = Command::new(program);
     command.env("KUBECONFIG", server.kubeconfig()).current_dir(server.scratch());

@@ -1,4 +1,4 @@
-//! A real kube-apiserver with its etcd, on loopback and in a directory of its own, for measurements.
+//! A real kube-apiserver with its etcd, on loopback and in a directory of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,22 @@ use anyhow::{Context, Result, bail};
 use crate::{tools, workspace};
 
 const TOKEN: &str = "admin-token";
+/// One line for each call that was answered.
+const AUDIT: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules: [{level: Metadata}]
+";
 const START_PATIENCE: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Whether every call is written down, which costs time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audit {
+    Off,
+    On,
+}
 
 /// Both processes; they end with this value.
 #[derive(Debug)]
@@ -22,7 +36,7 @@ pub(crate) struct KubeApiServer {
 }
 
 impl KubeApiServer {
-    pub(crate) fn start() -> Result<Self> {
+    pub(crate) fn start(audit: Audit) -> Result<Self> {
         let program = super::named("kube-apiserver")?;
         let program = program.first().context("no kube-apiserver")?.build()?;
         let scratch = workspace::metadata()?.target_directory.join("peers/run");
@@ -30,7 +44,7 @@ impl KubeApiServer {
         std::fs::create_dir_all(&home)?;
         let mut server = Self { children: Vec::new(), address: free_address()?, home };
         let store = server.start_etcd()?;
-        server.start_api(&program, store)?;
+        server.start_api(&program, store, audit)?;
         server.wait()?;
         Ok(server)
     }
@@ -45,6 +59,25 @@ impl KubeApiServer {
             words.extend(["--peer-pid".to_owned(), child.id().to_string()]);
         }
         words
+    }
+
+    /// Of a user who may do everything.
+    pub(crate) fn kubeconfig(&self) -> Result<PathBuf> {
+        let path = self.home.join("kubeconfig");
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", self.address),
+                "certificate-authority": self.home.join("certs/apiserver.crt")}}],
+            "users": [{"name": "u", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        write(&path, &config.to_string())?;
+        Ok(path)
+    }
+
+    /// Every call, one a line, where that is on.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.home.join("audit.log")
     }
 
     fn start_etcd(&mut self) -> Result<SocketAddr> {
@@ -62,7 +95,7 @@ impl KubeApiServer {
         Ok(clients)
     }
 
-    fn start_api(&mut self, program: &Path, store: SocketAddr) -> Result<()> {
+    fn start_api(&mut self, program: &Path, store: SocketAddr, audit: Audit) -> Result<()> {
         let path = |name: &str| self.home.join(name);
         write(&path("tokens.csv"), &format!("{TOKEN},admin,uid-admin,\"system:masters\"\n"))?;
         let (key, public) = (path("sa.key"), path("sa.pub"));
@@ -81,6 +114,11 @@ impl KubeApiServer {
         command.arg("--token-auth-file").arg(path("tokens.csv"));
         command.arg("--service-account-key-file").arg(public);
         command.arg("--service-account-signing-key-file").arg(key);
+        if audit == Audit::On {
+            write(&path("audit.yaml"), AUDIT)?;
+            command.arg("--audit-policy-file").arg(path("audit.yaml"));
+            command.arg("--audit-log-path").arg(self.audit_log());
+        }
         self.spawn(command)
     }
 

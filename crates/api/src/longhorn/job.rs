@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::V1BETA2;
+use super::rules;
 use crate::resource::{AGE, column, resource, text};
 use crate::scalar::Time;
 use crate::words::words;
@@ -61,6 +62,7 @@ words! {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = rules::job)]
 pub struct RecurringJobSpec {
     /// Name of the job.
     pub name: Option<String>,
@@ -69,11 +71,13 @@ pub struct RecurringJobSpec {
     /// What it does.
     pub task: Option<RecurringTask>,
     /// When, as five-field cron.
+    #[schemars(transform = rules::cron)]
     pub cron: Option<String>,
     /// How many results are kept, when they are counted.
     #[schemars(range(min = 0))]
     pub retain: Option<i32>,
     /// How long results are kept, when their age decides, as `720h`.
+    #[schemars(transform = rules::duration)]
     pub retain_age: Option<String>,
     /// Whether results are kept by count or by age.
     pub retention_policy: Option<RetentionPolicy>,
@@ -84,6 +88,7 @@ pub struct RecurringJobSpec {
     pub labels: Option<BTreeMap<String, String>>,
     /// Settings of the task: `full-backup-interval`, `volume-backup-policy`, `deadline` (how long a
     /// run may take).
+    #[schemars(transform = rules::parameters)]
     pub parameters: Option<BTreeMap<String, String>>,
 }
 

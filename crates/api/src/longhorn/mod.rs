@@ -14,6 +14,7 @@ mod manager;
 mod node;
 mod orphan;
 mod replica;
+mod rules;
 mod setting;
 mod share;
 mod snapshot;
@@ -45,6 +46,7 @@ pub use manager::{
 pub use node::{Disk, DiskStatus, DiskType, Node, NodeSpec, NodeStatus, SnapshotCheck};
 pub use orphan::{Orphan, OrphanSpec, OrphanStatus, OrphanType};
 pub use replica::{Replica, ReplicaSpec, ReplicaStatus};
+pub use rules::OF_SETTINGS;
 use serde_json::Value;
 pub use setting::{Setting, SettingStatus};
 pub use share::{ShareManager, ShareManagerSpec, ShareManagerState, ShareManagerStatus};

@@ -2,6 +2,7 @@
 
 use super::V1BETA2;
 use super::condition::Condition;
+use super::rules;
 use crate::duration::GoDuration;
 use crate::resource::{column, resource, text};
 use crate::scalar::{TextInt, Time};
@@ -42,6 +43,7 @@ pub struct BackupTargetSpec {
     /// Asks to read the store, if that was last done before this time.
     pub sync_requested_at: Option<Time>,
     /// Bytes that all backups together may send to it in a second. 0 or absent: no limit.
+    #[schemars(transform = rules::not_negative)]
     pub bytes_per_second: Option<TextInt>,
     /// When and how deep its backups are looked at.
     pub verification: Option<TargetVerification>,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::V1BETA2;
 use super::backup::{BlockSize, Compression, known_block_size};
 use super::condition::Condition;
+use super::rules;
 use super::share::ShareManagerState;
 use crate::resource::{AGE, resource, text, wide};
 use crate::scalar::{Stamp, TextInt};
@@ -31,6 +32,7 @@ resource! {
             wide("Switchover", ".status.switchoverState"),
             AGE,
         ],
+        rules: [rules::NEVER_SHRINKS, rules::SHORT_NAME],
     }
 }
 
@@ -118,12 +120,14 @@ words! {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = rules::volume)]
 pub struct VolumeSpec {
     /// Size in bytes, a multiple of 2 MiB. A restored volume takes the size of its backup.
     pub size: Option<TextInt>,
     /// How the volume appears on its node. Empty for a standby volume.
     pub frontend: Option<Frontend>,
-    /// URL of the backup to restore from. Never rewritten.
+    /// URL of the backup to restore from. Cannot be changed.
+    #[schemars(transform = settled)]
     pub from_backup: Option<String>,
     /// Keep following the newest backup of the source. Setting it to false asks for activation.
     #[serde(rename = "Standby")]
@@ -132,7 +136,7 @@ pub struct VolumeSpec {
     pub restore_volume_recurring_job: Option<Override>,
     /// Volume or snapshot to clone: `vol://<volume>` or `snap://<volume>/<snapshot>`. Cannot be
     /// changed.
-    #[schemars(transform = settled)]
+    #[schemars(transform = rules::data_source)]
     pub data_source: Option<String>,
     /// How a clone gets its data.
     pub clone_mode: Option<CloneMode>,
@@ -140,6 +144,7 @@ pub struct VolumeSpec {
     #[schemars(range(min = 0, max = 20))]
     pub number_of_replicas: Option<i32>,
     /// Minutes after which a failed copy may be deleted. 0: never.
+    #[schemars(range(min = 0))]
     pub stale_replica_timeout: Option<i32>,
     /// Node to attach to. Written by the attachment controller alone.
     #[serde(rename = "nodeID")]
@@ -149,12 +154,14 @@ pub struct VolumeSpec {
     pub migration_node_id: Option<String>,
     /// Engine image that serves the volume.
     pub image: Option<String>,
-    /// Image that is the bottom layer of the volume. Cannot be changed.
-    #[schemars(transform = settled)]
+    /// Image that is the bottom layer of the volume. Not served here.
+    #[schemars(transform = rules::no_backing_image)]
     pub backing_image: Option<String>,
     /// Tags of disks that may hold copies.
+    #[schemars(transform = rules::tags)]
     pub disk_selector: Option<Vec<String>>,
     /// Tags of nodes that may hold copies.
+    #[schemars(transform = rules::tags)]
     pub node_selector: Option<Vec<String>>,
     /// Regions and zones that may hold copies.
     pub topology_requirement: Option<Vec<BTreeMap<String, String>>>,
@@ -174,7 +181,8 @@ pub struct VolumeSpec {
     pub replica_auto_balance: Option<AutoBalance>,
     /// Who may use the volume at one time.
     pub access_mode: Option<AccessMode>,
-    /// How many snapshots there may be, 2 to 250.
+    /// How many snapshots there may be, 2 to 250. 0: as the setting says.
+    #[schemars(transform = rules::snapshot_count)]
     pub snapshot_max_count: Option<i32>,
     /// Bytes all snapshots may take together. 0: no limit; otherwise at least twice the size.
     pub snapshot_max_size: Option<TextInt>,
@@ -207,7 +215,7 @@ pub struct VolumeSpec {
     /// Whether writes are not counted, which is faster.
     pub revision_counter_disabled: Option<bool>,
     /// Kind of engine that serves the volume. Cannot be changed.
-    #[schemars(transform = immutable)]
+    #[schemars(transform = rules::data_engine)]
     pub data_engine: Option<DataEngine>,
 }
 

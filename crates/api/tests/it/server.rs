@@ -100,10 +100,85 @@ fn a_volume_keeps_what_it_was_made_with() {
             "apiVersion": "longhorn.io/v1beta2",
             "kind": "Volume",
             "metadata": { "name": "v" },
-            "spec": { "backupCompressionMethod": compression, "dataSource": source },
+            "spec": { "size": "4194304", "backupCompressionMethod": compression, "dataSource": source },
         })
     };
     assert_eq!(refusals(&volume("lz4", "vol://a"), Some(&volume("lz4", ""))), Vec::<String>::new());
     let refused = refusals(&volume("gzip", "vol://b"), Some(&volume("lz4", "vol://a")));
     assert_eq!(refused.len(), 2, "{refused:?}");
+}
+
+fn longhorn(kind: &str, spec: &Value, status: &Value) -> Value {
+    json!({
+        "apiVersion": "longhorn.io/v1beta2",
+        "kind": kind,
+        "metadata": { "name": "x" },
+        "spec": spec,
+        "status": status,
+    })
+}
+
+#[test]
+fn a_volume_shrinks_only_where_it_has_not_grown_yet() {
+    let volume = |size: &str, status: Value| longhorn("Volume", &json!({ "size": size }), &status);
+    for (status, refused) in [
+        (json!({}), false),
+        (json!({ "state": "creating" }), false),
+        (json!({ "state": "detached" }), true),
+        (json!({ "state": "attached", "expansionRequired": false }), true),
+        (json!({ "state": "attached", "expansionRequired": true }), false),
+        (json!({ "state": "attached", "restoreRequired": true }), false),
+    ] {
+        let found =
+            refusals(&volume("4194304", status.clone()), Some(&volume("8388608", status.clone())));
+        assert_eq!(!found.is_empty(), refused, "{status}: {found:?}");
+        assert!(found.iter().all(|it| it.contains("shrinking a volume")), "{found:?}");
+        let grown = refusals(&volume("8388608", status.clone()), Some(&volume("4194304", status)));
+        assert_eq!(grown, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn volumes_and_jobs_that_make_no_sense_are_told_why() {
+    let size = || json!("4194304");
+    for (kind, spec, told) in [
+        ("Volume", json!({}), "size must be positive"),
+        ("Volume", json!({ "size": "-1" }), "size must be positive"),
+        ("Volume", json!({ "size": size(), "dataEngine": "v2" }), "only data engine v1"),
+        ("Volume", json!({ "size": size(), "backingImage": "i" }), "backing images"),
+        ("Volume", json!({ "size": size(), "Standby": true }), "needs the URL of a backup"),
+        ("Volume", json!({ "size": size(), "snapshotMaxCount": 1 }), "between 2 and 250"),
+        ("Volume", json!({ "size": size(), "snapshotMaxSize": "1" }), "twice the size"),
+        ("Volume", json!({ "size": size(), "dataSource": "x" }), "a data source is"),
+        ("Volume", json!({ "size": size(), "diskSelector": ["a b"] }), "a tag consists of"),
+        (
+            "Volume",
+            json!({ "size": size(), "dataLocality": "strict-local", "numberOfReplicas": 2 }),
+            "numberOfReplicas must be 1",
+        ),
+        ("RecurringJob", json!({}), "a job needs a schedule"),
+        ("RecurringJob", json!({ "cron": "61 * * * *" }), "invalid cron"),
+        ("RecurringJob", json!({ "cron": "* * * * * *" }), "invalid cron"),
+        (
+            "RecurringJob",
+            json!({ "cron": "@daily", "parameters": { "deadline": "soon" } }),
+            "a positive duration",
+        ),
+    ] {
+        let found = refusals(&longhorn(kind, &spec, &json!({})), None);
+        assert!(found.iter().any(|it| it.contains(told)), "{kind} {spec}: {found:?}");
+    }
+    for spec in [
+        json!({ "size": size(), "dataLocality": "strict-local", "numberOfReplicas": 1 }),
+        json!({ "fromBackup": "vfs:///d?backup=b&volume=v", "Standby": true }),
+        json!({ "dataSource": "snap://a/b", "size": "0" }),
+        json!({ "size": size(), "nodeSelector": ["fast", "ssd-1"], "snapshotMaxSize": "0" }),
+    ] {
+        assert_eq!(refusals(&longhorn("Volume", &spec, &json!({})), None), Vec::<String>::new());
+    }
+    for cron in ["* * * * *", "*/5 0-6,12 1,15 * 1-5", "0 3 L * ?", "0 0 * JAN-MAR SUN", "@hourly"]
+    {
+        let job = longhorn("RecurringJob", &json!({ "cron": cron }), &json!({}));
+        assert_eq!(refusals(&job, None), Vec::<String>::new(), "{cron}");
+    }
 }

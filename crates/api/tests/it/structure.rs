@@ -217,7 +217,7 @@ fn fields_that_never_change_say_so_in_a_rule() {
     let volume = spec("Volume", "longhorn.io");
     assert_eq!(rule(&volume["dataEngine"]), "self == oldSelf");
     assert_eq!(rule(&volume["encrypted"]), "self == oldSelf");
-    assert_eq!(rule(&volume["backingImage"]), "self == oldSelf || oldSelf == ''");
+    assert_eq!(rule(&volume["fromBackup"]), "self == oldSelf || oldSelf == ''");
     assert_eq!(rule(&volume["backupBlockSize"]), "self == oldSelf || oldSelf == '-1'");
     assert_eq!(rule(&spec("Snapshot", "longhorn.io")["volume"]), "self == oldSelf");
 }

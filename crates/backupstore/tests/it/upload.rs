@@ -625,3 +625,30 @@ async fn a_backing_image_goes_with_the_blocks_that_no_other_needs() {
     assert_eq!(left.len(), 2);
     assert!(!left.iter().any(|key| key.as_str().contains(&sum("a"))));
 }
+
+/// In simulated time: what is sent and what is fetched take as long as their rate says, however many
+/// workers there are, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_backup_and_its_restore_keep_to_their_rate() {
+    const RATE: u64 = 100;
+    let mut of = Volume::new(64);
+    for page in 0..128 {
+        of.write(page, page as u64 + 1);
+    }
+    let store = over(blobs::memory());
+    let request = create_request("snap-0", "backup-1");
+    let request = CreateRequest { bytes_per_second: Some(RATE), ..request };
+    let began = tokio::time::Instant::now();
+    let made = run_create(&store, request, of.source(0)).await.unwrap();
+    let (took, due) = (began.elapsed().as_secs(), made.uploaded_bytes / RATE);
+    assert!(due > 100, "{} bytes are too few to tell", made.uploaded_bytes);
+    assert!((due..=due + due / 10).contains(&took), "{took} s for {due} s");
+    let mut request = restore_request("backup-1");
+    request.fetch.bytes_per_second = Some(2 * RATE);
+    let sink = MemorySink::empty(of.data_of("snap-0").len());
+    let began = tokio::time::Instant::now();
+    run_restore(&store, request, Arc::clone(&sink) as Arc<dyn Sink>).await.unwrap();
+    let (took, due) = (began.elapsed().as_secs(), due / 2);
+    assert!((due..=due + due / 10).contains(&took), "{took} s for {due} s");
+    assert!(sink.data() == of.data_of("snap-0"));
+}

@@ -17,12 +17,18 @@ use super::decide::{Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide
 use super::upload::{End, Progress, Upload, find_replica};
 use super::world::{Names, World};
 use super::{now, reading, state_of};
+use crate::setting::BACKUP_RATE;
 use crate::work::Stand;
 use crate::{FINALIZER, NAMESPACE, target};
 
 pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Next, Failure> {
     let names = world.names(backup);
     let uid = backup.uid().unwrap_or_default();
+    // Two that look at once would both find that nobody uploads.
+    let _turn = match limit(world, &names) {
+        Limit::None => None,
+        Limit::Target | Limit::Machine => Some(world.turn.lock().await),
+    };
     let verdict = decide(&seen(world, backup, &names, &uid));
     match verdict.act {
         Act::Finish => return finish(world, backup, &uid).await,
@@ -143,25 +149,40 @@ fn loses_data(backup: &Backup) -> bool {
         && (state_of(backup) == BackupState::Deleting || (!is_held && !has_failed))
 }
 
+/// Who shares a limited rate with a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    None,
+    /// Backups to the same target.
+    Target,
+    /// All of them.
+    Machine,
+}
+
+fn limit(world: &World, names: &Names) -> Limit {
+    let of_target = world.target(&names.target).and_then(|it| it.spec.bytes_per_second);
+    if world.number(BACKUP_RATE, 0) > 0 {
+        Limit::Machine
+    } else if of_target.is_some_and(|it| it.0 > 0) {
+        Limit::Target
+    } else {
+        Limit::None
+    }
+}
+
 /// Under a limit of the rate one upload at a time has all of it.
 fn uploaded_first(world: &World, backup: &Backup, names: &Names) -> Option<String> {
-    let of_target = world.target(&names.target).and_then(|it| it.spec.bytes_per_second);
-    let of_target = of_target.is_some_and(|it| it.0 > 0);
-    let of_machine = world.number(MACHINE_RATE, 0) > 0;
-    if !of_target && !of_machine {
-        return None;
-    }
-    let all =
-        if of_machine { world.backups.list() } else { world.backups.by("open-at", &names.target) };
+    let all = match limit(world, names) {
+        Limit::None => return None,
+        Limit::Target => world.backups.by("open-at", &names.target),
+        Limit::Machine => world.backups.list(),
+    };
     let other = |it: &&Arc<Backup>| {
         it.metadata.uid != backup.metadata.uid
             && world.uploads.is_running(&it.uid().unwrap_or_default())
     };
     all.iter().find(other).map(|it| it.name_any())
 }
-
-/// Bytes a second for all backups of this machine together.
-const MACHINE_RATE: &str = "backup-bytes-per-second";
 
 fn record(world: &World, uid: &str) -> Record {
     let Some(entry) = world.uploads.look(uid) else { return Record::None };
@@ -313,7 +334,7 @@ fn request(
         _ => "incremental",
     };
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let rate = [door.bytes_per_second, world.number(MACHINE_RATE, 0)];
+    let rate = [door.bytes_per_second, world.number(BACKUP_RATE, 0)];
     BackupCreateRequest {
         snapshot_file_name: backup.spec.snapshot_name.clone().unwrap_or_default(),
         backup_target: door.url.to_string(),

@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) doors: target::Doors,
     pub(crate) removals: Removals,
     pub(crate) uploads: Uploads,
+    /// Held by whoever looks whether it may upload, under a limit of the rate.
+    pub(crate) turn: tokio::sync::Mutex<()>,
     /// Of single backups, from the store.
     pub(crate) readings: Work<(), reading::Found>,
     /// Of what a store has of one volume.
@@ -136,6 +138,7 @@ impl World {
             doors: target::Doors::default(),
             removals: Removals::new("deletions", &context.tasks),
             uploads: Uploads::new("uploads", &context.tasks),
+            turn: tokio::sync::Mutex::default(),
             readings: Work::new("readings", &context.tasks),
             listings: Work::new("listings", &context.tasks),
             syncs: Work::new("syncs", &context.tasks),

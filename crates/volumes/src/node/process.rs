@@ -16,6 +16,7 @@ use super::decide::{Act, Seen, decide};
 use super::launch::{self, NotYet};
 use super::{Agent, directory};
 use crate::instances::{Key as Instance, Kind, Launch, State};
+use crate::replica::is_leaving;
 use crate::{FINALIZER, NAMESPACE};
 
 /// Passes at once: some of them remove directories.
@@ -65,6 +66,8 @@ trait Subject: Object {
     fn spec(&self) -> &InstanceSpec;
     fn status(&self) -> InstanceStatus;
     fn with(&self, status: InstanceStatus) -> Self;
+    /// Nobody needs it any more.
+    fn leaves(&self) -> bool;
 }
 
 impl Subject for Engine {
@@ -82,6 +85,10 @@ impl Subject for Engine {
         let rest = self.status.clone().unwrap_or_default();
         Self { status: Some(EngineStatus { instance: status, ..rest }), ..self.clone() }
     }
+
+    fn leaves(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
 }
 
 impl Subject for Replica {
@@ -97,6 +104,10 @@ impl Subject for Replica {
 
     fn with(&self, status: InstanceStatus) -> Self {
         Self { status: Some(ReplicaStatus { instance: status }), ..self.clone() }
+    }
+
+    fn leaves(&self) -> bool {
+        is_leaving(self)
     }
 }
 
@@ -160,6 +171,10 @@ impl Agent {
     ) -> Result<Settled<S>, Failure> {
         let name = Instance { kind: S::KIND, name: key.name.to_string() };
         let nothing = |next| Settled { leaving: None, gone: false, next };
+        // Another machine is this node: what runs here is cut off by what that one starts.
+        if self.lease.is_lost() {
+            return Ok(nothing(Next::after(AGAIN)));
+        }
         let Some(object) = store.get(key) else {
             // One that cannot be read is there all the same.
             if !store.is_broken(key) {
@@ -167,7 +182,7 @@ impl Agent {
             }
             return Ok(nothing(Next::WAIT));
         };
-        let deleting = object.meta().deletion_timestamp.is_some();
+        let deleting = object.leaves();
         let Some(mut verdict) = self.look(object.as_ref(), &name, deleting) else {
             return Ok(nothing(Next::WAIT));
         };
@@ -289,7 +304,7 @@ impl Agent {
         let disk = replica.spec.disk_id.as_deref().unwrap_or_default();
         let others = self.replicas.by(BY_DISK, disk);
         others.iter().any(|other| {
-            other.metadata.deletion_timestamp.is_none()
+            !is_leaving(other)
                 && other.metadata.name != replica.metadata.name
                 && other.spec.data_directory_name == replica.spec.data_directory_name
         })

@@ -25,6 +25,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{LEASE, LeaseStore, lease_name, manager_name};
+use crate::replica::is_leaving;
 use crate::{FINALIZER, NAMESPACE};
 
 /// Watches the nodes.
@@ -163,7 +164,7 @@ impl Reconciler for Watcher {
         }
         for replica in self.replicas.by(BY_OWNER, &key.name) {
             let now = replica.status.as_ref().map(|it| it.instance.clone()).unwrap_or_default();
-            let deleting = replica.metadata.deletion_timestamp.is_some();
+            let deleting = is_leaving(&replica);
             let seen =
                 Orphaned { node: &key.name, spec: &replica.spec.instance, status: &now, deleting };
             if let Some(said) = seen.said() {

@@ -69,7 +69,10 @@ fn from_backup(world: &World, volume: &str, item: &mut Value) {
     let url = newest.as_ref().and_then(|it| it.status.as_ref()?.url.clone());
     if let (Some(url), Some(Value::Object(spec))) = (url, item.get_mut("spec")) {
         spec.insert("fromBackup".to_owned(), json!(url));
-        spec.remove("nodeID");
+        // It is made from the backup, whatever it was first made from.
+        for name in ["nodeID", "dataSource"] {
+            spec.remove(name);
+        }
         let target = newest.and_then(|it| it.labels().get(label::BACKUP_TARGET).cloned());
         if let Some(target) = target {
             spec.insert("backupTargetName".to_owned(), json!(target));

@@ -13,14 +13,17 @@ use super::draft::{Plan, Seen, is_at_rest, process_state};
 use super::observe::observe;
 use super::original;
 use crate::engine::client::Reach;
-use crate::{FINALIZER, NAMESPACE, label};
+use crate::replica::is_unwanted;
+use crate::{DATA, FINALIZER, NAMESPACE, label};
 
 pub(super) struct Volumes(pub(super) Arc<World>);
 
 impl Reconciler for Volumes {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.0;
-        let Some(volume) = world.volumes.get(key) else { return Ok(Next::WAIT) };
+        let Some(volume) = world.volumes.get(key) else {
+            return forget(world, key).await;
+        };
         let (engines, replicas) = (world.engines.broken(), world.replicas.broken());
         if let Some(broken) = unreadable(&volume.name_any(), &engines, &replicas) {
             // Whatever it is, it is not missing: nothing is made, dropped or moved without it.
@@ -132,8 +135,17 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
     for told in &plan.told {
         world.context.events.say(volume, told.severity, told.reason, &told.message);
     }
-    for replica in seen.replicas.iter().filter(|it| plan.delete.contains(&it.name_any())) {
-        world.replicas.delete(replica).await?;
+    for replica in &seen.replicas {
+        let (name, key) = (replica.name_any(), Key::of(replica));
+        let goes = plan.delete.contains(&name);
+        if (goes || plan.let_go.contains(&name))
+            && let Some(now) = world.replicas.get(&key)
+        {
+            world.replicas.remove_finalizer(&now, DATA).await?;
+        }
+        if goes && !is_unwanted(replica) {
+            world.replicas.delete(replica).await?;
+        }
     }
     for replica in &seen.replicas {
         release_idle(&world.replicas, replica, is_idle_replica).await?;
@@ -142,6 +154,18 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
         dismantle(world, seen, plan, &written).await?;
     }
     Ok(())
+}
+
+/// A volume that is gone needs no copy any more.
+async fn forget(world: &World, key: &Key) -> Result<Next, Failure> {
+    if !world.volumes.is_broken(key) {
+        for replica in world.replicas.by("volume", &key.name) {
+            if is_unwanted(&replica) {
+                world.replicas.remove_finalizer(&replica, DATA).await?;
+            }
+        }
+    }
+    Ok(Next::WAIT)
 }
 
 /// One that was never given to a node has nobody to see it off.

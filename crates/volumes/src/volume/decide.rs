@@ -37,9 +37,11 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.make_first_copies();
     draft.place_copies();
     draft.follow_size();
+    draft.follow_image();
     draft.judge_copies();
     draft.follow_clone();
     draft.judge_volume();
+    draft.say_rebuilding();
     draft.salvage();
     draft.replenish();
     draft.clean_up();
@@ -68,6 +70,7 @@ fn leave(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     let left = seen.engine.is_some() || !seen.replicas.is_empty() || seen.has_snapshots;
     let gone: Vec<String> =
         seen.replicas.iter().filter(|it| !is_leaving(it)).map(ResourceExt::name_any).collect();
+    draft.let_go.extend(gone.iter().cloned());
     draft.delete.extend(gone);
     let mut plan = draft.finish();
     plan.dismantle = true;

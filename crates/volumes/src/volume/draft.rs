@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use reconcile::Severity;
 
 use super::clone::{AtOriginal, Original};
+pub(crate) use crate::replica::is_leaving;
 use crate::schedule::Candidate;
 use crate::setting::Settings;
 
@@ -52,6 +53,8 @@ pub(crate) struct Seen {
     /// Nodes that are there and ready.
     pub(crate) up: BTreeSet<String>,
     pub(crate) settings: Settings,
+    /// Engine images that are deployed, and the version of the command line of each.
+    pub(crate) images: BTreeMap<String, i32>,
     pub(crate) source: Source,
     /// The volume it is to be a copy of.
     pub(crate) original: Original,
@@ -82,6 +85,8 @@ pub(crate) struct Plan {
     /// New ones.
     pub(crate) create: Vec<Replica>,
     pub(crate) delete: BTreeSet<String>,
+    /// Those that somebody has deleted and that the volume can do without.
+    pub(crate) let_go: BTreeSet<String>,
     /// The store is to be read anew, as asked for at this time.
     pub(crate) sync: Option<Time>,
     /// Everything that hangs on the volume goes.
@@ -105,6 +110,7 @@ pub(super) struct Draft<'a> {
     pub(super) replicas: Vec<Replica>,
     pub(super) create: Vec<Replica>,
     pub(super) delete: BTreeSet<String>,
+    pub(super) let_go: BTreeSet<String>,
     pub(super) sync: Option<Time>,
     pub(super) tickets: BTreeMap<String, AttachmentTicket>,
     pub(super) revert: Option<String>,
@@ -123,6 +129,7 @@ impl<'a> Draft<'a> {
             replicas: seen.replicas.clone(),
             create: Vec::new(),
             delete: BTreeSet::new(),
+            let_go: BTreeSet::new(),
             sync: None,
             tickets: tickets.unwrap_or_default(),
             revert: None,
@@ -222,7 +229,13 @@ impl<'a> Draft<'a> {
         let attachment = self.seen.attachment.as_ref().map(|attachment| {
             let mut next = attachment.clone();
             next.spec.attachment_tickets = Some(self.tickets.clone());
-            super::tickets::report(&mut next, &self.volume, &self.status, self.seen.now);
+            super::tickets::report(
+                &mut next,
+                &self.volume,
+                &self.status,
+                self.home(),
+                self.seen.now,
+            );
             next
         });
         self.volume.status = Some(self.status);
@@ -233,6 +246,7 @@ impl<'a> Draft<'a> {
             replicas: self.replicas,
             create: self.create,
             delete: self.delete,
+            let_go: self.let_go,
             sync: self.sync,
             dismantle: false,
             release: false,
@@ -260,10 +274,6 @@ pub(super) fn fail(replica: &mut Replica, now: &Stamp) {
         replica.spec.last_failed_at = Some(now.clone());
     }
     replica.spec.instance.desire_state = Some(InstanceState::Stopped);
-}
-
-pub(crate) fn is_leaving(replica: &Replica) -> bool {
-    replica.metadata.deletion_timestamp.is_some()
 }
 
 /// In use, and not given up.

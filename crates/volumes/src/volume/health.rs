@@ -14,11 +14,17 @@ use super::draft::{
     Draft, fail, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
 };
 use super::make::LAST_TRY;
+use crate::DATA;
+use crate::replica::{is_kept, is_unwanted};
 
 /// Failed copies whose failures are no further apart failed together.
 const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 /// The condition of a volume that lost all copies and goes on with none of them.
 const SALVAGE: &str = "Salvage";
+/// The condition of a volume whose last good copy somebody has deleted.
+const LAST_COPY: &str = "LastCopy";
+/// The condition that tells of copies that are being filled.
+const REBUILDING: &str = "Rebuilding";
 /// Pauses before a failed copy is tried again.
 const REUSE: Pace = Pace { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
 
@@ -157,6 +163,27 @@ impl Draft<'_> {
             self.status.last_degraded_at = Some(self.stamp());
         }
         self.say_robustness(&before, now);
+    }
+
+    /// Which copies are being filled, while some are.
+    pub(super) fn say_rebuilding(&mut self) {
+        let runs = self.state() == VolumeState::Attached && self.engine_runs();
+        let is_filled = |it: &&Replica| {
+            is_usable(it) && self.mode(&it.name_any()) == Some(ReplicaMode::WriteOnly)
+        };
+        let filled: Vec<String> = self
+            .replicas
+            .iter()
+            .filter(is_filled)
+            .filter(|_| runs)
+            .map(|it| format!("{} on node {}", it.name_any(), node_of(it).unwrap_or("(none)")))
+            .collect();
+        let known = self.status.conditions.iter().flatten().any(|it| it.kind == REBUILDING);
+        if !filled.is_empty() {
+            self.condition(REBUILDING, true, "ReplicaRebuilding", &filled.join(", "));
+        } else if known {
+            self.condition(REBUILDING, false, "", "");
+        }
     }
 
     fn say_robustness(&mut self, before: &Robustness, now: Robustness) {
@@ -306,18 +333,25 @@ impl Draft<'_> {
             && !self.is_faulted()
             && !self.is_unfilled_clone()
             && !self.is_growing()
+            && (!self.restores() || self.rebuilds_restores())
             && self.is_synced();
-        let usable = self.replicas.iter().filter(|it| is_usable(it)).count();
+        // One that somebody has deleted serves until another does.
+        let stays = |it: &&Replica| is_usable(it) && !is_unwanted(it);
+        let usable = self.replicas.iter().filter(stays).count();
         let filling = self
             .replicas
             .iter()
             .any(|it| is_usable(it) && self.mode(&it.name_any()) != Some(ReplicaMode::ReadWrite));
-        if !may || filling || usable >= self.copies_wanted() {
+        if !may || filling {
+            return;
+        }
+        if usable >= self.copies_wanted() {
+            self.draw_near();
             return;
         }
         // What a copy held of a backup cannot be filled up from the others: it is replaced.
         let keeps = !self.restores() && !self.clones();
-        if keeps && self.use_again() {
+        if keeps && self.use_again(None) {
             return;
         }
         let waits = keeps && self.replicas.iter().any(is_worth_waiting);
@@ -362,12 +396,14 @@ impl Draft<'_> {
     }
 
     /// The copy that failed last and can be filled again. Says whether one is, or will be soon.
-    fn use_again(&mut self) -> bool {
+    /// `at` names the only node that is of use.
+    pub(super) fn use_again(&mut self, at: Option<&str>) -> bool {
         let reusable: Vec<usize> = (0..self.replicas.len())
             .filter(|index| {
                 self.replicas.get(*index).is_some_and(|replica| {
                     is_worth_waiting(replica)
                         && self.is_up(node_of(replica))
+                        && at.is_none_or(|at| node_of(replica) == Some(at))
                         && replica.spec.eviction_requested != Some(true)
                 })
             })
@@ -420,6 +456,35 @@ impl Draft<'_> {
         if let Some(name) = self.surplus() {
             self.delete.insert(name);
         }
+        self.keep_the_last();
+    }
+
+    /// Copies that somebody has deleted go when the others have all that they had.
+    fn keep_the_last(&mut self) {
+        for replica in &mut self.replicas {
+            if !is_unwanted(replica) && !is_kept(replica) {
+                replica.finalizers_mut().push(DATA.to_owned());
+            }
+        }
+        let asked = self.replicas.iter().filter(|it| is_unwanted(it) && is_kept(it));
+        let (free, last): (Vec<&Replica>, Vec<&Replica>) =
+            asked.partition(|it| self.delete.contains(&it.name_any()) || self.is_safe_to_lose(it));
+        let names = |all: Vec<&Replica>| all.into_iter().map(ResourceExt::name_any).collect();
+        let (free, last): (Vec<String>, Vec<String>) = (names(free), names(last));
+        self.let_go.extend(free);
+        if last.is_empty() {
+            self.drop_condition(LAST_COPY);
+            return;
+        }
+        let text = format!(
+            "{} was deleted and has what no other copy has: it is kept until another is whole, or the volume is deleted",
+            last.join(", ")
+        );
+        let known = self.status.conditions.iter().flatten().any(|it| it.kind == LAST_COPY);
+        if !known {
+            self.tell(Severity::Warning, "LastCopyKept", text.clone());
+        }
+        self.condition(LAST_COPY, true, "ReplicaKept", &text);
     }
 
     /// Another copy has all that this one ever had.
@@ -435,6 +500,7 @@ impl Draft<'_> {
         self.replicas.iter().any(|other| {
             other.metadata.name != replica.metadata.name
                 && is_usable(other)
+                && !is_unwanted(other)
                 && is_set(other.spec.healthy_at.as_ref())
                 && (newer(other) || self.mode(&other.name_any()) == Some(ReplicaMode::ReadWrite))
         })
@@ -448,7 +514,8 @@ impl Draft<'_> {
         let whole: Vec<&Replica> = self
             .replicas
             .iter()
-            .filter(|it| is_usable(it) && self.mode(&it.name_any()) == Some(ReplicaMode::ReadWrite))
+            .filter(|it| is_usable(it) && !is_unwanted(it))
+            .filter(|it| self.mode(&it.name_any()) == Some(ReplicaMode::ReadWrite))
             .collect();
         if whole.len() <= self.copies_wanted() {
             return None;
@@ -456,9 +523,11 @@ impl Draft<'_> {
         let beside = |replica: &Replica| {
             whole.iter().filter(|other| node_of(other) == node_of(replica)).count()
         };
-        let worst = whole
-            .iter()
-            .max_by_key(|it| (it.spec.eviction_requested == Some(true), beside(it), it.name_any()));
+        let is_near =
+            |it: &Replica| self.wants_near().is_some_and(|near| node_of(it) == Some(near));
+        let worst = whole.iter().max_by_key(|it| {
+            (it.spec.eviction_requested == Some(true), !is_near(it), beside(it), it.name_any())
+        });
         worst.map(|it| it.name_any())
     }
 }

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use api::longhorn::{
-    CloneState, DataEngine, Engine, EngineSpec, InstanceSpec, InstanceState, Override, Replica,
-    ReplicaSpec, VolumeState,
+    CloneState, DataEngine, DataLocality, Engine, EngineSpec, InstanceSpec, InstanceState,
+    Override, Replica, ReplicaSpec, VolumeState,
 };
 use api::scalar::TextInt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::draft::{Draft, is_usable, node_of};
+use super::locality::Local;
 use crate::schedule::{self, Affinity, Asked, Placed, Rules, Topology};
-use crate::{FINALIZER, NAMESPACE, image, label};
+use crate::{DATA, FINALIZER, NAMESPACE, image, label};
 
 /// Sizes are whole blocks of backups.
 const SIZE_STEP: i64 = 2 * 1024 * 1024;
@@ -31,8 +32,16 @@ impl Draft<'_> {
         if whole != size {
             spec.size = Some(TextInt(whole));
         }
-        if spec.number_of_replicas.is_none_or(|count| count == 0) {
-            spec.number_of_replicas = Some(settings.replica_count);
+        let asked = spec.number_of_replicas.filter(|count| *count > 0);
+        if spec.data_locality.is_none() {
+            let usual = settings.data_locality.clone();
+            // The only copy is on the node: many copies cannot be.
+            let fits = usual != DataLocality::StrictLocal || asked.is_none_or(|count| count == 1);
+            spec.data_locality = Some(if fits { usual } else { DataLocality::Disabled });
+        }
+        if asked.is_none() {
+            let is_local = spec.data_locality == Some(DataLocality::StrictLocal);
+            spec.number_of_replicas = Some(if is_local { 1 } else { settings.replica_count });
         }
         if spec.image.as_deref().is_none_or(str::is_empty) {
             spec.image = Some(image::DEFAULT.to_owned());
@@ -54,7 +63,7 @@ impl Draft<'_> {
         InstanceSpec {
             volume_name: Some(self.name()),
             volume_size: self.volume.spec.size,
-            image: self.volume.spec.image.clone(),
+            image: self.status.current_image.clone(),
             desire_state: Some(InstanceState::Stopped),
             data_engine: self.volume.spec.data_engine.clone(),
             ..InstanceSpec::default()
@@ -117,7 +126,7 @@ impl Draft<'_> {
         let mut replica = Replica::new(&format!("{volume}-r-{mark}"), spec);
         replica.metadata.namespace = Some(NAMESPACE.to_owned());
         replica.metadata.owner_references = Some(self.owner_reference());
-        replica.finalizers_mut().push(FINALIZER.to_owned());
+        replica.finalizers_mut().extend([FINALIZER.to_owned(), DATA.to_owned()]);
         replica.labels_mut().insert(label::VOLUME.to_owned(), volume);
         replica
     }
@@ -126,7 +135,8 @@ impl Draft<'_> {
     pub(super) fn place_copies(&mut self) {
         let mut nodes = self.seen.candidates.clone();
         let asked = self.asked();
-        let mut refused = None;
+        let (mut refused, mut waits) = (None, false);
+        let local = self.only_place();
         let all = self.replicas.len() + self.create.len();
         for index in 0..all {
             let others = self.placed(index);
@@ -135,6 +145,14 @@ impl Draft<'_> {
                 continue;
             }
             let hard = replica.spec.hard_node_affinity.clone().filter(|it| !it.is_empty());
+            let hard = match (hard, &local) {
+                (None, Local::At(node)) => Some(node.clone()),
+                (None, Local::Unknown) => {
+                    waits = true;
+                    continue;
+                }
+                (hard, Local::At(_) | Local::Unknown | Local::Anywhere) => hard,
+            };
             let asked = Asked { hard_node: hard, ..asked.clone() };
             match schedule::place(&asked, &nodes, &others) {
                 Ok(place) => {
@@ -150,6 +168,10 @@ impl Draft<'_> {
             }
         }
         match refused {
+            None if waits => {
+                let why = "the only copy is made where the volume is first attached";
+                self.condition("Scheduled", true, "WaitForFirstAttachment", why);
+            }
             None => self.condition("Scheduled", true, "", ""),
             Some(why) => {
                 self.condition("Scheduled", false, "ReplicaSchedulingFailure", &why.to_string());
@@ -168,7 +190,7 @@ impl Draft<'_> {
     }
 
     /// The places of all copies but one.
-    fn placed(&self, without: usize) -> Vec<Placed> {
+    pub(super) fn placed(&self, without: usize) -> Vec<Placed> {
         let all = self.replicas.iter().chain(&self.create).enumerate();
         let others = all.filter(|(index, replica)| {
             *index != without && is_usable(replica) && !self.delete.contains(&replica.name_any())
@@ -257,12 +279,14 @@ impl Draft<'_> {
     /// Who is responsible for a volume that is nowhere yet: the same node as long as it is there.
     pub(super) fn choose_owner(&mut self) {
         let wanted = self.volume.spec.node_id.clone().filter(|it| !it.is_empty());
+        // Elsewhere it cannot be attached.
+        let home = self.home().filter(|node| self.seen.up.contains(*node)).map(str::to_owned);
         let known = self.status.owner_id.clone().filter(|node| self.seen.up.contains(node));
         let of_copy =
             self.replicas.iter().filter_map(node_of).find(|node| self.seen.up.contains(*node));
         let of_copy = of_copy.map(str::to_owned);
         let any = self.seen.up.first().cloned();
-        if let Some(owner) = wanted.or(known).or(of_copy).or(any) {
+        if let Some(owner) = home.or(wanted).or(known).or(of_copy).or(any) {
             self.status.owner_id = Some(owner);
         }
     }

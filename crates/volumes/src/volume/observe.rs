@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use api::condition;
 use api::longhorn::{
-    Backup, BackupState, BackupTarget, BackupVolume, InstanceState, Node, Volume, VolumeState,
+    Backup, BackupState, BackupTarget, BackupVolume, EngineImage, EngineImageState, InstanceState,
+    Node, Replica, Volume, VolumeState,
 };
 use backupstore::{BackupUrl, TargetUrl};
 use jiff::Timestamp;
@@ -20,14 +21,15 @@ use crate::{NAMESPACE, engine, schedule};
 
 /// What of a node matters to volumes.
 pub(super) fn standing(node: &Node) -> (bool, bool, Vec<String>) {
-    let conditions = node.status.as_ref().and_then(|it| it.conditions.clone()).unwrap_or_default();
-    let disks = node.status.as_ref().and_then(|it| it.disk_status.clone()).unwrap_or_default();
-    let open = disks.iter().filter(|(_, disk)| {
+    let status = node.status.as_ref();
+    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
+    let disks = status.and_then(|it| it.disk_status.as_ref()).into_iter().flatten();
+    let open = disks.filter(|(_, disk)| {
         condition::holds(disk.conditions.as_deref().unwrap_or_default(), "Schedulable")
     });
     (
-        condition::holds(&conditions, "Ready"),
-        condition::holds(&conditions, "Schedulable") && node.spec.allow_scheduling == Some(true),
+        condition::holds(conditions, "Ready"),
+        condition::holds(conditions, "Schedulable") && node.spec.allow_scheduling == Some(true),
         open.map(|(name, _)| name.clone()).collect(),
     )
 }
@@ -53,6 +55,7 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         has_snapshots: !world.snapshots.by("volume", &name).is_empty(),
         candidates: schedule::candidates(&nodes, |node| up.contains(node), |_| true),
         settings: world.settings(),
+        images: images(world),
         rebuilding: rebuilding(world),
         up,
         source,
@@ -62,15 +65,33 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
     })
 }
 
-/// Copies that are being filled, by node.
+/// Engine images that are deployed.
+fn images(world: &World) -> BTreeMap<String, i32> {
+    let deployed = |it: &Arc<EngineImage>| {
+        let status = it.status.as_ref()?;
+        let named = (it.spec.image.clone()?, status.cli_api_version.unwrap_or(0));
+        (status.state == Some(EngineImageState::Deployed)).then_some(named)
+    };
+    world.images.list().iter().filter_map(deployed).collect()
+}
+
+/// Copies that are being filled: a few of very many.
+pub(super) const FILLING: &str = "filling";
+
+/// All under one name: they are counted for each node.
+pub(super) fn filling(replica: &Replica) -> Vec<String> {
+    let fills = replica.spec.rebuild_retry_count.unwrap_or(0) != 0
+        && !is_set(replica.spec.healthy_at.as_ref())
+        && !has_failed(replica)
+        && replica.spec.instance.desire_state == Some(InstanceState::Running);
+    if fills { vec![String::new()] } else { Vec::new() }
+}
+
+/// How many are being filled on each node.
 fn rebuilding(world: &World) -> BTreeMap<String, i64> {
     let mut all: BTreeMap<String, i64> = BTreeMap::new();
-    for replica in world.replicas.list() {
-        let filling = replica.spec.rebuild_retry_count.unwrap_or(0) != 0
-            && !is_set(replica.spec.healthy_at.as_ref())
-            && !has_failed(&replica)
-            && replica.spec.instance.desire_state == Some(InstanceState::Running);
-        if let Some(node) = node_of(&replica).filter(|_| filling) {
+    for replica in world.replicas.by(FILLING, "") {
+        if let Some(node) = node_of(&replica) {
             *all.entry(node.to_owned()).or_default() += 1;
         }
     }

@@ -296,7 +296,7 @@ impl Draft<'_> {
                 self.seen.settings.degraded_is_enough
                     && !filling
                     && self.create.is_empty()
-                    && self.cannot_place()
+                    && (self.cannot_place() || !self.rebuilds_restores())
             }
             Some(
                 Robustness::Faulted

@@ -81,6 +81,11 @@ impl Draft<'_> {
         } else {
             self.tickets.clone()
         };
+        // Its only copy is on one node, and so is the volume.
+        let mut tickets = tickets;
+        if let Some(home) = self.home() {
+            tickets.retain(|_, ticket| ticket.node_id.as_deref() == Some(home));
+        }
         let state = self.state();
         let next = attachment::decide(&Seen {
             tickets: &tickets,
@@ -110,6 +115,7 @@ pub(super) fn report(
     attachment: &mut VolumeAttachment,
     volume: &Volume,
     status: &VolumeStatus,
+    home: Option<&str>,
     now: Timestamp,
 ) {
     let attached = status.state == Some(VolumeState::Attached);
@@ -123,7 +129,7 @@ pub(super) fn report(
         &volume.name_any(),
         &tickets,
         &known.unwrap_or_default(),
-        &at,
+        (&at, home),
         Time::new(now),
     );
     attachment.status = Some(VolumeAttachmentStatus { attachment_ticket_statuses: Some(statuses) });

@@ -8,3 +8,6 @@ mod clones;
 mod growth;
 mod life;
 mod recovery;
+mod refusals;
+mod revert;
+mod system;

@@ -25,9 +25,13 @@ use crate::volume::clone::{AtOriginal, Found, Original, TRIES};
 use crate::volume::draft::{has_failed, is_usable};
 
 mod losses;
+mod places;
+mod upgrades;
 
 const MIB: i64 = 1024 * 1024;
 const NODE: &str = "n1";
+/// An engine that cannot fill copies of a volume that restores.
+const OLD: &str = "longhornio/longhorn-engine:v1.0.1";
 
 /// A volume and everything that belongs to it, with processes that do as they are told.
 struct World {
@@ -37,6 +41,7 @@ struct World {
     engine: Option<Engine>,
     replicas: Vec<Replica>,
     settings: Settings,
+    images: BTreeMap<String, i32>,
     backup_volume: Option<BackupVolume>,
     source: Source,
     original: Original,
@@ -98,6 +103,7 @@ impl World {
             engine: None,
             replicas: Vec::new(),
             settings: Settings { node_soft: true, ..Settings::default() },
+            images: BTreeMap::from([(crate::image::DEFAULT.to_owned(), 12), (OLD.to_owned(), 3)]),
             backup_volume: None,
             source: Source::None,
             original: Original::None,
@@ -156,6 +162,7 @@ impl World {
             candidates: self.up.iter().map(|name| node(name)).collect(),
             up: self.up.clone(),
             settings: self.settings.clone(),
+            images: self.images.clone(),
             source: self.source.clone(),
             original: self.original.clone(),
             backup_volume: self.backup_volume.clone(),
@@ -180,8 +187,12 @@ impl World {
         self.replicas = plan.replicas;
         self.replicas.extend(plan.create);
         for replica in &mut self.replicas {
-            if plan.delete.contains(&replica.name_any()) {
+            let name = replica.name_any();
+            if plan.delete.contains(&name) {
                 replica.metadata.deletion_timestamp = Some(meta::Time(self.now));
+            }
+            if plan.delete.contains(&name) || plan.let_go.contains(&name) {
+                replica.finalizers_mut().retain(|it| it != crate::DATA);
             }
         }
         if let (Some(at), Some(store)) = (plan.sync, &mut self.backup_volume) {
@@ -204,7 +215,7 @@ impl World {
             .replicas
             .iter()
             .any(|it| it.spec.last_healthy_at.as_ref().is_some_and(Stamp::is_set));
-        let stays = self.replicas.iter().any(|it| it.metadata.deletion_timestamp.is_none());
+        let stays = self.replicas.iter().any(|it| !is_leaving(it));
         let leaving = self.volume.metadata.deletion_timestamp.is_some();
         // What a copy of another volume holds before it is complete is no data.
         let clone = self.volume.status.clone().and_then(|it| it.clone_status?.state);
@@ -233,7 +244,7 @@ impl World {
 
     /// The node does as the plans say; the engine and its monitor, too.
     fn obey(&mut self) {
-        self.replicas.retain(|it| it.metadata.deletion_timestamp.is_none());
+        self.replicas.retain(|it| !is_leaving(it));
         for (index, replica) in self.replicas.iter_mut().enumerate() {
             let wants = replica.spec.instance.desire_state == Some(InstanceState::Running);
             let up =

@@ -378,3 +378,54 @@ fn what_lies_in_another_store_than_the_target_has_now_is_not_said_to_be_deleted(
     let kept = Seen { keeps_data: true, ..seen };
     assert_eq!(decide(&kept).act, Act::Release);
 }
+
+#[test]
+fn the_drawing_of_a_deletion_has_every_edge_and_no_other() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/state-machines.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, part) = page.split_once("## A backup that is deleted").unwrap();
+    let (drawing, _) = part.split_once("\n## ").unwrap();
+    let edge = |line: &str| {
+        let (from, to) = line.trim().split_once(" --> ")?;
+        let to = to.split(':').next().unwrap_or(to);
+        Some((from.to_owned(), to.to_owned()))
+    };
+    let drawn: BTreeSet<(String, String)> = drawing.lines().filter_map(edge).collect();
+    let word = |state: State| match state {
+        State::Deleting => "Deleting",
+        State::Error => "Error",
+        State::Other => "Completed",
+    };
+    let flags = [false, true];
+    let mut edges = BTreeSet::new();
+    for state in [State::Deleting, State::Error, State::Other] {
+        for record in [Record::None, running("old"), failed("old"), failed("new"), Record::Done] {
+            for (keeps_data, was_never_stored, held, moved) in flags.into_iter().flat_map(|a| {
+                flags.into_iter().flat_map(move |b| {
+                    flags.into_iter().flat_map(move |c| flags.map(move |d| (a, b, c, d)))
+                })
+            }) {
+                let seen = Seen {
+                    state,
+                    record: record.clone(),
+                    keeps_data,
+                    was_never_stored,
+                    held_by: held.then(|| "a restore".to_owned()),
+                    moved: moved.then(|| "elsewhere".to_owned()),
+                    status: status(1, None),
+                    ..asked()
+                };
+                let verdict = decide(&seen);
+                let to = match (verdict.act, &verdict.show) {
+                    (Act::Release, _) => "gone",
+                    (_, Some(shown)) => word(shown.state),
+                    (_, None) => word(state),
+                };
+                if to != word(state) {
+                    edges.insert((word(state).to_owned(), to.to_owned()));
+                }
+            }
+        }
+    }
+    assert_eq!(drawn, edges);
+}
