@@ -74,8 +74,12 @@ impl<H: Home> Rig<H> {
         let store = server.scratch().join("store");
         std::fs::create_dir(&store).unwrap();
         let rig = Self { server };
-        rig.until("a node and the default target are there", || {
-            rig.node().is_some() && rig.get("lhbt", "default").is_some()
+        // They are made one after the other: the last one says that all are there.
+        let last = "storage-reserved-percentage-for-default-disk";
+        rig.until("a node, the default target and the settings are there", || {
+            rig.node().is_some()
+                && rig.get("lhbt", "default").is_some()
+                && rig.get("lhs", last).is_some()
         });
         rig.patch("lhs", "replica-soft-anti-affinity", &json!({"value": "true"}));
         // Whatever the machine has left is enough for these.
