@@ -28,7 +28,7 @@ fn the_name_of_a_node_is_one_machines() {
     assert!(!second.wait_for_exit(Duration::from_mins(2)).unwrap().success());
     let told = second.stderr();
     assert!(told.contains(&format!("another machine is node {name}")), "{told}");
-    assert_eq!(rig.ready_nodes(), [name.clone()]);
+    assert_eq!(rig.ready_nodes(), std::slice::from_ref(&name));
     // The machine itself comes back under its name at once.
     rig.restart_server();
     rig.volume("again", 16, 1);
