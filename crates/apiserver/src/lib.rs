@@ -193,7 +193,13 @@ impl ApiServer {
     /// The server as a tower service for code in this process: no socket, no credentials. Requests
     /// act as `user`.
     pub fn client_service(&self, user: User) -> ClientService {
-        ClientService { server: self.server.clone(), user }
+        ClientService { server: self.server.clone(), user: Some(user) }
+    }
+
+    /// The same for code that passes on what others ask: requests carry the credentials of whoever is
+    /// behind them, as over the socket, and have no rights but theirs.
+    pub fn caller_service(&self) -> ClientService {
+        ClientService { server: self.server.clone(), user: None }
     }
 
     /// Names the definitions, as `plural.group`, of kinds that no controller acts on. Whoever makes
@@ -221,11 +227,11 @@ impl ApiServer {
 /// Who signs service-account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// See [`ApiServer::client_service`].
+/// See [`ApiServer::client_service`] and [`ApiServer::caller_service`].
 #[derive(Clone, Debug)]
 pub struct ClientService {
     server: Arc<Server>,
-    user: User,
+    user: Option<User>,
 }
 
 impl<B> tower::Service<Request<B>> for ClientService
@@ -246,7 +252,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Insider(self.user.clone()));
+        if let Some(user) = &self.user {
+            request.extensions_mut().insert(Insider(user.clone()));
+        }
         Box::pin(dispatch::handle_infallible(self.server.clone(), request))
     }
 }

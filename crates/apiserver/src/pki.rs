@@ -100,6 +100,7 @@ pub struct Pki {
     admin: ClientCert,
     service_account_key: SecretString,
     server_config: Arc<rustls::ServerConfig>,
+    web_config: Arc<rustls::ServerConfig>,
     clients: Clients,
     server_expires_at: Timestamp,
 }
@@ -131,6 +132,7 @@ impl Pki {
         let clients = clients_of(&authority)?;
         Ok(Self {
             server_config: server_config(&clients, &server)?,
+            web_config: web_config(&server)?,
             clients,
             server_expires_at: server.expires_at,
             admin: ClientCert {
@@ -151,6 +153,11 @@ impl Pki {
     /// uses one asks [`Pki::clients`] first.
     pub fn server_config(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.server_config)
+    }
+
+    /// TLS for pages: HTTP/1.1, and no browser is asked for a certificate.
+    pub fn web_config(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.web_config)
     }
 
     /// Which client certificates are ours.
@@ -304,12 +311,29 @@ fn clients_of(authority: &Authority) -> Result<Clients, PkiError> {
     Ok(Clients::new(verifier.map_err(tls)?))
 }
 
-fn server_config(clients: &Clients, server: &Leaf) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+type Builder = rustls::ConfigBuilder<rustls::ServerConfig, rustls::WantsVerifier>;
+
+fn tls_builder(server: &Leaf) -> Result<(Builder, PrivateKeyDer<'static>), PkiError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let key = PrivateKeyDer::Pkcs8(server.key.serialize_der().into());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(tls)?
+        .map_err(tls)?;
+    Ok((builder, PrivateKeyDer::Pkcs8(server.key.serialize_der().into())))
+}
+
+fn web_config(server: &Leaf) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+    let (builder, key) = tls_builder(server)?;
+    let mut config = builder
+        .with_no_client_auth()
+        .with_single_cert(vec![server.cert.clone()], key)
+        .map_err(tls)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn server_config(clients: &Clients, server: &Leaf) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+    let (builder, key) = tls_builder(server)?;
+    let mut config = builder
         .with_client_cert_verifier(clients.in_handshake())
         .with_single_cert(vec![server.cert.clone()], key)
         .map_err(tls)?;

@@ -1,21 +1,21 @@
 //! `holdfast backup`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use api::longhorn::{
-    Backup, BackupDeletion, BackupMode, BackupSpec, BackupState, BackupStatus, Snapshot,
-};
+use api::longhorn::{Backup, BackupState, BackupStatus, Snapshot};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt};
+use people::backup::{obstacle, stand, state, time, verified, volume_of};
+use people::or_dash;
+use people::units::{bytes_of, date};
 use serde_json::json;
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, Form, List, Row, or_dash};
+use crate::listing::{self, Form, List, Rm, Row};
 use crate::output::{self, Hint};
 use crate::retention::{self, Keep};
-use crate::units::{bytes_of, date};
 use crate::volume::parse_label;
 use crate::waiting::{Stand, Wait};
 
@@ -43,14 +43,7 @@ pub enum Command {
     Create(Create),
     /// Remove backups; their data goes in the background, and the backup is gone when the data is.
     #[command(visible_alias = "delete")]
-    Rm {
-        #[arg(required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Rm(Rm),
     /// Try a failed deletion again at once.
     Retry {
         name: String,
@@ -130,20 +123,15 @@ impl Row for Backup {
         let none = BackupStatus::default();
         let status = self.status.as_ref().unwrap_or(&none);
         let at = time(self);
-        let verified = status.verification.as_ref().and_then(|it| {
-            let when = it.verified_at?.timestamp();
-            let result = it.result.as_deref().unwrap_or("Unknown").to_lowercase();
-            Some(format!("{result} {} ago", crate::units::age(when, now)))
-        });
         vec![
             self.name_any(),
             or_dash(&volume_of(self)),
             at.map_or_else(|| "-".to_owned(), date),
             bytes_of(status.size.as_deref()),
             bytes_of(status.newly_upload_data_size.as_deref()),
-            at.map_or_else(|| "-".to_owned(), |at| crate::units::age(at, now)),
+            at.map_or_else(|| "-".to_owned(), |at| people::units::age(at, now)),
             stand(self),
-            verified.unwrap_or_else(|| "never".to_owned()),
+            verified(self, now),
         ]
     }
 
@@ -156,61 +144,6 @@ impl Row for Backup {
             or_dash(status.url.as_deref().unwrap_or_default()),
         ]
     }
-}
-
-/// When the data is of: its snapshot's time, else its own.
-pub(crate) fn time(backup: &Backup) -> Option<Timestamp> {
-    let status = backup.status.as_ref();
-    let of = |it: Option<&api::scalar::Stamp>| it.and_then(api::scalar::Stamp::get);
-    status
-        .and_then(|it| of(it.snapshot_created_at.as_ref()).or(of(it.backup_created_at.as_ref())))
-        .or_else(|| listing::made(backup))
-}
-
-/// The volume a backup is of, also before its controller has seen it.
-pub(crate) fn volume_of(backup: &Backup) -> String {
-    let status = backup.status.as_ref().and_then(|it| it.volume_name.clone());
-    let label = || backup.labels().get("backup-volume").cloned();
-    status.filter(|it| !it.is_empty()).or_else(label).unwrap_or_default()
-}
-
-pub(crate) fn state(backup: &Backup) -> BackupState {
-    let status = backup.status.as_ref();
-    status.and_then(|it| it.state.clone()).unwrap_or(BackupState::New)
-}
-
-/// State, with how far.
-pub(crate) fn stand(backup: &Backup) -> String {
-    let status = backup.status.as_ref();
-    let state = state(backup);
-    let deletion = status.and_then(|it| it.deletion.as_ref());
-    match &state {
-        BackupState::New => "new".to_owned(),
-        BackupState::InProgress => {
-            format!("{} %", status.and_then(|it| it.progress).unwrap_or(0))
-        }
-        BackupState::Deleting => {
-            format!("deleting {} %", deletion.and_then(|it| it.progress).unwrap_or(0))
-        }
-        BackupState::Completed if deletion.is_some_and(|it| it.waits_for.is_some()) => {
-            "deletion waits".to_owned()
-        }
-        other => other.as_str().to_lowercase(),
-    }
-}
-
-/// Why it is not further.
-pub(crate) fn obstacle(backup: &Backup) -> String {
-    let Some(status) = backup.status.as_ref() else { return String::new() };
-    let waits = status.deletion.as_ref().and_then(|it: &BackupDeletion| it.waits_for.clone());
-    let messages = status.messages.clone().unwrap_or_default();
-    let told = [
-        status.error.clone(),
-        messages.get("error").cloned(),
-        waits,
-        messages.get("info").cloned(),
-    ];
-    told.into_iter().flatten().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -238,10 +171,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::Create(args) => create(&args).await?,
-        Command::Rm { names, wait, at } => {
-            let api = at.volumes::<Backup>().await?;
-            remove(&api, &names, &wait).await?;
-        }
+        Command::Rm(rm) => remove(&rm.at.volumes::<Backup>().await?, &rm.names, &rm.wait).await?,
         Command::Retry { name, at } => {
             let api = at.volumes::<Backup>().await?;
             let patch =
@@ -265,23 +195,17 @@ pub(crate) async fn create(args: &Create) -> anyhow::Result<()> {
         let wait = Wait { wait: true, timeout: args.wait.timeout };
         crate::snapshot::take(&snapshots, &args.volume, &snapshot, &wait).await?;
     }
-    let mut backup = Backup::new(
-        &name,
-        BackupSpec {
-            snapshot_name: Some(snapshot),
-            labels: (!args.labels.is_empty()).then(|| args.labels.iter().cloned().collect()),
-            backup_mode: args.full.then_some(BackupMode::Full),
-            ..BackupSpec::default()
-        },
-    );
-    let mut labels = BTreeMap::from([("backup-volume".to_owned(), args.volume.clone())]);
-    if let Some(target) = &args.target {
-        labels.insert("backup-target".to_owned(), target.clone());
-    }
-    backup.metadata.labels = Some(labels);
+    let asked = people::backup::Asked {
+        volume: &args.volume,
+        name: &name,
+        snapshot: &snapshot,
+        target: args.target.as_deref(),
+        labels: args.labels.iter().cloned().collect(),
+        full: args.full,
+    };
     let backups: Api<Backup> = Api::namespaced(client, crate::NAMESPACE);
     backups
-        .create(&PostParams::default(), &backup)
+        .create(&PostParams::default(), &asked.object())
         .await
         .map_err(|error| explained(error, &format!("back up volume {}", args.volume)))?;
     args.wait.until(&backups, &name, made).await?;

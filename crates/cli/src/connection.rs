@@ -9,6 +9,16 @@ use kube::{Api, Client, Config};
 use crate::NAMESPACE;
 use crate::output::Hint;
 
+/// The extension of a cluster in a kubeconfig that says where its dashboard is.
+const DASHBOARD: &str = "holdfast.io/dashboard";
+
+/// Where the dashboard of the first cluster of a kubeconfig is, if the file says so.
+pub fn dashboard(file: &Kubeconfig) -> Option<String> {
+    let extensions = file.clusters.first()?.cluster.as_ref()?.extensions.as_deref()?;
+    let found = extensions.iter().find(|it| it.name == DASHBOARD)?;
+    found.extension.get("url")?.as_str().map(str::to_owned)
+}
+
 /// What `holdfast up` leaves where it is started.
 const BESIDE: &str = "holdfast-data/kubeconfig";
 
@@ -29,18 +39,26 @@ impl Connection {
         Ok(Client::try_from(self.config().await?)?)
     }
 
+    /// Where the dashboard is, if the kubeconfig says so.
+    pub(crate) fn dashboard(&self) -> Option<String> {
+        dashboard(&self.kubeconfig().ok().flatten()?)
+    }
+
+    /// The file that says whom to ask; nothing: the usual one of this user.
+    fn kubeconfig(&self) -> anyhow::Result<Option<Kubeconfig>> {
+        match self.file() {
+            Some(path) => Kubeconfig::read_from(&path)
+                .map(Some)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))
+                .hint("give the one of `holdfast up` with --kubeconfig DATA-DIR/kubeconfig"),
+            None => Kubeconfig::from_env().context("cannot read the files of $KUBECONFIG"),
+        }
+    }
+
     async fn config(&self) -> anyhow::Result<Config> {
         let options =
             KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let file = match self.file() {
-            Some(path) => Some(
-                Kubeconfig::read_from(&path)
-                    .with_context(|| format!("cannot read the kubeconfig {}", path.display()))
-                    .hint("give the one of `holdfast up` with --kubeconfig DATA-DIR/kubeconfig")?,
-            ),
-            None => Kubeconfig::from_env().context("cannot read the files of $KUBECONFIG")?,
-        };
-        let config = match file {
+        let config = match self.kubeconfig()? {
             Some(file) => Config::from_custom_kubeconfig(file, &options).await,
             None => Config::from_kubeconfig(&options).await,
         };

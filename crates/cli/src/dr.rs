@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
-use api::longhorn::{Backup, Engine, Frontend, Volume, VolumeSpec, VolumeState};
+use api::longhorn::{Backup, Engine, Volume, VolumeState};
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use people::standby::{Following, activation, is_standby, make_standby};
+use people::{or_dash, volume as told};
 
 use crate::connection::{Connection, explained};
-use crate::listing::{by_name, or_dash};
+use crate::listing::by_name;
 use crate::output::{self, Format, Hint};
 use crate::restore;
 use crate::volume;
@@ -64,49 +65,6 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// It follows, and is served to nobody.
-pub(crate) fn make_standby(spec: &mut VolumeSpec) {
-    spec.standby = Some(true);
-    spec.frontend = Some(Frontend::None);
-}
-
-pub(crate) fn is_standby(volume: &Volume) -> bool {
-    volume.status.as_ref().is_some_and(|it| it.is_standby == Some(true))
-        || volume.spec.standby == Some(true)
-}
-
-/// How a standby volume stands beside its source.
-pub(crate) struct Following {
-    /// The newest backup of the source that is known.
-    pub(crate) newest: String,
-    /// What all copies hold.
-    pub(crate) holds: String,
-    /// How far its copies are with what they restore now, in percent.
-    pub(crate) progress: Option<i32>,
-}
-
-impl Following {
-    pub(crate) fn of(volume: &Volume, engine: Option<&Engine>) -> Self {
-        let status = volume.status.clone().unwrap_or_default();
-        let engine = engine.and_then(|it| it.status.clone()).unwrap_or_default();
-        let restores = engine.restore_status.unwrap_or_default();
-        let running = restores.values().filter(|it| it.is_restoring == Some(true));
-        Self {
-            newest: status.last_backup.unwrap_or_default(),
-            holds: engine.last_restored_backup.unwrap_or_default(),
-            progress: running.map(|it| it.progress.unwrap_or(0)).min(),
-        }
-    }
-
-    pub(crate) fn told(&self) -> String {
-        match (self.progress, self.newest == self.holds && !self.newest.is_empty()) {
-            (Some(progress), _) => format!("restoring {progress} %"),
-            (None, true) => "up to date".to_owned(),
-            (None, false) => "behind".to_owned(),
-        }
-    }
-}
-
 async fn ls(at: &Connection, format: Format) -> anyhow::Result<()> {
     let client = at.client().await?;
     let volumes: Api<Volume> = Api::namespaced(client.clone(), crate::NAMESPACE);
@@ -138,12 +96,12 @@ async fn ls(at: &Connection, format: Format) -> anyhow::Result<()> {
             let at = status.last_backup_at.and_then(|it| it.get());
             vec![
                 name,
-                or_dash(volume::state(it).as_str()),
-                or_dash(volume::robustness(it).as_str()),
+                or_dash(told::state(it).as_str()),
+                or_dash(told::robustness(it).as_str()),
                 following.told(),
                 or_dash(&following.holds),
                 or_dash(&following.newest),
-                at.map_or_else(|| "-".to_owned(), |at| crate::units::age(at, now)),
+                at.map_or_else(|| "-".to_owned(), |at| people::units::age(at, now)),
             ]
         })
         .collect();
@@ -159,16 +117,15 @@ pub(crate) async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow
         return Err(anyhow::anyhow!("volume {name} is not a standby volume"))
             .hint("see which are with `holdfast dr ls`");
     }
-    let patch = json!({ "spec": { "Standby": false, "frontend": "blockdev" } });
     volumes
-        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .patch(name, &PatchParams::default(), &Patch::Merge(&activation()))
         .await
         .map_err(|error| explained(error, &format!("activate volume {name}")))?;
     wait.until(&volumes, name, |it| {
         let Some(it) = it else { return Stand::Failed("it was removed".to_owned()) };
         let standby = it.status.as_ref().is_some_and(|it| it.is_standby == Some(true));
         let required = it.status.as_ref().is_some_and(|it| it.restore_required == Some(true));
-        match volume::state(it) {
+        match told::state(it) {
             VolumeState::Detached if !standby && !required => Stand::Done,
             other => {
                 Stand::Going(format!("{}, taking in the newest backup", or_dash(other.as_str())))

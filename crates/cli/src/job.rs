@@ -7,23 +7,18 @@ use api::longhorn::{RecurringJob, RecurringJobSpec, RecurringTask};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
+use people::or_dash;
 use serde_json::json;
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, List, Row, by_name, or_dash};
+use crate::listing::{Ls, Rm, Row};
 use crate::output;
-use crate::waiting::Wait;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List jobs, what came of the last run and when the next one is.
     #[command(visible_alias = "list")]
-    Ls {
-        #[command(flatten)]
-        list: List,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Ls(Ls),
     /// Make a job.
     Create(Create),
     /// End the runs of a job that are under way.
@@ -34,14 +29,7 @@ pub enum Command {
     },
     /// Remove jobs; what they made stays.
     #[command(visible_alias = "delete")]
-    Rm {
-        #[arg(required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Rm(Rm),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,7 +72,7 @@ impl Row for RecurringJob {
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
         let status = self.status.clone().unwrap_or_default();
-        let last = status.last_run_at.map(|it| crate::units::age(it.timestamp(), now) + " ago");
+        let last = status.last_run_at.map(|it| people::units::age(it.timestamp(), now) + " ago");
         vec![
             self.name_any(),
             or_dash(self.spec.task.as_ref().map(RecurringTask::as_str).unwrap_or_default()),
@@ -99,7 +87,7 @@ impl Row for RecurringJob {
             },
             status
                 .next_run_at
-                .map_or_else(|| "-".to_owned(), |it| crate::units::date(it.timestamp())),
+                .map_or_else(|| "-".to_owned(), |it| people::units::date(it.timestamp())),
         ]
     }
 
@@ -114,9 +102,7 @@ impl Row for RecurringJob {
 
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Ls { list, at } => {
-            listing::list(&at.volumes::<RecurringJob>().await?, &list, |_| true, by_name).await?;
-        }
+        Command::Ls(ls) => ls.run::<RecurringJob>().await?,
         Command::Create(args) => {
             let api = args.at.volumes::<RecurringJob>().await?;
             let deadline = args.deadline.clone();
@@ -146,9 +132,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 .map_err(|error| explained(error, &format!("cancel job {name}")))?;
             output::say(&format!("the runs of job {name} are ended"))?;
         }
-        Command::Rm { names, wait, at } => {
-            crate::volume::remove(&at.volumes::<RecurringJob>().await?, &names, &wait).await?;
-        }
+        Command::Rm(rm) => rm.run::<RecurringJob>().await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,11 +3,11 @@
 //!
 //! Every command is a client of the API like any other, with the rights of the kubeconfig it is
 //! given; nothing here reads a data directory or knows a secret. One file a command; what they share
-//! is in [`connection`], [`listing`], [`waiting`], [`units`] and [`output`].
+//! is in [`connection`], [`listing`], [`waiting`] and [`output`], what resources say in [`people`].
 #![forbid(unsafe_code)]
 
 mod backup;
-mod connection;
+pub mod connection;
 mod demo;
 mod dr;
 mod job;
@@ -20,14 +20,12 @@ mod snapshot;
 mod status;
 mod target;
 mod tenant;
-mod units;
 mod volume;
 mod waiting;
 
 use std::process::ExitCode;
 
-/// Where volumes and their backups live.
-pub(crate) const NAMESPACE: &str = "longhorn-system";
+pub(crate) use people::NAMESPACE;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

@@ -4,14 +4,15 @@ use std::fmt::Debug;
 
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
-use kube::api::{ListParams, ObjectList};
+use kube::api::{DeleteParams, ListParams, ObjectList};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::connection::explained;
+use crate::connection::{Connection, explained};
 use crate::output::{self, Format};
+use crate::waiting::{Stand, Wait};
 
 /// How a kind is shown.
 pub(crate) trait Row {
@@ -56,6 +57,66 @@ pub struct List {
     /// Only those with these labels, as key=value,key2!=value.
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
+}
+
+/// The arguments of a plain list.
+#[derive(Debug, clap::Args)]
+pub struct Ls {
+    #[command(flatten)]
+    list: List,
+    #[command(flatten)]
+    at: Connection,
+}
+
+impl Ls {
+    /// All of a kind, by name.
+    pub(crate) async fn run<K>(&self) -> anyhow::Result<()>
+    where
+        K: Object + Row + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        list(&self.at.volumes::<K>().await?, &self.list, |_| true, by_name).await
+    }
+}
+
+/// The arguments of a removal.
+#[derive(Debug, clap::Args)]
+pub struct Rm {
+    #[arg(required = true)]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+    #[command(flatten)]
+    pub(crate) at: Connection,
+}
+
+impl Rm {
+    /// Asks for the end of those that are named.
+    pub(crate) async fn run<K>(&self) -> anyhow::Result<()>
+    where
+        K: Object + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        remove(&self.at.volumes::<K>().await?, &self.names, &self.wait).await
+    }
+}
+
+/// Asks for the end of each, and stays for it if that is wanted.
+async fn remove<K: Object>(api: &Api<K>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
+    let kind = K::kind(&()).to_lowercase();
+    for name in names {
+        api.delete(name, &DeleteParams::default())
+            .await
+            .map_err(|error| explained(error, &format!("remove {kind} {name}")))?;
+    }
+    for name in names {
+        wait.until(api, name, |object| match object {
+            None => Stand::Done,
+            Some(_) => Stand::Going("being removed".to_owned()),
+        })
+        .await?;
+        let end = if wait.wait { "is gone" } else { "is being removed" };
+        output::say(&format!("{kind} {name} {end}"))?;
+    }
+    Ok(())
 }
 
 /// Lists what `keep` accepts, in an order of its own.
@@ -164,19 +225,4 @@ fn text<K: Object + Row>(objects: &[K], format: Format) -> anyhow::Result<String
 
 pub(crate) fn by_name<K: kube::Resource>(left: &K, right: &K) -> std::cmp::Ordering {
     left.name_any().cmp(&right.name_any())
-}
-
-/// When an object was made.
-pub(crate) fn made<K: kube::Resource>(object: &K) -> Option<Timestamp> {
-    object.meta().creation_timestamp.as_ref().map(|it| it.0)
-}
-
-/// How long ago that was, or a dash.
-pub(crate) fn age<K: kube::Resource>(object: &K, now: Timestamp) -> String {
-    made(object).map_or_else(|| "-".to_owned(), |at| crate::units::age(at, now))
-}
-
-/// A word, or a dash where there is none.
-pub(crate) fn or_dash(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
 }

@@ -2,13 +2,10 @@
 
 use std::process::ExitCode;
 
-use api::longhorn::{Backup, BackupState, Frontend, Volume, VolumeSpec};
-use api::scalar::TextInt;
+use api::longhorn::{Backup, Volume, VolumeSpec};
 use kube::Api;
 
-use crate::backup;
 use crate::connection::{Connection, explained};
-use crate::listing::or_dash;
 use crate::output::Hint;
 use crate::waiting::Wait;
 
@@ -44,22 +41,6 @@ pub(crate) async fn from(
 ) -> anyhow::Result<VolumeSpec> {
     let found = backups.get(name).await;
     let found = found.map_err(|error| explained(error, &format!("find backup {name}")))?;
-    let status = found.status.clone().unwrap_or_default();
-    let url = status.url.filter(|it| !it.is_empty());
-    let Some(url) = url.filter(|_| backup::state(&found) == BackupState::Completed) else {
-        return Err(anyhow::anyhow!(
-            "backup {name} cannot be restored: its state is {}, {}",
-            or_dash(backup::state(&found).as_str()),
-            or_dash(&backup::obstacle(&found))
-        ))
-        .hint("wait for it, or choose another with `holdfast backup ls`");
-    };
-    let size = status.volume_size.and_then(|it| it.parse().ok()).map(TextInt);
-    Ok(VolumeSpec {
-        size,
-        number_of_replicas: Some(replicas),
-        frontend: Some(Frontend::BlockDevice),
-        from_backup: Some(url),
-        ..VolumeSpec::default()
-    })
+    people::backup::as_volume(&found, replicas)
+        .hint("wait for it, or choose another with `holdfast backup ls`")
 }

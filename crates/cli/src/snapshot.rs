@@ -1,17 +1,18 @@
 //! `holdfast snapshot`.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use api::longhorn::{Snapshot, SnapshotSpec};
+use api::longhorn::Snapshot;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
+use people::snapshot::{asked, ready, taken};
+use people::units::{bytes, date};
+use people::{age, or_dash};
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, List, Row, age, or_dash};
+use crate::listing::{self, List, Rm, Row};
 use crate::output;
-use crate::units::{bytes, date};
 use crate::waiting::{Stand, Wait};
 
 #[derive(Debug, clap::Subcommand)]
@@ -39,14 +40,7 @@ pub enum Command {
     },
     /// Remove snapshots; what they hold and others need is merged first.
     #[command(visible_alias = "delete")]
-    Rm {
-        #[arg(required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Rm(Rm),
 }
 
 impl Row for Snapshot {
@@ -76,14 +70,6 @@ impl Row for Snapshot {
     }
 }
 
-pub(crate) fn taken(snapshot: &Snapshot) -> Option<Timestamp> {
-    snapshot.status.as_ref()?.creation_time.as_ref()?.get()
-}
-
-fn ready(snapshot: &Snapshot) -> bool {
-    snapshot.status.as_ref().is_some_and(|it| it.ready_to_use == Some(true))
-}
-
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Ls { volume, list, at } => {
@@ -97,16 +83,14 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             take(&api, &volume, &name, &wait).await?;
             output::say(&format!("snapshot {name} of volume {volume}"))?;
         }
-        Command::Rm { names, wait, at } => {
-            crate::volume::remove(&at.volumes::<Snapshot>().await?, &names, &wait).await?;
-        }
+        Command::Rm(rm) => rm.run::<Snapshot>().await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A name that says of what and when.
 pub(crate) fn named(volume: &str) -> String {
-    format!("{volume}-{}", Timestamp::now().strftime("%Y%m%d-%H%M%S"))
+    people::snapshot::named(volume, Timestamp::now())
 }
 
 pub(crate) async fn take(
@@ -115,13 +99,7 @@ pub(crate) async fn take(
     name: &str,
     wait: &Wait,
 ) -> anyhow::Result<()> {
-    let mut snapshot = Snapshot::new(
-        name,
-        SnapshotSpec { volume: Some(volume.to_owned()), create_snapshot: Some(true), labels: None },
-    );
-    let labels = BTreeMap::from([("longhornvolume".to_owned(), volume.to_owned())]);
-    snapshot.metadata.labels = Some(labels);
-    api.create(&PostParams::default(), &snapshot)
+    api.create(&PostParams::default(), &asked(volume, name))
         .await
         .map_err(|error| explained(error, &format!("take a snapshot of volume {volume}")))?;
     wait.until(api, name, |it| match it {

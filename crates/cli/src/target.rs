@@ -6,24 +6,21 @@ use api::longhorn::{BackupTarget, BackupTargetStatus};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use people::or_dash;
+use people::target::{is_available, reachable, why};
+use people::units::parse_bytes;
 use serde_json::{Map, Value, json};
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, List, Row, by_name, or_dash};
+use crate::listing::{Ls, Rm, Row};
 use crate::output;
-use crate::units::parse_bytes;
 use crate::waiting::{Stand, Wait};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the stores, and whether they can be reached.
     #[command(visible_alias = "list")]
-    Ls {
-        #[command(flatten)]
-        list: List,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Ls(Ls),
     /// Say where a store is, and how it is used; makes it if it is not there.
     Set(Set),
     /// Look into a store now rather than at its next turn.
@@ -36,14 +33,7 @@ pub enum Command {
         at: Connection,
     },
     /// Forget a store; what lies in it stays.
-    Rm {
-        #[arg(required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Rm(Rm),
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,16 +74,12 @@ impl Row for BackupTarget {
         let none = BackupTargetStatus::default();
         let status = self.status.as_ref().unwrap_or(&none);
         let looked =
-            status.last_synced_at.map(|it| crate::units::age(it.timestamp(), now) + " ago");
+            status.last_synced_at.map(|it| people::units::age(it.timestamp(), now) + " ago");
         let verified = status.verification.as_ref().and_then(|it| it.result.clone());
         vec![
             self.name_any(),
             or_dash(self.spec.backup_target_url.as_deref().unwrap_or_default()),
-            match (has_url(self), status.available) {
-                (false, _) => "not set".to_owned(),
-                (true, Some(true)) => "yes".to_owned(),
-                (true, Some(false) | None) => "no".to_owned(),
-            },
+            reachable(self).to_owned(),
             looked.unwrap_or_else(|| "never".to_owned()),
             verified.map_or_else(|| "never".to_owned(), |it| it.to_lowercase()),
             or_dash(&why(self)),
@@ -108,31 +94,15 @@ impl Row for BackupTarget {
     }
 }
 
-pub(crate) fn has_url(target: &BackupTarget) -> bool {
-    target.spec.backup_target_url.as_deref().is_some_and(|it| !it.is_empty())
-}
-
-/// Why it cannot be reached.
-pub(crate) fn why(target: &BackupTarget) -> String {
-    let status = target.status.as_ref();
-    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
-    let bad = conditions.iter().find(|it| it.kind == "Unavailable" && it.status.as_str() == "True");
-    bad.and_then(|it| it.message.clone()).unwrap_or_default()
-}
-
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Ls { list, at } => {
-            listing::list(&at.volumes::<BackupTarget>().await?, &list, |_| true, by_name).await?;
-        }
+        Command::Ls(ls) => ls.run::<BackupTarget>().await?,
         Command::Set(args) => set(&args).await?,
         Command::Sync { name, wait, at } => {
             sync(&at, &name, &wait).await?;
             output::say(&format!("target {name} is looked into"))?;
         }
-        Command::Rm { names, wait, at } => {
-            crate::volume::remove(&at.volumes::<BackupTarget>().await?, &names, &wait).await?;
-        }
+        Command::Rm(rm) => rm.run::<BackupTarget>().await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -172,8 +142,7 @@ async fn sync(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
     wait.until(&api, name, |it| {
         let Some(it) = it else { return Stand::Failed("it was removed".to_owned()) };
         let looked = it.status.as_ref().and_then(|it| it.last_synced_at);
-        let available = it.status.as_ref().is_some_and(|it| it.available == Some(true));
-        match (looked.is_some_and(|it| it >= now) && available, why(it)) {
+        match (looked.is_some_and(|it| it >= now) && is_available(it), why(it)) {
             (true, _) => Stand::Done,
             (false, why) if why.is_empty() => Stand::Going("being looked into".to_owned()),
             (false, why) => Stand::Failed(why),

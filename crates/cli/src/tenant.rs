@@ -4,17 +4,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use api::duration::GoDuration;
-use api::nonadmin::{
-    NonAdminBackup, NonAdminBackupSpec, NonAdminRestore, NonAdminRestoreSpec, Phase,
-};
-use api::velero;
+use api::nonadmin::{NonAdminBackup, NonAdminRestore};
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use people::tenant::{self, Told};
+use people::{age, or_dash};
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, List, Object, Row, age, by_name, or_dash};
+use crate::listing::{self, List, Object, Row, by_name};
 use crate::output::{self, Hint};
 use crate::waiting::{Stand, Wait};
 
@@ -93,74 +91,30 @@ impl Space {
     }
 }
 
-/// What a request tells of itself, whichever kind it is.
-struct Told {
-    phase: Option<Phase>,
-    executor: String,
-    place: Option<i64>,
-    why: String,
+fn cells<K: kube::Resource>(told: &Told, object: &K, now: Timestamp) -> Vec<String> {
+    vec![
+        or_dash(&object.namespace().unwrap_or_default()),
+        object.name_any(),
+        or_dash(told.phase()),
+        or_dash(&told.executor),
+        told.place.map_or_else(|| "-".to_owned(), |it| it.to_string()),
+        age(object, now),
+    ]
 }
 
-fn backup_told(it: &NonAdminBackup) -> Told {
-    let status = it.status.clone().unwrap_or_default();
-    let executor = status.velero_backup.and_then(|it| it.status);
-    Told {
-        phase: status.phase,
-        executor: phase_of(executor.map(|it| serde_json::to_value(it).unwrap_or_default())),
-        place: status.queue_info.map(|it| it.estimated_queue_position),
-        why: refusal(status.conditions.as_deref().unwrap_or_default()),
-    }
-}
-
-fn restore_told(it: &NonAdminRestore) -> Told {
-    let status = it.status.clone().unwrap_or_default();
-    let executor = status.velero_restore.and_then(|it| it.status);
-    Told {
-        phase: status.phase,
-        executor: phase_of(executor.map(|it| serde_json::to_value(it).unwrap_or_default())),
-        place: status.queue_info.map(|it| it.estimated_queue_position),
-        why: refusal(status.conditions.as_deref().unwrap_or_default()),
-    }
-}
-
-fn phase_of(status: Option<serde_json::Value>) -> String {
-    let phase = status.and_then(|it| it.get("phase").and_then(|it| it.as_str().map(str::to_owned)));
-    phase.unwrap_or_default()
-}
-
-fn refusal(conditions: &[api::condition::Condition]) -> String {
-    let refused =
-        conditions.iter().find(|it| it.kind == "Accepted" && it.status.as_str() == "False");
-    refused.map(|it| it.message.clone()).unwrap_or_default()
-}
-
-impl Told {
-    fn cells<K: kube::Resource>(&self, object: &K, now: Timestamp) -> Vec<String> {
-        let phase = self.phase.as_ref().map(Phase::as_str).unwrap_or_default();
-        vec![
-            or_dash(&object.namespace().unwrap_or_default()),
-            object.name_any(),
-            or_dash(phase),
-            or_dash(&self.executor),
-            self.place.map_or_else(|| "-".to_owned(), |it| it.to_string()),
-            age(object, now),
-        ]
-    }
-
-    /// Whether the executor is done with it.
-    fn stand(&self) -> Stand {
-        match self.executor.as_str() {
-            "Completed" => Stand::Done,
-            "PartiallyFailed" | "Failed" | "FailedValidation" => {
-                Stand::Failed(format!("it ended as {}", self.executor))
-            }
-            _ if !self.why.is_empty() => Stand::Failed(self.why.clone()),
-            "" => Stand::Going("accepted".to_owned()),
-            other => Stand::Going(match self.place {
-                Some(place) if place > 1 => format!("{other}, place {place} in the queue"),
-                _ => other.to_owned(),
-            }),
+/// Whether the executor is done with it.
+fn stand(told: &Told) -> Stand {
+    match told.executor.as_str() {
+        "Completed" => Stand::Done,
+        "PartiallyFailed" | "Failed" | "FailedValidation" => {
+            Stand::Failed(format!("it ended as {}", told.executor))
         }
+        _ if !told.why.is_empty() => Stand::Failed(told.why.clone()),
+        "" => Stand::Going("accepted".to_owned()),
+        other => Stand::Going(match told.place {
+            Some(place) if place > 1 => format!("{other}, place {place} in the queue"),
+            _ => other.to_owned(),
+        }),
     }
 }
 
@@ -171,11 +125,11 @@ impl Row for NonAdminBackup {
     const WIDE: &'static [&'static str] = &["WHY"];
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
-        backup_told(self).cells(self, now)
+        cells(&tenant::backup(self), self, now)
     }
 
     fn wide(&self, _: Timestamp) -> Vec<String> {
-        vec![or_dash(&backup_told(self).why)]
+        vec![or_dash(&tenant::backup(self).why)]
     }
 }
 
@@ -184,11 +138,11 @@ impl Row for NonAdminRestore {
     const WIDE: &'static [&'static str] = &["WHY"];
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
-        restore_told(self).cells(self, now)
+        cells(&tenant::restore(self), self, now)
     }
 
     fn wide(&self, _: Timestamp) -> Vec<String> {
-        vec![or_dash(&restore_told(self).why)]
+        vec![or_dash(&tenant::restore(self).why)]
     }
 }
 
@@ -225,14 +179,10 @@ pub(crate) async fn back_up(
     if let Some(ttl) = &ttl {
         ttl.get().context("the ttl cannot be used").hint("write it as 720h or 30m")?;
     }
-    let spec = NonAdminBackupSpec {
-        backup_spec: Some(velero::BackupSpec { ttl, ..velero::BackupSpec::default() }),
-        ..NonAdminBackupSpec::default()
-    };
-    api.create(&PostParams::default(), &NonAdminBackup::new(name, spec))
+    api.create(&PostParams::default(), &tenant::asked_backup(name, ttl))
         .await
         .map_err(|error| explained(error, &format!("ask for backup {name}")))?;
-    wait.until(api, name, |it| it.map_or_else(gone, |it| backup_told(it).stand())).await?;
+    wait.until(api, name, |it| it.map_or_else(gone, |it| stand(&tenant::backup(it)))).await?;
     let end = if wait.wait { "is complete" } else { "is asked for" };
     Ok(output::say(&format!("backup {name} {end}"))?)
 }
@@ -243,16 +193,10 @@ pub(crate) async fn restore(
     name: &str,
     wait: &Wait,
 ) -> anyhow::Result<()> {
-    let spec = NonAdminRestoreSpec {
-        restore_spec: Some(velero::RestoreSpec {
-            backup_name: Some(backup.to_owned()),
-            ..velero::RestoreSpec::default()
-        }),
-    };
-    api.create(&PostParams::default(), &NonAdminRestore::new(name, spec))
+    api.create(&PostParams::default(), &tenant::asked_restore(name, backup))
         .await
         .map_err(|error| explained(error, &format!("ask for restore {name}")))?;
-    wait.until(api, name, |it| it.map_or_else(gone, |it| restore_told(it).stand())).await?;
+    wait.until(api, name, |it| it.map_or_else(gone, |it| stand(&tenant::restore(it)))).await?;
     let end = if wait.wait { "is complete" } else { "is asked for" };
     Ok(output::say(&format!("restore {name} {end}"))?)
 }
@@ -267,8 +211,7 @@ pub(crate) async fn remove(
     name: &str,
     wait: &Wait,
 ) -> anyhow::Result<()> {
-    let patch = json!({ "spec": { "deleteBackup": true } });
-    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&tenant::deletion()))
         .await
         .map_err(|error| explained(error, &format!("remove backup {name}")))?;
     wait.until(api, name, |it| match it {
@@ -278,9 +221,4 @@ pub(crate) async fn remove(
     .await?;
     let end = if wait.wait { "is gone" } else { "is being removed" };
     Ok(output::say(&format!("backup {name} {end}"))?)
-}
-
-/// Why a request was not accepted, if it was not.
-pub(crate) fn refused(backup: &NonAdminBackup) -> String {
-    backup_told(backup).why
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use api::longhorn::{
-    AttacherType, AttachmentTicket, Engine, Frontend, Node, Replica, ReplicaMode, Robustness,
-    Snapshot, Volume, VolumeAttachment, VolumeSpec, VolumeState,
+    AttacherType, AttachmentTicket, Engine, Node, Replica, Robustness, Snapshot, Volume,
+    VolumeAttachment, VolumeState,
 };
-use api::scalar::TextInt;
 use jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use people::units::{bytes, parse_volume_size};
+use people::volume::{Copy, empty, robustness, state, why};
+use people::{age, or_dash};
 use serde_json::json;
 
 use crate::connection::{Connection, explained};
-use crate::listing::{self, Form, List, Row, age, by_name, or_dash};
+use crate::listing::{self, Form, Ls, Rm, Row};
 use crate::output::{self, Format, Hint};
-use crate::units::{bytes, parse_volume_size};
 use crate::waiting::{Stand, Wait};
 
 /// The ticket by which this command attaches.
@@ -26,12 +27,7 @@ const TICKET: &str = "holdfast-cli";
 pub enum Command {
     /// List volumes.
     #[command(visible_alias = "list")]
-    Ls {
-        #[command(flatten)]
-        list: List,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Ls(Ls),
     /// Show one volume: its copies, snapshots, and why it is as it is.
     Show {
         name: String,
@@ -75,14 +71,7 @@ pub enum Command {
     },
     /// Remove volumes with all their copies and snapshots; backups stay.
     #[command(visible_alias = "delete")]
-    Rm {
-        #[arg(required = true)]
-        names: Vec<String>,
-        #[command(flatten)]
-        wait: Wait,
-        #[command(flatten)]
-        at: Connection,
-    },
+    Rm(Rm),
 }
 
 #[derive(Debug, clap::Args)]
@@ -129,7 +118,7 @@ impl Row for Volume {
                 .map_or_else(|| "-".to_owned(), |it| bytes(it.unsigned_abs())),
             self.spec.number_of_replicas.map_or_else(|| "-".to_owned(), |it| it.to_string()),
             or_dash(status.and_then(|it| it.current_node_id.as_deref()).unwrap_or_default()),
-            last.map_or_else(|| "never".to_owned(), |at| crate::units::age(at, now) + " ago"),
+            last.map_or_else(|| "never".to_owned(), |at| people::units::age(at, now) + " ago"),
             age(self, now),
         ]
     }
@@ -140,34 +129,9 @@ impl Row for Volume {
     }
 }
 
-pub(crate) fn state(volume: &Volume) -> VolumeState {
-    let status = volume.status.as_ref();
-    status.and_then(|it| it.state.clone()).unwrap_or(VolumeState::Unset)
-}
-
-pub(crate) fn robustness(volume: &Volume) -> Robustness {
-    let status = volume.status.as_ref();
-    status.and_then(|it| it.robustness.clone()).unwrap_or(Robustness::Unset)
-}
-
-/// What its conditions say against it.
-pub(crate) fn why(volume: &Volume) -> String {
-    let status = volume.status.as_ref();
-    let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
-    let bad = conditions.iter().filter(|it| {
-        let good = if it.kind == "Scheduled" { "True" } else { "False" };
-        matches!(it.kind.as_str(), "Scheduled" | "Restore" | "TooManySnapshots")
-            && it.status.as_str() != good
-    });
-    let told = bad.filter_map(|it| it.message.as_deref().or(it.reason.as_deref()));
-    told.filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
 pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Ls { list, at } => {
-            listing::list(&at.volumes::<Volume>().await?, &list, |_| true, by_name).await?;
-        }
+        Command::Ls(ls) => ls.run::<Volume>().await?,
         Command::Show { name, show, at } => self::show(&at, &name, show.output).await?,
         Command::Create(args) => create(&args).await?,
         Command::Attach { name, node, timeout, at } => {
@@ -176,36 +140,9 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Detach { name, wait, at } => detach(&at, &name, &wait).await?,
         Command::Expand { name, size, wait, at } => expand(&at, &name, size, &wait).await?,
-        Command::Rm { names, wait, at } => {
-            let api = at.volumes::<Volume>().await?;
-            remove(&api, &names, &wait).await?;
-        }
+        Command::Rm(rm) => rm.run::<Volume>().await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Asks for the end of each, and stays for it if that is wanted.
-pub(crate) async fn remove<K: listing::Object>(
-    api: &Api<K>,
-    names: &[String],
-    wait: &Wait,
-) -> anyhow::Result<()> {
-    let kind = K::kind(&()).to_lowercase();
-    for name in names {
-        api.delete(name, &DeleteParams::default())
-            .await
-            .map_err(|error| explained(error, &format!("remove {kind} {name}")))?;
-    }
-    for name in names {
-        wait.until(api, name, |object| match object {
-            None => Stand::Done,
-            Some(_) => Stand::Going("being removed".to_owned()),
-        })
-        .await?;
-        let end = if wait.wait { "is gone" } else { "is being removed" };
-        output::say(&format!("{kind} {name} {end}"))?;
-    }
-    Ok(())
 }
 
 async fn create(args: &Create) -> anyhow::Result<()> {
@@ -215,16 +152,6 @@ async fn create(args: &Create) -> anyhow::Result<()> {
     volume.spec.data_source = args.clone_of.as_deref().map(data_source);
     volume.metadata.labels = Some(args.labels.iter().cloned().collect());
     made(&api, &volume, &args.wait).await
-}
-
-/// A volume with nothing in it.
-pub(crate) fn empty(size: i64, replicas: i32) -> VolumeSpec {
-    VolumeSpec {
-        size: Some(TextInt(size)),
-        number_of_replicas: Some(replicas),
-        frontend: Some(Frontend::BlockDevice),
-        ..VolumeSpec::default()
-    }
 }
 
 /// `VOLUME` or `VOLUME/SNAPSHOT`, as resources say it.
@@ -354,7 +281,7 @@ async fn choose_node(client: &kube::Client, name: &str, volume: &Volume) -> anyh
     let nodes: Api<Node> = Api::namespaced(client.clone(), crate::NAMESPACE);
     let nodes = nodes.list(&ListParams::default()).await;
     let nodes = nodes.map_err(|error| explained(error, "list nodes"))?;
-    let ready: Vec<_> = nodes.items.iter().filter(|it| crate::node::ready(it)).collect();
+    let ready: Vec<_> = nodes.items.iter().filter(|it| people::node::ready(it)).collect();
     let replicas: Api<Replica> = Api::namespaced(client.clone(), crate::NAMESPACE);
     let wanted = ListParams::default().labels(&format!("longhornvolume={name}"));
     let replicas =
@@ -464,66 +391,17 @@ fn described(
     if !told.is_empty() {
         lines.push(format!("why          {told}"));
     }
-    let rows: Vec<_> = replicas.iter().map(|it| copy_cells(it, &status)).collect();
+    let copies = replicas.iter().map(|it| Copy::of(it, &status));
+    let rows: Vec<_> = copies
+        .map(|it| vec![it.name, it.mode.to_owned(), it.state, it.node, or_dash(&it.work)])
+        .collect();
     lines.push(String::new());
     lines.push(output::table(&["COPY", "MODE", "STATE", "NODE", "WORK"], &rows));
     if !snapshots.is_empty() {
-        snapshots.sort_by_key(crate::snapshot::taken);
+        snapshots.sort_by_key(people::snapshot::taken);
         let rows: Vec<_> = snapshots.iter().map(|it| it.cells(now)).collect();
         lines.push(String::new());
         lines.push(output::table(Snapshot::HEAD, &rows));
     }
     lines.join("\n")
-}
-
-fn copy_cells(replica: &Replica, engine: &api::longhorn::EngineStatus) -> Vec<String> {
-    let name = replica.name_any();
-    let mode = engine.replica_mode_map.as_ref().and_then(|it| it.get(&name));
-    let mode = match mode {
-        Some(ReplicaMode::ReadWrite) => "reads and writes",
-        Some(ReplicaMode::WriteOnly) => "being filled",
-        Some(ReplicaMode::Error) => "failed",
-        Some(ReplicaMode::Other(_)) | None => "-",
-    };
-    let failed = replica.spec.failed_at.as_ref().is_some_and(api::scalar::Stamp::is_set);
-    let state = replica.status.as_ref().and_then(|it| it.instance.current_state.clone());
-    let address = engine
-        .current_replica_address_map
-        .as_ref()
-        .and_then(|it| it.get(&name))
-        .map(|it| format!("tcp://{it}"));
-    vec![
-        name,
-        mode.to_owned(),
-        match state {
-            Some(state) if failed => format!("{}, failed", state.as_str()),
-            Some(state) => or_dash(state.as_str()),
-            None => "-".to_owned(),
-        },
-        or_dash(replica.spec.instance.node_id.as_deref().unwrap_or_default()),
-        or_dash(&address.map(|it| work(engine, &it)).unwrap_or_default()),
-    ]
-}
-
-/// What is being done to the copy at an address.
-pub(crate) fn work(engine: &api::longhorn::EngineStatus, address: &str) -> String {
-    let rebuild = engine.rebuild_status.as_ref().and_then(|it| it.get(address));
-    let restore = engine.restore_status.as_ref().and_then(|it| it.get(address));
-    let purge = engine.purge_status.as_ref().and_then(|it| it.get(address));
-    let clone = engine.clone_status.as_ref().and_then(|it| it.get(address));
-    let percent = |progress: Option<i32>| format!("{} %", progress.unwrap_or(0));
-    let mut told = Vec::new();
-    if let Some(it) = rebuild.filter(|it| it.is_rebuilding == Some(true)) {
-        told.push(format!("rebuilding {}", percent(it.progress)));
-    }
-    if let Some(it) = restore.filter(|it| it.is_restoring == Some(true)) {
-        told.push(format!("restoring {}", percent(it.progress)));
-    }
-    if let Some(it) = clone.filter(|it| it.is_cloning == Some(true)) {
-        told.push(format!("copying {}", percent(it.progress)));
-    }
-    if let Some(it) = purge.filter(|it| it.is_purging == Some(true)) {
-        told.push(format!("purging {}", percent(it.progress)));
-    }
-    told.join(", ")
 }

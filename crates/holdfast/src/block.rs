@@ -263,6 +263,14 @@ impl Beside {
         }
     }
 
+    /// Where it is, if it is.
+    pub(crate) fn url(&self) -> Option<String> {
+        match self {
+            Self::Serves(api) => Some(format!("http://{}/v3", api.address())),
+            Self::Off | Self::Blocked(_) | Self::Failed(_) => None,
+        }
+    }
+
     pub(crate) async fn close(&self) {
         if let Self::Serves(api) = self {
             api.close().await;

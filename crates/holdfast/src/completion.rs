@@ -18,11 +18,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn script(shell: Shell) -> Vec<u8> {
-    // Some parts read their own command line; what can be typed there is added to complete it.
-    let mut command = crate::cli::Cli::command()
+/// All that can be typed. Some parts read their own command line; what can be typed there is added.
+pub(crate) fn definition() -> clap::Command {
+    crate::cli::Cli::command()
         .mut_subcommand("engine", |_| engine::cli::definition())
-        .mut_subcommand("etcd", |_| etcdguard::cli::definition());
+        .mut_subcommand("etcd", |_| etcdguard::cli::definition())
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    let mut command = definition();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "holdfast", &mut script);
     script

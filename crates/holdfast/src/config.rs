@@ -62,6 +62,10 @@ pub(crate) struct Settings {
     /// by default [env: HOLDFAST_BLOCK_DATABASE_URL]
     #[arg(long, value_name = "URL")]
     block_database_url: Option<String>,
+    /// Address and port of the dashboard; port 0 picks a free one, `off` serves none. Anywhere but on
+    /// loopback it is served inside TLS [env: HOLDFAST_DASHBOARD_LISTEN; default: 127.0.0.1:7480]
+    #[arg(long, value_name = "ADDR:PORT")]
+    dashboard_listen: Option<String>,
     /// Whether this program executes the resources of Velero: true, false, or auto, which is true in
     /// `up` and false for a cluster [env: HOLDFAST_VELERO; default: auto]
     #[arg(long, value_name = "WHEN")]
@@ -116,6 +120,7 @@ impl Settings {
             "node-address" => self.node_address.as_ref(),
             "block-listen" => self.block_listen.as_ref(),
             "block-database-url" => self.block_database_url.as_ref(),
+            "dashboard-listen" => self.dashboard_listen.as_ref(),
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
@@ -142,6 +147,7 @@ const KEYS: [(&str, &str); 18] = [
     ("node-address", ""),
     ("block-listen", "127.0.0.1:8776"),
     ("block-database-url", ""),
+    ("dashboard-listen", "127.0.0.1:7480"),
     ("velero", "auto"),
     ("admin-namespace", "openshift-adp"),
     ("concurrent-backups", "1"),
@@ -273,12 +279,8 @@ impl Resolved {
             },
             node_name: self.parse("node-name", node_name)?,
             node_address: self.parse("node-address", node_address)?,
-            block_listen: self.parse("block-listen", |text| match text {
-                "off" => Ok(None),
-                text => text.parse().map(Some).map_err(|_| {
-                    "is neither an address with a port, such as 127.0.0.1:8776, nor off".to_owned()
-                }),
-            })?,
+            block_listen: self.parse("block-listen", address_or_off)?,
+            dashboard_listen: self.parse("dashboard-listen", address_or_off)?,
             database_url: self.parse("block-database-url", optional)?,
             velero: self.parse("velero", |text| match text {
                 "auto" => Ok(None),
@@ -361,6 +363,15 @@ fn byte_count(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
+fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            "is neither an address with a port, such as 127.0.0.1:8776, nor off".to_owned()
+        }),
+    }
+}
+
 fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let numbers = text.split_once('-').map(|(first, last)| (first.parse(), last.parse()));
     match numbers {
@@ -408,6 +419,8 @@ pub(crate) struct Config {
     /// Nothing: not served.
     pub(crate) block_listen: Option<SocketAddr>,
     pub(crate) database_url: Option<String>,
+    /// Nothing: not served.
+    pub(crate) dashboard_listen: Option<SocketAddr>,
     /// Whether Velero's resources are executed here, if it is said.
     pub(crate) velero: Option<bool>,
     pub(crate) admin_namespace: String,

@@ -74,6 +74,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
         .first()
         .and_then(|cluster| cluster.cluster.as_ref()?.server.clone())
         .with_context(|| format!("{} names no server", admin.display()))?;
+    let dashboard = ::cli::connection::dashboard(&file);
     let client = controllers::connect(Some(admin), None).await?;
     let unreachable = || format!("is the server at {server} up? Start it with `holdfast up`");
     let roles = roles(&client).await.hint(unreachable())?;
@@ -92,6 +93,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
             key_pem: &issued.key_pem,
         },
         namespace: &args.namespace,
+        dashboard: dashboard.as_deref(),
     });
     match &args.file {
         None => output::say(text.trim_end())?,

@@ -6,6 +6,7 @@ mod cli;
 mod completion;
 mod config;
 mod controllers;
+mod dashboard;
 #[cfg(test)]
 mod jobs_tests;
 mod kubeconfig;

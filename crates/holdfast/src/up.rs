@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::block::{self, Beside};
 use crate::config::{Config, Settings};
-use crate::{cli, controllers, node, version};
+use crate::{cli, controllers, dashboard, node, version};
 use ::cli::output::{self, Hint};
 
 /// How long running work may take to end after a signal.
@@ -55,13 +55,13 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         .hint("stop the other process, or choose another directory with --data-dir")?;
     let tasks = tasks::Tasks::new();
     let mut metrics = telemetry::Registry::new("holdfast");
-    let server = ApiServer::start(options(config)?, tasks.clone(), &mut metrics).await?;
+    let server = ApiServer::start(options(config, role)?, tasks.clone(), &mut metrics).await?;
     server.declare_unattended(controllers::unattended());
-    write_kubeconfig(config, &server)?;
     let mut here = None;
     // Stops before the processes of this node do: nobody is to take their end for a failure.
     let work = tasks.child("controllers");
     let mut blocks = Beside::Off;
+    let mut pages = dashboard::Beside::Off;
     if role == Role::Everything {
         let metrics = reconcile::Metrics::new(&mut metrics);
         let client = |identity: controllers::Identity| {
@@ -91,9 +91,11 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
             controller.spawn(client, &work, metrics.clone());
         }
         blocks = block::beside(config, client(block::IDENTITY), &tasks).await;
+        pages = dashboard::beside(config, &server, blocks.url(), &tasks).await;
     }
+    write_kubeconfig(config, &server, pages.url())?;
     server.publish_metrics(metrics);
-    output::say(&banner(config, &server, &blocks, began.elapsed()))?;
+    output::say(&banner(config, &server, (&blocks, &pages), began.elapsed()))?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -119,7 +121,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     }
 }
 
-fn options(config: &Config) -> anyhow::Result<Options> {
+fn options(config: &Config, role: Role) -> anyhow::Result<Options> {
     let tokens = match &config.token_auth_file {
         None => StaticTokens::default(),
         Some(path) => read_tokens(path)?,
@@ -128,7 +130,11 @@ fn options(config: &Config) -> anyhow::Result<Options> {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
         tls_sans: config.tls_sans.clone(),
-        tokens,
+        tokens: if role == Role::Everything {
+            dashboard::with_token(config, tokens)?
+        } else {
+            tokens
+        },
         audit: config.audit,
         definitions: api::crds(),
         services: config.services.clone(),
@@ -176,7 +182,11 @@ fn url(server: &ApiServer) -> String {
     format!("https://{address}")
 }
 
-fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
+fn write_kubeconfig(
+    config: &Config,
+    server: &ApiServer,
+    dashboard: Option<&str>,
+) -> anyhow::Result<()> {
     let admin = server.pki().admin();
     let text = render(&Kubeconfig {
         server: &url(server),
@@ -184,6 +194,7 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
         user: "admin",
         credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: &admin.key_pem },
         namespace: "default",
+        dashboard,
     });
     let path = config.data_dir.join("kubeconfig");
     // Written only if it changes: the server starts on a full disk too.
@@ -200,7 +211,12 @@ fn write_kubeconfig(config: &Config, server: &ApiServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn banner(config: &Config, server: &ApiServer, blocks: &Beside, took: Duration) -> String {
+fn banner(
+    config: &Config,
+    server: &ApiServer,
+    (blocks, pages): (&Beside, &dashboard::Beside),
+    took: Duration,
+) -> String {
     let kubeconfig = config.data_dir.join("kubeconfig");
     format!(
         "Holdfast {version} is ready after {seconds:.2} s\n\
@@ -208,6 +224,7 @@ fn banner(config: &Config, server: &ApiServer, blocks: &Beside, took: Duration) 
          \x20 Kubernetes API   {url}\n\
          \x20 kubeconfig       {kubeconfig} (administrator)\n\
          \x20 Block Storage    {blocks}\n\
+         \x20 dashboard        {pages}\n\
          \x20 data directory   {data}\n\
          \x20 metrics          {url}/metrics\n\
          \n\
@@ -222,6 +239,7 @@ fn banner(config: &Config, server: &ApiServer, blocks: &Beside, took: Duration) 
         seconds = took.as_secs_f64(),
         url = url(server),
         blocks = blocks.told(),
+        pages = pages.told(config),
         kubeconfig = kubeconfig.display(),
         data = config.data_dir.display(),
     )

@@ -119,7 +119,7 @@ impl Server {
         if !self.more.iter().any(|it| it == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        command.args(["--block-listen", "127.0.0.1:0"]);
+        command.args(["--block-listen", "127.0.0.1:0", "--dashboard-listen", "127.0.0.1:0"]);
         command.arg("--token-auth-file");
         command.arg(self.scratch.path().join("tokens.csv"));
         command.args(&self.more);
@@ -177,6 +177,14 @@ impl Server {
         let line = process.wait_for_line("Block Storage", PATIENCE).unwrap();
         let from = line.find("http://").unwrap_or_else(|| panic!("{line}"));
         line[from..].trim().trim_end_matches("/v3").to_owned()
+    }
+
+    /// Where the dashboard is, as the banner tells.
+    pub fn dashboard_url(&mut self) -> String {
+        let process = self.process.as_mut().unwrap();
+        let line = process.wait_for_line("dashboard ", PATIENCE).unwrap();
+        let from = line.find("http").unwrap_or_else(|| panic!("{line}"));
+        line[from..].split_whitespace().next().unwrap().to_owned()
     }
 
     pub fn data_dir(&self) -> &Path {

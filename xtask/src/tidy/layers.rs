@@ -17,7 +17,7 @@ enum Room {
 }
 
 const ROOMS: &[(Room, &[&str])] = &[
-    (Room::Core, &["api", "objects", "wire"]),
+    (Room::Core, &["api", "objects", "people", "wire"]),
     (Room::Platform, &["durable", "blobs", "reconcile", "rpc", "tasks", "telemetry"]),
     (Room::Service, &["apiserver", "engine", "replica", "backupstore"]),
     (Room::Edge, &["tenants", "velero", "blockapi", "volumes", "etcdguard", "dashboard", "cli"]),
@@ -27,6 +27,7 @@ const ROOMS: &[(Room, &[&str])] = &[
 
 /// Edges inside a room that are meant. Core crates are otherwise independent, edge crates always.
 const WITHIN: &[(&str, &str, &str)] = &[
+    ("people", "api", "it tells of the resource types"),
     ("blobs", "durable", "a directory is one of the blob stores"),
     ("blobs", "telemetry", "stores are counted and timed"),
     ("reconcile", "tasks", "controllers are tasks"),

@@ -34,7 +34,12 @@ pub struct Kubeconfig<'a> {
     pub user: &'a str,
     pub credential: Credential<'a>,
     pub namespace: &'a str,
+    /// Where the dashboard of this server is, for commands that tell it.
+    pub dashboard: Option<&'a str>,
 }
+
+/// The extension of the cluster that says where its dashboard is.
+pub const DASHBOARD: &str = "holdfast.io/dashboard";
 
 /// The file as YAML. Every text is written as a JSON string, which YAML reads the same, so nothing
 /// in a name can change the structure.
@@ -48,6 +53,12 @@ pub fn render(config: &Kubeconfig<'_>) -> String {
         ),
         Credential::Token(token) => format!("    token: {}\n", quote(token)),
     };
+    let dashboard = config.dashboard.map_or_else(String::new, |url| {
+        format!(
+            "    extensions:\n    - name: {DASHBOARD}\n      extension: {{url: {}}}\n",
+            quote(url)
+        )
+    });
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
@@ -56,6 +67,7 @@ pub fn render(config: &Kubeconfig<'_>) -> String {
          \x20 cluster:\n\
          \x20   server: {server}\n\
          \x20   certificate-authority-data: {ca}\n\
+         {dashboard}\
          users:\n\
          - name: {user}\n\
          \x20 user:\n\
@@ -85,6 +97,7 @@ mod tests {
             user: "a: \"b\"\n",
             credential,
             namespace: "default",
+            dashboard: Some("http://127.0.0.1:7480"),
         }
     }
 
@@ -96,6 +109,9 @@ mod tests {
         let cluster = read.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.server.as_deref(), Some("https://[::1]:6443"));
         assert_eq!(cluster.certificate_authority_data.as_deref(), Some("Q0E="));
+        let extension = &cluster.extensions.as_ref().unwrap()[0];
+        assert_eq!(extension.name, DASHBOARD);
+        assert_eq!(extension.extension["url"], "http://127.0.0.1:7480");
         let user = read.auth_infos[0].auth_info.as_ref().unwrap();
         assert_eq!(read.auth_infos[0].name, "a: \"b\"\n");
         assert_eq!(user.client_certificate_data.as_deref(), Some("Qw=="));

@@ -79,16 +79,46 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     steps::nothing_of_an_earlier_tour(&tour).await?;
     let toured = steps::all(&mut tour).await;
-    if args.keep {
-        output::say("\nwhat was made stays: its names begin with demo-")?;
+    let cleaned = if args.keep {
+        Ok(output::say("\nwhat was made stays: its names begin with demo-")?)
     } else {
-        steps::clean_up(&tour).await.hint("remove what begins with demo- by hand")?;
-    }
-    toured?;
+        steps::clean_up(&tour).await.hint("remove what begins with demo- by hand")
+    };
+    both(toured, cleaned)?;
     output::say(&format!(
         "\nAll {} steps are done in {:.0} s, and every byte was as it should be.",
         tour.done.len(),
         began.elapsed().as_secs_f64()
     ))?;
+    if let Some(url) = args.at.dashboard() {
+        output::say(&format!("The dashboard shows the same in a browser: {url}"))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What went wrong, be it a step, the clean-up or both.
+fn both(toured: anyhow::Result<()>, cleaned: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (toured, cleaned) {
+        (Err(error), Err(left)) => {
+            let left = telemetry::Chain(left.as_ref()).to_string();
+            Err(error.context(format!("a step failed, and so did the clean-up ({left})")))
+        }
+        (toured, cleaned) => toured.and(cleaned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clean_up_that_fails_does_not_hide_the_step_that_did() {
+        let failed = |why: &'static str| Err(anyhow::anyhow!(why));
+        let told = |result: anyhow::Result<()>| format!("{:#}", result.unwrap_err());
+        let all = told(both(failed("bytes differ"), failed("volume stays")));
+        assert!(all.contains("bytes differ") && all.contains("volume stays"), "{all}");
+        assert_eq!(told(both(failed("bytes differ"), Ok(()))), "bytes differ");
+        assert_eq!(told(both(Ok(()), failed("volume stays"))), "volume stays");
+        assert!(both(Ok(()), Ok(())).is_ok());
+    }
 }

@@ -80,7 +80,7 @@ async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
             format!("holdfast volume attach {DATA}"),
         ],
     )?;
-    let mut made = Volume::new(DATA, volume::empty(i64::try_from(size)?, 3));
+    let mut made = Volume::new(DATA, people::volume::empty(i64::try_from(size)?, 3));
     made.spec.backup_target_name = Some(TARGET.to_owned());
     volume::made(&volumes(tour), &made, &WAIT).await?;
     let uri = volume::attach(tour.at, DATA, None, TIMEOUT).await?;
@@ -126,7 +126,7 @@ async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
         let made = volumes::<Backup>(tour).get(name).await;
         let status = made.map_err(|error| explained(error, "find the backup"))?.status;
         let new = status.and_then(|it| it.newly_upload_data_size);
-        found(&format!("{name} sent {}", crate::units::bytes_of(new.as_deref())))?;
+        found(&format!("{name} sent {}", people::units::bytes_of(new.as_deref())))?;
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
     back_up(tour, "demo-three", &WAIT).await?;
     WAIT.until(&backups, "demo-one", |it| match it {
         None => Stand::Done,
-        Some(it) => Stand::Going(backup::stand(it)),
+        Some(it) => Stand::Going(people::backup::stand(it)),
     })
     .await?;
     found("demo-one is gone with its data, demo-three is complete")
@@ -244,7 +244,7 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     )?;
     let backups = volumes::<Backup>(tour);
     let mut spec = restore::from(&backups, "demo-three", 2).await?;
-    dr::make_standby(&mut spec);
+    people::standby::make_standby(&mut spec);
     volume::made(&volumes(tour), &Volume::new(STANDBY, spec), &NO_WAIT).await?;
     let source = uri(tour, DATA).await?;
     Disk::open(&source).await?.write(0..half(tour), 2).await?;

@@ -9,7 +9,7 @@ const STEPS: [(&str, u64); 4] =
 const GRAIN: u64 = 2 * KIB * KIB;
 
 /// `1.5 GiB`; whole numbers without a fraction.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     let Some((name, unit)) = STEPS.into_iter().find(|(_, unit)| count >= *unit) else {
         return format!("{count} B");
     };
@@ -22,12 +22,12 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A number of bytes that a document carries as text.
-pub(crate) fn bytes_of(text: Option<&str>) -> String {
+pub fn bytes_of(text: Option<&str>) -> String {
     text.and_then(|it| it.parse().ok()).map_or_else(|| "-".to_owned(), bytes)
 }
 
 /// `10GiB`, `512M`, `1073741824`: powers of 1024, however they are written.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -44,7 +44,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// The size of a volume, which is a multiple of 2 MiB.
-pub(crate) fn parse_volume_size(text: &str) -> Result<u64, String> {
+pub fn parse_volume_size(text: &str) -> Result<u64, String> {
     let size = parse_bytes(text)?;
     if size == 0 || !size.is_multiple_of(GRAIN) || i64::try_from(size).is_err() {
         return Err(format!("{text:?} is not a multiple of 2 MiB"));
@@ -53,7 +53,7 @@ pub(crate) fn parse_volume_size(text: &str) -> Result<u64, String> {
 }
 
 /// How long ago, in the largest units that matter: `3d4h`, `12m`, `5s`.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+pub fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     let (days, hours) = (seconds / 86_400, seconds % 86_400 / 3600);
     let (minutes, rest) = (seconds % 3600 / 60, seconds % 60);
@@ -71,7 +71,7 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// `2026-11-16 02:00:05`, in UTC as everything that is stored.
-pub(crate) fn date(at: Timestamp) -> String {
+pub fn date(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 

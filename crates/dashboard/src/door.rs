@@ -1,0 +1,90 @@
+//! The socket: plain on loopback, TLS elsewhere; limits against slow and greedy clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tasks::{Patient, Stop, Tasks};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// When accepting fails (no file descriptors left), trying again at once would only burn CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const MAX_CONNECTIONS: usize = 512;
+/// A request line and its headers must be there by then; a connection without one ends.
+const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
+/// A client that takes nothing of an answer for so long is cut off.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Door {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Door {
+    pub(crate) fn new(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+        Self { listener, tls: tls.map(TlsAcceptor::from) }
+    }
+
+    /// Accepts until the task tree stops; connections then finish what they are at.
+    pub(crate) async fn serve(self, router: Router, tasks: Tasks) {
+        let stop = tasks.stop_signal();
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        while let Some(accepted) = stop.or_stop(self.listener.accept()).await {
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {}", telemetry::Chain(&error));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            // Full: the newcomer is turned away, those inside are served.
+            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            let (router, tls) = (router.clone(), self.tls.clone());
+            tasks.spawn_draining("dashboard-connection", move |stop| async move {
+                enter(stream, tls, router, &stop).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn enter(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stop: &Stop) {
+    // Answers are small; without it they wait for a timer.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return speak(stream, router, stop).await };
+    let shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream));
+    match stop.or_stop(shaken).await {
+        Some(Ok(Ok(stream))) => speak(stream, router, stop).await,
+        Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+        Some(Err(_)) | None => {}
+    }
+}
+
+async fn speak<S>(stream: S, router: Router, stop: &Stop)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_PATIENCE);
+    let stream = TokioIo::new(Patient::new(stream, WRITE_PATIENCE));
+    let connection = builder.serve_connection(stream, TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.stopping() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}

@@ -1,0 +1,208 @@
+//! The first page: health, work, room, the newest backups and whether they were verified.
+
+use std::collections::BTreeMap;
+
+use api::longhorn::{Backup, BackupState};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kube::ResourceExt as _;
+use people::summary::{Summary, World};
+use people::units::{age, bytes, date};
+
+use super::{Content, tone};
+use crate::chart;
+use crate::view::{Cell, Section, Table, Tile, Tone};
+use crate::visit::Visit;
+use crate::web::Oops;
+
+pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
+    let world = read(visit).await?;
+    let summary = Summary::of(&world, visit.now);
+    let mut content = Content::titled("Overview");
+    content.sections.push(verdict(&summary));
+    content.sections.push(Section::Tiles(tiles(&summary)));
+    if !summary.attention.is_empty() {
+        let items = summary.attention.clone();
+        let title = "Needs attention";
+        content.sections.push(Section::List { title, tone: Tone::Warn, items });
+    }
+    if !summary.work.is_empty() {
+        let items = summary.work.clone();
+        content.sections.push(Section::List { title: "Under way", tone: Tone::Busy, items });
+    }
+    content.sections.push(Section::Charts(charts(&world.backups, visit.now)));
+    content.sections.push(Section::Table(newest(&world.backups, visit.now)));
+    if !summary.hidden.is_empty() {
+        let hidden = summary.hidden.join(", ");
+        content
+            .sections
+            .push(Section::Hint(format!("With these rights you do not see: {hidden}.")));
+    }
+    Ok(content)
+}
+
+async fn read(visit: &Visit) -> Result<World, Oops> {
+    let reader = visit.reader();
+    let (nodes, volumes, engines, backups, targets, jobs, tenants) = futures::try_join!(
+        reader.volumes(),
+        reader.volumes(),
+        reader.volumes(),
+        reader.volumes(),
+        reader.volumes(),
+        reader.volumes(),
+        reader.everywhere(),
+    )?;
+    let hidden = [
+        nodes.hidden(),
+        volumes.hidden(),
+        engines.hidden(),
+        backups.hidden(),
+        targets.hidden(),
+        jobs.hidden(),
+        tenants.hidden(),
+    ];
+    Ok(World {
+        hidden: hidden.into_iter().flatten().collect(),
+        nodes: nodes.items,
+        volumes: volumes.items,
+        engines: engines.items,
+        backups: backups.items,
+        targets: targets.items,
+        jobs: jobs.items,
+        tenants: tenants.items,
+    })
+}
+
+fn verdict(summary: &Summary) -> Section {
+    match summary.attention.len() {
+        0 => Section::Verdict { tone: Tone::Good, text: "All is well.".to_owned() },
+        1 => Section::Verdict { tone: Tone::Warn, text: "One thing needs attention.".to_owned() },
+        many => {
+            Section::Verdict { tone: Tone::Warn, text: format!("{many} things need attention.") }
+        }
+    }
+}
+
+fn tiles(summary: &Summary) -> Vec<Tile> {
+    let (nodes, volumes) = (&summary.nodes, &summary.volumes);
+    let (backups, tenants) = (&summary.backups, &summary.tenants);
+    let used = nodes.capacity_bytes.saturating_sub(nodes.free_bytes);
+    let full = used.saturating_mul(100).checked_div(nodes.capacity_bytes);
+    let newest = backups.newest_age_seconds.and_then(|it| Timestamp::from_second(it).ok());
+    let newest = newest.map(|it| format!("newest {} old", age(Timestamp::UNIX_EPOCH, it)));
+    vec![
+        Tile {
+            title: "Volumes",
+            value: volumes.all.to_string(),
+            detail: format!(
+                "{} attached, {} degraded, {} faulted",
+                volumes.attached, volumes.degraded, volumes.faulted
+            ),
+            tone: match (volumes.faulted, volumes.degraded) {
+                (0, 0) => Tone::Good,
+                (0, _) => Tone::Warn,
+                _ => Tone::Bad,
+            },
+            href: "/volumes",
+            meter: None,
+        },
+        Tile {
+            title: "Backups",
+            value: backups.completed.to_string(),
+            detail: newest.unwrap_or_else(|| "none complete".to_owned()),
+            tone: if backups.failed > 0 { Tone::Bad } else { Tone::Good },
+            href: "/backups",
+            meter: None,
+        },
+        Tile {
+            title: "Standby volumes",
+            value: volumes.standby.to_string(),
+            detail: format!("{} jobs by the clock", backups.jobs),
+            tone: Tone::Plain,
+            href: "/standby",
+            meter: None,
+        },
+        Tile {
+            title: "Namespaces' backups",
+            value: tenants.backups.to_string(),
+            detail: format!("{} queued, {} refused", tenants.queued, tenants.refused),
+            tone: if tenants.refused > 0 { Tone::Warn } else { Tone::Good },
+            href: "/tenants",
+            meter: None,
+        },
+        Tile {
+            title: "Targets",
+            value: format!("{} of {}", backups.targets_reachable, backups.targets),
+            detail: "can be reached".to_owned(),
+            tone: match (backups.targets_reachable, backups.targets) {
+                (_, 0) => Tone::Plain,
+                (reachable, all) if reachable == all => Tone::Good,
+                _ => Tone::Bad,
+            },
+            href: "/targets",
+            meter: None,
+        },
+        Tile {
+            title: "Disks",
+            value: bytes(nodes.free_bytes),
+            detail: format!(
+                "free of {}; {} of {} nodes ready",
+                bytes(nodes.capacity_bytes),
+                nodes.ready,
+                nodes.all
+            ),
+            tone: if nodes.ready == nodes.all { Tone::Good } else { Tone::Bad },
+            href: "/nodes",
+            meter: full,
+        },
+    ]
+}
+
+fn charts(backups: &[Backup], now: Timestamp) -> Vec<chart::Chart> {
+    let complete =
+        || backups.iter().filter(|it| people::backup::state(it) == BackupState::Completed);
+    let day = |at: Timestamp| at.to_zoned(TimeZone::UTC).date();
+    let mut days = BTreeMap::new();
+    for at in complete().filter_map(people::backup::time) {
+        *days.entry(day(at)).or_insert(0) += 1;
+    }
+    let added = complete().filter_map(|it| {
+        let added = it.status.as_ref()?.newly_upload_data_size.as_deref()?.parse().ok()?;
+        Some((people::backup::time(it)?, added))
+    });
+    let mut charts = vec![chart::calendar(&days, day(now))];
+    charts.extend(chart::growth(added.collect()));
+    charts
+}
+
+/// The newest complete backup of each volume, the oldest of these first: that is the one to look at.
+fn newest(backups: &[Backup], now: Timestamp) -> Table {
+    let mut newest: BTreeMap<String, &Backup> = BTreeMap::new();
+    for backup in backups.iter().filter(|it| people::backup::state(it) == BackupState::Completed) {
+        let best = newest.entry(people::backup::volume_of(backup)).or_insert(backup);
+        if people::backup::time(backup) > people::backup::time(best) {
+            *best = backup;
+        }
+    }
+    let mut newest: Vec<_> = newest.into_iter().collect();
+    newest.sort_by_key(|(_, backup)| people::backup::time(backup));
+    let rows = newest.into_iter().map(|(volume, backup)| {
+        let at = people::backup::time(backup);
+        let verified = people::backup::verified(backup, now);
+        let word = verified.split(' ').next().unwrap_or_default().to_owned();
+        vec![
+            Cell::link("/volumes", &volume),
+            Cell::text(backup.name_any()),
+            Cell::text(at.map(date).unwrap_or_default()),
+            Cell::text(at.map(|it| age(it, now)).unwrap_or_default()),
+            Cell::badge(tone(&word), verified),
+        ]
+    });
+    Table {
+        title: "Newest backup of each volume".to_owned(),
+        head: &["Volume", "Backup", "Date (UTC)", "Age", "Verified"],
+        rows: rows.collect(),
+        none: "No backup is complete yet.",
+        foot: None,
+    }
+}

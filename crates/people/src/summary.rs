@@ -1,0 +1,312 @@
+//! `World` is what was read, `Summary` what it means; between them is a pure function.
+
+use api::longhorn::{
+    Backup, BackupState, BackupTarget, Engine, Node, RecurringJob, Robustness, Volume, VolumeState,
+};
+use api::nonadmin::NonAdminBackup;
+use jiff::Timestamp;
+use kube_core::ResourceExt as _;
+use serde::Serialize;
+
+use crate::standby::{Following, is_standby};
+use crate::{backup, node, or_dash, target, tenant, volume};
+
+/// What there is, as far as these rights reach.
+#[derive(Debug, Default)]
+pub struct World {
+    pub nodes: Vec<Node>,
+    pub volumes: Vec<Volume>,
+    pub engines: Vec<Engine>,
+    pub backups: Vec<Backup>,
+    pub targets: Vec<BackupTarget>,
+    pub jobs: Vec<RecurringJob>,
+    pub tenants: Vec<NonAdminBackup>,
+    /// Kinds that may not be seen.
+    pub hidden: Vec<String>,
+}
+
+/// What it means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub nodes: Nodes,
+    pub volumes: Volumes,
+    pub backups: Backups,
+    pub tenants: Tenants,
+    /// Work under way, in words.
+    pub work: Vec<String>,
+    /// What a person should look at, worst first.
+    pub attention: Vec<String>,
+    pub hidden: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nodes {
+    pub ready: usize,
+    pub all: usize,
+    pub free_bytes: u64,
+    pub capacity_bytes: u64,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Volumes {
+    pub all: usize,
+    pub attached: usize,
+    pub healthy: usize,
+    pub degraded: usize,
+    pub faulted: usize,
+    pub standby: usize,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backups {
+    pub completed: usize,
+    pub failed: usize,
+    pub deleting: usize,
+    /// The newest complete one.
+    pub newest: Option<String>,
+    pub newest_age_seconds: Option<i64>,
+    pub targets: usize,
+    pub targets_reachable: usize,
+    pub jobs: usize,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tenants {
+    pub backups: usize,
+    pub queued: usize,
+    pub refused: usize,
+}
+
+impl Summary {
+    pub fn of(world: &World, now: Timestamp) -> Self {
+        Self {
+            nodes: nodes(&world.nodes),
+            volumes: count_volumes(&world.volumes),
+            backups: backups(world, now),
+            tenants: tenants(&world.tenants),
+            work: work(world),
+            attention: attention(world),
+            hidden: world.hidden.clone(),
+        }
+    }
+}
+
+fn nodes(nodes: &[Node]) -> Nodes {
+    let room = node::room(nodes);
+    Nodes {
+        ready: nodes.iter().filter(|it| node::ready(it)).count(),
+        all: nodes.len(),
+        free_bytes: room.free_bytes,
+        capacity_bytes: room.capacity_bytes,
+    }
+}
+
+fn count_volumes(volumes: &[Volume]) -> Volumes {
+    let with =
+        |wanted: Robustness| volumes.iter().filter(|it| volume::robustness(it) == wanted).count();
+    Volumes {
+        all: volumes.len(),
+        attached: volumes.iter().filter(|it| volume::state(it) == VolumeState::Attached).count(),
+        healthy: with(Robustness::Healthy),
+        degraded: with(Robustness::Degraded),
+        faulted: with(Robustness::Faulted),
+        standby: volumes.iter().filter(|it| is_standby(it)).count(),
+        bytes: volumes.iter().filter_map(|it| it.spec.size).map(|it| it.0.unsigned_abs()).sum(),
+    }
+}
+
+fn backups(world: &World, now: Timestamp) -> Backups {
+    let with =
+        |wanted: BackupState| world.backups.iter().filter(|it| backup::state(it) == wanted).count();
+    let complete = world.backups.iter().filter(|it| backup::state(it) == BackupState::Completed);
+    let newest = complete.max_by_key(|it| backup::time(it));
+    Backups {
+        completed: with(BackupState::Completed),
+        failed: with(BackupState::Error),
+        deleting: with(BackupState::Deleting),
+        newest: newest.map(kube_core::ResourceExt::name_any),
+        newest_age_seconds: newest
+            .and_then(backup::time)
+            .map(|at| now.as_second().saturating_sub(at.as_second()).max(0)),
+        targets: world.targets.iter().filter(|it| target::has_url(it)).count(),
+        targets_reachable: world.targets.iter().filter(|it| target::is_available(it)).count(),
+        jobs: world.jobs.len(),
+    }
+}
+
+fn tenants(requests: &[NonAdminBackup]) -> Tenants {
+    let place = |it: &NonAdminBackup| {
+        it.status.as_ref()?.queue_info.as_ref().map(|it| it.estimated_queue_position)
+    };
+    Tenants {
+        backups: requests.len(),
+        queued: requests.iter().filter(|it| place(it).is_some_and(|it| it > 0)).count(),
+        refused: requests.iter().filter(|it| !tenant::backup(it).why.is_empty()).count(),
+    }
+}
+
+fn work(world: &World) -> Vec<String> {
+    let mut told = Vec::new();
+    for engine in &world.engines {
+        let Some(status) = &engine.status else { continue };
+        let name = engine.spec.instance.volume_name.clone().unwrap_or_default();
+        let addresses = status.current_replica_address_map.clone().unwrap_or_default();
+        for (copy, address) in addresses {
+            let doing = volume::work(status, &format!("tcp://{address}"));
+            if !doing.is_empty() {
+                told.push(format!("volume {name}: copy {copy} {doing}"));
+            }
+        }
+    }
+    for it in &world.volumes {
+        let name = it.name_any();
+        let of_it = |engine: &&Engine| engine.spec.instance.volume_name.as_deref() == Some(&name);
+        if is_standby(it) {
+            let following = Following::of(it, world.engines.iter().find(of_it));
+            told.push(format!("standby {name}: {}", following.told()));
+        }
+    }
+    for it in &world.backups {
+        match backup::state(it) {
+            BackupState::Pending | BackupState::InProgress | BackupState::Deleting => {
+                let why = backup::obstacle(it);
+                let why = if why.is_empty() { why } else { format!(" ({why})") };
+                let (name, volume) = (it.name_any(), backup::volume_of(it));
+                told.push(format!("backup {name} of {volume}: {}{why}", backup::stand(it)));
+            }
+            BackupState::New
+            | BackupState::Completed
+            | BackupState::Error
+            | BackupState::Unknown
+            | BackupState::Other(_) => {}
+        }
+    }
+    for it in world
+        .jobs
+        .iter()
+        .filter(|it| it.status.as_ref().is_some_and(|status| status.running == Some(true)))
+    {
+        told.push(format!("job {}: running", it.name_any()));
+    }
+    told
+}
+
+fn attention(world: &World) -> Vec<String> {
+    let mut told = Vec::new();
+    for it in &world.volumes {
+        if volume::robustness(it) == Robustness::Faulted {
+            told.push(format!(
+                "volume {} is faulted: {}; see `holdfast volume show {0}`",
+                it.name_any(),
+                or_dash(&volume::why(it))
+            ));
+        }
+    }
+    for it in world.nodes.iter().filter(|it| !node::ready(it)) {
+        told.push(format!("node {} is not ready: {}", it.name_any(), or_dash(&node::why(it))));
+    }
+    for it in &world.targets {
+        if target::has_url(it) && !target::is_available(it) {
+            let why = or_dash(&target::why(it));
+            told.push(format!("target {} cannot be reached: {why}", it.name_any()));
+        }
+        let damaged = it.status.as_ref().and_then(|it| it.verification.as_ref());
+        if let Some(found) = damaged.filter(|it| it.result.as_deref() == Some("Damaged")) {
+            let message = found.message.clone().unwrap_or_default();
+            told.push(format!("target {} holds damaged backups: {message}", it.name_any()));
+        }
+    }
+    for it in &world.backups {
+        if backup::state(it) == BackupState::Error {
+            let why = or_dash(&backup::obstacle(it));
+            told.push(format!("backup {} failed: {why}", it.name_any()));
+        }
+    }
+    for it in &world.volumes {
+        if volume::robustness(it) == Robustness::Degraded {
+            told.push(format!("volume {} lacks a copy: it is degraded", it.name_any()));
+        }
+        let scheduled = volume::why(it);
+        if !scheduled.is_empty() && volume::robustness(it) != Robustness::Faulted {
+            told.push(format!("volume {}: {scheduled}", it.name_any()));
+        }
+    }
+    for it in &world.jobs {
+        let status = it.status.clone().unwrap_or_default();
+        if matches!(status.last_result.as_deref(), Some("Failed" | "DeadlineExceeded")) {
+            let message = or_dash(&status.last_message.unwrap_or_default());
+            told.push(format!("job {} failed last time: {message}", it.name_any()));
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::{BackupStatus, VolumeSpec, VolumeStatus};
+
+    use super::*;
+
+    fn volume(name: &str, robustness: Robustness) -> Volume {
+        let mut it = Volume::new(name, VolumeSpec::default());
+        it.status = Some(VolumeStatus {
+            robustness: Some(robustness),
+            state: Some(VolumeState::Attached),
+            ..VolumeStatus::default()
+        });
+        it
+    }
+
+    fn backup(name: &str, state: BackupState, at: &str) -> Backup {
+        let mut it = Backup::new(name, api::longhorn::BackupSpec::default());
+        it.status = Some(BackupStatus {
+            state: Some(state),
+            snapshot_created_at: Some(at.into()),
+            error: Some("the disk is full".to_owned()),
+            ..BackupStatus::default()
+        });
+        it
+    }
+
+    #[test]
+    fn what_is_wrong_needs_attention_worst_first() {
+        let world = World {
+            volumes: vec![
+                volume("a", Robustness::Degraded),
+                volume("b", Robustness::Faulted),
+                volume("c", Robustness::Healthy),
+            ],
+            backups: vec![backup("late", BackupState::Error, "2026-11-16T02:00:00Z")],
+            ..World::default()
+        };
+        let summary = Summary::of(&world, "2026-11-16T03:00:00Z".parse().unwrap());
+        let [first, second, third] = summary.attention.as_slice() else {
+            panic!("{:?}", summary.attention)
+        };
+        assert!(first.starts_with("volume b is faulted"), "{first}");
+        assert!(second.contains("backup late failed: the disk is full"), "{second}");
+        assert!(third.contains("volume a lacks a copy"), "{third}");
+        assert_eq!((summary.volumes.healthy, summary.volumes.attached), (1, 3));
+    }
+
+    #[test]
+    fn the_newest_complete_backup_counts() {
+        let world = World {
+            backups: vec![
+                backup("old", BackupState::Completed, "2026-11-15T02:00:00Z"),
+                backup("new", BackupState::Completed, "2026-11-16T02:00:00Z"),
+                backup("broken", BackupState::Error, "2026-11-16T02:30:00Z"),
+            ],
+            ..World::default()
+        };
+        let summary = Summary::of(&world, "2026-11-16T03:00:00Z".parse().unwrap());
+        assert_eq!(summary.backups.newest.as_deref(), Some("new"));
+        assert_eq!(summary.backups.newest_age_seconds, Some(3600));
+    }
+}
