@@ -135,7 +135,7 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 19] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
