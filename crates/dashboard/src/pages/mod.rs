@@ -164,7 +164,8 @@ fn tone(word: &str) -> Tone {
         | "failed" => Tone::Bad,
         word if word.starts_with("error") => Tone::Bad,
         "pending" | "new" | "New" | "InProgress" | "Queued" | "attaching" | "detaching"
-        | "creating" | "Deleting" | "being filled" | "Finalizing" => Tone::Busy,
+        | "creating" | "backing-up" | "restoring-backup" | "Deleting" | "being filled"
+        | "Finalizing" => Tone::Busy,
         word if word.ends_with("ing") || word.ends_with('%') => Tone::Busy,
         _ => Tone::Plain,
     }

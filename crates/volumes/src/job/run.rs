@@ -147,7 +147,10 @@ impl<'w> Busy<'w> {
     fn enter(world: &'w World, job: &RecurringJob, volume: &str) -> Option<Self> {
         let mark = (job.uid().unwrap_or_default(), volume.to_owned());
         let mut busy = world.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.insert(mark.clone()).then_some(Self(world, mark))
+        let is_first = busy.insert(mark.clone());
+        drop(busy);
+        // Made only then: one that is dropped takes the lock, and the mark of whoever has it.
+        is_first.then(|| Self(world, mark))
     }
 }
 

@@ -79,7 +79,8 @@ async fn ensure_attachment(world: &World, volume: &Volume) -> Result<(), Failure
     world.attachments.create(&made).await.map(drop)
 }
 
-/// Puts the engine back to a snapshot. Done again, it changes nothing: nobody writes meanwhile.
+/// Puts the engine back to a snapshot. Done again, it changes nothing: nobody gets the volume before it
+/// is written down as done.
 async fn revert(
     world: &World,
     volume: &Volume,

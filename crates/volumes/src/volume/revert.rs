@@ -1,10 +1,12 @@
 //! A volume put back to one of its snapshots, by the annotation [`ASKED`].
 //!
-//! Nobody else has the volume meanwhile, and it has no frontend: a revert that is done twice, because
-//! whoever did it ended before it was written down, does the same as one.
+//! From the moment it is said to be under way until it is written down as done, nobody else gets the
+//! volume, and it has no frontend: a revert that is done twice, because whoever did it ended before that
+//! or was too late, does the same as one.
 
 use std::time::Duration;
 
+use api::condition::Status;
 use api::longhorn::{AttacherType, VolumeState};
 use kube::ResourceExt;
 use reconcile::Severity;
@@ -29,8 +31,12 @@ impl Draft<'_> {
     /// Attached by others it waits; else it attaches itself, without a frontend, and is reverted.
     pub(super) fn follow_revert(&mut self) {
         let id = self.revert_ticket();
+        let begun = self.revert_has_begun();
         let Some(snapshot) = self.reverts_to() else {
             self.tickets.remove(&id);
+            if self.says_revert() {
+                self.drop_condition("Revert");
+            }
             return;
         };
         if self.restores() || self.clones() || self.is_faulted() {
@@ -47,7 +53,7 @@ impl Draft<'_> {
             self.end_revert("RevertFailure", &why, Severity::Warning);
             return;
         }
-        if self.tickets.keys().any(|other| *other != id) {
+        if !begun && self.tickets.keys().any(|other| *other != id) {
             self.tickets.remove(&id);
             let why = format!("the volume is in use: detach it to revert it to {snapshot}");
             self.condition("Revert", false, "RevertPending", &why);
@@ -62,6 +68,16 @@ impl Draft<'_> {
         if alone && self.engine_runs() && self.is_synced() {
             self.revert = Some(snapshot);
         }
+    }
+
+    fn says_revert(&self) -> bool {
+        let mut known = self.status.conditions.iter().flatten();
+        known.any(|it| it.kind == "Revert" && it.status == Status::True)
+    }
+
+    /// Whether the engine may have been asked already: nobody may write before that is settled.
+    pub(super) fn revert_has_begun(&self) -> bool {
+        self.says_revert() && self.reverts_to().is_some()
     }
 
     fn end_revert(&mut self, reason: &str, why: &str, severity: Severity) {

@@ -64,8 +64,13 @@ impl Draft<'_> {
             return;
         }
         let wanted = place(&self.volume);
-        // While it restores or is copied to, nobody else gets it.
-        let tickets = if self.clones() {
+        // While it restores, is copied to or reverted, nobody else gets it.
+        let tickets = if self.revert_has_begun() {
+            let own = self.revert_ticket();
+            let mut tickets = self.tickets.clone();
+            tickets.retain(|id, _| *id == own);
+            tickets
+        } else if self.clones() {
             let own =
                 attachment::own(AttacherType::VolumeCloneController, &self.name(), "", "true").0;
             let mut tickets = self.tickets.clone();

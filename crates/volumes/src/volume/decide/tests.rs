@@ -910,3 +910,31 @@ fn a_volume_is_reverted_alone_and_without_a_frontend() {
     assert!(revert(&world).1.contains("no snapshot other"));
     assert_eq!(world.reverted.len(), 1);
 }
+
+#[test]
+fn a_revert_that_is_not_written_down_is_done_again_before_anybody_gets_the_volume() {
+    let mut world = with_snapshot();
+    world.drop_ticket();
+    ask_revert(&mut world, "x");
+    let mut lost = false;
+    for _ in 0..30 {
+        let before = (world.volume.clone(), world.attachment.clone());
+        let reverts = world.reverted.len();
+        world.run(1);
+        if world.reverted.len() > reverts && !lost {
+            // The engine has done it; a client came first with its ticket, and nothing is written.
+            (world.volume, world.attachment) = before;
+            world.ticket(NODE);
+            lost = true;
+        }
+        let engine = world.engine.as_ref().unwrap();
+        let serves = engine.spec.instance.desire_state == Some(InstanceState::Running)
+            && engine.spec.disable_frontend != Some(true);
+        assert!(
+            !lost || !serves || world.volume.annotations().is_empty(),
+            "served before it is done"
+        );
+    }
+    assert_eq!(world.reverted, ["x", "x"]);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+}
