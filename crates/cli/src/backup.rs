@@ -1,6 +1,6 @@
 //! `holdfast backup`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use api::longhorn::{Backup, BackupState, BackupStatus, Snapshot};
@@ -259,29 +259,119 @@ async fn forget(args: &Forget) -> anyhow::Result<()> {
     let api = args.at.volumes::<Backup>().await?;
     let found = api.list(&ListParams::default()).await;
     let found = found.map_err(|error| explained(error, "list backups"))?;
-    // What is not complete is not a backup to choose among: it neither counts nor goes.
-    let complete: Vec<(String, Timestamp)> = found
-        .items
-        .iter()
-        .filter(|it| volume_of(it) == args.volume && state(it) == BackupState::Completed)
-        .filter(|it| it.meta().deletion_timestamp.is_none())
-        .filter_map(|it| Some((it.name_any(), time(it)?)))
-        .collect();
-    let kept = retention::kept(&complete, &args.keep, Timestamp::now());
-    let rows: Vec<_> = complete
-        .iter()
-        .map(|(name, at)| {
-            let why = kept.get(name).map_or_else(String::new, |why| why.join(", "));
-            let verdict = if kept.contains_key(name) { "keep" } else { "remove" };
-            vec![name.clone(), date(*at), verdict.to_owned(), or_dash(&why)]
-        })
-        .collect();
-    output::say(&output::table(&["BACKUP", "DATE", "VERDICT", "RULES"], &rows))?;
-    let gone: BTreeSet<_> = complete.iter().map(|(name, _)| name.clone()).collect();
-    let gone: Vec<_> = gone.into_iter().filter(|it| !kept.contains_key(it)).collect();
+    if !found.items.iter().any(|it| volume_of(it) == args.volume) {
+        return Err(anyhow::anyhow!("there is no backup of volume {}", args.volume))
+            .hint("see what there is with `holdfast backup ls`");
+    }
+    let judged = judged(&found.items, &args.volume, &args.keep, Timestamp::now());
+    let rows: Vec<_> = judged.iter().map(Judged::cells).collect();
+    output::say(&output::table(&["BACKUP", "TARGET", "DATE", "VERDICT", "RULES"], &rows))?;
+    let gone = judged.iter().filter(|it| it.kept_by.is_none()).map(|it| it.name.clone());
+    let gone: Vec<String> = gone.collect();
     if args.dry_run || gone.is_empty() {
         let many = gone.len();
-        return Ok(output::say(&format!("{many} of {} would be removed", complete.len()))?);
+        return Ok(output::say(&format!("{many} of {} would be removed", judged.len()))?);
     }
     remove(&api, &gone, &args.wait).await
+}
+
+/// A backup, and what becomes of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Judged {
+    name: String,
+    target: String,
+    at: Timestamp,
+    /// None: it goes.
+    kept_by: Option<String>,
+}
+
+impl Judged {
+    fn cells(&self) -> Vec<String> {
+        let verdict = if self.kept_by.is_some() { "keep" } else { "remove" };
+        let why = or_dash(self.kept_by.as_deref().unwrap_or_default());
+        let date = date(self.at);
+        vec![self.name.clone(), or_dash(&self.target), date, verdict.to_owned(), why]
+    }
+}
+
+/// The rules hold in each target by itself: what is in one does not stand in for what is in another.
+/// What is not complete is not a backup to choose among, and neither is what somebody else counts on.
+fn judged(all: &[Backup], volume: &str, keep: &Keep, now: Timestamp) -> Vec<Judged> {
+    let mut targets: BTreeMap<String, Vec<&Backup>> = BTreeMap::new();
+    for it in all {
+        let is_whole = state(it) == BackupState::Completed;
+        if volume_of(it) == volume && is_whole && it.meta().deletion_timestamp.is_none() {
+            let status = it.status.as_ref();
+            let target = status.and_then(|it| it.backup_target_name.clone()).unwrap_or_default();
+            targets.entry(target).or_default().push(it);
+        }
+    }
+    let mut judged = Vec::new();
+    for (target, of_target) in targets {
+        let free = of_target.iter().filter(|it| user(it).is_none());
+        let free: Vec<(String, Timestamp)> =
+            free.filter_map(|it| Some((it.name_any(), time(it)?))).collect();
+        let kept = retention::kept(&free, keep, now);
+        for it in of_target {
+            let Some(at) = time(it) else { continue };
+            let name = it.name_any();
+            let kept_by = user(it).or_else(|| kept.get(&name).map(|why| why.join(", ")));
+            judged.push(Judged { name, target: target.clone(), at, kept_by });
+        }
+    }
+    judged.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
+    judged
+}
+
+/// Whoever made it for itself, and removes it itself.
+fn user(backup: &Backup) -> Option<String> {
+    let asked = backup.spec.labels.as_ref();
+    let stored = backup.status.as_ref().and_then(|it| it.labels.as_ref());
+    let of_velero = |it: &BTreeMap<String, String>| it.get("holdfast.io/velero-backup").cloned();
+    if let Some(name) = asked.and_then(of_velero).or_else(|| stored.and_then(of_velero)) {
+        return Some(format!("data of Velero's backup {name}"));
+    }
+    let is_id = |name: &str, prefix: &str| {
+        let id = name.strip_prefix(prefix).unwrap_or_default();
+        id.len() == 36 && id.chars().all(|it| it.is_ascii_hexdigit() || it == '-')
+    };
+    let of_block = is_id(&backup.name_any(), "backup-") && is_id(&volume_of(backup), "volume-");
+    of_block.then(|| "Block Storage's".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backup(name: &str, target: &str, day: u8, labels: &serde_json::Value) -> Backup {
+        let made = format!("2026-11-{day:02}T02:00:00Z");
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Backup",
+            "metadata": {"name": name}, "spec": {"labels": labels},
+            "status": {"state": "Completed", "volumeName": "v", "backupTargetName": target,
+                "snapshotCreatedAt": made},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_target_is_counted_by_itself_and_what_others_count_on_stays() {
+        let none = json!({});
+        let all = [
+            backup("near-1", "near", 1, &none),
+            backup("near-2", "near", 2, &none),
+            backup("far-1", "far", 1, &none),
+            backup("far-2", "far", 2, &none),
+            backup("velero", "near", 1, &json!({"holdfast.io/velero-backup": "nightly"})),
+        ];
+        let keep = Keep::newest(1);
+        let now = "2026-11-16T00:00:00Z".parse().unwrap();
+        let found = judged(&all, "v", &keep, now);
+        let gone: Vec<&str> =
+            found.iter().filter(|it| it.kept_by.is_none()).map(|it| it.name.as_str()).collect();
+        assert_eq!(gone, ["far-1", "near-1"]);
+        let velero = found.iter().find(|it| it.name == "velero").unwrap();
+        assert_eq!(velero.kept_by.as_deref(), Some("data of Velero's backup nightly"));
+        assert_eq!(judged(&all, "another", &keep, now), []);
+    }
 }

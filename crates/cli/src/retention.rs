@@ -33,6 +33,11 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
+    #[cfg(test)]
+    pub(crate) fn newest(last: usize) -> Self {
+        Self { last, ..Self::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rules().iter().all(|(_, count, _)| *count == 0) && self.within == 0
     }

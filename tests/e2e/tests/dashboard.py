@@ -9,6 +9,7 @@ HOLDFAST_SCREENSHOTS it leaves pictures there.
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,9 @@ class Browser:
         program = [os.environ["HOLDFAST_CHROMIUM"], "--no-sandbox", "--disable-gpu",
                    "--remote-debugging-port=0", f"--user-data-dir={folder}",
                    "--no-first-run", "--disable-dev-shm-usage", "about:blank"]
+        # Debian's program is a script that starts the browser: both are of one group, and end as one.
         self.process = subprocess.Popen(program, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
+                                        stderr=subprocess.DEVNULL, start_new_session=True)
         port_file = os.path.join(folder, "DevToolsActivePort")
         wait(lambda: os.path.exists(port_file) and open(port_file).read().strip(), "the browser")
         port = open(port_file).read().split()[0]
@@ -168,7 +170,7 @@ class Browser:
                 file.write(base64.b64decode(told["data"]))
 
     def close(self):
-        self.process.terminate()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -421,9 +423,12 @@ def keys_are_enough(browser):
         if browser.run("document.activeElement.tagName") == "SUMMARY":
             break
     press("Enter", 13)
-    assert browser.run("document.activeElement.name") == "name", "the form is open and has focus"
+    # A browser tells of a form that opened a moment later.
+    wait(lambda: browser.run("document.activeElement.name") == "name",
+         "the open form to have the focus")
     press("Escape", 27)
-    assert browser.run("document.activeElement.tagName") == "SUMMARY"
+    wait(lambda: browser.run("document.activeElement.tagName") == "SUMMARY",
+         "the closed form to give the focus back")
     assert not browser.run("document.getElementById('create-volume').open")
 
 
@@ -450,7 +455,9 @@ def all_pictures(browser):
 
 def main():
     config.load_kube_config()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("SCRATCH")) as folder:
+    # What the browser still writes while it ends is of no interest.
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SCRATCH"),
+                                     ignore_cleanup_errors=True) as folder:
         browser = Browser(folder)
         try:
             browser.size(1280, 800)
