@@ -174,7 +174,7 @@ impl Server {
     /// Where the Block Storage API is, as the banner tells.
     pub fn block_url(&mut self) -> String {
         let process = self.process.as_mut().unwrap();
-        let line = process.wait_for_line("Block Storage", PATIENCE).unwrap();
+        let line = process.wait_for_line("  Block Storage    http://", PATIENCE).unwrap();
         let from = line.find("http://").unwrap_or_else(|| panic!("{line}"));
         line[from..].trim().trim_end_matches("/v3").to_owned()
     }
@@ -182,7 +182,7 @@ impl Server {
     /// Where the dashboard is, as the banner tells.
     pub fn dashboard_url(&mut self) -> String {
         let process = self.process.as_mut().unwrap();
-        let line = process.wait_for_line("dashboard ", PATIENCE).unwrap();
+        let line = process.wait_for_line("  dashboard        http", PATIENCE).unwrap();
         let from = line.find("http").unwrap_or_else(|| panic!("{line}"));
         line[from..].split_whitespace().next().unwrap().to_owned()
     }

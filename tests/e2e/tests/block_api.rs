@@ -77,11 +77,12 @@ fn a_port_that_is_taken_is_told_and_keeps_nothing_else_from_running() {
     let scratch = Scratch::new().unwrap();
     let mut command = Command::new(e2e::server::binary());
     command.arg("up").arg("--data-dir").arg(scratch.path().join("data"));
-    command.args(["--listen", "127.0.0.1:0", "--block-listen"]);
+    command.args(["--listen", "127.0.0.1:0", "--dashboard-listen", "off", "--block-listen"]);
     command.arg(taken.local_addr().unwrap().to_string());
     let mut process = Process::start(command, scratch.path(), "up").unwrap();
-    let line = process.wait_for_line("Block Storage", e2e::server::PATIENCE).unwrap();
-    assert!(line.contains("is taken; choose another with --block-listen"), "{line}");
+    let told = "is taken; choose another with --block-listen";
+    let line = process.wait_for_line(told, e2e::server::PATIENCE).unwrap();
+    assert!(line.contains("Block Storage"), "{line}");
     process.terminate().unwrap();
     assert!(process.wait_for_exit(e2e::server::PATIENCE).unwrap().success());
 }
