@@ -100,7 +100,17 @@ impl Draft<'_> {
         let engine_rests = self.rests(&engine, at.as_deref());
         let copies_rest =
             self.replicas.iter().all(|it| self.rests(&process_state(it), node_of(it)));
-        if engine_rests && copies_rest { Processes::Closed } else { Processes::Between }
+        if engine_rests && copies_rest {
+            return Processes::Closed;
+        }
+        // Whoever began to detach it ended before that was written down: the engine was told to stop, and
+        // has. Nothing else would start it again.
+        let spec = self.seen.engine.as_ref().map(|it| &it.spec.instance);
+        let is_told = spec.is_some_and(|it| it.desire_state == Some(InstanceState::Stopped));
+        if self.state() == VolumeState::Attached && engine_rests && is_told {
+            return Processes::Broken;
+        }
+        Processes::Between
     }
 
     pub(super) fn move_on(&mut self) {

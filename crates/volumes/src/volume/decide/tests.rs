@@ -938,3 +938,19 @@ fn a_revert_that_is_not_written_down_is_done_again_before_anybody_gets_the_volum
     assert_eq!(world.reverted, ["x", "x"]);
     world.is(&VolumeState::Attached, &Robustness::Healthy);
 }
+
+#[test]
+fn a_detach_that_was_cut_short_between_two_writes_leaves_no_volume_without_an_engine() {
+    let mut world = attached();
+    world.drop_ticket();
+    let before = world.volume.clone();
+    world.pass();
+    world.obey();
+    // The engine and the ticket were written, the volume was not; then somebody wants it again.
+    world.volume = before;
+    world.ticket(NODE);
+    world.run(20);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    let engine = world.engine.as_ref().unwrap();
+    assert_eq!(engine.spec.instance.desire_state, Some(InstanceState::Running));
+}
