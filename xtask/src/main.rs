@@ -66,6 +66,15 @@ enum Chore {
     /// Build the real programs of others, and run suites against them.
     #[command(subcommand)]
     Peers(peers::Arguments),
+    /// Let property tests make up new cases, and more of them.
+    Properties {
+        /// Of each property.
+        #[arg(long, default_value_t = 1000)]
+        cases: u32,
+        /// Replay the cases of an earlier run.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Run Tempest's tests of Block Storage with a real Keystone.
     Tempest {
         /// Only tests that this regular expression finds; those of `tempest.api.volume` without it.
@@ -105,6 +114,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Chore::E2e { suite, test } => suites::run(suite.as_deref(), test),
         Chore::Peers(arguments) => peers::run(&arguments),
+        Chore::Properties { cases, seed } => Ok(test::properties(cases, seed)),
         Chore::Tempest { only, keep } => Ok(tempest::run(only.as_deref(), keep.as_deref())),
         Chore::Schemathesis { examples } => Ok(tempest::make_up(examples)),
         Chore::Crash { of, rounds, seed } => suites::crash(of, rounds, seed),

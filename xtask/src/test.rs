@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all that must hold, fastest first.
 
+use std::hash::{BuildHasher, RandomState};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
@@ -17,13 +18,40 @@ pub(crate) fn run(demand: Demand) -> ExitCode {
     report.step("clippy", |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });
-    report.step("unit and property tests", unit);
+    report.step("unit and property tests", |report| unit(report, Cases::default()));
     suites::steps(&mut report, &suites::Chosen::default());
     report.finish()
 }
 
+/// `cargo xtask properties`: cases that no run before has had.
+pub(crate) fn properties(cases: u32, seed: Option<u64>) -> ExitCode {
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(cases));
+    println!("property tests: {cases} cases each, seed {seed}; again with --seed {seed}");
+    let mut report = Report::new(Demand::WhatIsThere);
+    let cases = Cases { seed, each: Some(cases) };
+    report.step("unit and property tests", |report| unit(report, cases));
+    report.finish()
+}
+
+/// Which cases property tests make up.
+///
+/// A run that judges a change makes up the same ones each time, so that what it says is about the
+/// change; new ones are looked for by a command of its own.
+#[derive(Debug, Clone, Copy)]
+struct Cases {
+    seed: u64,
+    /// As many as the test says where this is not given.
+    each: Option<u32>,
+}
+
+impl Default for Cases {
+    fn default() -> Self {
+        Self { seed: 1, each: None }
+    }
+}
+
 /// Some of these use programs of others too, and say so where one is missing.
-fn unit(report: &mut Report) -> Result<Outcome> {
+fn unit(report: &mut Report, cases: Cases) -> Result<Outcome> {
     let arguments = [
         "test",
         "--workspace",
@@ -38,6 +66,10 @@ fn unit(report: &mut Report) -> Result<Outcome> {
         "--show-output",
     ];
     let mut command = workspace::cargo(arguments);
+    command.env("PROPTEST_RNG_SEED", cases.seed.to_string());
+    if let Some(each) = cases.each {
+        command.env("PROPTEST_CASES", each.to_string());
+    }
     report.excuse(tools::block());
     match tools::etcd() {
         Ok(directory) => drop(command.env("HOLDFAST_ETCD_DIR", directory)),

@@ -243,7 +243,11 @@ impl Live {
 
     /// A sector that is to read zeros becomes a hole where nothing below would show through it, and
     /// zeros written in the head where something would. One that is given up is a hole in any case.
-    /// What it reads after this depends on the kept snapshots alone, not on how far a purge has come.
+    /// What it reads after this depends on the kept snapshots, and on removed ones that a branch still
+    /// needs; otherwise not on how far a purge has come. [`Chain::unmap_layout`] tells copies apart
+    /// whose purges have come to different branches.
+    ///
+    /// [`Chain::unmap_layout`]: crate::disk::chain::Chain::unmap_layout
     fn zero_in_region(
         &mut self,
         range: Range<u64>,

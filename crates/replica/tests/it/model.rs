@@ -1,6 +1,6 @@
 //! The replica against a plain model, as a state machine: contents as byte vectors, ownership as
 //! sets of sectors. How far a purge has come must make no difference to what is read, so the model
-//! knows only of purges that ended.
+//! knows only of purges that ended. The one exception has a test of its own at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -163,6 +163,14 @@ impl Model {
         }
     }
 
+    /// An unmap would show a removed layer, because a branch needs it; a purge that was left off
+    /// may have removed the branch.
+    fn shows_removed(&self) -> bool {
+        let below = self.below();
+        let mut group = below.iter().take_while(|name| self.layers[*name].removed);
+        group.any(|name| self.children(name) > 1)
+    }
+
     /// A merge of a removed layer into its only child moves what it owns.
     fn merge(&mut self, name: &str) {
         let gone = self.layers.remove(name).unwrap();
@@ -277,8 +285,10 @@ impl ReferenceStateMachine for Machine {
             Op::Revert(name) => model.layers.contains_key(name),
             Op::MarkRemoved(name) => model.layers.get(name).is_some_and(|layer| !layer.removed),
             Op::Expand => model.next_size() <= SECTORS_MAX * SECTOR,
-            // Which snapshots it would mark depends on those that are left.
-            Op::Unmap { .. } => !(model.is_purging && model.mark_on_unmap),
+            // Which snapshots it would mark, or show, depends on those that are left.
+            Op::Unmap { .. } => {
+                !(model.is_purging && (model.mark_on_unmap || model.shows_removed()))
+            }
             Op::Write { .. } | Op::Zero { .. } | Op::Snapshot { .. } | Op::MarkOnUnmap(_) => true,
             Op::PurgeSome { .. } | Op::Purge { .. } | Op::MergeSome { .. } => true,
             Op::Reopen | Op::Kill | Op::Reload | Op::Flush => true,
@@ -508,4 +518,31 @@ prop_state_machine! {
     #![proptest_config(config(96))]
     #[test]
     fn the_replica_reads_what_the_model_reads_without_extent_maps(sequential 1..60 => InMemory);
+}
+
+/// A removed snapshot is shown by an unmap only while a branch needs it. Whether a purge has removed
+/// the branch already is told by the number, by which an engine knows which copies to make equal.
+#[test]
+fn an_unmap_shows_a_removed_snapshot_while_a_branch_needs_it_and_the_number_tells() {
+    let discarded = |branch_is_gone: bool| {
+        let place = Place::new();
+        let mut replica = place.created(SECTORS);
+        replica.write_at(&[7; SECTOR as usize], 0).unwrap();
+        for name in ["s01", "s02"] {
+            replica.snapshot(name, true, NOW, None).unwrap();
+        }
+        replica.revert("volume-snap-s01.img", NOW).unwrap();
+        for name in ["s01", "s02"] {
+            replica.mark_removed(name).unwrap();
+        }
+        if branch_is_gone {
+            purge_of(true).step(&mut replica, STEP_BYTES).unwrap();
+        }
+        let (_, number) = replica.discard_at(0, SECTOR).unwrap();
+        (read_head(&mut replica)[0], number)
+    };
+    let (shown, with_branch) = discarded(false);
+    let (gone, without_branch) = discarded(true);
+    assert_eq!((shown, gone), (7, 0));
+    assert_ne!(with_branch, without_branch);
 }
