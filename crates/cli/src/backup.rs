@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use api::longhorn::{Backup, BackupState, BackupStatus, Snapshot};
+use api::longhorn::{Backup, BackupState, BackupStatus, BackupTarget, Snapshot};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt};
@@ -173,13 +173,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Create(args) => create(&args).await?,
         Command::Rm(rm) => remove(&rm.at.volumes::<Backup>().await?, &rm.names, &rm.wait).await?,
         Command::Retry { name, at } => {
-            let api = at.volumes::<Backup>().await?;
-            let patch =
-                json!({ "metadata": { "annotations": { "holdfast.io/retry-now": "true" } } });
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-                .map_err(|error| explained(error, &format!("find backup {name}")))?;
-            output::say(&format!("the deletion of backup {name} is tried again"))?;
+            retry(&at.volumes::<Backup>().await?, &name).await?;
         }
         Command::Forget(args) => forget(&args).await?,
     }
@@ -188,13 +182,23 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 pub(crate) async fn create(args: &Create) -> anyhow::Result<()> {
     let client = args.at.client().await?;
-    let snapshots: Api<Snapshot> = Api::namespaced(client.clone(), crate::NAMESPACE);
-    let name = args.name.clone().unwrap_or_else(|| crate::snapshot::named(&args.volume));
-    let snapshot = args.snapshot.clone().unwrap_or_else(|| name.clone());
-    if args.snapshot.is_none() {
-        let wait = Wait { wait: true, timeout: args.wait.timeout };
-        crate::snapshot::take(&snapshots, &args.volume, &snapshot, &wait).await?;
+    let volume = &args.volume;
+    crate::volume::ordinary(&client, volume, &format!("back up {volume}")).await?;
+    if let Some(target) = &args.target {
+        let targets: Api<BackupTarget> = Api::namespaced(client.clone(), crate::NAMESPACE);
+        let found = targets.get(target).await;
+        found.map_err(|error| explained(error, &format!("find target {target}")))?;
     }
+    let snapshots: Api<Snapshot> = Api::namespaced(client.clone(), crate::NAMESPACE);
+    let (snapshot, name) = if let Some(snapshot) = &args.snapshot {
+        known(&snapshots, snapshot, volume).await?;
+        let name = args.name.clone().unwrap_or_else(|| crate::snapshot::named(volume));
+        (snapshot.clone(), name)
+    } else {
+        let (wait, chosen) = (Wait::up_to(args.wait.timeout), args.name.as_deref());
+        let taken = crate::snapshot::take(&snapshots, volume, chosen, &wait).await?;
+        (taken.clone(), taken)
+    };
     let asked = people::backup::Asked {
         volume: &args.volume,
         name: &name,
@@ -213,6 +217,18 @@ pub(crate) async fn create(args: &Create) -> anyhow::Result<()> {
     Ok(output::say(&format!("backup {name} of volume {} {end}", args.volume))?)
 }
 
+/// Refuses a snapshot that is not there, or is another volume's.
+async fn known(snapshots: &Api<Snapshot>, name: &str, volume: &str) -> anyhow::Result<()> {
+    let found = snapshots.get(name).await;
+    let found = found.map_err(|error| explained(error, &format!("find snapshot {name}")))?;
+    let of = found.spec.volume.unwrap_or_default();
+    if of != volume {
+        return Err(anyhow::anyhow!("snapshot {name} is of volume {of}, not of {volume}"))
+            .hint(format!("see its snapshots with `holdfast snapshot ls {volume}`"));
+    }
+    Ok(())
+}
+
 fn made(backup: Option<&Backup>) -> Stand {
     let Some(backup) = backup else { return Stand::Failed("it was removed".to_owned()) };
     match state(backup) {
@@ -228,6 +244,20 @@ fn made(backup: Option<&Backup>) -> Stand {
             why => format!("{}: {why}", stand(backup)),
         }),
     }
+}
+
+async fn retry(api: &Api<Backup>, name: &str) -> anyhow::Result<()> {
+    let found = api.get(name).await;
+    let found = found.map_err(|error| explained(error, &format!("find backup {name}")))?;
+    if found.meta().deletion_timestamp.is_none() {
+        return Err(anyhow::anyhow!("backup {name} is not being removed: it is {}", stand(&found)))
+            .hint(format!("remove it with `holdfast backup rm {name}`"));
+    }
+    let patch = json!({ "metadata": { "annotations": { "holdfast.io/retry-now": "true" } } });
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(|error| explained(error, &format!("find backup {name}")))?;
+    Ok(output::say(&format!("the deletion of backup {name} is tried again"))?)
 }
 
 pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
@@ -256,23 +286,26 @@ async fn forget(args: &Forget) -> anyhow::Result<()> {
         return Err(anyhow::anyhow!("no rule says what to keep of volume {}", args.volume))
             .hint("give one, as --keep-daily 7; to remove all, name them with `backup rm`");
     }
-    let api = args.at.volumes::<Backup>().await?;
+    let client = args.at.client().await?;
+    let api: Api<Backup> = Api::namespaced(client.clone(), crate::NAMESPACE);
     let found = api.list(&ListParams::default()).await;
     let found = found.map_err(|error| explained(error, "list backups"))?;
     if !found.items.iter().any(|it| volume_of(it) == args.volume) {
-        return Err(anyhow::anyhow!("there is no backup of volume {}", args.volume))
-            .hint("see what there is with `holdfast backup ls`");
+        // Backups outlive their volume, and a volume may have none yet; a mistyped name has neither.
+        crate::volume::found(&client, &args.volume).await?;
+        return Ok(output::say(&format!("volume {} has no backups", args.volume))?);
     }
     let judged = judged(&found.items, &args.volume, &args.keep, Timestamp::now());
     let rows: Vec<_> = judged.iter().map(Judged::cells).collect();
     output::say(&output::table(&["BACKUP", "TARGET", "DATE", "VERDICT", "RULES"], &rows))?;
     let gone = judged.iter().filter(|it| it.kept_by.is_none()).map(|it| it.name.clone());
     let gone: Vec<String> = gone.collect();
-    if args.dry_run || gone.is_empty() {
-        let many = gone.len();
-        return Ok(output::say(&format!("{many} of {} would be removed", judged.len()))?);
+    match (args.dry_run, gone.len(), judged.len()) {
+        (true, many, all) => output::say(&format!("{many} of {all} would be removed"))?,
+        (false, 0, all) => output::say(&format!("nothing is removed: all {all} are kept"))?,
+        (false, ..) => remove(&api, &gone, &args.wait).await?,
     }
-    remove(&api, &gone, &args.wait).await
+    Ok(())
 }
 
 /// A backup, and what becomes of it.

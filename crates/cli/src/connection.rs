@@ -87,18 +87,34 @@ impl Connection {
     }
 }
 
+/// The command that lists the objects of a resource.
+fn lister(plural: &str) -> Option<&'static str> {
+    Some(match plural {
+        "volumes" | "volumeattachments" => "holdfast volume ls",
+        "snapshots" => "holdfast snapshot ls",
+        "backups" => "holdfast backup ls",
+        "backuptargets" => "holdfast target ls",
+        "recurringjobs" => "holdfast job ls",
+        "nodes" => "holdfast node ls",
+        "nonadminbackups" => "holdfast tenant ls",
+        "nonadminrestores" => "holdfast tenant restores",
+        _ => return None,
+    })
+}
+
 /// An error of the API as a sentence, with what to do about the usual ones.
 pub(crate) fn explained(error: kube::Error, what: &str) -> anyhow::Error {
     let hint = match &error {
         kube::Error::Api(status) => match status.code {
-            401 => Some("the credentials of the kubeconfig are not accepted here"),
-            403 => Some("ask an administrator for the right, or use another kubeconfig"),
-            404 => Some("see what there is with `ls`"),
-            409 => Some("it is there already; choose another name"),
+            401 => Some("the credentials of the kubeconfig are not accepted here".to_owned()),
+            403 => Some("ask an administrator for the right, or use another kubeconfig".to_owned()),
+            404 => lister(status.details.as_ref().map_or("", |it| it.kind.as_str()))
+                .map(|it| format!("see what there is with `{it}`")),
+            409 => Some("it is there already; choose another name".to_owned()),
             _ => None,
         },
         kube::Error::HyperError(_) | kube::Error::Service(_) => {
-            Some("is it running? start it with `holdfast up`, or check --kubeconfig")
+            Some("is it running? start it with `holdfast up`, or check --kubeconfig".to_owned())
         }
         _ => None,
     };
@@ -109,5 +125,24 @@ pub(crate) fn explained(error: kube::Error, what: &str) -> anyhow::Error {
     match hint {
         Some(hint) => Err::<(), _>(told).hint(hint).expect_err("it is an error"),
         None => told,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::output::Hinted;
+
+    #[test]
+    fn what_is_not_there_is_told_with_the_command_that_lists_what_is() {
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": 404, "details": {"kind": "recurringjobs", "name": "x"},
+        }))
+        .unwrap();
+        let told = explained(kube::Error::Api(Box::new(status)), "cancel job x");
+        let hint = told.downcast_ref::<Hinted>().map(Hinted::hint);
+        assert_eq!(hint, Some("see what there is with `holdfast job ls`"));
     }
 }

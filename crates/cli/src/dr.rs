@@ -57,8 +57,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             let mut spec = restore::from(&backups, &backup, replicas).await?;
             make_standby(&mut spec);
             let volumes: Api<Volume> = Api::namespaced(client, crate::NAMESPACE);
-            let wait = Wait { wait: false, timeout: 0 };
-            volume::made(&volumes, &Volume::new(&name, spec), &wait).await?;
+            volume::made(&volumes, &Volume::new(&name, spec), &Wait::NOT).await?;
         }
         Command::Activate { name, wait, at } => activate(&at, &name, &wait).await?,
     }

@@ -17,7 +17,7 @@ pub mod output;
 mod restore;
 mod retention;
 mod snapshot;
-mod status;
+pub mod status;
 mod target;
 mod tenant;
 mod volume;

@@ -78,10 +78,13 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             listing::list(&api, &list, keep, |a, b| taken(a).cmp(&taken(b))).await?;
         }
         Command::Create { volume, name, wait, at } => {
-            let api = at.volumes::<Snapshot>().await?;
-            let name = name.unwrap_or_else(|| named(&volume));
-            take(&api, &volume, &name, &wait).await?;
-            output::say(&format!("snapshot {name} of volume {volume}"))?;
+            let client = at.client().await?;
+            crate::volume::ordinary(&client, &volume, &format!("take a snapshot of {volume}"))
+                .await?;
+            let api = Api::namespaced(client, crate::NAMESPACE);
+            let name = take(&api, &volume, name.as_deref(), &wait).await?;
+            let end = if wait.wait { "is taken" } else { "is being taken" };
+            output::say(&format!("snapshot {name} of volume {volume} {end}"))?;
         }
         Command::Rm(rm) => rm.run::<Snapshot>().await?,
     }
@@ -89,20 +92,19 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// A name that says of what and when.
-pub(crate) fn named(volume: &str) -> String {
-    people::snapshot::named(volume, Timestamp::now())
+pub(crate) fn named(of: &str) -> String {
+    people::snapshot::named(of, Timestamp::now())
 }
 
+/// Takes a snapshot and says what it is called: as chosen, or after its volume and the time.
 pub(crate) async fn take(
     api: &Api<Snapshot>,
     volume: &str,
-    name: &str,
+    chosen: Option<&str>,
     wait: &Wait,
-) -> anyhow::Result<()> {
-    api.create(&PostParams::default(), &asked(volume, name))
-        .await
-        .map_err(|error| explained(error, &format!("take a snapshot of volume {volume}")))?;
-    wait.until(api, name, |it| match it {
+) -> anyhow::Result<String> {
+    let name = ask(api, volume, chosen).await?;
+    wait.until(api, &name, |it| match it {
         None => Stand::Failed("it was removed".to_owned()),
         Some(it) if ready(it) => Stand::Done,
         Some(it) => {
@@ -110,5 +112,27 @@ pub(crate) async fn take(
             Stand::Going(if error.is_empty() { "being taken".to_owned() } else { error.to_owned() })
         }
     })
-    .await
+    .await?;
+    Ok(name)
+}
+
+/// How many may be asked for within one second without a name of their own.
+const MAX_ALIKE: usize = 100;
+
+async fn ask(api: &Api<Snapshot>, volume: &str, chosen: Option<&str>) -> anyhow::Result<String> {
+    let first = chosen.map_or_else(|| named(volume), str::to_owned);
+    let mut name = first.clone();
+    for place in 2..=MAX_ALIKE {
+        match api.create(&PostParams::default(), &asked(volume, &name)).await {
+            Ok(_) => return Ok(name),
+            // Nobody has chosen this name, so nobody can choose another.
+            Err(kube::Error::Api(status)) if status.code == 409 && chosen.is_none() => {
+                name = format!("{first}-{place}");
+            }
+            Err(error) => {
+                return Err(explained(error, &format!("take a snapshot of volume {volume}")));
+            }
+        }
+    }
+    anyhow::bail!("{MAX_ALIKE} snapshots of volume {volume} were taken within a second")
 }

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What there is, as far as these rights reach.
-async fn read(client: &Client) -> anyhow::Result<World> {
+pub async fn read(client: &Client) -> anyhow::Result<World> {
     let mut hidden = Vec::new();
     Ok(World {
         nodes: volumes(client, &mut hidden).await?,

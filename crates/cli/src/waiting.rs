@@ -10,15 +10,27 @@ use kube::runtime::watcher::watch_object;
 
 use crate::listing::Object;
 use crate::output::Hint;
+use people::units::parse_duration;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Wait {
     /// Stay until it is done, and say how far it is.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// How many seconds to stay at most.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "wait")]
-    pub(crate) timeout: u64,
+    /// How long to stay at most, as 90s, 10m or 1h; a bare number is seconds.
+    #[arg(long, value_name = "DURATION", default_value = "10m", requires = "wait")]
+    #[arg(value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+impl Wait {
+    /// Ask, and stay for nothing.
+    pub(crate) const NOT: Self = Self { wait: false, timeout: Duration::ZERO };
+
+    /// Stay, but no longer than that.
+    pub(crate) const fn up_to(timeout: Duration) -> Self {
+        Self { wait: true, timeout }
+    }
 }
 
 /// How an object stands, measured by what is waited for.
@@ -53,13 +65,15 @@ impl Wait {
             }
             anyhow::bail!("the watch of {kind} {name} ended")
         };
-        let result = tokio::time::timeout(Duration::from_secs(self.timeout), watching).await;
+        let result = tokio::time::timeout(self.timeout, watching).await;
         progress.end();
-        match result {
-            Ok(ended) => ended,
-            Err(_) => Err(anyhow::anyhow!("{kind} {name} was not done after {} s", self.timeout))
-                .hint("it goes on by itself; look with `holdfast status`"),
+        if let Ok(ended) = result {
+            return ended;
         }
+        let (seconds, last) = (self.timeout.as_secs(), progress.last);
+        let last = if last.is_empty() { last } else { format!(" ({last})") };
+        Err(anyhow::anyhow!("{kind} {name} was not done after {seconds} s{last}"))
+            .hint("it goes on by itself; look with `holdfast status`")
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Settings};
-use crate::{block, completion, controllers, kubeconfig, node, up, version};
+use crate::{block, bundle, completion, controllers, doctor, kubeconfig, man, node, up, version};
 
 /// Backup and disaster recovery in one binary.
 #[derive(Debug, Parser)]
@@ -53,11 +53,17 @@ enum Command {
     },
     #[command(flatten)]
     People(Box<::cli::Command>),
+    /// Check this machine and an installation, and say what to do.
+    Doctor(Box<doctor::Args>),
+    /// Pack what somebody needs who is asked for help into one file, without secrets.
+    SupportBundle(Box<bundle::Args>),
     /// Look at the configuration.
     #[command(subcommand)]
     Config(config::Command),
     /// Print a completion script for a shell.
     Completion(completion::Args),
+    /// Print a manual page, or write those of all commands.
+    Man(man::Args),
     /// Print the version.
     Version(version::Args),
 }
@@ -78,8 +84,11 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::BlockApi(args) => block::run(&args),
         Command::People(command) => runtime()?.block_on(::cli::run(*command)),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::SupportBundle(args) => bundle::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Version(args) => version::run(&args),
     }
 }

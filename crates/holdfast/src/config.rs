@@ -207,6 +207,11 @@ fn suggest(key: &str) -> String {
 pub(crate) struct Resolved(Vec<(&'static str, String, Source)>);
 
 impl Resolved {
+    /// Every value as text, and where it came from.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &(&'static str, String, Source)> {
+        self.0.iter()
+    }
+
     pub(crate) fn load(settings: &Settings) -> Result<Self, ConfigError> {
         Self::load_from(settings, |name| std::env::var(name).ok())
     }

@@ -2,15 +2,18 @@
 //! crate below could decide.
 
 mod block;
+mod bundle;
 mod cli;
 mod completion;
 mod config;
 mod controllers;
 mod dashboard;
+mod doctor;
 #[cfg(test)]
 mod jobs_tests;
 mod kubeconfig;
 mod leader;
+mod man;
 mod node;
 mod roles;
 mod up;

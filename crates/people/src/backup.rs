@@ -35,7 +35,13 @@ pub fn state(backup: &Backup) -> BackupState {
 /// State, with how far.
 pub fn stand(backup: &Backup) -> String {
     let deletion = backup.status.as_ref().and_then(|it| it.deletion.as_ref());
+    let is_going = backup.metadata.deletion_timestamp.is_some();
     match &state(backup) {
+        // Its removal comes when what is under way has ended.
+        BackupState::New | BackupState::Pending if is_going => "to be removed".to_owned(),
+        BackupState::InProgress if is_going => {
+            format!("{} %, to be removed", progress(backup).unwrap_or(0))
+        }
         BackupState::New => "new".to_owned(),
         BackupState::InProgress => format!("{} %", progress(backup).unwrap_or(0)),
         BackupState::Deleting => format!("deleting {} %", progress(backup).unwrap_or(0)),
@@ -148,4 +154,25 @@ pub fn as_volume(backup: &Backup, replicas: i32) -> Result<VolumeSpec, NotRestor
         from_backup: Some(url),
         ..VolumeSpec::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::BackupStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_removal_that_was_asked_for_is_told_while_the_backup_is_made() {
+        let mut backup = Backup::new("b", BackupSpec::default());
+        backup.status = Some(BackupStatus {
+            state: Some(BackupState::InProgress),
+            progress: Some(17),
+            ..BackupStatus::default()
+        });
+        assert_eq!(stand(&backup), "17 %");
+        let asked = serde_json::json!({"deletionTimestamp": "2026-11-16T02:00:00Z"});
+        backup.metadata = serde_json::from_value(asked).unwrap();
+        assert_eq!(stand(&backup), "17 %, to be removed");
+    }
 }

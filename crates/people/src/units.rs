@@ -1,5 +1,7 @@
 //! Sizes and times as people write and read them.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 const KIB: u64 = 1024;
@@ -52,6 +54,34 @@ pub fn parse_volume_size(text: &str) -> Result<u64, String> {
     Ok(size)
 }
 
+/// `90s`, `10m`, `1h30m`, `2d`; a bare number is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration, as 90s, 10m and 1h30m are");
+    let text = text.trim();
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let (mut rest, mut all) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, unit) = rest.split_at(digits);
+        let end = unit.find(|it: char| it.is_ascii_digit()).unwrap_or(unit.len());
+        let (unit, next) = unit.split_at(end);
+        let seconds: u64 = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 86_400,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let part = number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)?;
+        all = all.checked_add(part).ok_or_else(wrong)?;
+        rest = next;
+    }
+    if text.is_empty() { Err(wrong()) } else { Ok(all) }
+}
+
 /// How long ago, in the largest units that matter: `3d4h`, `12m`, `5s`.
 pub fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
@@ -92,6 +122,17 @@ mod tests {
         assert!(parse_bytes("99999999999TiB").is_err());
         assert!(parse_volume_size("3MiB").is_err());
         assert_eq!(parse_volume_size("4MiB"), Ok(4 << 20));
+    }
+
+    #[test]
+    fn durations_have_units_or_are_seconds() {
+        for (text, seconds) in [("5", 5), ("5s", 5), ("10m", 600), ("1h30m", 5400), ("2d", 172_800)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "m", "5x", "5m3", "-1s", "99999999999999999999s", "1.5h"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -26,6 +26,13 @@ pub fn robustness(volume: &Volume) -> Robustness {
     status.and_then(|it| it.robustness.clone()).unwrap_or(Robustness::Unset)
 }
 
+/// Whether all its copies have places; unknown until somebody has looked for them.
+pub fn scheduled(volume: &Volume) -> Option<bool> {
+    let conditions = volume.status.as_ref()?.conditions.as_deref()?;
+    let found = conditions.iter().find(|it| it.kind == "Scheduled")?;
+    Some(found.status.as_str() == "True")
+}
+
 /// What its conditions say against it.
 pub fn why(volume: &Volume) -> String {
     let status = volume.status.as_ref();

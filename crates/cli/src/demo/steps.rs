@@ -23,9 +23,8 @@ const TWIN: &str = "demo-twin";
 const STANDBY: &str = "demo-standby";
 const TARGET: &str = "demo-target";
 const TEAM: &str = "demo-team";
-const TIMEOUT: u64 = 300;
-const WAIT: Wait = Wait { wait: true, timeout: TIMEOUT };
-const NO_WAIT: Wait = Wait { wait: false, timeout: 0 };
+const TIMEOUT: Duration = Duration::from_mins(5);
+const WAIT: Wait = Wait::up_to(TIMEOUT);
 
 pub(super) async fn all(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     a_place_for_backups(tour).await?;
@@ -140,7 +139,7 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
         ],
     )?;
     let backups = volumes::<Backup>(tour);
-    backup::remove(&backups, &["demo-one".to_owned()], &NO_WAIT).await?;
+    backup::remove(&backups, &["demo-one".to_owned()], &Wait::NOT).await?;
     back_up(tour, "demo-three", &WAIT).await?;
     WAIT.until(&backups, "demo-one", |it| match it {
         None => Stand::Done,
@@ -156,7 +155,7 @@ async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result
         &[format!("holdfast restore demo-three {TWIN} --wait"), "kill -9 PROCESS".to_owned()],
     )?;
     let spec = restore::from(&volumes(tour), "demo-three", 3).await?;
-    volume::made(&volumes(tour), &Volume::new(TWIN, spec), &NO_WAIT).await?;
+    volume::made(&volumes(tour), &Volume::new(TWIN, spec), &Wait::NOT).await?;
     match crash(tour, TWIN).await? {
         Crash::Killed(copy) => found(&format!("copy {copy} was killed"))?,
         Crash::Late => found("skipped: the restore was done before a copy could be killed")?,
@@ -178,7 +177,7 @@ enum Crash {
 /// Kills the process of one copy while the volume restores.
 async fn crash(tour: &Tour<'_>, name: &str) -> anyhow::Result<Crash> {
     let mine = ListParams::default().labels(&format!("longhornvolume={name}"));
-    for _ in 0..TIMEOUT * 50 {
+    for _ in 0..TIMEOUT.as_secs() * 50 {
         let engines = volumes::<Engine>(tour).list(&mine).await;
         let engines = engines.map_err(|error| explained(error, "list engines"))?;
         let status = engines.items.first().and_then(|it| it.status.clone()).unwrap_or_default();
@@ -245,7 +244,7 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let backups = volumes::<Backup>(tour);
     let mut spec = restore::from(&backups, "demo-three", 2).await?;
     people::standby::make_standby(&mut spec);
-    volume::made(&volumes(tour), &Volume::new(STANDBY, spec), &NO_WAIT).await?;
+    volume::made(&volumes(tour), &Volume::new(STANDBY, spec), &Wait::NOT).await?;
     let source = uri(tour, DATA).await?;
     Disk::open(&source).await?.write(0..half(tour), 2).await?;
     volume::expand(tour.at, DATA, larger << 20, &WAIT).await?;

@@ -1,0 +1,8 @@
+//! The commands for people, as typed in a shell.
+
+mod bundle;
+mod doctor;
+mod refusals;
+mod shell;
+mod tour;
+mod walk;
