@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponseBody, HttpService,
 };
 use tokio::time::{Instant, Sleep};
 
@@ -129,12 +129,7 @@ pub(crate) struct Patient {
 impl Patient {
     /// A client of our own, for what the library cannot ask.
     pub(crate) fn waiting(&self, options: &ClientOptions) -> object_store::Result<Waiting> {
-        let inner = match &self.network.ca_pem {
-            Some(pem) if !self.network.accept_any_certificate => {
-                trust::client(pem, &self.network, options)?
-            }
-            Some(_) | None => ReqwestConnector::default().connect(options)?,
-        };
+        let inner = trust::client(&self.network, options)?;
         Ok(Waiting { inner, set: self.clone() })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use object_store::client::HttpClient;
 use object_store::{ClientConfigKey, ClientOptions};
-use reqwest::{NoProxy, Proxy};
+use reqwest::{NoProxy, Proxy, redirect};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -86,15 +86,16 @@ fn says_authority(error: &Error) -> bool {
     }
 }
 
-/// A client that believes the certificates in `pem` too.
+/// The one kind of client there is. It believes the certificates that were named too, and goes where
+/// it was sent by its user only: a store that answers with another address could send what acts for a
+/// tenant to any service inside the network (docs/decisions/0087).
 pub(crate) fn client(
-    pem: &str,
     network: &Network,
     options: &ClientOptions,
 ) -> object_store::Result<HttpClient> {
     let allow_http = options.get_config_value(&ClientConfigKey::AllowHttp);
     let mut builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(config(pem)?)
+        .redirect(redirect::Policy::none())
         .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT)
         .http1_only()
@@ -104,6 +105,11 @@ pub(crate) fn client(
         .no_zstd()
         .no_deflate()
         .https_only(allow_http.as_deref() != Some("true"));
+    builder = match &network.ca_pem {
+        _ if network.accept_any_certificate => builder.tls_danger_accept_invalid_certs(true),
+        Some(pem) => builder.tls_backend_preconfigured(config(pem)?),
+        None => builder,
+    };
     if let Some(proxy) = &network.proxy {
         let excludes = network.proxy_excludes.as_deref().and_then(NoProxy::from_string);
         builder = builder.proxy(Proxy::all(proxy).map_err(failed)?.no_proxy(excludes));

@@ -105,6 +105,37 @@ fn error_answer(status: &str, headers: &str, code: &str, more: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }
 
+/// A tenant names the store, so the store must not name where we go.
+#[tokio::test]
+async fn nobody_is_followed_to_another_address() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let inner = service({
+        let asked = Arc::clone(&asked);
+        move |mut stream| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            async move { stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await }
+        }
+    })
+    .await;
+    for status in ["301 Moved", "302 Found", "303 See", "307 Temporary", "308 Permanent"] {
+        let to = format!("Location: http://{inner}/v2/keys/x\r\n");
+        let sending =
+            answering(format!("HTTP/1.1 {status}\r\n{to}Content-Length: 0\r\n\r\n")).await;
+        let store = store_at(&sending, Duration::from_secs(30));
+        let (root, key) = (Prefix::ROOT, key());
+        let errors = [
+            store.list_level(&root).await.unwrap_err(),
+            store.head(&key).await.unwrap_err(),
+            store.put(&key, "cfg".into()).await.unwrap_err(),
+            store.delete(&key).await.unwrap_err(),
+        ];
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "{status}");
+        if !status.starts_with("303") {
+            assert!(told(&errors[2]).contains("sends us elsewhere"), "{}", told(&errors[2]));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_service_that_says_nothing_is_given_up() {
     let silent = service(|mut stream| async move {

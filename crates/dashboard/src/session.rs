@@ -22,6 +22,8 @@ pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(12);
 const MAX_SESSIONS: usize = 1000;
 /// Pages of one session that are kept up to date at the same time.
 const MAX_STREAMS: usize = 8;
+/// Sessions of one user; the oldest makes place for another, so that nobody keeps the others out.
+const MAX_SESSIONS_OF_USER: usize = 16;
 const SECRET_BYTES: usize = 32;
 
 /// What a session sees of requests of tenants.
@@ -107,6 +109,7 @@ impl Sessions {
     ) -> Result<String, Full> {
         let mut all = self.all();
         end_old(&mut all, now);
+        make_place(&mut all, &standing.user);
         if all.len() >= MAX_SESSIONS {
             return Err(Full);
         }
@@ -143,6 +146,18 @@ impl Sessions {
 
     fn all(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Arc<Session>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the oldest session of a user who has as many as one may have.
+fn make_place(all: &mut HashMap<[u8; 32], Arc<Session>>, user: &str) {
+    let of_user = || all.iter().filter(|(_, it)| it.standing.user == user);
+    if of_user().count() < MAX_SESSIONS_OF_USER {
+        return;
+    }
+    let oldest = of_user().min_by_key(|(_, it)| it.state().seen).map(|(id, _)| *id);
+    if let Some(session) = oldest.and_then(|id| all.remove(&id)) {
+        session.ended.cancel();
     }
 }
 
@@ -195,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn one_user_keeps_nobody_out() {
+        let sessions = Sessions::default();
+        let first = begin(&sessions, at(0));
+        let ended = sessions.find(&first, false, at(0)).unwrap().ended.clone();
+        for number in 1..=MAX_SESSIONS {
+            begin(&sessions, at(i64::try_from(number).unwrap()));
+        }
+        assert!(sessions.find(&first, false, at(1)).is_none() && ended.is_cancelled());
+        let bob = Standing { user: "bob".to_owned(), ..standing() };
+        sessions.begin(SecretString::from("other"), bob, at(1)).unwrap();
+        assert_eq!(sessions.all().len(), MAX_SESSIONS_OF_USER + 1);
+    }
+
+    #[test]
     fn a_session_ends_when_nobody_turns_a_page() {
         let sessions = Sessions::default();
         let id = begin(&sessions, at(0));
@@ -232,8 +261,9 @@ mod tests {
     #[test]
     fn one_too_many_is_turned_away_until_others_are_over() {
         let sessions = Sessions::default();
-        for _ in 0..MAX_SESSIONS {
-            begin(&sessions, at(0));
+        for number in 0..MAX_SESSIONS {
+            let one = Standing { user: format!("user-{number}"), ..standing() };
+            sessions.begin(SecretString::from("t"), one, at(0)).unwrap();
         }
         assert_eq!(sessions.begin(SecretString::from("t"), standing(), at(1)), Err(Full));
         begin(&sessions, at(3700));

@@ -34,6 +34,10 @@ const THEME_COOKIE: &str = "holdfast_theme";
 /// What pages send that keep themselves up to date.
 const PART: &str = "x-holdfast-part";
 const MAX_FORM_BYTES: usize = 64 * 1024;
+/// A form is small: one that is not there by then will not come, and its connection is wanted.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+/// For a place among those who sign in.
+const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// Tokens that are tried at the same time, and how long each that fails holds its place.
 const SIGN_INS_AT_ONCE: usize = 4;
@@ -307,7 +311,10 @@ fn visit(app: Arc<App>, parts: &Parts, is_live: bool) -> Option<Visit> {
 
 async fn post(app: Arc<App>, parts: &Parts, body: Body) -> Response {
     let limited = http_body_util::Limited::new(body, MAX_FORM_BYTES);
-    let Ok(form) = limited.collect().await.map(http_body_util::Collected::to_bytes) else {
+    let Ok(form) = tokio::time::timeout(FORM_TIMEOUT, limited.collect()).await else {
+        return plain(StatusCode::REQUEST_TIMEOUT, "the form did not come in time");
+    };
+    let Ok(form) = form.map(http_body_util::Collected::to_bytes) else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "the form is too long");
     };
     match parts.uri.path() {
@@ -363,7 +370,12 @@ async fn sign_in(app: &Arc<App>, parts: &Parts, form: &Bytes) -> Response {
     if !namespace.is_empty() && !actions::is_namespace(&namespace) {
         return refuse(StatusCode::BAD_REQUEST, "That is not the name of a namespace.");
     }
-    let Ok(_place) = app.sign_ins.acquire().await else { return see("/sign-in") };
+    let Ok(Ok(_place)) = tokio::time::timeout(SIGN_IN_TIMEOUT, app.sign_ins.acquire()).await else {
+        return plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many are signing in at the moment; try again in a minute",
+        );
+    };
     let token = SecretString::from(token);
     let standing = match standing(app, &token, namespace).await {
         Ok(standing) => standing,

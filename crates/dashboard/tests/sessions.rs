@@ -11,6 +11,8 @@ use dashboard::{Dashboard, Options, Reach};
 use reqwest::{Client, Response, StatusCode};
 use secrecy::SecretString;
 use tasks::Tasks;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 const TOKENS: &str = "admin-token,admin,1,\"system:masters\"\nbob-token,bob,2\n";
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -184,4 +186,20 @@ async fn tokens_do_not_travel_in_the_clear() {
     };
     let refused = Dashboard::start(options, &Tasks::new()).await.unwrap_err();
     assert!(refused.to_string().contains("in the clear"), "{refused}");
+}
+
+/// Its connection is one of a limited number.
+#[tokio::test]
+async fn a_form_that_does_not_come_is_not_waited_for() {
+    let site = Site::start().await;
+    let address = site.url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head =
+        format!("POST /sign-in HTTP/1.1\r\nHost: {address}\r\nContent-Length: 60000\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await;
+    read.unwrap().unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 408");
+    site.stop().await;
 }

@@ -78,7 +78,9 @@ async fn sync_one(
     let status: BackupStatus = found.view();
     // The name is the identity; another name would be another backup that borrows it.
     let whole = status.completion_timestamp.is_some() && found.name() == origin.nacuuid;
-    if !whole || found.is_deleted() || world.backups.get(&key).is_some() {
+    // Its time is over: it goes, or stays for the administrators' reasons, which are not the tenant's.
+    let is_over = status.expiration.is_some_and(|until| until < World::now());
+    if !whole || is_over || found.is_deleted() || world.backups.get(&key).is_some() {
         return Ok(());
     }
     let Some(location) = synced_location(world, origin, found) else { return Ok(()) };

@@ -4,7 +4,7 @@
 //! and the time after which it need not be remembered. What its tenant removed by force counts against
 //! its quota until then; what an earlier namespace of the name left does not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::scalar::Time;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -101,16 +101,14 @@ pub(crate) async fn of(world: &World, namespace: &str) -> Result<Graves, Failure
     Ok(graves)
 }
 
-/// Forgets those whose time is over: their data is gone by then.
+/// Forgets those whose time is over and whose backup is gone. It may outlive its time: kept longer by an
+/// administrator, in a store that is only read, or locked there.
 pub(crate) async fn prune(world: &World) -> Result<(), Failure> {
+    world.velero_backups.ready().await;
     let now = World::now().timestamp();
+    let is_there = |nacuuid: &str| world.velero_backups.get(&world.admin_key(nacuuid)).is_some();
     for found in list(world).await? {
-        let data = found.data.unwrap_or_default();
-        let gone: Map<String, Value> = data
-            .into_iter()
-            .filter(|(_, value)| is_over(value, now))
-            .map(|(key, _)| (key, Value::Null))
-            .collect();
+        let gone = forgotten(found.data.unwrap_or_default(), now, is_there);
         if gone.is_empty() {
             continue;
         }
@@ -119,6 +117,16 @@ pub(crate) async fn prune(world: &World) -> Result<(), Failure> {
         done.map_err(|error| failed("old backups", error))?;
     }
     Ok(())
+}
+
+/// What is taken out of a list.
+fn forgotten(
+    data: BTreeMap<String, String>,
+    now: jiff::Timestamp,
+    is_there: impl Fn(&str) -> bool,
+) -> Map<String, Value> {
+    let ended = data.into_iter().filter(|(key, value)| is_over(value, now) && !is_there(key));
+    ended.map(|(key, _)| (key, Value::Null)).collect()
 }
 
 fn written(until: Time, owner: Owner) -> String {
@@ -167,5 +175,19 @@ mod tests {
             assert_eq!(owner(&value), it);
             assert!(is_over(&value, at(1001)) && !is_over(&value, at(999)), "{value}");
         }
+    }
+
+    #[test]
+    fn a_backup_that_outlives_its_time_is_remembered_while_it_is_there() {
+        let at = |second| jiff::Timestamp::from_second(second).unwrap();
+        let value = written(Time::new(at(1000)), Owner::Former);
+        let data: BTreeMap<_, _> =
+            ["kept", "gone"].map(|key| (key.to_owned(), value.clone())).into();
+        let left = |now| {
+            let found = forgotten(data.clone(), at(now), |key| key == "kept");
+            found.keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(left(999), Vec::<String>::new());
+        assert_eq!(left(1001), ["gone"]);
     }
 }

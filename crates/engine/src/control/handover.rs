@@ -34,6 +34,13 @@ const HEARS: Duration = Duration::from_secs(5);
 const SENDS: Duration = Duration::from_mins(1);
 /// Until the new engine has started the volume; its clients wait meanwhile.
 const STARTS: Duration = Duration::from_mins(1);
+/// Until the engine that ran has let go of its clients.
+const LEAVES: Duration = Duration::from_secs(30);
+/// Looks at whether it has ended, and the pause between them.
+const ENDS_LOOKS: usize = 40;
+const ENDS_PAUSE: Duration = Duration::from_millis(50);
+/// Fields of `/proc/PID/stat` between the state and the time of the start.
+const STARTED_AFTER_STATE: usize = 18;
 /// Longest description of one thing.
 const ITEM_MAX: usize = 64 << 10;
 /// The most a client can have sent that nobody has looked at.
@@ -77,25 +84,74 @@ fn socket_of(engine: &str) -> io::Result<SocketAddr> {
 pub(super) struct Offer {
     stream: UnixStream,
     belongings: Belongings,
+    sender: Sender,
 }
 
 impl Offer {
-    /// From now on they are this engine's, and nobody's else.
+    /// From now on they are this engine's, and nobody's else. Where the other engine did not let go of
+    /// its clients and runs on, it reads from them again: they are its own then, and are not served here.
     pub(super) async fn take(self) -> Belongings {
-        let Self { mut stream, belongings } = self;
+        let Self { mut stream, mut belongings, sender } = self;
         let told = move || {
-            stream.set_read_timeout(Some(HEARS))?;
-            stream.write_all(TAKEN)?;
-            stream.read_exact(&mut [0; DONE.len()])
+            stream.set_read_timeout(Some(LEAVES))?;
+            let left =
+                stream.write_all(TAKEN).and_then(|()| stream.read_exact(&mut [0; DONE.len()]));
+            // It was killed: whatever it read from them ended with it.
+            left.or_else(|error| if sender.has_ended() { Ok(()) } else { Err(error) })
         };
-        match tokio::task::spawn_blocking(told).await {
-            Ok(Ok(())) => {}
-            // It has ended, or does not answer: it does not read from them either.
-            Ok(Err(error)) => tracing::warn!(%error, "the engine before did not say goodbye"),
-            Err(error) => tracing::warn!(%error, "the engine before was not told"),
+        let told = tokio::task::spawn_blocking(told).await;
+        if let Err(error) = told.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            let clients = belongings.clients.len();
+            tracing::warn!(%error, "the engine before keeps its {clients} clients: {error}");
+            belongings.clients.clear();
         }
         belongings
     }
+}
+
+/// The process at the other end.
+#[derive(Debug)]
+struct Sender {
+    pid: i32,
+    /// A number may be given to another process; then this differs.
+    started: Option<String>,
+}
+
+impl Sender {
+    /// # Errors
+    /// If it is not a process of this user, or of the system: anybody may listen at a name that is free.
+    fn of(stream: &UnixStream) -> io::Result<Self> {
+        let peer = rustix::net::sockopt::socket_peercred(stream)?;
+        if peer.uid != rustix::process::geteuid() && !peer.uid.is_root() {
+            let uid = peer.uid.as_raw();
+            let why = format!("user {uid} listens there, who is not the one of this engine");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let pid = peer.pid.as_raw_pid();
+        Ok(Self { pid, started: started(pid) })
+    }
+
+    /// Waits a moment: what a process had open is closed before it has ended.
+    fn has_ended(&self) -> bool {
+        // One that was never seen may be anywhere.
+        let Some(then) = &self.started else { return false };
+        for _ in 0..ENDS_LOOKS {
+            if started(self.pid).as_ref() != Some(then) {
+                return true;
+            }
+            std::thread::park_timeout(ENDS_PAUSE);
+        }
+        false
+    }
+}
+
+/// When a process started, in the system's own words; nothing of one that has ended.
+fn started(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    (!matches!(state, "Z" | "X")).then(|| fields.nth(STARTED_AFTER_STATE))?.map(str::to_owned)
 }
 
 /// The engine that claimed last, of those that the replicas know.
@@ -111,6 +167,7 @@ fn ask(engine: &str, frontend: String) -> io::Result<Option<Offer>> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
         other => other?,
     };
+    let sender = Sender::of(&stream)?;
     stream.set_write_timeout(Some(HEARS))?;
     stream.set_read_timeout(Some(HEARS))?;
     let asked = serde_json::to_vec(&Ask { frontend })?;
@@ -122,7 +179,7 @@ fn ask(engine: &str, frontend: String) -> io::Result<Option<Offer>> {
         let (bytes, line) = receive(&mut stream)?;
         let line = || line.ok_or_else(|| invalid("a descriptor is missing"));
         match serde_json::from_slice(&bytes)? {
-            Item::End => return Ok(Some(Offer { stream, belongings })),
+            Item::End => return Ok(Some(Offer { stream, belongings, sender })),
             Item::Tcp => belongings.tcp = Some(TcpListener::from(line()?)),
             Item::Unix { path } => belongings.unix = Some((path, UnixListener::from(line()?))),
             Item::Client { transport, told, input_bytes } => {
@@ -241,7 +298,11 @@ impl Engine {
         let engine = Arc::downgrade(self);
         self.tasks.spawn("hand over clients", async move {
             loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
+                let Ok((stream, _)) = listener.accept().await else {
+                    // Out of descriptors: the next call would fail as well.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
                 let ours = rustix::process::geteuid().as_raw();
                 if !stream.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0) {
                     continue;
@@ -269,7 +330,14 @@ impl Engine {
         let mut stream = match offered {
             Ok(stream) => stream,
             Err(error) => {
-                self.volume.resume_clients().await;
+                // Where the other has claimed the copies, nothing can be done for them here.
+                if self.volume.cut_off_by().is_some() {
+                    self.volume.cut_frontend().await.unwrap_or_else(|error| {
+                        tracing::warn!(%error, "the frontend does not end: {error}");
+                    });
+                } else {
+                    self.volume.resume_clients().await;
+                }
                 return Err(error);
             }
         };
@@ -311,4 +379,47 @@ async fn heard(stream: &mut tokio::net::UnixStream) -> io::Result<Ask> {
     let asked = serde_json::from_slice(&bytes)?;
     stream.write_all(HEARD).await?;
     Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One client, offered by that process, which does not say that it left it.
+    fn offered(pid: i32) -> (Offer, UnixStream) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let (line, _) = UnixStream::pair().unwrap();
+        let client = Client {
+            line: line.into(),
+            transport: Transport::Unix,
+            told: None,
+            input: bytes::Bytes::new(),
+        };
+        let belongings = Belongings { clients: vec![client], ..Belongings::default() };
+        (Offer { stream, belongings, sender: Sender { pid, started: started(pid) } }, other)
+    }
+
+    #[tokio::test]
+    async fn clients_that_their_engine_takes_back_are_not_served_by_two() {
+        let (offer, other) = offered(std::process::id().cast_signed());
+        drop(other);
+        assert!(offer.take().await.clients.is_empty());
+    }
+
+    #[tokio::test]
+    async fn clients_of_an_engine_that_was_killed_are_taken() {
+        let mut engine = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (offer, other) = offered(engine.id().cast_signed());
+        engine.kill().unwrap();
+        engine.wait().unwrap();
+        drop(other);
+        assert_eq!(offer.take().await.clients.len(), 1);
+    }
+
+    #[test]
+    fn a_process_is_known_by_when_it_started() {
+        let own = std::process::id().cast_signed();
+        assert!(started(own).unwrap().parse::<u64>().unwrap() > 0);
+        assert_eq!(started(i32::MAX), None);
+    }
 }

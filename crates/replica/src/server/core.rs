@@ -112,6 +112,19 @@ impl Core {
         Ok(self.owner.standing()?)
     }
 
+    /// What is to be brought to disk before the directory goes, while the engine is still served: a
+    /// disk may take a minute for it. Nothing where nothing is open.
+    pub(crate) fn begin_last_flush(&mut self) -> Result<Option<Flush>, CoreError> {
+        if self.replica.size_bytes().is_none() {
+            return Ok(None);
+        }
+        Ok(Some(self.replica.start_flush()?))
+    }
+
+    pub(crate) fn end_last_flush(&mut self, flushed: Flushed) -> Result<(), CoreError> {
+        Ok(self.replica.end_flush(flushed)?)
+    }
+
     /// Lets go of the directory for good.
     pub(crate) fn hand_over(&mut self) -> Result<(), CoreError> {
         self.owner.hand_over();
@@ -193,7 +206,7 @@ impl Core {
 }
 
 /// Waits for the disk on other threads.
-async fn run_aside(flush: Flush) -> Result<Flushed, JoinError> {
+pub(crate) async fn run_aside(flush: Flush) -> Result<Flushed, JoinError> {
     let (images, counter) = flush.split();
     let counter = counter.map(|counter| spawn_blocking(|| counter.run()));
     let flushed = spawn_blocking(|| images.run()).await?;

@@ -16,13 +16,16 @@ use durable::{DirLock, LockError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use crate::server::core::Core;
+use crate::server::core::{Core, CoreError, run_aside};
 use crate::server::thread::Handle;
 
 const ASK: &[u8; 8] = b"handover";
 const DONE: &[u8; 4] = b"done";
-/// How long the other process may take: its jobs end at their next step, and a flush ends.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the other process may take: its jobs end at their next step, and all that was written and
+/// never flushed goes to disk.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// How long a process that connects may take to say what it wants.
+const ASKS: Duration = Duration::from_secs(5);
 /// How often, and how far apart, one that holds the directory and does not listen is asked again.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -95,13 +98,17 @@ pub(crate) async fn serve(dir: PathBuf, data: Handle, agent: Agent) {
         tokio::time::sleep(LOOK_EVERY).await;
     };
     loop {
-        let Ok((mut stream, _)) = listener.accept().await else { continue };
+        let Ok((mut stream, _)) = listener.accept().await else {
+            // Out of descriptors: the next call would fail as well.
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
         let ours = rustix::process::geteuid().as_raw();
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0) {
             continue;
         }
         let mut asked = [0; ASK.len()];
-        let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut asked)).await;
+        let read = tokio::time::timeout(ASKS, stream.read_exact(&mut asked)).await;
         if !matches!(read, Ok(Ok(_))) || asked != *ASK {
             continue;
         }
@@ -110,6 +117,10 @@ pub(crate) async fn serve(dir: PathBuf, data: Handle, agent: Agent) {
         tracing::info!(dir = %dir.display(), "handing the directory over to another process");
         agent.stop.cancel();
         agent.ended.cancelled().await;
+        if let Err(error) = flush_aside(&data).await {
+            // Tried once more below, where it decides.
+            tracing::warn!(%error, "a flush before the hand-over failed: {error}");
+        }
         match data.call(Core::hand_over).await {
             Ok(Ok(())) => drop(stream.write_all(DONE).await),
             Ok(Err(error)) => tracing::error!(%error, "the directory is not handed over"),
@@ -117,6 +128,15 @@ pub(crate) async fn serve(dir: PathBuf, data: Handle, agent: Agent) {
         }
         return;
     }
+}
+
+/// Brings to disk what there is, while the engine is still served: what is left for the hand-over itself,
+/// when nobody is served, is little.
+async fn flush_aside(data: &Handle) -> Result<(), CoreError> {
+    let Ok(begun) = data.call(Core::begin_last_flush).await else { return Ok(()) };
+    let Some(flush) = begun? else { return Ok(()) };
+    let Ok(flushed) = run_aside(flush).await else { return Ok(()) };
+    data.call(|core| core.end_last_flush(flushed)).await.unwrap_or(Ok(()))
 }
 
 fn listen(dir: &Path) -> io::Result<tokio::net::UnixListener> {

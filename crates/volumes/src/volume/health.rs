@@ -28,6 +28,15 @@ const REBUILDING: &str = "Rebuilding";
 /// Pauses before a failed copy is tried again.
 const REUSE: Pace = Pace { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
 
+/// What shows that another copy is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// The engine reads it now. For what nobody asked to remove: it costs space, not more.
+    Serves,
+    /// Or it was whole last, and its node is heard of.
+    Reachable,
+}
+
 impl Draft<'_> {
     /// Which copies have failed, and which are whole.
     pub(super) fn judge_copies(&mut self) {
@@ -448,7 +457,7 @@ impl Draft<'_> {
                 has_failed(replica)
                     && !is_leaving(replica)
                     && (old || given_up || self.restores() || self.clones())
-                    && self.is_safe_to_lose(replica)
+                    && self.is_safe_to_lose(replica, Proof::Serves)
             })
             .map(ResourceExt::name_any)
             .collect();
@@ -467,8 +476,9 @@ impl Draft<'_> {
             }
         }
         let asked = self.replicas.iter().filter(|it| is_unwanted(it) && is_kept(it));
-        let (free, last): (Vec<&Replica>, Vec<&Replica>) =
-            asked.partition(|it| self.delete.contains(&it.name_any()) || self.is_safe_to_lose(it));
+        let (free, last): (Vec<&Replica>, Vec<&Replica>) = asked.partition(|it| {
+            self.delete.contains(&it.name_any()) || self.is_safe_to_lose(it, Proof::Reachable)
+        });
         let names = |all: Vec<&Replica>| all.into_iter().map(ResourceExt::name_any).collect();
         let (free, last): (Vec<String>, Vec<String>) = (names(free), names(last));
         self.let_go.extend(free);
@@ -488,7 +498,7 @@ impl Draft<'_> {
     }
 
     /// Another copy has all that this one ever had.
-    fn is_safe_to_lose(&self, replica: &Replica) -> bool {
+    fn is_safe_to_lose(&self, replica: &Replica, proof: Proof) -> bool {
         if !is_set(replica.spec.last_healthy_at.as_ref()) {
             return true;
         }
@@ -497,12 +507,19 @@ impl Draft<'_> {
             let failed = other.spec.last_failed_at.as_ref().and_then(Stamp::get);
             healthy.is_some() && failed.is_none_or(|failed| healthy > Some(failed))
         };
+        // Of a volume at rest no copy is ever found to have failed: one on a node that is not
+        // heard of may be gone.
+        let is_up = |other: &Replica| node_of(other).is_some_and(|it| self.seen.up.contains(it));
         self.replicas.iter().any(|other| {
             other.metadata.name != replica.metadata.name
                 && is_usable(other)
                 && !is_unwanted(other)
                 && is_set(other.spec.healthy_at.as_ref())
-                && (newer(other) || self.mode(&other.name_any()) == Some(ReplicaMode::ReadWrite))
+                && (self.mode(&other.name_any()) == Some(ReplicaMode::ReadWrite)
+                    || match proof {
+                        Proof::Serves => false,
+                        Proof::Reachable => newer(other) && is_up(other),
+                    })
         })
     }
 

@@ -251,3 +251,36 @@ fn times_of_a_clock_that_was_ahead_keep_no_copy_from_being_made() {
     world.run(12);
     world.is(&VolumeState::Attached, &Robustness::Healthy);
 }
+
+/// Of a volume at rest nobody finds out that a copy is gone, so a copy on a node that is not heard of is
+/// no reason to remove one that failed, however long ago.
+#[test]
+fn a_failed_copy_of_a_volume_at_rest_stays_when_the_node_of_the_other_is_lost() {
+    let mut world = on_two_nodes();
+    world.volume.spec.stale_replica_timeout = Some(30);
+    world.settings.replenish_wait = std::time::Duration::from_hours(2);
+    let failed = world.kill(0);
+    world.pass();
+    assert!(has_failed(&world.replicas[0]));
+    world.drop_ticket();
+    world.run(6);
+    world.lose_node(1);
+    world.now += SignedDuration::from_mins(45);
+    world.run(6);
+    assert!(world.replicas.iter().any(|it| it.name_any() == failed));
+}
+
+#[test]
+fn a_deleted_copy_of_a_volume_at_rest_stays_when_the_node_of_the_other_is_lost() {
+    let mut world = on_two_nodes();
+    world.drop_ticket();
+    world.run(6);
+    let away = world.lose_node(1);
+    let name = world.delete_copy(0);
+    world.run(6);
+    assert!(world.replicas.iter().any(|it| it.name_any() == name));
+    assert!(world.condition("LastCopy").is_some());
+    world.up.insert(away);
+    world.run(6);
+    assert!(world.replicas.iter().all(|it| it.name_any() != name));
+}

@@ -26,7 +26,7 @@ impl World {
     }
 
     /// As `kubectl delete lhr` does.
-    fn delete_copy(&mut self, index: usize) -> String {
+    pub(super) fn delete_copy(&mut self, index: usize) -> String {
         let replica = &mut self.replicas[index];
         replica.metadata.deletion_timestamp = Some(meta::Time(self.now));
         replica.name_any()
