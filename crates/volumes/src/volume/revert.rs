@@ -40,6 +40,14 @@ impl Draft<'_> {
             return;
         };
         if self.restores() || self.clones() || self.is_faulted() {
+            if begun {
+                // Pending would let others in, and then be done over what they write.
+                let why = format!(
+                    "the volume lost its copies while it was reverted to {snapshot}: whether it was done is not known, look at its data and ask again"
+                );
+                self.end_revert("RevertFailure", &why, Severity::Warning);
+                return;
+            }
             self.tickets.remove(&id);
             let why = "the volume is being filled, or has no usable copy";
             self.condition("Revert", false, "RevertPending", why);

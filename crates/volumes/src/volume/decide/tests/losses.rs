@@ -284,3 +284,26 @@ fn a_deleted_copy_of_a_volume_at_rest_stays_when_the_node_of_the_other_is_lost()
     world.run(6);
     assert!(world.replicas.iter().all(|it| it.name_any() != name));
 }
+
+/// Else it would be done once more over what was written after the copies were salvaged.
+#[test]
+fn a_revert_that_was_begun_when_all_copies_were_lost_is_over() {
+    let mut world = with_snapshot();
+    world.drop_ticket();
+    ask_revert(&mut world, "x");
+    let reason = |world: &World| world.condition("Revert").and_then(|it| it.reason);
+    for _ in 0..30 {
+        world.run(1);
+        if reason(&world).as_deref() == Some("RevertInProgress") {
+            break;
+        }
+    }
+    assert_eq!(reason(&world).as_deref(), Some("RevertInProgress"));
+    for index in 0..world.replicas.len() {
+        world.kill(index);
+    }
+    world.pass();
+    world.pass();
+    assert_eq!(reason(&world).as_deref(), Some("RevertFailure"));
+    assert!(world.volume.annotations().is_empty());
+}
