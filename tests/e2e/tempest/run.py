@@ -18,7 +18,12 @@ import subunit
 from testtools import StreamToDict
 
 holdfast, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-wanted = sys.argv[3] if len(sys.argv) > 3 else r'^tempest\.api\.volume'
+everything = r'^tempest\.api\.volume'
+wanted = sys.argv[3] if len(sys.argv) > 3 else everything
+# Groups of volumes are refused, and Tempest has no setting for a service without them.
+NOT_OFFERED = r'tempest\.api\.volume\.admin\.test_group'
+# These make the users they act as, which takes longer than most tests: so only they do.
+OWN_USERS = r'test_volume_absolute_limits'
 here = pathlib.Path(__file__).parent
 programs = pathlib.Path(sys.executable).parent
 PASSWORD = 'secret-of-the-tests'
@@ -61,15 +66,17 @@ def kubectl(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def conf(keystone, image, region='RegionOne'):
+def conf(keystone, image, own_users=False, region='RegionOne'):
+    # There is no network service either. Saying that there is one lets classes run that would have a
+    # network made for their users, which is done for users that are made only.
     return f"""
 [DEFAULT]
 log_file = {folder}/tempest.log
 [oslo_concurrency]
 lock_path = {folder}/locks
 [auth]
-use_dynamic_credentials = false
-test_accounts_file = {folder}/keystone/accounts.yaml
+use_dynamic_credentials = {own_users}
+{'' if own_users else f'test_accounts_file = {folder}/keystone/accounts.yaml'}
 create_isolated_networks = false
 admin_username = admin
 admin_password = {PASSWORD}
@@ -83,7 +90,7 @@ region = {region}
 cinder = true
 nova = false
 glance = true
-neutron = false
+neutron = {not own_users}
 swift = false
 horizon = false
 [validation]
@@ -142,13 +149,31 @@ def run():
           env=own)
     # It keeps a list of its workspaces at home.
     os.environ['HOME'] = str(folder)
-    subprocess.run([programs / 'tempest', 'init', folder / 'tempest'], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    (folder / 'tempest/etc/tempest.conf').write_text(conf(keystone, image))
     began = time.time()
-    subprocess.run([programs / 'tempest', 'run', '--regex', wanted, '--concurrency', '1'],
-                   cwd=folder / 'tempest')
-    return time.time() - began
+    left_out = ['--exclude-regex', f'{NOT_OFFERED}|{OWN_USERS}'] if wanted == everything else []
+    tests = tempest('tempest', conf(keystone, image), ['--regex', wanted, *left_out])
+    if wanted == everything:
+        tests += tempest('own-users', conf(keystone, image, own_users=True), ['--regex', OWN_USERS])
+    return tests, time.time() - began
+
+
+def tempest(name, settings, which):
+    """One run in a workspace of its own: the tests that ran."""
+    place = folder / name
+    subprocess.run([programs / 'tempest', 'init', place], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (place / 'etc/tempest.conf').write_text(settings)
+    subprocess.run([programs / 'tempest', 'run', *which, '--concurrency', '1'], cwd=place)
+    last = subprocess.run([programs / 'stestr', 'last', '--subunit'], cwd=place,
+                          capture_output=True).stdout
+    (place / 'last.subunit').write_bytes(last)
+    tests = []
+    result = StreamToDict(tests.append)
+    result.startTestRun()
+    with (place / 'last.subunit').open('rb') as stream:
+        subunit.ByteStreamToStreamResult(stream).run(result)
+    result.stopTestRun()
+    return [it for it in tests if it['status'] != 'exists']
 
 
 def reason(test):
@@ -158,17 +183,7 @@ def reason(test):
     return text.strip().splitlines()[-1] if text.strip() else 'no reason given'
 
 
-def tell(seconds):
-    last = subprocess.run([programs / 'stestr', 'last', '--subunit'], cwd=folder / 'tempest',
-                          capture_output=True).stdout
-    (folder / 'last.subunit').write_bytes(last)
-    tests = []
-    result = StreamToDict(tests.append)
-    result.startTestRun()
-    with (folder / 'last.subunit').open('rb') as stream:
-        subunit.ByteStreamToStreamResult(stream).run(result)
-    result.stopTestRun()
-    tests = [it for it in tests if it['status'] != 'exists']
+def tell(tests, seconds):
     by_reason = collections.defaultdict(list)
     for test in tests:
         if test['status'] != 'success':
@@ -178,6 +193,8 @@ def tell(seconds):
         for name in sorted(names):
             print(f'  {name}')
     counts = collections.Counter(it['status'] for it in tests)
+    if wanted == everything:
+        print(f'\nleft out, since groups of volumes are not offered: {NOT_OFFERED}')
     print(f'\n{len(tests)} tests in {seconds:.0f} s:',
           ', '.join(f'{count} {status}' for status, count in sorted(counts.items())))
     return counts
@@ -185,7 +202,7 @@ def tell(seconds):
 
 folder.mkdir(parents=True)
 try:
-    counts = tell(run())
+    counts = tell(*run())
 finally:
     stop()
 sys.exit(0 if counts['success'] and not counts['fail'] else 1)

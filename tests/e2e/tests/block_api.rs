@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 use e2e::{Server, skip};
 use testkit::process::{Process, Scratch};
 
+/// A tour may take so long, on a machine with other things to do.
+const TOUR_SECONDS: &str = "1800";
 const PROJECT: &str = "cccc2222cccc2222cccc2222cccc2222";
 
 fn clients() -> Option<PathBuf> {
@@ -68,7 +70,7 @@ fn stock_clients_find_types_limits_and_services_and_rows_outlive_a_kill() {
     let checked = server.holdfast(&["block-api", "upgrade", "check"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
     let version = server.holdfast(&["block-api", "db", "version"]);
-    assert!(text(&version).contains("0003_qos_and_encryption"), "{}", text(&version));
+    assert!(text(&version).contains("0004_pages"), "{}", text(&version));
 }
 
 #[test]
@@ -98,6 +100,124 @@ fn volumes_live_by_stock_clients() {
     let output = command.output().unwrap();
     print!("{}", text(&output));
     assert!(output.status.success(), "{}\n{}", output.status, server.stderr());
+}
+
+/// One command of a tour, and what it prints.
+#[derive(Debug, Default)]
+struct Step {
+    command: String,
+    output: String,
+}
+
+/// The commands of the `console` blocks below a heading: `$ ` before the first line of each and `> `
+/// before those that belong to it.
+fn tour(text: &str, heading: &str) -> Vec<Step> {
+    let section = text.lines().skip_while(|line| *line != heading).skip(1);
+    let (mut steps, mut is_open) = (Vec::<Step>::new(), false);
+    for line in section.take_while(|line| !line.starts_with("## ")) {
+        match (is_open, line) {
+            (false, "```console") => is_open = true,
+            (true, "```") => is_open = false,
+            (false, _) => {}
+            (true, line) => {
+                if let Some(command) = line.strip_prefix("$ ") {
+                    steps.push(Step { command: command.to_owned(), ..Step::default() });
+                } else if let (Some(more), Some(step)) = (line.strip_prefix("> "), steps.last_mut())
+                {
+                    step.command.push('\n');
+                    step.command.push_str(more);
+                } else if let Some(step) = steps.last_mut() {
+                    step.output.push_str(line);
+                    step.output.push('\n');
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// Without what differs from one run to the next: ids, times, ports, and the spaces around them.
+fn lasting(text: &str) -> Vec<String> {
+    let is_id = |word: &str| {
+        word.len() == 36
+            && word.bytes().enumerate().all(|(at, it)| match at {
+                8 | 13 | 18 | 23 => it == b'-',
+                _ => it.is_ascii_hexdigit(),
+            })
+    };
+    let is_of_word = |it: char| it.is_ascii_alphanumeric() || "-:.".contains(it);
+    let mask = |word: &str| {
+        let word = word.strip_prefix("volume-").unwrap_or(word);
+        let is_time = word.len() >= 19 && word.starts_with("20") && word.contains('T');
+        let is_port = word.len() == 5 && word.bytes().all(|it| it.is_ascii_digit());
+        if is_id(word) {
+            "ID".to_owned()
+        } else if is_time {
+            "TIME".to_owned()
+        } else if is_port {
+            "PORT".to_owned()
+        } else if word.starts_with("127.0.0.1:") {
+            "ADDRESS".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    let line = |line: &str| {
+        let mut out = String::new();
+        let mut word = String::new();
+        for it in line.chars().chain([' ']) {
+            if is_of_word(it) {
+                word.push(it);
+            } else {
+                out.push_str(&mask(&std::mem::take(&mut word)));
+                out.push(it);
+            }
+        }
+        out.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // Frames of tables are as wide as what is in them.
+    text.lines().filter(|it| !it.starts_with("+-")).map(line).collect()
+}
+
+#[test]
+fn what_differs_between_runs_is_left_out_and_nothing_else() {
+    let table = "+---+\n| id  | 1bb4f5f0-9ad9-4ef4-95c0-ba5b5a3c4a42 |\n| size | 2 |\n";
+    assert_eq!(lasting(table), ["| id | ID |", "| size | 2 |"]);
+    let uri = "nbd://127.0.0.1:22903/volume-aad28a6f-fdf0-49a8-99e5-0253b1e0712a 2026-11-16T21:09:33.387744";
+    assert_eq!(lasting(uri), ["nbd://ADDRESS/ID TIME"]);
+}
+
+#[test]
+fn the_tour_of_the_guide_prints_what_it_says() {
+    let Some(folder) = clients() else { return };
+    let is_there = |it: &&str| Command::new(it).arg("--help").output().is_ok();
+    if let Some(missing) = ["kubectl", "qemu-io", "jq", "curl"].iter().find(|it| !is_there(it)) {
+        return skip(&format!("the tour of Block Storage: {missing} is not installed"));
+    }
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/block-storage.md");
+    let steps = tour(&std::fs::read_to_string(guide).unwrap(), "## A tour");
+    assert!(steps.len() > 30, "the tour has {} steps", steps.len());
+    let mut server = Server::start();
+    let (told, url) = ("http://127.0.0.1:8776", server.block_url());
+    let mut script = "exec 2>&1\n".to_owned();
+    for step in &steps {
+        script.push_str(&step.command);
+        script.push_str("\necho '@@ end of a step'\n");
+    }
+    let scratch = Scratch::new().unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&path)));
+    let mut command = Command::new("timeout");
+    command.args([TOUR_SECONDS, "bash", "-c", &script.replace(told, &url)]);
+    command.current_dir(scratch.path()).env("PATH", path.unwrap());
+    let output = command.env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+    let said = text(&output).replace(&url, told);
+    let mut parts = said.split("@@ end of a step\n");
+    for step in &steps {
+        let seen = parts.next().unwrap_or_default();
+        assert_eq!(lasting(seen), lasting(&step.output), "{}\n{}", step.command, server.stderr());
+    }
+    assert!(output.status.success(), "{}: {said}", output.status);
 }
 
 /// A kill of the server in the middle of every operation at once, sooner and later: the next one drives

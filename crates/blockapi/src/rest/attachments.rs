@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Service;
-use super::actions::{action, connect, disconnect, end, no_such_action};
+use super::actions::{action, end, no_such_action};
+use super::connections::{connect, disconnect};
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
 use super::listing::{self, Field, Resource};

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Service;
-use super::actions::{action, connected, no_such_action};
+use super::actions::{action, no_such_action};
+use super::connections::connected;
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
@@ -13,7 +14,7 @@ use super::request::{Answer, Reply, Request};
 use super::snapshots::find as find_snapshot;
 use super::types::refuse_encryption;
 use super::views;
-use super::volumes::{NO_CLONES, find as find_volume, inherit, volume_type};
+use super::volumes::{NO_CLONES, find as find_volume, inherit_by_backup, volume_type};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::status::BackupStatus;
@@ -425,7 +426,7 @@ async fn restore_new(
         backup_status: Some(BackupStatus::RestoringBackup.as_str()),
         ..NewVolume::default()
     };
-    inherit(service, (&backup.volume_id, &backup.project_id), &mut new).await?;
+    inherit_by_backup(service, backup, &mut new).await?;
     let store = &service.store;
     let mut tx = store.db.begin().await?;
     let demand = Demand {

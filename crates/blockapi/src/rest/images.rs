@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Service;
-use super::actions::connected;
+use super::connections::connected;
 use super::fault::Fault;
 use super::input::Fields;
 use super::request::{Answer, Reply, Request};
@@ -11,9 +11,9 @@ use super::volumes::find;
 use crate::images::{Image, ImageError, Images, NewImage, RAW};
 use crate::model::operation::Operation;
 use crate::store::guard::Set;
-use crate::store::new_id;
 use crate::store::volumes::Volume;
 use crate::store::work::Verb;
+use crate::store::{Pairs, new_id};
 
 const GIB: i64 = 1 << 30;
 /// As the dialect says it, whatever the reason.
@@ -217,4 +217,38 @@ async fn begin_upload(
     tx.commit().await?;
     store.wake();
     Ok(())
+}
+
+pub(super) async fn set_metadata(
+    service: &Service,
+    request: &Request,
+    id: &str,
+    args: Value,
+) -> Answer {
+    let fields = Fields::from("os-set_image_metadata", args)?;
+    fields.required("metadata")?;
+    let new = fields.metadata("metadata")?.unwrap_or_default();
+    find(service, request, id).await?;
+    let mut tx = service.store.on_volume(id).await?;
+    Pairs::VolumeImage.put(&mut tx, id, &new).await?;
+    tx.commit().await?;
+    let volume = find(service, request, id).await?;
+    Ok(Reply::ok(json!({"metadata": volume.image_metadata})))
+}
+
+pub(super) async fn unset_metadata(
+    service: &Service,
+    request: &Request,
+    id: &str,
+    args: Value,
+) -> Answer {
+    let fields = Fields::from("os-unset_image_metadata", args)?;
+    let key = fields.text("key")?.ok_or_else(|| Fault::bad("'key' is a required property"))?;
+    find(service, request, id).await?;
+    let mut tx = service.store.on_volume(id).await?;
+    if !Pairs::VolumeImage.remove(&mut tx, id, &key).await? {
+        return Err(Fault::not_found(format!("Metadata property {key} of volume {id} not found.")));
+    }
+    tx.commit().await?;
+    Ok(Reply::empty(200))
 }

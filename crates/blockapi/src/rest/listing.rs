@@ -226,11 +226,13 @@ fn status(value: &str) -> Statement {
     sql
 }
 
-/// A backup's state, by the expression the client sees it by; by indexes too.
+/// A backup's state, by the expression the client sees it by; the first one has an index.
 fn backup(expression: &str, value: &str) -> Statement {
-    let mut sql = Statement::new("(volumes.backup_status = ");
-    sql.bind(value).push(" OR volumes.status = ").bind(value).push(") AND ");
-    sql.push(expression).push(" = ").bind(value);
+    let mut sql = Statement::new(&backup_sql());
+    sql.push(" = ").bind(value);
+    if expression != backup_sql() {
+        sql.push(" AND ").push(expression).push(" = ").bind(value);
+    }
     sql
 }
 

@@ -4,6 +4,7 @@
 mod actions;
 mod attachments;
 mod backups;
+mod connections;
 pub(crate) mod fault;
 mod images;
 mod input;
@@ -151,6 +152,10 @@ impl Service {
                 return Err(Fault::bad("Malformed request url"));
             }
             links.project = Some(project);
+        }
+        // An id that is empty is no id: this is not the list.
+        if head.uri.path().ends_with('/') {
+            return Err(Fault::no_route());
         }
         let query = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
         let query = query.map(|(key, value)| (key.into_owned(), value.into_owned())).collect();

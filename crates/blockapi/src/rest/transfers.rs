@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::Service;
-use super::actions::connections;
+use super::connections::connections;
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
 use super::listing::{self, Field, Resource};

@@ -13,6 +13,7 @@ use super::{Service, fault, images};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::model::status::BackupStatus;
+use crate::store::backups::Backup;
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
 use crate::store::statement::Statement;
@@ -358,7 +359,7 @@ async fn from_volume(
 
 /// What was made from an image, and can be booted from, stays so in copies of it, as long as it is
 /// still the same project's.
-pub(super) async fn inherit(
+async fn inherit(
     service: &Service,
     (source, project): (&str, &str),
     new: &mut NewVolume,
@@ -368,6 +369,23 @@ pub(super) async fn inherit(
     if let Some(row) = row {
         new.bootable = row.truth("bootable")?;
         new.image_metadata = Pairs::VolumeImage.get(&service.store, source).await?;
+    }
+    Ok(())
+}
+
+/// What a volume that is made from a backup has of the one that was backed up: the same, and its
+/// metadata, where the request does not say otherwise.
+pub(super) async fn inherit_by_backup(
+    service: &Service,
+    backup: &Backup,
+    new: &mut NewVolume,
+) -> Result<(), Fault> {
+    let (source, project) = (backup.volume_id.as_str(), backup.project_id.as_str());
+    inherit(service, (source, project), new).await?;
+    let sql = "SELECT m.key, m.value FROM volume_metadata m JOIN volumes v ON v.id = m.volume_id \
+         WHERE v.id = $1 AND v.project_id = $2";
+    for row in service.store.db.fetch(sql, &[source.into(), project.into()]).await? {
+        new.metadata.entry(row.text("key")?).or_insert(row.text("value")?);
     }
     Ok(())
 }
@@ -388,7 +406,7 @@ async fn from_backup(
             new.size, backup.size
         )));
     }
-    inherit(service, (&backup.volume_id, &backup.project_id), new).await?;
+    inherit_by_backup(service, &backup, new).await?;
     new.backup_status = Some(BackupStatus::RestoringBackup.as_str());
     Ok(())
 }

@@ -6,12 +6,13 @@ use super::{Db, DbError, Tx};
 /// The schema of the release before `backup_status`.
 pub const BASE_REVISION: &str = "0001_base";
 /// The schema this build needs.
-pub const HEAD_REVISION: &str = "0003_qos_and_encryption";
+pub const HEAD_REVISION: &str = "0004_pages";
 
 const STEPS: &[(&str, &str)] = &[
     (BASE_REVISION, include_str!("migrations/0001_base.sql")),
     ("0002_backup_status", include_str!("migrations/0002_backup_status.sql")),
-    (HEAD_REVISION, include_str!("migrations/0003_qos_and_encryption.sql")),
+    ("0003_qos_and_encryption", include_str!("migrations/0003_qos_and_encryption.sql")),
+    (HEAD_REVISION, include_str!("migrations/0004_pages.sql")),
 ];
 
 const REVISION_TABLE: &str =

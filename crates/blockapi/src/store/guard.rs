@@ -24,7 +24,7 @@ pub(crate) fn status_sql() -> String {
 }
 
 /// The `backup_status` of a row of either form. The old form is the later word: whoever writes the
-/// new one leaves none of these in `status`.
+/// new one leaves none of these in `status`. There is an index by this very expression.
 pub(crate) fn backup_sql() -> String {
     format!("(CASE WHEN {OLD_FORM} THEN volumes.status ELSE volumes.backup_status END)")
 }

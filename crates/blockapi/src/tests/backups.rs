@@ -22,6 +22,29 @@ async fn a_backup_of_an_available_volume_in_both_views() {
     }
 }
 
+#[tokio::test]
+async fn a_volume_made_from_a_backup_is_described_as_the_one_backed_up() {
+    for rig in Rig::everywhere().await {
+        let source = json!({"volume": {"size": 1, "metadata": {"tier": "gold", "owner": "web"}}});
+        let source = id_of(&rig.call("POST", "/volumes", source, NEW).await, "volume");
+        rig.settle().await;
+        let backup = id_of(&rig.backup(&source, false).await, "backup");
+        rig.settle().await;
+        let path = format!("/backups/{backup}/restore");
+        let restored = rig.ok("POST", &path, json!({"restore": {}}), NEW).await;
+        let restored = restored["restore"]["volume_id"].as_str().unwrap().to_owned();
+        rig.settle().await;
+        let seen = rig.get(&format!("/volumes/{restored}"), NEW).await;
+        let wanted = json!({"tier": "gold", "owner": "web", "src_backup_id": backup});
+        assert_eq!(seen.body["volume"]["metadata"], wanted);
+        // Who says otherwise is heard.
+        let made = json!({"volume": {"backup_id": backup, "metadata": {"tier": "iron"}}});
+        let made = id_of(&rig.call("POST", "/volumes", made, NEW).await, "volume");
+        let seen = rig.get(&format!("/volumes/{made}"), NEW).await;
+        assert_eq!(seen.body["volume"]["metadata"], json!({"tier": "iron", "owner": "web"}));
+    }
+}
+
 /// The two use cases: a live migration and a resize while a backup runs; and the backup is of the
 /// moment it was asked for.
 #[tokio::test]

@@ -75,6 +75,8 @@ async fn bad_requests_are_faults_and_change_nothing() {
     for (path, code) in [
         ("/volumes/not-an-id", 404),
         ("/nothing-here", 404),
+        ("/volumes/", 404),
+        ("/volumes/detail/", 404),
         ("/volumes?limit=-1", 400),
         ("/volumes?limit=x", 400),
         ("/volumes?offset=-1", 400),

@@ -136,3 +136,28 @@ async fn a_snapshot_that_is_never_taken_fails() {
     rig.settle().await;
     rig.ok("DELETE", &format!("/volumes/{volume}"), Value::Null, NEW).await;
 }
+
+/// A page of few among many costs what it shows: its condition is the beginning of an index that is in
+/// the order of the page.
+#[tokio::test]
+async fn pages_by_name_status_and_backup_are_found_by_an_index() {
+    let rig = Rig::new().await;
+    for (condition, index) in [
+        ("volumes.display_name = 'web'".to_owned(), "volumes_by_name"),
+        ("volumes.status = 'error'".to_owned(), "volumes_by_status"),
+        (
+            format!("{} = 'backing-up'", crate::store::guard::backup_sql()),
+            "volumes_by_shown_backup",
+        ),
+    ] {
+        let sql = format!(
+            "EXPLAIN QUERY PLAN SELECT * FROM volumes WHERE volumes.deleted = 0 AND \
+             (volumes.project_id = 'p') AND ({condition}) ORDER BY volumes.created_at DESC, \
+             volumes.id DESC LIMIT 100"
+        );
+        let plan = rig.service.store.db.fetch(&sql, &[]).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| row.text("detail").unwrap()).collect();
+        assert_eq!(plan.len(), 1, "it is sorted after all, or more: {plan:?}");
+        assert!(plan[0].contains(index) && plan[0].matches("=?").count() == 3, "{plan:?}");
+    }
+}
