@@ -47,6 +47,8 @@ const PEERS: &[Peer] = &[
     kubernetes("kubectl", KUBERNETES, "cmd/kubectl"),
     kubernetes("kubectl", "v1.36.3", "cmd/kubectl"),
     GOOGLE,
+    HELM,
+    PROMTOOL,
     VELERO,
     VELERO_AWS,
 ];
@@ -57,6 +59,24 @@ const GOOGLE: Peer = Peer {
     module: "github.com/fsouza/fake-gcs-server",
     version: "v1.56.1",
     package: ".",
+    instead: &[],
+};
+
+/// What renders and installs charts.
+const HELM: Peer = Peer {
+    name: "helm",
+    module: "helm.sh/helm/v3",
+    version: "v3.21.4",
+    package: "cmd/helm",
+    instead: &[],
+};
+
+/// What checks rules of Prometheus.
+const PROMTOOL: Peer = Peer {
+    name: "promtool",
+    module: "github.com/prometheus/prometheus",
+    version: "v0.313.5",
+    package: "cmd/promtool",
     instead: &[],
 };
 
@@ -89,6 +109,8 @@ pub(crate) enum Arguments {
     },
     /// Run the stores of the etcd guard against emulators of the clouds.
     Clouds,
+    /// Apply what is in `deploy/` to an upstream kube-apiserver, with a real helm; fire its alerts.
+    Deploy,
     /// Run an upstream kube-controller-manager with all its controllers on `up`.
     KubeControllerManager,
     /// Run the suite of kubectl with each version of it.
@@ -124,6 +146,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 });
             }
         }
+        Arguments::Deploy => {
+            report.step("alerts", |_| with(&PROMTOOL, alerts));
+            for peer in named("kube-apiserver")? {
+                report.step(&peer.file_name(), |report| {
+                    with(&HELM, |helm| {
+                        with(peer, |_| {
+                            let server = KubeApiServer::start(Audit::Off)?;
+                            suites::deploy_on(report, &server, helm)
+                        })
+                    })
+                });
+            }
+        }
         Arguments::Velero => {
             report.step(&VELERO.file_name(), |report| {
                 with(&VELERO, |velero| {
@@ -147,6 +182,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     Ok(report.finish())
+}
+
+/// Rules are read, and fire when their tests say so.
+fn alerts(promtool: &Path) -> Result<Outcome> {
+    let folder = workspace::root().join("deploy/monitoring");
+    for words in [["check", "rules", "rules.yaml"], ["test", "rules", "rules.test.yaml"]] {
+        workspace::succeed(Command::new(promtool).current_dir(&folder).args(words))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// A peer that was built before, by its name.
+pub(crate) fn built(name: &str) -> Result<Option<PathBuf>> {
+    let home = workspace::metadata()?.target_directory.join("peers");
+    let programs = named(name)?.into_iter().map(|peer| home.join(peer.file_name()));
+    Ok(programs.into_iter().find(|it| it.is_file()))
 }
 
 /// Tests whose emulator cannot be had say so.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::peers::server::KubeApiServer;
 use crate::steps::{Outcome, Report};
 use crate::test::cargo_test;
-use crate::{stores, tools, workspace};
+use crate::{peers, stores, tools, workspace};
 
 /// What is killed in the crash loops.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
@@ -100,6 +100,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("volumes", Needs::Kubectl),
     ("commands", Needs::Nothing),
     ("dashboard", Needs::Browser),
+    ("deploy", Needs::Deployment),
     ("backup", Needs::S3),
     ("backup_crash", Needs::Nothing),
     ("volumes_backup", Needs::Kubectl),
@@ -129,6 +130,8 @@ enum Needs {
     Tours,
     /// The stock clients of Block Storage, and programs that read its volumes.
     BlockStorage,
+    /// kubectl; without a helm that was built before, that is said.
+    Deployment,
     /// A browser, and a Python that drives it; without axe-core, that is said.
     Browser,
     /// An S3 service; without one, the tests that need it say so.
@@ -224,6 +227,18 @@ pub(crate) fn volumes_on(report: &mut Report, server: &KubeApiServer) -> Result<
     cargo_test(report, &mut command)
 }
 
+/// What is in `deploy/`, on an upstream API server.
+pub(crate) fn deploy_on(
+    report: &mut Report,
+    server: &KubeApiServer,
+    helm: &Path,
+) -> Result<Outcome> {
+    tools::kubectl()?;
+    let mut command = suite(&binary()?, "deploy", None);
+    command.env("HOLDFAST_CLUSTER", server.kubeconfig()?).env("HOLDFAST_HELM", helm);
+    cargo_test(report, &mut command)
+}
+
 /// Builds the binary, then runs the chosen suites.
 pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
     let mut built = None;
@@ -262,6 +277,7 @@ fn not_here(needs: Needs) -> Option<String> {
         | Needs::Tours
         | Needs::BlockStorage
         | Needs::Browser
+        | Needs::Deployment
         | Needs::S3 => return None,
     };
     script.is_err().then(|| format!("no {CONFORM_DEFAULT} beside this checkout"))
@@ -283,6 +299,12 @@ fn provide(
     match needs {
         Needs::Nothing => {}
         Needs::Kubectl => tools::kubectl()?,
+        Needs::Deployment => {
+            tools::kubectl()?;
+            if let Some(helm) = peers::built("helm")? {
+                command.env("HOLDFAST_HELM", helm);
+            }
+        }
         Needs::Python => {
             command.env("HOLDFAST_PYTHON", tools::python()?);
         }

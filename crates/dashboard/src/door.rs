@@ -22,18 +22,25 @@ const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(crate) struct Door {
+/// A listener and how those are served who come to it.
+pub struct Door {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
 }
 
+impl std::fmt::Debug for Door {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Door").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
 impl Door {
-    pub(crate) fn new(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+    pub fn new(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         Self { listener, tls: tls.map(TlsAcceptor::from) }
     }
 
     /// Accepts until the task tree stops; connections then finish what they are at.
-    pub(crate) async fn serve(self, router: Router, tasks: Tasks) {
+    pub async fn serve(self, router: Router, tasks: Tasks) {
         let stop = tasks.stop_signal();
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         while let Some(accepted) = stop.or_stop(self.listener.accept()).await {
@@ -48,7 +55,7 @@ impl Door {
             // Full: the newcomer is turned away, those inside are served.
             let Ok(place) = places.clone().try_acquire_owned() else { continue };
             let (router, tls) = (router.clone(), self.tls.clone());
-            tasks.spawn_draining("dashboard-connection", move |stop| async move {
+            tasks.spawn_draining("connection", move |stop| async move {
                 enter(stream, tls, router, &stop).await;
                 drop(place);
             });

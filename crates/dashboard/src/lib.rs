@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+pub use door::Door;
 pub use reach::{Reach, bearer};
 
 /// How the dashboard is to run.

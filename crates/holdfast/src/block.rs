@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::cli;
 use crate::config::{Config, Settings};
 use crate::controllers::{connect, host_name};
+use crate::health::{self, Health};
 use ::cli::output;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,6 +52,8 @@ pub(crate) const IDENTITY: Identity = Identity {
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    health: health::Args,
     /// Where the rows are: `sqlite:PATH` or `postgres://…`; without it, a file in the data directory.
     #[arg(
         long,
@@ -180,6 +183,7 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
         work: !args.no_worker,
     };
     let tasks = tasks::Tasks::new();
+    let health = Health::start(&args.health, &tasks).await?;
     let mut backend = Resources::new(client, REPLICAS);
     if let Some(file) = &args.nbd_ca_file {
         let pem = std::fs::read_to_string(file)
@@ -188,6 +192,7 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
     }
     let backend = Arc::new(backend);
     let api = BlockApi::start(options, backend, &tasks).await?;
+    health.ready(telemetry::Registry::new("holdfast"));
     output::say(&format!("Block Storage API  http://{}/v3", api.address()))?;
     tokio::select! {
         _ = interrupt.recv() => {}

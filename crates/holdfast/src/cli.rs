@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Settings};
-use crate::{block, bundle, completion, controllers, doctor, kubeconfig, man, node, up, version};
+use crate::{
+    block, bundle, completion, controllers, doctor, install, kubeconfig, man, node, up, version,
+};
 
 /// Backup and disaster recovery in one binary.
 #[derive(Debug, Parser)]
@@ -33,6 +35,8 @@ enum Command {
         #[command(flatten)]
         args: Box<node::Args>,
     },
+    /// Install the definitions of all resources into a cluster.
+    InstallCrds(install::Args),
     /// Make a kubeconfig for a user, with a role in one namespace.
     Kubeconfig(kubeconfig::Args),
     /// Serve and manage replicated block volumes.
@@ -77,6 +81,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             runtime()?.block_on(::cli::node::run(*command))
         }
         Command::Node { of_people: None, args } => node::run(&args),
+        Command::InstallCrds(args) => install::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
         Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
         Command::Etcd { args } => {

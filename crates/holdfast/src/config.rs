@@ -160,7 +160,18 @@ const KEYS: [(&str, &str); 19] = [
 const DEFAULT_FILE: &str = "holdfast.toml";
 const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-fn variable(key: &str) -> String {
+/// Every key with what it is unless it is set.
+pub(crate) fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KEYS.into_iter()
+}
+
+/// The variables of all keys.
+#[cfg(test)]
+pub(crate) fn variables() -> impl Iterator<Item = String> {
+    KEYS.iter().map(|(key, _)| variable(key))
+}
+
+pub(crate) fn variable(key: &str) -> String {
     format!("HOLDFAST_{}", key.replace('-', "_").to_uppercase())
 }
 
@@ -447,6 +458,8 @@ pub(crate) enum Command {
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,
     },
+    /// Print all that can be configured, as a page of the documents.
+    Reference,
 }
 
 #[derive(Debug, Serialize)]
@@ -457,7 +470,13 @@ struct Shown<'a> {
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
-    let Command::Show { settings, output } = command;
+    let (settings, output) = match command {
+        Command::Show { settings, output } => (settings, output),
+        Command::Reference => {
+            output::say(crate::reference::configuration().trim_end())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let resolved = Resolved::load(settings)?;
     resolved.config()?;
     let shown: Vec<Shown<'_>> = resolved

@@ -19,12 +19,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
 use crate::config::{Config as ProcessConfig, Settings};
+use crate::health::{self, Health};
 use crate::leader::{Candidate, Terms};
 use ::cli::output::{self, Hint};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The field manager of what controllers write.
-const MANAGER: &str = "holdfast-controllers";
+pub(crate) const MANAGER: &str = "holdfast-controllers";
 /// Definitions somebody else changed are brought back this often.
 const REPAIR_EVERY: Duration = Duration::from_mins(5);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -33,6 +34,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    health: health::Args,
     /// Print what a cluster has to allow the controllers and the nodes, for `kubectl apply -f -`, and end.
     #[arg(long)]
     roles: bool,
@@ -70,6 +73,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let door = tasks::Tasks::new();
+    let health = Health::start(&args.health, &door).await?;
     let client = connect(args.kubeconfig.as_ref(), args.context.as_deref()).await?;
     let version = client
         .apiserver_version()
@@ -98,7 +103,10 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
             _ = terminate.recv() => {}
         }
     };
-    let end = campaign(&mut candidate, over, drain, |tasks, metrics| {
+    let mut registry = telemetry::Registry::new("holdfast");
+    let gauges = Gauges::new(&mut registry);
+    health.ready(registry);
+    let end = campaign(&mut candidate, over, drain, &gauges, |tasks, metrics| {
         let admin = &config.admin_namespace;
         let place = tenants::Place::ELSEWHERE;
         spawn(place, tasks, metrics, admin, executor.as_ref(), |_| client.clone());
@@ -114,6 +122,7 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
     if tokio::time::timeout(PATIENCE, candidate.release()).await.is_err() {
         tracing::warn!("the lease was not released in time; it will run out");
     }
+    let _ = door.stop(PATIENCE).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,6 +131,21 @@ async fn keep_trying_to_set(client: Client, rate: u64) {
     while let Err(error) = volumes::setting::set_backup_rate(&client, rate).await {
         tracing::debug!(error = %telemetry::Chain(&error), "cannot set the rate of backups yet");
         tokio::time::sleep(RETRY_AFTER).await;
+    }
+}
+
+/// What a candidate shows.
+pub(crate) struct Gauges {
+    leads: telemetry::Gauge,
+    metrics: Metrics,
+}
+
+impl Gauges {
+    pub(crate) fn new(registry: &mut telemetry::Registry) -> Self {
+        Self {
+            leads: registry.gauge("leader", "Whether this process is the one that works: 1 or 0"),
+            metrics: Metrics::new(registry, volumes::figures::FACTS),
+        }
     }
 }
 
@@ -148,9 +172,9 @@ async fn campaign(
     candidate: &mut Candidate,
     over: impl Future<Output = ()>,
     drain: Duration,
+    gauges: &Gauges,
     work: impl Fn(&tasks::Tasks, &Metrics),
 ) -> End {
-    let metrics = Metrics::new(&mut telemetry::Registry::new("holdfast"));
     let mut over = std::pin::pin!(over);
     loop {
         tokio::select! {
@@ -159,7 +183,8 @@ async fn campaign(
         }
         tracing::info!("leading: controllers start");
         let tasks = tasks::Tasks::new();
-        work(&tasks, &metrics);
+        gauges.leads.set(1);
+        work(&tasks, &gauges.metrics);
         let is_over = tokio::select! {
             () = candidate.keep() => false,
             () = &mut over => true,
@@ -167,11 +192,14 @@ async fn campaign(
         if !is_over {
             tracing::warn!("the lead was lost: controllers stop");
         }
+        gauges.leads.set(0);
         if let Err(late) = tasks.stop(drain).await {
             // Two leaders at once would be worse than a restart.
             tracing::error!(%late, "controllers do not stop; this process ends");
             return End::Late;
         }
+        // What it knew of objects is the next leader's to tell.
+        gauges.metrics.forget_objects();
         if is_over {
             return End::Stopped;
         }
@@ -319,7 +347,7 @@ async fn apply_definitions(api: &Api<CustomResourceDefinition>) -> Result<(), ku
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::Path;
 
     use apiserver::auth::tokens::StaticTokens;
@@ -327,7 +355,10 @@ mod tests {
 
     use super::*;
 
-    async fn server(folder: &Path, controllers: Vec<Identity>) -> (ApiServer, tasks::Tasks) {
+    pub(crate) async fn server(
+        folder: &Path,
+        controllers: Vec<Identity>,
+    ) -> (ApiServer, tasks::Tasks) {
         let options = Options {
             data_dir: folder.to_owned(),
             listen: ([127, 0, 0, 1], 0).into(),

@@ -54,7 +54,7 @@ impl Rig {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         let controller = all().into_iter().find(|it| it.name == "recurring-jobs").unwrap();
-        controller.spawn(as_user(controller.name), &tasks, Metrics::new(&mut metrics));
+        controller.spawn(as_user(controller.name), &tasks, Metrics::new(&mut metrics, &[]));
         Self {
             jobs: Api::default_namespaced(as_user("system-backups")),
             volumes: Api::default_namespaced(client.clone()),

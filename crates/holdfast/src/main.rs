@@ -9,12 +9,17 @@ mod config;
 mod controllers;
 mod dashboard;
 mod doctor;
+mod health;
+mod install;
 #[cfg(test)]
 mod jobs_tests;
 mod kubeconfig;
 mod leader;
 mod man;
 mod node;
+#[cfg(test)]
+mod papers;
+mod reference;
 mod roles;
 mod up;
 mod version;

@@ -18,6 +18,7 @@ use volumes::instances::{Instances, Options, Processes};
 use crate::cli;
 use crate::config::{Config, Settings};
 use crate::controllers::{self, Identity};
+use crate::health::{self, Health};
 use ::cli::output::{self, Hint};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +32,8 @@ pub(crate) const IDENTITY: Identity = Identity { name: "node", grants: volumes::
 pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    health: health::Args,
     /// The cluster to work for; without it, the usual places: $KUBECONFIG, ~/.kube/config, or the
     /// service account of a pod.
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
@@ -67,9 +70,12 @@ async fn serve(args: &Args, config: &Config) -> anyhow::Result<ExitCode> {
         .hint("stop the other process, or choose another directory with --data-dir")?;
     let client = controllers::connect(args.kubeconfig.as_ref(), args.context.as_deref()).await?;
     let tasks = Tasks::new();
-    let metrics = Metrics::new(&mut telemetry::Registry::new("holdfast"));
+    let health = Health::start(&args.health, &tasks).await?;
+    let mut registry = telemetry::Registry::new("holdfast");
+    let metrics = Metrics::new(&mut registry, &[]);
     let place = Place::of(config, Ipv4Addr::LOCALHOST.into());
     let here = start(client, &place, &tasks, metrics).await?;
+    health.ready(registry);
     output::say(&format!(
         "Holdfast node {} at {}, data in {}",
         place.name,

@@ -1,11 +1,11 @@
-//! What a cluster has to allow the controllers and the nodes: the same rights they have beside the
-//! embedded server, as manifests. `deploy/rbac.yaml` is what this makes.
+//! What a cluster has to allow the controllers, the nodes, the Block Storage API and tenants: the same
+//! rights they have beside the embedded server, as manifests. `deploy/rbac.yaml` is what this makes.
 
 use std::fmt::Write as _;
 
 use reconcile::Grant;
 
-use crate::{controllers, node};
+use crate::{block, controllers, node};
 
 /// Where volumes and whoever serves them live.
 const NAMESPACE: &str = volumes::NAMESPACE;
@@ -13,6 +13,8 @@ const HEAD: &str = "\
 # What Holdfast needs in a cluster: the output of `holdfast controllers --roles`.
 # Rights on volumes hold in their namespace only. The executor of Velero's resources reads and writes
 # whole namespaces: its role is bound to nobody here; bind it where `--velero true` is wanted.
+# Whoever has view, edit or admin in a namespace may ask for backups and restores of it, as the roles at
+# the end join those three.
 ";
 /// Resources that belong to no namespace: group and name.
 const CLUSTER_WIDE: &[(&str, &str)] = &[
@@ -21,6 +23,16 @@ const CLUSTER_WIDE: &[(&str, &str)] = &[
     ("storage.k8s.io", "storageclasses"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
 ];
+
+/// What tenants ask for, and what they may do with it: joined to the roles of a namespace.
+const TENANT: &[&str] = &[
+    "nonadminbackups",
+    "nonadminrestores",
+    "nonadminbackupstoragelocations",
+    "nonadmindownloadrequests",
+];
+const TENANT_ROLES: [(&str, &[&str]); 2] =
+    [("edit", &["create", "delete", "patch", "update"]), ("view", &["get", "list", "watch"])];
 
 /// All manifests, as one document after another.
 pub(crate) fn manifest() -> String {
@@ -33,6 +45,7 @@ pub(crate) fn manifest() -> String {
     let _ = writeln!(text, "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}");
     text.push_str(&account("holdfast-controllers"));
     text.push_str(&account("holdfast-node"));
+    text.push_str(&account("holdfast-block-api"));
     let of_volumes: Vec<&str> = volumes::controllers().iter().map(|it| it.name).collect();
     for controller in controllers::all() {
         let name = format!("holdfast:controller:{}", controller.name);
@@ -42,8 +55,28 @@ pub(crate) fn manifest() -> String {
         roles(&mut text, &name, controller.grants, near, holder);
     }
     roles(&mut text, "holdfast:node", node::IDENTITY.grants, true, Some("holdfast-node"));
+    let of_blocks = block::IDENTITY.grants;
+    roles(&mut text, "holdfast:block-api", of_blocks, true, Some("holdfast-block-api"));
     election(&mut text);
+    tenants(&mut text);
     text
+}
+
+fn tenants(text: &mut String) {
+    for (role, verbs) in TENANT_ROLES {
+        let _ = writeln!(
+            text,
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+             metadata:\n  name: \"holdfast:non-admin-{role}\"\n  \
+             labels: {{rbac.authorization.k8s.io/aggregate-to-{role}: \"true\"}}\nrules:"
+        );
+        let statuses: Vec<String> = TENANT.iter().map(|it| format!("{it}/status")).collect();
+        let mut resources = TENANT.to_vec();
+        if role == "view" {
+            resources.extend(statuses.iter().map(String::as_str));
+        }
+        rule(text, "oadp.openshift.io", &resources, verbs);
+    }
 }
 
 /// A role for the whole cluster, and, if the rights can be had in one namespace, one for that.
@@ -132,6 +165,25 @@ mod tests {
                 stored.contains(&document),
                 "deploy/rbac.yaml lacks this: write it anew with `holdfast controllers --roles`\n{document}"
             );
+        }
+    }
+
+    /// Both servers give tenants the same.
+    #[test]
+    fn tenants_may_do_in_a_cluster_what_they_may_beside_the_embedded_server() {
+        let documents = manifest();
+        let documents: Vec<&str> = documents.split("---\n").collect();
+        let kinds = apiserver::auth::bootstrap::objects();
+        for (role, _) in TENANT_ROLES {
+            let name = format!("holdfast:non-admin-{role}");
+            let text = documents.iter().find(|it| it.contains(&format!("{name}\"\n")));
+            let ours: serde_json::Value = serde_saphyr::from_str(text.unwrap()).unwrap();
+            let theirs = kinds.iter().map(|(_, it)| it).find(|it| it["metadata"]["name"] == *name);
+            let theirs = theirs.unwrap();
+            assert_eq!(ours["rules"], theirs["rules"], "{name}");
+            for (label, value) in ours["metadata"]["labels"].as_object().unwrap() {
+                assert_eq!(theirs["metadata"]["labels"][label], *value, "{name}");
+            }
         }
     }
 

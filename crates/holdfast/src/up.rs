@@ -63,7 +63,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     let mut blocks = Beside::Off;
     let mut pages = dashboard::Beside::Off;
     if role == Role::Everything {
-        let metrics = reconcile::Metrics::new(&mut metrics);
+        let metrics = reconcile::Metrics::new(&mut metrics, volumes::figures::FACTS);
         let client = |identity: controllers::Identity| {
             kube::Client::new(server.client_service(identity.user()), "default")
         };

@@ -30,7 +30,7 @@ pub use controller::{Context, Controller};
 pub use error::{Failure, OrFail};
 pub use events::{EVENT_RIGHTS, Events, Severity};
 pub use key::Key;
-pub use metrics::Metrics;
+pub use metrics::{Fact, Metrics};
 pub use queue::{Pace, Queue};
 pub use run::{Loop, Next, Reconciler};
 pub use store::{Store, StoreBuilder};

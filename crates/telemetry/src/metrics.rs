@@ -44,12 +44,20 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 /// All metrics of one process. Passed by `&mut` while parts are wired, then shared to be read.
-pub struct Registry(registry::Registry);
+pub struct Registry {
+    inner: registry::Registry,
+    prefix: String,
+    names: Vec<String>,
+}
 
 impl Registry {
     /// `prefix` and an underscore come before every name.
     pub fn new(prefix: &str) -> Self {
-        Self(registry::Registry::with_prefix(prefix))
+        Self {
+            inner: registry::Registry::with_prefix(prefix),
+            prefix: prefix.to_owned(),
+            names: Vec::new(),
+        }
     }
 
     pub fn counter(&mut self, name: &str, help: &str) -> Counter {
@@ -86,15 +94,22 @@ impl Registry {
         let mut encoded = String::new();
         // Writing to a string fails only if a metric does; a part is better than no answer, and
         // the missing end mark tells the reader.
-        if let Err(error) = text::encode(&mut encoded, &self.0) {
+        if let Err(error) = text::encode(&mut encoded, &self.inner) {
             tracing::error!("cannot encode the metrics: {error}");
         }
         encoded
     }
 
+    /// The whole name of everything that was registered, also of what has shown nothing yet: without
+    /// what the text format adds for counters and histograms.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
     fn register<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         // The text format ends the help itself.
-        self.0.register(name, help.trim_end_matches('.'), metric.clone());
+        self.names.push(format!("{}_{name}", self.prefix));
+        self.inner.register(name, help.trim_end_matches('.'), metric.clone());
         metric
     }
 }
@@ -138,6 +153,9 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in:\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        let names =
+            ["starts", "queue_depth", "wait_seconds", "calls", "open_files", "call_seconds"];
+        assert_eq!(registry.names(), names.map(|it| format!("holdfast_{it}")));
     }
 
     #[test]

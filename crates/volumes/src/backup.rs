@@ -24,7 +24,7 @@ use kube::ResourceExt as _;
 use reconcile::{Context, Controller, EVENT_RIGHTS, Failure, Grant, Key, Loop, Next, Reconciler};
 
 pub(crate) use self::world::{Names, World};
-use crate::{FINALIZER, NAMESPACE, label, target};
+use crate::{FINALIZER, NAMESPACE, figures, label, target};
 
 /// Asks for the next attempt of a deletion at once.
 pub const RETRY_NOW: &str = "holdfast.io/retry-now";
@@ -88,6 +88,7 @@ fn run(context: Context) -> BoxFuture<'static, ()> {
             targets.run(Arc::new(target::Targets(Arc::clone(&world)))),
             target::keep_default(Arc::clone(&world)),
             numbers::keep(Arc::clone(&world)),
+            figures::tell_of_backups(&context, &world.backups, &world.targets),
         );
     })
 }

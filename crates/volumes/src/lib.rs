@@ -11,6 +11,7 @@
 //! | [`engine`], [`replica`], [`snapshot`] | the engine as it reports itself; copies; snapshots |
 //! | [`setting`], [`image`] | `Setting`, `EngineImage`: what is there from the start |
 //! | [`instances`], [`node`], [`schedule`] | processes of a node; `Node`, `InstanceManager`; where copies go |
+//! | [`figures`] | what is told of single objects for `/metrics` |
 //! | [`backup`], [`target`], [`job`], [`system`] | `Backup`, `BackupVolume`, `BackupTarget`, `RecurringJob`, `SystemBackup` |
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod backup;
 pub mod claim;
 pub(crate) mod cron;
 pub mod engine;
+pub mod figures;
 pub mod image;
 pub mod instances;
 pub mod job;

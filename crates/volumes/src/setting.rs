@@ -60,7 +60,7 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 /// What is better where everything runs on one machine: its disk is the one people work on, not one that
 /// was bought for volumes, so little room is kept free and space is promised more than once; and copies of
 /// a volume have no other node to be on.
-const ON_ONE_MACHINE: &[(&str, &str)] = &[
+pub const ON_ONE_MACHINE: &[(&str, &str)] = &[
     ("replica-soft-anti-affinity", "true"),
     ("storage-minimal-available-percentage", "5"),
     ("storage-over-provisioning-percentage", "500"),

@@ -34,7 +34,7 @@ use reconcile::{Context, Controller, EVENT_RIGHTS, Grant, Key, Loop, Store};
 
 use crate::engine::monitor::Monitors;
 use crate::setting::Settings;
-use crate::{NAMESPACE, engine, image, label, setting, snapshot};
+use crate::{NAMESPACE, engine, figures, image, label, setting, snapshot};
 
 /// On a volume that follows another: since when it is to be activated.
 pub const ACTIVATION: &str = "holdfast.io/activation-requested-at";
@@ -249,6 +249,7 @@ async fn run(context: Context) {
         volumes.run(Arc::new(apply::Volumes(Arc::clone(&world)))),
         engines.run(Arc::clone(&monitors)),
         snapshots.run(Arc::new(snapshot::Snapshots::new(Arc::clone(&world), monitors))),
+        figures::tell_of_volumes(&context, (&world.volumes, &world.engines), &world.nodes),
     );
 }
 

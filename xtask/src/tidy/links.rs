@@ -1,4 +1,4 @@
-//! Relative links in documents lead somewhere.
+//! Relative links in documents lead somewhere, and every page of the book is in its summary.
 
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,28 @@ pub(super) fn check(files: &[PathBuf], findings: &mut Findings) -> Result<()> {
             if !folder.join(target).exists() {
                 findings.complain(format!("{}: nothing is at {target}", file.display()));
             }
+        }
+    }
+    check_summary(files, findings)
+}
+
+/// Every page below `docs` is reached from its summary; decisions have a list of their own.
+fn check_summary(files: &[PathBuf], findings: &mut Findings) -> Result<()> {
+    let read = |path: &str| {
+        let path = workspace::root().join(path);
+        std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let (summary, decisions) = (read("docs/SUMMARY.md")?, read("docs/decisions/README.md")?);
+    let (summary, decisions) = (targets(&summary), targets(&decisions));
+    let pages = files.iter().filter_map(|file| file.strip_prefix("docs").ok()?.to_str());
+    for page in pages.filter(|it| it.ends_with(".md") && *it != "SUMMARY.md") {
+        let decision = page.strip_prefix("decisions/").filter(|it| *it != "README.md");
+        let (list, is_in) = match decision {
+            Some(name) => ("docs/decisions/README.md", decisions.contains(&name)),
+            None => ("docs/SUMMARY.md", summary.contains(&page)),
+        };
+        if !is_in {
+            findings.complain(format!("docs/{page}: {list} does not list it"));
         }
     }
     Ok(())

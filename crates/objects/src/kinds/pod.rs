@@ -203,6 +203,16 @@ fn qos_class(obj: &Value) -> &'static str {
 
 /// Checks a pod spec; `path` says where it is.
 pub(super) fn check(spec: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
+    check_with_claims(spec, path, &[], causes);
+}
+
+/// As [`check`], for pods that each get a claim of every template: those can be mounted, too.
+pub(super) fn check_with_claims(
+    spec: Option<&Value>,
+    path: &str,
+    claims: &[Value],
+    causes: &mut Vec<Cause>,
+) {
     let nothing = Value::Null;
     let spec = spec.unwrap_or(&nothing);
     if list(spec, "containers").is_empty() {
@@ -210,6 +220,8 @@ pub(super) fn check(spec: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
     }
     let volumes: BTreeSet<&str> =
         list(spec, "volumes").iter().map(|volume| text(volume, "name")).collect();
+    let claimed = claims.iter().map(|claim| text(claim, "metadata.name"));
+    let volumes = volumes.into_iter().chain(claimed).collect();
     let mut seen = BTreeSet::new();
     for member in ["initContainers", "containers"] {
         for (index, container) in list(spec, member).iter().enumerate() {

@@ -421,6 +421,19 @@ fn deployments_get_their_defaults() {
 }
 
 #[test]
+fn pods_of_a_stateful_set_mount_the_claims_of_its_templates() {
+    let mut set = deployment();
+    set["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data"}]);
+    let field = "spec.template.spec.containers[0].volumeMounts[0].name";
+    refuses("apps/v1", "StatefulSet", &set, field, Reason::NotFound);
+    set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]);
+    accepts("apps/v1", "StatefulSet", &set);
+    refuses("apps/v1", "Deployment", &set, field, Reason::NotFound);
+}
+
+#[test]
 fn selectors_match_templates_and_stay() {
     for name in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"] {
         accepts("apps/v1", name, &deployment());

@@ -116,7 +116,12 @@ pub(super) fn check(kind: &str, obj: &Value, causes: &mut Vec<Cause>) {
         &format!("{template}.metadata.labels"),
         causes,
     );
-    pod::check(at(obj, &format!("{template}.spec")), &format!("{template}.spec"), causes);
+    let claims = match kind {
+        "StatefulSet" => list(obj, "spec.volumeClaimTemplates"),
+        _ => &[],
+    };
+    let path = format!("{template}.spec");
+    pod::check_with_claims(at(obj, &path), &path, claims, causes);
     match kind {
         "Job" => {
             check_job(obj, "spec", template, causes);
