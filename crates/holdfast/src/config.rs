@@ -453,7 +453,7 @@ pub(crate) enum Command {
     /// Print every value and where it came from.
     Show {
         #[command(flatten)]
-        settings: Settings,
+        settings: Box<Settings>,
         /// Form of the output.
         #[arg(short, long, value_enum, default_value_t)]
         output: Format,

@@ -74,7 +74,8 @@ fn of_volume(volume: Option<&Volume>, engine: Option<&Engine>) -> Figures<4> {
     let is = |wanted: Robustness| {
         volume.map(|_| i64::from(status.and_then(|it| it.robustness.clone()) == Some(wanted)))
     };
-    let at = status.and_then(|it| it.last_backup_at.as_ref()?.get()).map(|it| it.as_second());
+    let at = status.and_then(|it| it.last_backup_at.as_ref()?.get());
+    let at = at.map(jiff::Timestamp::as_second);
     let is_standby = status.is_some_and(|it| it.is_standby == Some(true));
     let newest = status.and_then(|it| it.last_backup.as_deref()).unwrap_or_default();
     let holds = engine
@@ -186,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    fn volume(status: Value) -> Volume {
+    fn volume(status: &Value) -> Volume {
         let object = json!({"metadata": {"name": "v"}, "spec": {}, "status": status});
         serde_json::from_value(object).unwrap()
     }
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_volume_tells_how_whole_it_is_and_when_it_was_backed_up() {
-        let seen = volume(json!({"robustness": "degraded", "lastBackup": "b",
+        let seen = volume(&json!({"robustness": "degraded", "lastBackup": "b",
             "lastBackupAt": "2026-01-02T03:04:05Z"}));
         let at = "2026-01-02T03:04:05Z".parse::<jiff::Timestamp>().unwrap().as_second();
         assert_eq!(
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_standby_volume_is_behind_until_it_holds_the_newest_backup() {
-        let seen = volume(json!({"isStandby": true, "lastBackup": "b2",
+        let seen = volume(&json!({"isStandby": true, "lastBackup": "b2",
             "lastBackupAt": "2026-01-02T03:04:05Z"}));
         let behind = |holds: &str| of_volume(Some(&seen), Some(&engine(holds)))[3].1;
         assert!(behind("b1").is_some() && behind("").is_some());

@@ -2,13 +2,15 @@
 //! the embedded one; by another if `HOLDFAST_CLUSTER` names the kubeconfig of its administrator, as
 //! `cargo xtask peers deploy` does. `HOLDFAST_HELM` names a helm.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use e2e::server::binary;
+use e2e::server::{PATIENCE, binary};
 use e2e::{Server, skip, write};
 use serde_json::Value;
-use testkit::process::Scratch;
+use testkit::process::{Process, Scratch, free_port, poll_until};
 
 const NAMESPACE: &str = "longhorn-system";
 /// As the embedded server says it is.
@@ -102,7 +104,7 @@ fn every_manifest_is_taken_once_the_definitions_are_installed() {
 fn a_cluster_that_is_not_there_is_told_with_what_to_do() {
     let scratch = Scratch::new().unwrap();
     let nobody = scratch.path().join("kubeconfig");
-    let port = testkit::process::free_port().unwrap();
+    let port = free_port().unwrap();
     let config = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
@@ -204,4 +206,62 @@ fn values_that_make_no_sense_are_refused_by_the_chart() {
     for document in stored.split("---\n").skip(1).filter(|it| !it.contains("kind: Namespace\n")) {
         assert!(rights.contains(document.trim_end()), "the chart lacks\n{document}");
     }
+}
+
+/// The body of an answer in the clear, if it is a good one.
+fn fetched(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+#[test]
+fn controllers_of_a_cluster_show_that_they_live_and_lead() {
+    let scratch = Scratch::new().unwrap();
+    let data = scratch.path().join("data");
+    let mut command = Command::new(binary());
+    command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
+    let mut server = Process::start(command, scratch.path(), "apiserver").unwrap();
+    server.wait_for_line("https://", PATIENCE).unwrap();
+    let port = free_port().unwrap();
+    let mut command = Command::new(binary());
+    command.args(["controllers", "--metrics-listen", &format!("127.0.0.1:{port}")]);
+    command.arg("--kubeconfig").arg(data.join("kubeconfig"));
+    command.current_dir(scratch.path()).env_remove("KUBECONFIG");
+    let mut controllers = Process::start(command, scratch.path(), "controllers").unwrap();
+    let leads = || fetched(port, "/metrics").filter(|it| it.contains("holdfast_leader 1\n"));
+    assert!(poll_until(PATIENCE, leads).is_some(), "{}", controllers.stderr());
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(fetched(port, path).as_deref(), Some("ok\n"), "{path}");
+    }
+    controllers.terminate().unwrap();
+    assert!(controllers.wait_for_exit(PATIENCE).unwrap().success());
+    server.terminate().unwrap();
+    server.wait_for_exit(PATIENCE).unwrap();
+}
+
+#[test]
+fn what_alerts_look_at_is_told_of_a_volume_and_goes_with_it() {
+    let server = Server::start();
+    let holdfast = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(arguments).arg("--kubeconfig").arg(server.kubeconfig());
+        let output = command.env_remove("KUBECONFIG").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}\n{}", text(&output.stderr));
+    };
+    let cluster = Cluster::Theirs(server.kubeconfig());
+    let metrics = || text(&cluster.kubectl(&["get", "--raw", "/metrics"]).stdout);
+    let line = "holdfast_volume_degraded{volume=\"told\"} 0";
+    holdfast(&["volume", "create", "told", "--size", "16MiB", "--replicas", "1"]);
+    let shown = poll_until(PATIENCE, || metrics().lines().any(|it| it == line).then_some(()));
+    assert!(shown.is_some(), "{}", metrics());
+    let ready = || metrics().contains("holdfast_node_ready{node=").then_some(());
+    assert!(poll_until(PATIENCE, ready).is_some(), "{}", metrics());
+    holdfast(&["volume", "rm", "told"]);
+    let gone = poll_until(PATIENCE, || (!metrics().contains("volume=\"told\"")).then_some(()));
+    assert!(gone.is_some(), "{}", metrics());
 }

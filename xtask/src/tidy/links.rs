@@ -29,8 +29,9 @@ fn check_summary(files: &[PathBuf], findings: &mut Findings) -> Result<()> {
     };
     let (summary, decisions) = (read("docs/SUMMARY.md")?, read("docs/decisions/README.md")?);
     let (summary, decisions) = (targets(&summary), targets(&decisions));
-    let pages = files.iter().filter_map(|file| file.strip_prefix("docs").ok()?.to_str());
-    for page in pages.filter(|it| it.ends_with(".md") && *it != "SUMMARY.md") {
+    let pages = files.iter().filter(|file| file.extension().is_some_and(|it| it == "md"));
+    let pages = pages.filter_map(|file| file.strip_prefix("docs").ok()?.to_str());
+    for page in pages.filter(|it| *it != "SUMMARY.md") {
         let decision = page.strip_prefix("decisions/").filter(|it| *it != "README.md");
         let (list, is_in) = match decision {
             Some(name) => ("docs/decisions/README.md", decisions.contains(&name)),
