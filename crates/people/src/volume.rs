@@ -38,8 +38,9 @@ pub fn why(volume: &Volume) -> String {
     let status = volume.status.as_ref();
     let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
     let bad = conditions.iter().filter(|it| {
-        let good = if it.kind == "Scheduled" { "True" } else { "False" };
-        matches!(it.kind.as_str(), "Scheduled" | "Restore" | "TooManySnapshots")
+        let good =
+            if matches!(it.kind.as_str(), "Scheduled" | "Attach") { "True" } else { "False" };
+        matches!(it.kind.as_str(), "Scheduled" | "Attach" | "Restore" | "TooManySnapshots")
             && it.status.as_str() != good
     });
     let told = bad.filter_map(|it| it.message.as_deref().or(it.reason.as_deref()));

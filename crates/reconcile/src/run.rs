@@ -23,6 +23,19 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// Passes of different keys that may run at once.
 const WORKERS: usize = 5;
 
+/// Objects of which nothing is heard are looked at by so many in each of these.
+const RESYNC_TICK: Duration = Duration::from_secs(1);
+const RESYNC_MOST: usize = 50;
+
+/// How long a round over so many objects takes, and how many of them are looked at in each tick: what
+/// does not change costs little, however much of it there is.
+fn round(count: usize, every: Duration) -> (Duration, usize) {
+    let ticks = usize::try_from(every.as_secs()).unwrap_or(usize::MAX).max(1);
+    let at_once = count.div_ceil(ticks).clamp(1, RESYNC_MOST);
+    let ticks = u32::try_from(count.div_ceil(at_once)).unwrap_or(u32::MAX);
+    (every.max(RESYNC_TICK * ticks), at_once)
+}
+
 /// When to look again, though nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next(Option<Duration>);
@@ -85,15 +98,23 @@ impl Loop {
         self
     }
 
-    /// Asks for a pass of every object of the store now and then, though nothing changes.
+    /// Asks for a pass of every object of the store within this time, though nothing changes; spread over it,
+    /// and within a longer one where there are very many of them.
     #[must_use]
     pub fn resync<K: Object>(mut self, store: &Store<K>, every: Duration) -> Self {
         let (store, queue) = (store.clone(), Arc::clone(&self.queue));
         self.resyncs.push(Box::pin(async move {
             loop {
-                tokio::time::sleep(every).await;
-                for object in store.list() {
-                    queue.add(&Key::of(object.as_ref()));
+                let all = store.list();
+                let (round, at_once) = round(all.len(), every);
+                if all.is_empty() {
+                    tokio::time::sleep(round).await;
+                }
+                for some in all.chunks(at_once) {
+                    tokio::time::sleep(RESYNC_TICK).await;
+                    for object in some {
+                        queue.add(&Key::of(object.as_ref()));
+                    }
                 }
             }
         }));
@@ -223,4 +244,23 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .map_or_else(|| "it broke down".to_owned(), |text| format!("it broke down: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_over_few_takes_as_long_as_it_may_and_one_over_many_takes_longer() {
+        let minute = Duration::from_mins(1);
+        for (count, wanted) in [
+            (0, (minute, 1)),
+            (10, (minute, 1)),
+            (1_000, (minute, 17)),
+            (3_000, (minute, 50)),
+            (100_000, (Duration::from_secs(2_000), 50)),
+        ] {
+            assert_eq!(round(count, minute), wanted, "{count}");
+        }
+    }
 }

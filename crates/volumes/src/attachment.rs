@@ -127,24 +127,43 @@ fn is_interruptible(ticket: &AttachmentTicket) -> bool {
     )
 }
 
-/// How each ticket stands. `home` is the only node the volume can be attached to, if it is bound to one.
+/// What keeps tickets of others from being satisfied, whatever they ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed<'a> {
+    /// It follows another volume until it is activated.
+    Standby,
+    /// Its only copy is on this node.
+    At(&'a str),
+}
+
+/// How each ticket stands.
 pub fn statuses(
     volume: &str,
     tickets: &BTreeMap<String, AttachmentTicket>,
     old: &BTreeMap<String, AttachmentTicketStatus>,
-    (attached, home): (&Place, Option<&str>),
+    (attached, closed): (&Place, Option<Closed<'_>>),
     now: Time,
 ) -> BTreeMap<String, AttachmentTicketStatus> {
     let one = |(id, ticket): (&String, &AttachmentTicket)| {
         let here = !attached.node.is_empty() && node(ticket) == attached.node;
         let satisfied = here && agrees(ticket, attached);
-        let (reason, message) = if here && !satisfied {
+        let restores = ticket.kind == Some(AttacherType::VolumeRestoreController);
+        // A volume that follows another is attached for that alone.
+        let satisfied = satisfied && (closed != Some(Closed::Standby) || restores);
+        let (reason, message) = if closed == Some(Closed::Standby) && !restores {
+            let text = format!(
+                "volume {volume} is a standby volume and follows another: activate it (spec.Standby: false) before it is attached"
+            );
+            ("StandbyVolume", text)
+        } else if here && !satisfied {
             let text = format!(
                 "volume {volume} has already attached to node {} with incompatible parameters",
                 attached.node
             );
             ("AttachedWithIncompatibleParameters", text)
-        } else if let Some(home) = home.filter(|home| node(ticket) != *home) {
+        } else if let Some(Closed::At(home)) = closed
+            && node(ticket) != home
+        {
             let text = format!(
                 "volume {volume} is strict-local and its only copy is on node {home}: it can be attached there"
             );
@@ -268,5 +287,12 @@ mod tests {
         let reason = found["a"].conditions.as_ref().unwrap()[0].reason.clone();
         assert_eq!(reason.as_deref(), Some("AttachedWithIncompatibleParameters"));
         assert_eq!(found["c"].conditions.as_ref().unwrap()[0].reason.as_deref(), Some(""));
+        let standby = Some(Closed::Standby);
+        let found = statuses("v", &all, &BTreeMap::new(), (&at("n1", true), standby), now);
+        assert!(!found["a"].satisfied && found["b"].satisfied && !found["c"].satisfied);
+        for id in ["a", "c"] {
+            let told = found[id].conditions.as_ref().unwrap()[0].message.clone().unwrap();
+            assert!(told.contains("activate it"), "{told}");
+        }
     }
 }

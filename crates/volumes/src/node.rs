@@ -17,6 +17,9 @@ mod process;
 mod register;
 pub mod watch;
 
+pub(crate) use self::decide::failed_creation;
+#[cfg(test)]
+pub(crate) use self::decide::say_creation;
 pub(crate) use self::launch::number;
 pub use self::lease::Taken;
 

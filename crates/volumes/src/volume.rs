@@ -16,6 +16,8 @@ mod observe;
 mod original;
 mod restore;
 pub mod revert;
+pub(crate) mod starting;
+mod steps;
 mod tickets;
 mod upgrade;
 

@@ -59,9 +59,12 @@ pub(super) const NEVER_SHRINKS: (&str, &str) = (
     "shrinking a volume is not supported",
 );
 
-/// Names become values of labels.
-pub(super) const SHORT_NAME: (&str, &str) =
-    ("self.metadata.name.size() <= 63", "the name of a volume has at most 63 characters");
+/// Names become values of labels, and no engine serves a volume whose name has one letter. What was
+/// stored before that was refused can still be changed, and removed.
+pub(super) const NAME: (&str, &str) = (
+    "(self.metadata.name.size() >= 2 || has(self.status)) && self.metadata.name.size() <= 63",
+    "the name of a volume has 2 to 63 characters: letters, digits, '-' and '.'",
+);
 
 /// Whose only engine is the one of processes.
 pub(super) fn data_engine(schema: &mut Schema) {

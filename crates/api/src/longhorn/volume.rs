@@ -32,7 +32,7 @@ resource! {
             wide("Switchover", ".status.switchoverState"),
             AGE,
         ],
-        rules: [rules::NEVER_SHRINKS, rules::SHORT_NAME],
+        rules: [rules::NEVER_SHRINKS, rules::NAME],
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Volume {
     /// Nobody serves it: not attached, or on its way.
     Down {
         engine: String,
+        /// What its volume says against it.
+        why: Option<String>,
     },
     Served,
 }
@@ -167,7 +169,7 @@ impl Seen {
 
     /// Everything that must hold before an upload begins, in the order in which it is told.
     fn ready_or_wait(&self) -> Verdict {
-        let (snapshot, engine) = (&self.snapshot_name, self.engine());
+        let snapshot = &self.snapshot_name;
         match self.volume {
             Volume::Missing => {
                 let why = format!(
@@ -217,10 +219,11 @@ impl Seen {
             return self
                 .wait(format!("Wait for backup {first} to be uploaded: the rate is limited"));
         }
-        if let Volume::Down { .. } = self.volume {
+        if let Volume::Down { engine, why } = &self.volume {
+            let why = why.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
             let waits = self.wait_a_while(
-                &format!("Waiting for the engine {engine} to be ready"),
-                &format!("Failed waiting for the engine {engine} to be ready"),
+                &format!("Waiting for the engine {engine} to be ready{why}"),
+                &format!("Failed waiting for the engine {engine} to be ready{why}"),
             );
             let attaches = waits.state != BackupState::Error;
             return if attaches { Verdict { act: Act::Attach, ..waits } } else { waits };
@@ -231,13 +234,6 @@ impl Seen {
             attempts: Some(self.upload.attempts.unwrap_or(0).saturating_add(1)),
         };
         Verdict { upload, ..self.with(Act::Start, self.waiting_state()) }
-    }
-
-    fn engine(&self) -> &str {
-        match &self.volume {
-            Volume::Down { engine } => engine,
-            Volume::Missing | Volume::Restoring | Volume::Served => "",
-        }
     }
 
     /// Without end: what is waited for ends by itself, or a person ends it.

@@ -18,6 +18,7 @@ use super::upload::{End, Progress, Upload, find_replica};
 use super::world::{Names, World};
 use super::{now, reading, state_of};
 use crate::setting::BACKUP_RATE;
+use crate::volume::starting::why_not_attached;
 use crate::work::Stand;
 use crate::{FINALIZER, NAMESPACE, target};
 
@@ -93,7 +94,7 @@ fn volume(world: &World, names: &Names) -> Volume {
         return Volume::Served;
     }
     let engine = engine.map_or_else(|| format!("{}-e-0", names.volume), |it| it.name_any());
-    Volume::Down { engine }
+    Volume::Down { engine, why: why_not_attached(&volume) }
 }
 
 fn snapshot(world: &World, name: &str, volume: &str) -> Snapshot {

@@ -4,7 +4,9 @@
 //! never concluded here: a process that ended by itself is `error`, and what that means for the volume
 //! is for others to say.
 
+use api::condition;
 use api::longhorn::{InstanceSpec, InstanceState, InstanceStatus};
+use api::scalar::Time;
 
 use crate::instances::{Instance, Kind, State};
 
@@ -39,6 +41,36 @@ pub(crate) struct Verdict {
     pub(crate) status: InstanceStatus,
     /// Nothing of it is left on this node.
     pub(crate) gone: bool,
+}
+
+/// The condition of an engine or replica that says whether its process could be started.
+pub(crate) const CREATION: &str = "InstanceCreation";
+
+/// Why the process did not start, or does not run any more; kept until it runs.
+pub(crate) fn say_creation(status: &mut InstanceStatus, why: Option<&str>, now: Time) {
+    let list = status.conditions.get_or_insert_default();
+    match why {
+        Some(why) => {
+            condition::set(
+                list,
+                &condition::Verdict::new(CREATION, false, "FailedStarting", why),
+                now,
+            );
+        }
+        None if status.current_state == Some(InstanceState::Running) => {
+            condition::remove(list, CREATION);
+        }
+        None => {}
+    }
+    if list.is_empty() {
+        status.conditions = None;
+    }
+}
+
+/// Why the process of an engine or replica could not be started when that was last tried.
+pub(crate) fn failed_creation(status: &InstanceStatus) -> Option<&str> {
+    let found = condition::get(status.conditions.as_deref().unwrap_or_default(), CREATION)?;
+    found.message.as_deref().filter(|_| found.status == condition::Status::False)
 }
 
 /// Nothing, if it is another node's business.
@@ -269,6 +301,20 @@ mod tests {
     }
 
     /// (kind, process, act, state said)
+    #[test]
+    fn why_a_process_did_not_start_is_said_until_it_runs() {
+        let now = Time::new(jiff::Timestamp::UNIX_EPOCH);
+        let mut failed = status("n1", InstanceState::Error, false);
+        say_creation(&mut failed, Some("invalid volume name"), now);
+        assert_eq!(failed_creation(&failed), Some("invalid volume name"));
+        failed.current_state = Some(InstanceState::Stopped);
+        say_creation(&mut failed, None, now);
+        assert_eq!(failed_creation(&failed), Some("invalid volume name"));
+        failed.current_state = Some(InstanceState::Running);
+        say_creation(&mut failed, None, now);
+        assert_eq!(failed.conditions, None);
+    }
+
     #[test]
     fn what_runs_here_and_is_wanted() {
         use InstanceState as S;

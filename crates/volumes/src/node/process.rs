@@ -9,10 +9,12 @@ use api::longhorn::{
     DiskStatus, Engine, EngineStatus, InstanceSpec, InstanceState, InstanceStatus, Node, Replica,
     ReplicaStatus,
 };
+use api::scalar::Time;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, Next, Object, OrFail as _, Queue, Reconciler, Severity, Store};
 
-use super::decide::{Act, Seen, decide};
+use super::decide::{Act, Seen, decide, say_creation};
 use super::launch::{self, NotYet};
 use super::{Agent, directory};
 use crate::instances::{Key as Instance, Kind, Launch, State};
@@ -186,7 +188,7 @@ impl Agent {
         let Some(mut verdict) = self.look(object.as_ref(), &name, deleting) else {
             return Ok(nothing(Next::WAIT));
         };
-        let mut next = Next::WAIT;
+        let (mut next, mut why_not) = (Next::WAIT, None);
         match verdict.act {
             Act::Nothing | Act::Forget => {}
             Act::Stop => {
@@ -206,11 +208,14 @@ impl Agent {
                     if let Some(why) = why {
                         let text = format!("Error starting {}: {why}", key.name);
                         self.say(object.as_ref(), Severity::Warning, "FailedStarting", &text);
+                        why_not = Some(why);
                     }
                 }
             },
         }
-        self.tell_failure(object.as_ref(), &name);
+        let ended = self.tell_failure(object.as_ref(), &name);
+        let why_not = why_not.or(ended);
+        say_creation(&mut verdict.status, why_not.as_deref(), Time::new(Timestamp::now()));
         let written = store.merge(object.as_ref(), &object.with(verdict.status)).await?;
         if verdict.act == Act::Forget {
             self.host.forget(&name);
@@ -263,17 +268,19 @@ impl Agent {
         }
     }
 
-    fn tell_failure<S: Subject>(&self, object: &S, name: &Instance) {
-        let Some(process) = self.host.get(name) else { return };
+    /// Says why a process ended by itself, once; and why it did if it never ran.
+    fn tell_failure<S: Subject>(&self, object: &S, name: &Instance) -> Option<String> {
+        let process = self.host.get(name).filter(|it| it.state == State::Failed)?;
         let status = object.status();
-        if process.state == State::Failed && status.current_state != Some(InstanceState::Error) {
-            let why = process.error.unwrap_or_default();
-            let ran = status.started == Some(true);
+        let ran = status.started == Some(true);
+        let why = process.error.unwrap_or_default();
+        if status.current_state != Some(InstanceState::Error) {
             let reason = if ran { "Error" } else { "FailedStarting" };
             let doing = if ran { "running" } else { "starting" };
             let text = format!("Error {doing} {}: {why}", name.name);
             self.say(object, Severity::Warning, reason, &text);
         }
+        (!ran).then_some(why)
     }
 
     fn say<S: Subject>(&self, object: &S, severity: Severity, reason: &str, text: &str) {

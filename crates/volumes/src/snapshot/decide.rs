@@ -7,6 +7,8 @@ use api::scalar::Stamp;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
+use crate::volume::starting::why_not_attached;
+
 /// When what is under way is looked at again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// A snapshot that was taken and is not listed by then is lost.
@@ -110,9 +112,11 @@ fn absent(seen: &Seen<'_>) -> Verdict {
         return Verdict { act: Some(Act::Take), ticket: true, next: Some(AGAIN), ..calm(old) };
     }
     let engine = seen.engine.clone().unwrap_or_default();
+    let told = seen.volume.and_then(why_not_attached);
+    let told = told.map(|it| format!(": {it}")).unwrap_or_default();
     let why = format!(
         "failed to take snapshot because the volume engine {engine} is not running. Waiting for the \
-         volume to be attached"
+         volume to be attached{told}"
     );
     let status = SnapshotStatus { error: Some(why), ready_to_use: Some(false), ..old };
     Verdict { ticket: true, next: Some(AGAIN), ..calm(status) }

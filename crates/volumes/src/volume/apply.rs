@@ -12,6 +12,7 @@ use super::decide::decide;
 use super::draft::{Plan, Seen, is_at_rest, process_state};
 use super::observe::observe;
 use super::original;
+use super::steps::{Step, steps};
 use crate::engine::client::Reach;
 use crate::replica::is_unwanted;
 use crate::{DATA, FINALIZER, NAMESPACE, label};
@@ -102,56 +103,39 @@ async fn revert(
 }
 
 async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Result<(), Failure> {
-    if let Some(snapshot) = &plan.revert {
-        revert(world, volume, seen, snapshot).await?;
-    }
-    for (old, new) in seen.replicas.iter().zip(&plan.replicas) {
-        world.replicas.update(old, new).await?;
-    }
-    for replica in &plan.create {
-        world.replicas.create(replica).await?;
-    }
-    match (&seen.engine, &plan.engine) {
-        (Some(old), Some(new)) => {
-            world.engines.update(old, new).await?;
-        }
-        (None, Some(new)) => {
-            world.engines.create(new).await?;
-        }
-        (_, None) => {}
-    }
-    if let (Some(old), Some(new)) = (&seen.attachment, &plan.attachment) {
-        world.attachments.update(old, new).await?;
-    }
-    // Before the volume says that it needs it no more.
-    if let Some(wanted) = &plan.at_original {
-        original::keep(world, volume, wanted).await?;
-    }
-    let written = world.volumes.update(volume, &plan.volume).await?;
-    if let (Some(store), Some(at)) = (&seen.backup_volume, plan.sync) {
-        let mut asked = store.clone();
-        asked.spec.sync_requested_at = Some(at);
-        world.backup_volumes.merge(store, &asked).await?;
-    }
-    for told in &plan.told {
-        world.context.events.say(volume, told.severity, told.reason, &told.message);
-    }
-    for replica in &seen.replicas {
-        let (name, key) = (replica.name_any(), Key::of(replica));
-        let goes = plan.delete.contains(&name);
-        if (goes || plan.let_go.contains(&name))
-            && let Some(now) = world.replicas.get(&key)
-        {
-            world.replicas.remove_finalizer(&now, DATA).await?;
-        }
-        if goes && !is_unwanted(replica) {
-            world.replicas.delete(replica).await?;
+    let mut written = None;
+    for step in steps(seen, plan) {
+        match step {
+            Step::Revert(snapshot) => revert(world, volume, seen, snapshot).await?,
+            Step::Replica(old, new) => drop(world.replicas.update(old, new).await?),
+            Step::MakeReplica(new) => drop(world.replicas.create(new).await?),
+            Step::Engine(old, new) => drop(world.engines.update(old, new).await?),
+            Step::MakeEngine(new) => drop(world.engines.create(new).await?),
+            Step::Attachment(old, new) => drop(world.attachments.update(old, new).await?),
+            Step::AtOriginal(wanted) => original::keep(world, volume, wanted).await?,
+            Step::Volume(new) => {
+                written = Some(world.volumes.update(volume, new).await?);
+                for told in &plan.told {
+                    world.context.events.say(volume, told.severity, told.reason, &told.message);
+                }
+            }
+            Step::Sync(store, at) => {
+                let mut asked = store.clone();
+                asked.spec.sync_requested_at = Some(at);
+                world.backup_volumes.merge(store, &asked).await?;
+            }
+            Step::LetGo(replica) => {
+                if let Some(now) = world.replicas.get(&Key::of(replica)) {
+                    world.replicas.remove_finalizer(&now, DATA).await?;
+                }
+            }
+            Step::Delete(replica) => world.replicas.delete(replica).await?,
         }
     }
     for replica in &seen.replicas {
         release_idle(&world.replicas, replica, is_idle_replica).await?;
     }
-    if plan.dismantle {
+    if let (Some(written), true) = (written, plan.dismantle) {
         dismantle(world, seen, plan, &written).await?;
     }
     Ok(())

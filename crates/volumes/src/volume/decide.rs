@@ -53,6 +53,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.settle_tickets();
     draft.move_on();
     draft.say_restore();
+    draft.say_starting();
     draft.reverted();
     draft.finish()
 }

@@ -58,13 +58,15 @@ pub(crate) fn step(state: &VolumeState, wanted: Wanted, processes: Processes) ->
         (S::Detached, W::Somewhere | W::Here | W::Elsewhere, _) => (S::Detaching, Do::Close),
         (S::Attaching, W::Somewhere, P::Open) => (S::Attached, Do::Open),
         (S::Attaching, W::Somewhere, P::Closed | P::Between) => (S::Attaching, Do::Open),
-        (S::Attaching, W::Somewhere, P::Broken) => (S::Detaching, Do::Close),
-        (S::Attaching, W::Nowhere | W::Here | W::Elsewhere, _) => (S::Detaching, Do::Close),
+        // That it is to be detached is written down before anybody is told to end: a pass that ends
+        // between the two, because somebody else wants the volume by now, leaves it as it was.
+        (S::Attaching, W::Somewhere, P::Broken) => (S::Detaching, Do::Nothing),
+        (S::Attaching, W::Nowhere | W::Here | W::Elsewhere, _) => (S::Detaching, Do::Nothing),
         (S::Attached, W::Here, P::Open) => (S::Attached, Do::Open),
         // It does not answer now, and nobody says that it ended.
         (S::Attached, W::Here, P::Between) => (S::Attached, Do::Nothing),
-        (S::Attached, W::Here, P::Broken | P::Closed) => (S::Detaching, Do::Close),
-        (S::Attached, W::Nowhere | W::Elsewhere | W::Somewhere, _) => (S::Detaching, Do::Close),
+        (S::Attached, W::Here, P::Broken | P::Closed) => (S::Detaching, Do::Nothing),
+        (S::Attached, W::Nowhere | W::Elsewhere | W::Somewhere, _) => (S::Detaching, Do::Nothing),
         (S::Deleting, _, _) => (S::Deleting, Do::Close),
         (S::Other(_), _, _) => (S::Detaching, Do::Close),
     }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::draft::Draft;
-use crate::attachment::{self, Place, Seen};
+use crate::attachment::{self, Closed, Place, Seen};
 
 impl Draft<'_> {
     /// A volume that restores, grows or is copied to attaches itself.
@@ -129,12 +129,14 @@ pub(super) fn report(
         at.node.clear();
     }
     let tickets = attachment.spec.attachment_tickets.clone().unwrap_or_default();
+    let closed =
+        if status.is_standby == Some(true) { Some(Closed::Standby) } else { home.map(Closed::At) };
     let known = attachment.status.as_ref().and_then(|it| it.attachment_ticket_statuses.clone());
     let statuses = attachment::statuses(
         &volume.name_any(),
         &tickets,
         &known.unwrap_or_default(),
-        (&at, home),
+        (&at, closed),
         Time::new(now),
     );
     attachment.status = Some(VolumeAttachmentStatus { attachment_ticket_statuses: Some(statuses) });

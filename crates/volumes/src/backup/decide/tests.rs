@@ -38,7 +38,7 @@ fn a_backup_with_all_it_needs_starts() {
 
 #[test]
 fn what_it_waits_for_is_told() {
-    let down = Volume::Down { engine: "v-e-0".into() };
+    let down = Volume::Down { engine: "v-e-0".into(), why: None };
     for (seen, act, info) in [
         (
             Seen { deleted_first: Some("b".into()), ..ready() },
@@ -49,6 +49,14 @@ fn what_it_waits_for_is_told() {
             Seen { volume: down.clone(), ..ready() },
             Act::Attach,
             "Waiting for the engine v-e-0 to be ready",
+        ),
+        (
+            Seen {
+                volume: Volume::Down { engine: "v-e-0".into(), why: Some("no port".into()) },
+                ..ready()
+            },
+            Act::Attach,
+            "Waiting for the engine v-e-0 to be ready: no port",
         ),
         (
             Seen { snapshot: Snapshot::Missing, ..ready() },
@@ -81,7 +89,7 @@ fn what_it_waits_for_is_told() {
 
 #[test]
 fn patience_ends_for_what_may_never_come_and_not_for_a_deletion() {
-    let down = Volume::Down { engine: "e".into() };
+    let down = Volume::Down { engine: "e".into(), why: None };
     for (seen, error) in [
         (Seen { volume: down, ..ready() }, "Failed waiting for the engine e to be ready"),
         (Seen { snapshot: Snapshot::Missing, ..ready() }, "Failed to get the Snapshot s"),

@@ -1,6 +1,7 @@
 //! The life of volumes against nodes that obey: the same functions that run, with everything around
 //! them in memory.
 
+mod faults;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::ResourceExt;
 
+use self::faults::{Fault, Write};
 use super::*;
 use crate::attachment;
 use crate::replica::address_of;
@@ -26,6 +28,7 @@ use crate::volume::draft::{has_failed, is_usable};
 
 mod losses;
 mod places;
+mod starting;
 mod upgrades;
 
 const MIB: i64 = 1024 * 1024;
@@ -61,6 +64,18 @@ struct World {
     held: BTreeMap<String, String>,
     /// Nobody reads the store though it is asked for.
     store_is_silent: bool,
+    /// The engine was put back, and that is not written down.
+    is_half_reverted: bool,
+    /// A client had the volume since then.
+    is_written: bool,
+    /// What goes wrong in which pass.
+    fault: Option<Fault>,
+    /// How many writes each pass had so far.
+    counts: Vec<usize>,
+    /// Engine and copies before their nodes last reported.
+    past: (Option<Engine>, Vec<Replica>),
+    /// Nodes do nothing before the next pass.
+    is_paused: bool,
 }
 
 fn node(name: &str) -> Candidate {
@@ -117,6 +132,12 @@ impl World {
             broken: BTreeSet::new(),
             held: BTreeMap::new(),
             store_is_silent: false,
+            is_half_reverted: false,
+            is_written: false,
+            fault: None,
+            counts: Vec::new(),
+            past: (None, Vec::new()),
+            is_paused: false,
         }
     }
 
@@ -171,38 +192,16 @@ impl World {
         }
     }
 
-    fn pass(&mut self) {
-        let seen = self.seen();
+    /// What a pass would write now, one after the other.
+    fn writes(&mut self, seen: &Seen) -> Vec<Write> {
         let mut serial = self.serial;
-        let plan = decide(&seen, &mut || {
+        let plan = decide(seen, &mut || {
             serial += 1;
             format!("{serial:08x}")
         });
         self.serial = serial;
-        self.volume = plan.volume;
-        self.at_original = plan.at_original;
-        self.reverted.extend(plan.revert);
-        self.attachment = plan.attachment.unwrap();
-        self.engine = plan.engine;
-        self.replicas = plan.replicas;
-        self.replicas.extend(plan.create);
-        for replica in &mut self.replicas {
-            let name = replica.name_any();
-            if plan.delete.contains(&name) {
-                replica.metadata.deletion_timestamp = Some(meta::Time(self.now));
-            }
-            if plan.delete.contains(&name) || plan.let_go.contains(&name) {
-                replica.finalizers_mut().retain(|it| it != crate::DATA);
-            }
-        }
-        if let (Some(at), Some(store)) = (plan.sync, &mut self.backup_volume) {
-            store.spec.sync_requested_at = Some(at);
-            if !self.store_is_silent {
-                store.status.as_mut().unwrap().last_synced_at = Some(at);
-            }
-        }
-        self.told.extend(plan.told.into_iter().map(|it| it.reason.to_owned()));
-        self.check();
+        self.at_original.clone_from(&plan.at_original);
+        faults::writes(seen, &plan)
     }
 
     /// What must hold at every moment.
@@ -244,6 +243,10 @@ impl World {
 
     /// The node does as the plans say; the engine and its monitor, too.
     fn obey(&mut self) {
+        self.past = (self.engine.clone(), self.replicas.clone());
+        if std::mem::take(&mut self.is_paused) {
+            return;
+        }
         self.replicas.retain(|it| !is_leaving(it));
         for (index, replica) in self.replicas.iter_mut().enumerate() {
             let wants = replica.spec.instance.desire_state == Some(InstanceState::Running);
@@ -284,6 +287,7 @@ impl World {
             engine.status = Some(status);
             return;
         }
+        self.is_written |= self.is_half_reverted && engine.spec.disable_frontend != Some(true);
         let began = status.instance.current_state == Some(InstanceState::Running);
         status.instance.current_state = Some(InstanceState::Running);
         (status.instance.ip, status.instance.port) = (Some("10.0.0.1".into()), Some(900));

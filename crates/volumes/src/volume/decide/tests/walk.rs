@@ -2,6 +2,7 @@
 //! must always hold is broken (see `World::check`), and once nothing more goes wrong the volume gets
 //! where it is wanted.
 
+use super::faults::FaultKind;
 use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,10 @@ enum Event {
     Copies,
     /// It is to be larger.
     Grow,
+    /// It is to be put back to its snapshot.
+    Revert,
+    /// Its engine is to be another.
+    Image,
 }
 
 const EVENTS: [Event; 7] = [
@@ -28,7 +33,19 @@ const EVENTS: [Event; 7] = [
     Event::Copies,
     Event::Grow,
 ];
-const DEPTH: u32 = 3;
+/// More of them, for walks that are shorter, or chosen.
+const MORE: [Event; 9] = [
+    Event::Ticket,
+    Event::KillFirst,
+    Event::KillLast,
+    Event::KillEngine,
+    Event::Calm,
+    Event::Copies,
+    Event::Grow,
+    Event::Revert,
+    Event::Image,
+];
+const DEPTH: usize = 3;
 
 fn happen(world: &mut World, event: Event, wants: &mut bool) {
     match event {
@@ -66,6 +83,12 @@ fn happen(world: &mut World, event: Event, wants: &mut bool) {
             let size = world.volume.spec.size.map_or(0, |it| it.0);
             world.volume.spec.size = Some(TextInt(size.min(64 * MIB) + 32 * MIB));
         }
+        Event::Revert => ask_revert(world, "x"),
+        Event::Image => {
+            let is_old = world.volume.spec.image.as_deref() == Some(OLD);
+            let next = if is_old { crate::image::DEFAULT } else { OLD };
+            world.volume.spec.image = Some(next.to_owned());
+        }
     }
     world.pass();
     world.obey();
@@ -74,32 +97,89 @@ fn happen(world: &mut World, event: Event, wants: &mut bool) {
 
 /// Long enough for every pause: what is left then is left for ever.
 fn settle(world: &mut World) {
-    for _ in 0..6 {
-        world.run(12);
+    for passes in [12, 12, 12, 12, 12, 12, 20] {
+        for _ in 0..passes {
+            let before = (world.engine.clone(), world.replicas.clone());
+            world.run(1);
+            let is_idle = world.counts.last() == Some(&0);
+            if is_idle && before == (world.engine.clone(), world.replicas.clone()) {
+                break;
+            }
+        }
         world.now += SignedDuration::from_mins(11);
     }
-    world.run(20);
 }
 
-fn walk(name: &str, begin: impl Fn() -> World, ends: impl Fn(&World, bool) -> bool) {
-    let count = EVENTS.len().pow(DEPTH);
-    for number in 0..count {
-        let mut world = begin();
-        let (mut wants, mut rest, mut order) = (false, number, Vec::new());
-        for _ in 0..DEPTH {
-            let event = EVENTS[rest % EVENTS.len()];
-            rest /= EVENTS.len();
-            order.push(event);
-            happen(&mut world, event, &mut wants);
+/// One walk: where it begins, and where it must end.
+struct Walk<'w> {
+    name: &'w str,
+    begin: &'w dyn Fn() -> World,
+    ends: &'w dyn Fn(&World, bool) -> bool,
+}
+
+impl Walk<'_> {
+    /// Walks in this order, and says how many writes each pass had.
+    fn go(&self, order: &[Event], fault: Option<Fault>) -> Vec<usize> {
+        let mut world = (self.begin)();
+        world.counts.clear();
+        world.fault = fault;
+        let mut wants = false;
+        for event in order {
+            happen(&mut world, *event, &mut wants);
         }
         settle(&mut world);
         assert!(
-            ends(&world, wants),
-            "{name}: after {order:?}, wanted {wants}: {:#?} {:#?}",
+            (self.ends)(&world, wants),
+            "{}: after {order:?} with {fault:?}, wanted {wants}: {:#?} {:#?}",
+            self.name,
             world.status(),
-            world.engine.as_ref().map(|it| &it.spec)
+            world.engine
         );
+        world.counts
     }
+
+    /// Every order of things that go wrong.
+    fn everywhere(&self) {
+        for order in orders(&EVENTS, DEPTH) {
+            self.go(&order, None);
+        }
+    }
+
+    /// Every order of fewer of them, and in each every pass ended at every place, or with an old view.
+    fn with_faults(&self, events: &[Event]) {
+        for order in orders(events, 2) {
+            let counts = self.go(&order, None);
+            for (pass, count) in counts.into_iter().enumerate() {
+                for obeyed in [true, false] {
+                    for after in 0..count {
+                        let kind = FaultKind::Cut { after, obeyed };
+                        self.go(&order, Some(Fault { pass, kind }));
+                    }
+                }
+                for kind in [FaultKind::OldEngine, FaultKind::OldReplicas] {
+                    self.go(&order, Some(Fault { pass, kind }));
+                }
+            }
+        }
+    }
+}
+
+fn orders(events: &[Event], depth: usize) -> Vec<Vec<Event>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..depth {
+        let longer = |order: &Vec<Event>| {
+            let order = order.clone();
+            events.iter().map(move |event| [order.clone(), vec![*event]].concat())
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+fn walk(name: &str, begin: impl Fn() -> World, ends: impl Fn(&World, bool) -> bool) {
+    let walk = Walk { name, begin: &begin, ends: &ends };
+    walk.everywhere();
+    walk.with_faults(&[Event::Ticket, Event::KillEngine, Event::KillFirst]);
 }
 
 /// Attached and whole, or detached, as it is wanted.
@@ -174,4 +254,74 @@ fn a_standby_volume_follows_or_is_faulted_whatever_comes() {
         let follows = status.state == Some(VolumeState::Attached) && held.as_deref() == Some("b1");
         follows || status.robustness == Some(Robustness::Faulted)
     });
+}
+
+/// A volume that nobody has made anything for yet.
+#[test]
+fn a_volume_is_made_whatever_comes() {
+    let begin = || World::new(VolumeSpec::default());
+    let walk = Walk { name: "new", begin: &begin, ends: &rests };
+    walk.with_faults(&[Event::Calm, Event::Ticket, Event::Copies, Event::Grow]);
+}
+
+#[test]
+fn a_volume_with_a_snapshot_is_reverted_before_anybody_gets_it_whatever_comes() {
+    let begin = || {
+        let mut world = with_snapshot();
+        world.drop_ticket();
+        world.run(6);
+        world
+    };
+    let ends = |world: &World, wants: bool| {
+        // What was asked for while somebody has it waits until they let go.
+        let settled = wants || world.volume.annotations().is_empty();
+        settled && rests(world, wants)
+    };
+    let walk = Walk { name: "revert", begin: &begin, ends: &ends };
+    walk.with_faults(&[
+        Event::Revert,
+        Event::Ticket,
+        Event::KillEngine,
+        Event::KillFirst,
+        Event::Image,
+    ]);
+}
+
+/// Long walks by chance, with many faults in each: `HOLDFAST_WALKS` says how many.
+#[test]
+fn long_walks_with_many_faults_end_where_they_must() {
+    let walks: u64 = std::env::var("HOLDFAST_WALKS").map_or(300, |it| it.parse().unwrap());
+    for seed in 1..=walks {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % u64::try_from(below).unwrap()).unwrap()
+        };
+        let mut world = with_snapshot();
+        world.drop_ticket();
+        let (mut wants, mut story) = (false, Vec::new());
+        for _ in 0..12 {
+            let event = MORE[next(MORE.len())];
+            let pass = world.counts.len();
+            let kind = match next(6) {
+                0 => Some(FaultKind::OldEngine),
+                1 => Some(FaultKind::OldReplicas),
+                2 | 3 => Some(FaultKind::Cut { after: next(5), obeyed: next(2) == 0 }),
+                _ => None,
+            };
+            world.fault = kind.map(|kind| Fault { pass: pass + next(3), kind });
+            story.push((event, world.fault.map(|it| (it.pass - pass, it.kind))));
+            happen(&mut world, event, &mut wants);
+            world.run(next(3));
+        }
+        settle(&mut world);
+        assert!(
+            rests(&world, wants),
+            "seed {seed}, wanted {wants}: {story:#?} {:#?} {:#?}",
+            world.status(),
+            world.engine
+        );
+    }
 }
