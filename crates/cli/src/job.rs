@@ -36,7 +36,7 @@ pub enum Command {
 pub struct Create {
     name: String,
     /// When, as five-field cron: "0 2 * * *" is every night at two.
-    #[arg(long)]
+    #[arg(long, value_parser = parse_cron)]
     cron: String,
     /// What it does: backup, snapshot, snapshot-delete, snapshot-cleanup, system-backup and others.
     #[arg(long, default_value = "backup", value_parser = parse_task)]
@@ -55,6 +55,10 @@ pub struct Create {
     deadline: Option<String>,
     #[command(flatten)]
     at: Connection,
+}
+
+fn parse_cron(text: &str) -> Result<String, String> {
+    people::cron::parse(text).map(|_| text.to_owned())
 }
 
 fn parse_task(text: &str) -> Result<RecurringTask, String> {
@@ -135,4 +139,18 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Rm(rm) => rm.run::<RecurringJob>().await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_could_never_run_is_not_made() {
+        assert_eq!(parse_cron("0 2 * * *").as_deref(), Ok("0 2 * * *"));
+        assert!(parse_cron("@daily").is_ok());
+        for bad in ["bad", "61 * * * *", "* * * *", ""] {
+            assert!(parse_cron(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -3,10 +3,11 @@
 
 use std::process::ExitCode;
 
+use api::nonadmin::NonAdminBackup;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use people::summary::{Summary, World};
+use people::summary::{Summary, Verdict, World};
 use people::units::bytes;
 
 use crate::connection::{Connection, explained};
@@ -34,11 +35,8 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Format::Table | Format::Wide | Format::Name => text(&summary, &version.git_version),
         Format::Json | Format::Yaml => output::machine(&summary, args.show.output)?,
     })?;
-    Ok(if args.check && !summary.attention.is_empty() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    let is_well = matches!(summary.verdict(), Verdict::Well | Verdict::WellAsFarAsSeen);
+    Ok(if args.check && !is_well { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// What there is, as far as these rights reach.
@@ -51,9 +49,24 @@ pub async fn read(client: &Client) -> anyhow::Result<World> {
         backups: volumes(client, &mut hidden).await?,
         targets: volumes(client, &mut hidden).await?,
         jobs: volumes(client, &mut hidden).await?,
-        tenants: seen(&Api::all(client.clone()), &mut hidden).await?,
+        tenants: tenants(client, &mut hidden).await?,
         hidden,
     })
+}
+
+/// Requests of every namespace, else those of the one of the kubeconfig.
+async fn tenants(client: &Client, hidden: &mut Vec<String>) -> anyhow::Result<Vec<NonAdminBackup>> {
+    let mut of_all = Vec::new();
+    let found = seen(&Api::all(client.clone()), &mut of_all).await?;
+    if of_all.is_empty() {
+        return Ok(found);
+    }
+    let before = hidden.len();
+    let found = seen(&Api::default_namespaced(client.clone()), hidden).await?;
+    if hidden.len() == before {
+        hidden.push("requests of other namespaces".to_owned());
+    }
+    Ok(found)
 }
 
 async fn volumes<K>(client: &Client, hidden: &mut Vec<String>) -> anyhow::Result<Vec<K>>
@@ -78,7 +91,7 @@ async fn seen<K: Object>(api: &Api<K>, hidden: &mut Vec<String>) -> anyhow::Resu
 fn text(summary: &Summary, server: &str) -> String {
     let (nodes, volumes) = (&summary.nodes, &summary.volumes);
     let (backups, tenants) = (&summary.backups, &summary.tenants);
-    let verdict = if summary.attention.is_empty() { "all is well" } else { "needs attention" };
+    let verdict = summary.verdict().told();
     let newest = match (&backups.newest, backups.newest_age_seconds) {
         (Some(name), Some(age)) => format!("newest {name}, {} old", spoken(age)),
         _ => "none complete".to_owned(),

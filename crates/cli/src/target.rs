@@ -1,20 +1,25 @@
 //! `holdfast target`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use api::longhorn::{BackupTarget, BackupTargetStatus};
+use api::scalar::Time;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use people::or_dash;
-use people::target::{is_available, reachable, why};
+use people::target::{answered, is_available, reachable, why};
 use people::units::parse_bytes;
 use serde_json::{Map, Value, json};
 
 use crate::connection::{Connection, explained};
 use crate::listing::{Ls, Rm, Row};
-use crate::output;
+use crate::output::{self, Hint};
 use crate::waiting::{Stand, Wait};
+
+/// The target of volumes that name none; the controllers make it again if it is removed.
+const DEFAULT: &str = "default";
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -32,7 +37,7 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Forget a store; what lies in it stays.
+    /// Forget a store; what lies in it stays. The one called `default` is emptied, and stays.
     Rm(Rm),
 }
 
@@ -102,7 +107,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             sync(&at, &name, &wait).await?;
             output::say(&format!("target {name} is looked into"))?;
         }
-        Command::Rm(rm) => rm.run::<BackupTarget>().await?,
+        Command::Rm(rm) => remove(&rm).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,21 +137,89 @@ pub(crate) async fn set(args: &Set) -> anyhow::Result<()> {
     Ok(output::say(&format!("target {} is {}", args.name, args.url))?)
 }
 
+/// Asks for a look, and stays for the answer to this very request.
 async fn sync(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
     let api = at.volumes::<BackupTarget>().await?;
-    let now = api::scalar::Time::new(Timestamp::now());
-    let patch = json!({ "spec": { "syncRequestedAt": now } });
+    let found = api.get(name).await;
+    let found = found.map_err(|error| explained(error, &format!("find target {name}")))?;
+    let asked = request(&found, Timestamp::now());
+    let patch = json!({ "spec": { "syncRequestedAt": asked } });
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .map_err(|error| explained(error, &format!("look into target {name}")))?;
-    wait.until(&api, name, |it| {
-        let Some(it) = it else { return Stand::Failed("it was removed".to_owned()) };
-        let looked = it.status.as_ref().and_then(|it| it.last_synced_at);
-        match (looked.is_some_and(|it| it >= now) && is_available(it), why(it)) {
-            (true, _) => Stand::Done,
-            (false, why) if why.is_empty() => Stand::Going("being looked into".to_owned()),
-            (false, why) => Stand::Failed(why),
-        }
-    })
-    .await
+    wait.until(&api, name, |it| stand(it, asked)).await
+}
+
+/// A time for a request that no earlier answer can be taken for: times are whole seconds.
+fn request(target: &BackupTarget, now: Timestamp) -> Time {
+    let earlier = [answered(target), target.spec.sync_requested_at.map(Time::timestamp)];
+    let earliest = earlier.into_iter().flatten().max();
+    let earliest = earliest.and_then(|it| it.checked_add(Duration::from_secs(1)).ok());
+    // A clock that was ahead is not followed.
+    let near = earliest.filter(|it| it.as_second() <= now.as_second() + 2);
+    Time::new(near.map_or(now, |it| it.max(now)))
+}
+
+fn stand(target: Option<&BackupTarget>, asked: Time) -> Stand {
+    let Some(it) = target else { return Stand::Failed("it was removed".to_owned()) };
+    let is_answered = answered(it).is_some_and(|it| it >= asked.timestamp());
+    match (is_answered, is_available(it)) {
+        (true, true) => Stand::Done,
+        (true, false) => Stand::Failed(or_dash(&why(it))),
+        (false, _) => Stand::Going("being looked into".to_owned()),
+    }
+}
+
+/// The one that is always there loses its address; others are forgotten.
+async fn remove(rm: &Rm) -> anyhow::Result<()> {
+    if !rm.names.iter().any(|it| it == DEFAULT) {
+        return rm.run::<BackupTarget>().await;
+    }
+    if rm.names.len() > 1 {
+        return Err(anyhow::anyhow!("target {DEFAULT} cannot be removed, only emptied"))
+            .hint(format!("empty it by itself with `holdfast target rm {DEFAULT}`"));
+    }
+    let api = rm.at.volumes::<BackupTarget>().await?;
+    let patch = json!({ "spec": { "backupTargetURL": "", "credentialSecret": "" } });
+    api.patch(DEFAULT, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(|error| explained(error, &format!("empty target {DEFAULT}")))?;
+    rm.wait
+        .until(&api, DEFAULT, |it| match it.map(is_available) {
+            Some(true) => Stand::Going("being emptied".to_owned()),
+            Some(false) | None => Stand::Done,
+        })
+        .await?;
+    Ok(output::say(&format!("target {DEFAULT} is always there; it has no URL now"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(status: &Value) -> BackupTarget {
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "BackupTarget",
+            "metadata": {"name": "t"}, "spec": {"backupTargetURL": "vfs:///x"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_was_found_before_the_request_is_no_answer_to_it() {
+        let asked = Time::new("2026-11-16T10:00:00Z".parse().unwrap());
+        let old = |probed: &str| {
+            target(&json!({"available": false, "conditions": [{
+                "type": "Unavailable", "status": "True", "message": "backup target URL is empty",
+                "lastProbeTime": probed}]}))
+        };
+        assert!(matches!(stand(Some(&old("")), asked), Stand::Going(_)));
+        assert!(matches!(stand(Some(&old("2026-11-16T09:59:59Z")), asked), Stand::Going(_)));
+        assert!(matches!(stand(Some(&old("2026-11-16T10:00:00Z")), asked), Stand::Failed(_)));
+        let seen = target(&json!({"available": true, "lastSyncedAt": "2026-11-16T10:00:01Z"}));
+        assert!(matches!(stand(Some(&seen), asked), Stand::Done));
+        assert!(
+            request(&seen, asked.timestamp()) > Time::new("2026-11-16T10:00:01Z".parse().unwrap())
+        );
+    }
 }

@@ -22,14 +22,14 @@ pub enum Command {
     #[command(visible_alias = "list")]
     Ls {
         #[command(flatten)]
-        space: Space,
+        space: Spaces,
         #[command(flatten)]
         list: List,
     },
     /// List restores of namespaces.
     Restores {
         #[command(flatten)]
-        space: Space,
+        space: Spaces,
         #[command(flatten)]
         list: List,
     },
@@ -70,11 +70,29 @@ pub struct Space {
     /// The namespace; without it, the one of the kubeconfig.
     #[arg(short, long)]
     namespace: Option<String>,
+    #[command(flatten)]
+    at: Connection,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Spaces {
     /// Those of every namespace.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     #[command(flatten)]
-    at: Connection,
+    one: Space,
+}
+
+impl Spaces {
+    async fn api<K>(&self) -> anyhow::Result<Api<K>>
+    where
+        K: Object + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        if self.all_namespaces {
+            return Ok(Api::all(self.one.at.client().await?));
+        }
+        self.one.api().await
+    }
 }
 
 impl Space {
@@ -84,7 +102,6 @@ impl Space {
     {
         let client = self.at.client().await?;
         Ok(match &self.namespace {
-            _ if self.all_namespaces => Api::all(client),
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::default_namespaced(client),
         })

@@ -253,3 +253,26 @@ pub(crate) async fn expand(
     let end = if wait.wait { "has" } else { "is to have" };
     Ok(output::say(&format!("volume {name} {end} {}", bytes(size)))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(scheduled: Option<&str>) -> Volume {
+        let condition = |it: &str| json!([{"type": "Scheduled", "status": it, "message": "insufficient storage"}]);
+        let conditions = scheduled.map_or_else(|| json!([]), condition);
+        serde_json::from_value(json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Volume", "metadata": {"name": "v"},
+            "spec": {}, "status": {"state": "detached", "conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_is_ready_when_its_copies_have_places() {
+        assert!(matches!(usable(Some(&volume(Some("True")))), Stand::Done));
+        assert!(matches!(usable(Some(&volume(None))), Stand::Going(_)));
+        let Stand::Going(told) = usable(Some(&volume(Some("False")))) else { panic!("ready") };
+        assert_eq!(told, "no place for its copies: insufficient storage");
+    }
+}

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backup;
+pub mod cron;
 pub mod node;
 pub mod redact;
 pub mod snapshot;

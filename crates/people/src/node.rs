@@ -25,14 +25,19 @@ pub fn why(node: &Node) -> String {
         .map(|kind| condition(node, kind))
         .filter(|(status, _)| status != "True")
         .map(|(_, message)| message);
+    let told: Vec<_> = of_node.chain(disks_against(node)).filter(|it| !it.is_empty()).collect();
+    told.join("; ")
+}
+
+/// What the conditions of its disks say against them.
+pub fn disks_against(node: &Node) -> Vec<String> {
     let disks = node.status.as_ref().and_then(|it| it.disk_status.clone()).unwrap_or_default();
-    let of_disks = disks.into_iter().flat_map(|(name, disk)| {
+    let told = disks.into_iter().flat_map(|(name, disk)| {
         let bad = disk.conditions.unwrap_or_default().into_iter();
         bad.filter(|it| it.status.as_str() != "True")
             .map(move |it| format!("disk {name}: {}", it.message.unwrap_or_default()))
     });
-    let told: Vec<_> = of_node.chain(of_disks).filter(|it| !it.is_empty()).collect();
-    told.join("; ")
+    told.collect()
 }
 
 /// What all disks of some machines come to.

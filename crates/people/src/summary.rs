@@ -83,7 +83,41 @@ pub struct Tenants {
     pub refused: usize,
 }
 
+/// All of it in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Well,
+    /// Some kinds are hidden from this caller.
+    WellAsFarAsSeen,
+    /// Nothing that runs can be seen, so nothing can be said of it.
+    Blind,
+    NeedsAttention,
+}
+
+impl Verdict {
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Well => "all is well",
+            Self::WellAsFarAsSeen => "what can be seen is well",
+            Self::Blind => "nothing is visible with these rights",
+            Self::NeedsAttention => "needs attention",
+        }
+    }
+}
+
 impl Summary {
+    pub fn verdict(&self) -> Verdict {
+        let of_volumes = ["nodes", "volumes", "backups", "backuptargets"];
+        let is_hidden = |kind: &&str| self.hidden.iter().any(|it| it == kind);
+        let is_blind = of_volumes.iter().all(is_hidden) && self.tenants.backups == 0;
+        match (self.attention.is_empty(), self.hidden.is_empty()) {
+            (false, _) => Verdict::NeedsAttention,
+            (true, true) => Verdict::Well,
+            (true, false) if is_blind => Verdict::Blind,
+            (true, false) => Verdict::WellAsFarAsSeen,
+        }
+    }
+
     pub fn of(world: &World, now: Timestamp) -> Self {
         Self {
             nodes: nodes(&world.nodes),
@@ -91,7 +125,7 @@ impl Summary {
             backups: backups(world, now),
             tenants: tenants(&world.tenants),
             work: work(world),
-            attention: attention(world),
+            attention: attention(world, now),
             hidden: world.hidden.clone(),
         }
     }
@@ -197,7 +231,7 @@ fn work(world: &World) -> Vec<String> {
     told
 }
 
-fn attention(world: &World) -> Vec<String> {
+fn attention(world: &World, now: Timestamp) -> Vec<String> {
     let mut told = Vec::new();
     for it in &world.volumes {
         if volume::robustness(it) == Robustness::Faulted {
@@ -210,6 +244,11 @@ fn attention(world: &World) -> Vec<String> {
     }
     for it in world.nodes.iter().filter(|it| !node::ready(it)) {
         told.push(format!("node {} is not ready: {}", it.name_any(), or_dash(&node::why(it))));
+    }
+    for it in world.nodes.iter().filter(|it| node::ready(it)) {
+        for why in node::disks_against(it) {
+            told.push(format!("node {}: {why}; see docs/operations/disk-full.md", it.name_any()));
+        }
     }
     for it in &world.targets {
         if target::has_url(it) && !target::is_available(it) {
@@ -237,6 +276,8 @@ fn attention(world: &World) -> Vec<String> {
             told.push(format!("volume {}: {scheduled}", it.name_any()));
         }
     }
+    told.extend(world.backups.iter().filter_map(|it| without_store(it, &world.targets)));
+    told.extend(world.volumes.iter().filter_map(|it| left_behind(it, &world.engines, now)));
     for it in &world.jobs {
         let status = it.status.clone().unwrap_or_default();
         if matches!(status.last_result.as_deref(), Some("Failed" | "DeadlineExceeded")) {
@@ -245,6 +286,39 @@ fn attention(world: &World) -> Vec<String> {
         }
     }
     told
+}
+
+/// A backup that waits for a store nobody has named.
+fn without_store(it: &Backup, targets: &[BackupTarget]) -> Option<String> {
+    if !matches!(backup::state(it), BackupState::New | BackupState::Pending) {
+        return None;
+    }
+    let of_status = it.status.as_ref().and_then(|it| it.backup_target_name.clone());
+    let named = of_status.or_else(|| it.labels().get("backup-target").cloned());
+    let name = named.filter(|it| !it.is_empty()).unwrap_or_else(|| "default".to_owned());
+    let target = targets.iter().find(|it| it.name_any() == name)?;
+    (!target::has_url(target)).then(|| {
+        let backup = it.name_any();
+        format!("backup {backup} waits: target {name} has no URL; see `holdfast target set`")
+    })
+}
+
+/// A standby volume that takes nothing in, though there has long been something newer.
+fn left_behind(it: &Volume, engines: &[Engine], now: Timestamp) -> Option<String> {
+    const PATIENCE_SECONDS: i64 = 15 * 60;
+    if !is_standby(it) {
+        return None;
+    }
+    let name = it.name_any();
+    let engine = engines.iter().find(|it| it.spec.instance.volume_name.as_deref() == Some(&name));
+    let following = Following::of(it, engine);
+    let newest = it.status.as_ref()?.last_backup_at.as_ref()?.get()?;
+    let waited = now.as_second().saturating_sub(newest.as_second());
+    let is_idle = following.progress.is_none() && !following.is_up_to_date();
+    (is_idle && waited > PATIENCE_SECONDS).then(|| {
+        let (newest, holds) = (or_dash(&following.newest), or_dash(&following.holds));
+        format!("standby {name} holds {holds} and does not take in {newest}")
+    })
 }
 
 #[cfg(test)]
@@ -293,6 +367,49 @@ mod tests {
         assert!(second.contains("backup late failed: the disk is full"), "{second}");
         assert!(third.contains("volume a lacks a copy"), "{third}");
         assert_eq!((summary.volumes.healthy, summary.volumes.attached), (1, 3));
+    }
+
+    #[test]
+    fn who_sees_nothing_is_not_told_that_all_is_well() {
+        let now = "2026-11-16T03:00:00Z".parse().unwrap();
+        let hidden = |kinds: &[&str]| {
+            let hidden = kinds.iter().map(|it| (*it).to_owned()).collect();
+            Summary::of(&World { hidden, ..World::default() }, now).verdict()
+        };
+        assert_eq!(hidden(&[]), Verdict::Well);
+        assert_eq!(hidden(&["recurringjobs"]), Verdict::WellAsFarAsSeen);
+        assert_eq!(hidden(&["nodes", "volumes", "backups", "backuptargets"]), Verdict::Blind);
+    }
+
+    #[test]
+    fn what_waits_for_ever_and_disks_that_are_full_need_attention() {
+        let json = serde_json::json!({
+            "apiVersion": "longhorn.io/v1beta2", "kind": "Node", "metadata": {"name": "n"},
+            "spec": {}, "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "diskStatus": {"d": {"conditions": [
+                    {"type": "Schedulable", "status": "False", "message": "the disk is full"}]}}},
+        });
+        let mut standby = volume("s", Robustness::Healthy);
+        standby.spec.standby = Some(true);
+        if let Some(status) = standby.status.as_mut() {
+            status.last_backup = Some("new".to_owned());
+            status.last_backup_at = Some("2026-11-16T02:00:00Z".into());
+        }
+        let world = World {
+            nodes: vec![serde_json::from_value(json).unwrap()],
+            volumes: vec![standby],
+            backups: vec![backup("b", BackupState::Pending, "2026-11-16T02:00:00Z")],
+            targets: vec![BackupTarget::new("default", api::longhorn::BackupTargetSpec::default())],
+            ..World::default()
+        };
+        let told = Summary::of(&world, "2026-11-16T03:00:00Z".parse().unwrap()).attention;
+        let [disk, waits, behind] = told.as_slice() else { panic!("{told:?}") };
+        assert!(disk.starts_with("node n: disk d: the disk is full"), "{disk}");
+        assert!(waits.starts_with("backup b waits: target default has no URL"), "{waits}");
+        assert!(behind.starts_with("standby s holds - and does not take in new"), "{behind}");
+        let soon = Summary::of(&world, "2026-11-16T02:05:00Z".parse().unwrap()).attention;
+        assert_eq!(soon.len(), 2, "{soon:?}");
     }
 
     #[test]

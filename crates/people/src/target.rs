@@ -19,6 +19,15 @@ pub fn reachable(target: &BackupTarget) -> &'static str {
     }
 }
 
+/// The newest request to look at it that was answered.
+pub fn answered(target: &BackupTarget) -> Option<jiff::Timestamp> {
+    let status = target.status.as_ref()?;
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let probed = conditions.iter().find(|it| it.kind == "Unavailable");
+    let probed = probed.and_then(|it| it.last_probe_time.as_ref()?.get());
+    probed.max(status.last_synced_at.map(api::scalar::Time::timestamp))
+}
+
 /// Why it cannot be reached.
 pub fn why(target: &BackupTarget) -> String {
     let status = target.status.as_ref();

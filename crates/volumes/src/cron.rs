@@ -1,20 +1,8 @@
 //! Schedules of five fields, and the names that stand for some. Pure.
 
 use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-
-/// Names and what they stand for.
-const NAMED: &[(&str, &str)] = &[
-    ("@yearly", "0 0 1 1 *"),
-    ("@annually", "0 0 1 1 *"),
-    ("@monthly", "0 0 1 * *"),
-    ("@weekly", "0 0 * * 0"),
-    ("@daily", "0 0 * * *"),
-    ("@midnight", "0 0 * * *"),
-    ("@hourly", "0 * * * *"),
-];
 
 /// A rule that gives points in time, in the time zone of the machine.
 #[derive(Debug, Clone)]
@@ -23,14 +11,7 @@ pub(crate) struct Schedule(Box<Cron>);
 impl Schedule {
     /// Says what is wrong, in the words of the dialect.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let trimmed = text.trim();
-        let named = NAMED.iter().find(|(name, _)| *name == trimmed);
-        let fields = named.map_or(trimmed, |(_, fields)| fields);
-        let parser =
-            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = parser.parse(fields);
-        cron.map(|it| Self(Box::new(it)))
-            .map_err(|error| format!("invalid cron format({text}): {error}"))
+        people::cron::parse(text).map(|it| Self(Box::new(it)))
     }
 
     /// The first point after `since`; none if there is none in the years to come.

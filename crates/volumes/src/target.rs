@@ -102,7 +102,7 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
     match &found {
         Found::Volumes(volumes) => {
             look::take(world, target, volumes, entry.mark.is_changed).await?;
-            show(world, target, Ok((entry.mark.at, entry.mark.asked))).await?;
+            show(world, target, Ok(entry.mark.at), entry.mark.asked).await?;
             if let Some(asked) = entry.mark.asked {
                 world.answered.answer(&uid, asked);
             }
@@ -110,7 +110,7 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
         }
         Found::Silent(why) => {
             world.doors.failed(&target.name_any(), &entry.mark.fingerprint, now());
-            show(world, target, Err(why)).await?;
+            show(world, target, Err(why), entry.mark.asked).await?;
         }
     }
     world.syncs.forget(&uid);
@@ -120,18 +120,20 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
 async fn show(
     world: &World,
     target: &Arc<BackupTarget>,
-    found: Result<(jiff::Timestamp, Option<Time>), &str>,
+    found: Result<jiff::Timestamp, &str>,
+    asked: Option<Time>,
 ) -> Result<(), Failure> {
     let mut new = target.as_ref().clone();
     let was = target.status.as_ref().and_then(|it| it.available);
     let status = new.status.get_or_insert_default();
     let conditions = status.conditions.get_or_insert_default();
     let at = Time::new(now());
+    // Not a time that has not come.
+    let asked = asked.filter(|it| decide::is_credible(it.timestamp(), now()));
     let conclusion = match found {
-        Ok((looked, asked)) => {
+        Ok(looked) => {
             status.available = Some(true);
-            // Not before what was asked for, unless that is a time that has not come.
-            let asked = asked.filter(|it| decide::is_credible(it.timestamp(), now()));
+            // Not before what was asked for.
             status.last_synced_at = Some(Time::new(looked)).max(asked);
             Conclusion::new("Unavailable", false, "", "")
         }
@@ -141,6 +143,11 @@ async fn show(
         }
     };
     api::condition::set(conditions, &conclusion, at);
+    // Whoever asked finds here that this is the answer, also if it is the one of the time before.
+    let entry = conditions.iter_mut().find(|it| it.kind == "Unavailable");
+    if let (Some(entry), Some(asked)) = (entry, asked) {
+        entry.last_probe_time = Some(asked.into());
+    }
     status.owner_id = Some(world.me.clone());
     let is_news = status.available != was;
     let new = world.targets.update(target, &new).await?;

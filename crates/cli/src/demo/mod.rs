@@ -1,7 +1,7 @@
 //! `holdfast demo`: a tour on a running `up`, with real data, every byte checked.
 //!
 //! Each step prints the command a user would type and does the same. What it makes begins with
-//! `demo-`, and goes at the end, also when a step fails.
+//! `demo-`, and goes at the end, also when a step fails or somebody presses Ctrl-C.
 
 mod disk;
 mod steps;
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use kube::Client;
 
 use crate::connection::Connection;
@@ -24,12 +25,18 @@ pub struct Args {
     /// Leave what was made, to look around.
     #[arg(long)]
     keep: bool,
+    /// Remove what an earlier tour has left, and do nothing else.
+    #[arg(long, conflicts_with_all = ["step", "keep", "mebibytes"])]
+    clean: bool,
     /// How large the volume of the tour is, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mebibytes: u64,
     #[command(flatten)]
     at: Connection,
 }
+
+/// How the directory begins that its backups go to.
+const STORE: &str = "holdfast-demo-";
 
 /// What the steps share.
 struct Tour<'a> {
@@ -44,7 +51,7 @@ struct Tour<'a> {
 
 impl Tour<'_> {
     /// Begins a step: what it is about, and what one would type.
-    fn step(&mut self, title: &str, commands: &[String]) -> anyhow::Result<()> {
+    async fn step(&mut self, title: &str, commands: &[String]) -> anyhow::Result<()> {
         let number = self.done.len() + 1;
         output::say(&format!("\n{number}. {title}"))?;
         for command in commands {
@@ -53,11 +60,21 @@ impl Tour<'_> {
         if self.ask {
             eprint!("   [Enter] ");
             std::io::stderr().flush()?;
-            std::io::stdin().read_line(&mut String::new())?;
+            enter().await?;
         }
         self.done.push(title.to_owned());
         Ok(())
     }
+}
+
+/// Waits for Enter, on a thread of its own that nobody waits for: Ctrl-C must not have to.
+async fn enter() -> anyhow::Result<()> {
+    let (told, heard) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        // Who no longer listens has been interrupted.
+        let _ = told.send(std::io::stdin().read_line(&mut String::new()));
+    });
+    heard.await?.map(drop).context("cannot read the keyboard")
 }
 
 /// Says what a step has found.
@@ -68,7 +85,7 @@ fn found(text: &str) -> anyhow::Result<()> {
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let client = args.at.client().await?;
-    let store = std::env::temp_dir().join(format!("holdfast-demo-{}", std::process::id()));
+    let store = std::env::temp_dir().join(format!("{STORE}{}", std::process::id()));
     let mut tour = Tour {
         at: &args.at,
         client,
@@ -77,12 +94,22 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ask: args.step,
         done: Vec::new(),
     };
+    if args.clean {
+        steps::find_store(&mut tour).await?;
+        unless_interrupted(steps::clean_up(&tour)).await?;
+        output::say("nothing of a tour is left")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     steps::nothing_of_an_earlier_tour(&tour).await?;
-    let toured = steps::all(&mut tour).await;
+    let toured = unless_interrupted(Box::pin(steps::all(&mut tour))).await;
     let cleaned = if args.keep {
         Ok(output::say("\nwhat was made stays: its names begin with demo-")?)
     } else {
-        steps::clean_up(&tour).await.hint("remove what begins with demo- by hand")
+        if toured.is_err() {
+            eprintln!("\nremoving what was made; see below what went wrong");
+        }
+        let cleaned = unless_interrupted(steps::clean_up(&tour)).await;
+        cleaned.hint("remove what is left with `holdfast demo --clean`")
     };
     both(toured, cleaned)?;
     output::say(&format!(
@@ -94,6 +121,16 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::say(&format!("The dashboard shows the same in a browser: {url}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn unless_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::select! {
+        done = work => done,
+        pressed = tokio::signal::ctrl_c() => {
+            pressed?;
+            anyhow::bail!("interrupted by Ctrl-C")
+        }
+    }
 }
 
 /// What went wrong, be it a step, the clean-up or both.

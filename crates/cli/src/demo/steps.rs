@@ -1,5 +1,6 @@
 //! The steps of the tour, in their order.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -44,17 +45,37 @@ where
 }
 
 pub(super) async fn nothing_of_an_earlier_tour(tour: &Tour<'_>) -> anyhow::Result<()> {
-    let found = volumes::<Volume>(tour).list(&ListParams::default()).await;
-    let found = found.map_err(|error| explained(error, "list volumes"))?;
-    let left =
-        found.items.iter().find(|it| [DATA, TWIN, STANDBY].contains(&it.name_any().as_str()));
-    match left {
-        None => Ok(()),
-        Some(left) => {
-            Err(anyhow::anyhow!("volume {} of an earlier tour is there", left.name_any()))
-                .hint("remove it with `holdfast volume rm NAME --wait`, or wait for its end")
-        }
+    let mut left = Vec::new();
+    for name in [DATA, TWIN, STANDBY] {
+        left.extend(is_there(&volumes::<Volume>(tour), name).await?);
     }
+    left.extend(is_there(&volumes::<BackupTarget>(tour), TARGET).await?);
+    left.extend(is_there(&Api::<Namespace>::all(tour.client.clone()), TEAM).await?);
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow::anyhow!("there is something left of an earlier tour: {}", left.join(", ")))
+        .hint("remove it with `holdfast demo --clean`, or wait for the end of that tour")
+}
+
+async fn is_there<K: Object>(api: &Api<K>, name: &str) -> anyhow::Result<Option<String>> {
+    let kind = K::kind(&()).to_lowercase();
+    let found = api.get_opt(name).await;
+    let found = found.map_err(|error| explained(error, &format!("look for {kind} {name}")))?;
+    Ok(found.map(|_| format!("{kind} {name}")))
+}
+
+/// The directory an earlier tour has made, as its target tells.
+pub(super) async fn find_store(tour: &mut Tour<'_>) -> anyhow::Result<()> {
+    let found = volumes::<BackupTarget>(tour).get_opt(TARGET).await;
+    let found = found.map_err(|error| explained(error, "look for the target of a tour"))?;
+    let url = found.and_then(|it| it.spec.backup_target_url).unwrap_or_default();
+    let path = Path::new(url.strip_prefix("vfs://").unwrap_or_default());
+    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+    if name.starts_with(super::STORE) && path.parent() == Some(&std::env::temp_dir()) {
+        path.clone_into(&mut tour.store);
+    }
+    Ok(())
 }
 
 async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
@@ -62,7 +83,7 @@ async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", tour.store.display()))?;
     let url = format!("vfs://{}", tour.store.display());
     let command = format!("holdfast target set {url} --name {TARGET} --wait");
-    tour.step("A directory becomes a store for backups", &[command])?;
+    tour.step("A directory becomes a store for backups", &[command]).await?;
     let set = target::Set::demo(&url, TARGET, tour.at, WAIT);
     target::set(&set).await
 }
@@ -78,7 +99,8 @@ async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
             ),
             format!("holdfast volume attach {DATA}"),
         ],
-    )?;
+    )
+    .await?;
     let mut made = Volume::new(DATA, people::volume::empty(i64::try_from(size)?, 3));
     made.spec.backup_target_name = Some(TARGET.to_owned());
     volume::made(&volumes(tour), &made, &WAIT).await?;
@@ -116,7 +138,8 @@ async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
             format!("holdfast backup create {DATA} --name demo-two --wait"),
             format!("holdfast backup ls {DATA}"),
         ],
-    )?;
+    )
+    .await?;
     back_up(tour, "demo-one", &WAIT).await?;
     let uri = uri(tour, DATA).await?;
     Disk::open(&uri).await?.write(half(tour)..half(tour) + 2, 1).await?;
@@ -137,7 +160,8 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
             "holdfast backup rm demo-one".to_owned(),
             format!("holdfast backup create {DATA} --name demo-three --wait"),
         ],
-    )?;
+    )
+    .await?;
     let backups = volumes::<Backup>(tour);
     backup::remove(&backups, &["demo-one".to_owned()], &Wait::NOT).await?;
     back_up(tour, "demo-three", &WAIT).await?;
@@ -153,7 +177,8 @@ async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result
     tour.step(
         "A volume is restored from a backup, and one of its copies is killed meanwhile",
         &[format!("holdfast restore demo-three {TWIN} --wait"), "kill -9 PROCESS".to_owned()],
-    )?;
+    )
+    .await?;
     let spec = restore::from(&volumes(tour), "demo-three", 3).await?;
     volume::made(&volumes(tour), &Volume::new(TWIN, spec), &Wait::NOT).await?;
     match crash(tour, TWIN).await? {
@@ -240,7 +265,8 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
             format!("holdfast backup create {DATA} --name demo-four --wait"),
             format!("holdfast dr activate {STANDBY} --wait"),
         ],
-    )?;
+    )
+    .await?;
     let backups = volumes::<Backup>(tour);
     let mut spec = restore::from(&backups, "demo-three", 2).await?;
     people::standby::make_standby(&mut spec);
@@ -261,7 +287,8 @@ async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
             format!("kubectl delete configmap recipe -n {TEAM}"),
             format!("holdfast tenant restore demo -n {TEAM} --wait"),
         ],
-    )?;
+    )
+    .await?;
     let namespaces: Api<Namespace> = Api::all(tour.client.clone());
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": TEAM}}))?;
     namespaces

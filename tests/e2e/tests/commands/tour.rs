@@ -1,8 +1,14 @@
 //! The tour.
 
-use serde_json::Value;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 
-use crate::shell::Shell;
+use e2e::server::binary;
+use serde_json::Value;
+use testkit::process::poll_until;
+
+use crate::shell::{PATIENCE, Shell, text};
 
 #[test]
 fn the_tour_ends_well_and_leaves_nothing() {
@@ -13,4 +19,67 @@ fn the_tour_ends_well_and_leaves_nothing() {
     assert_eq!(shell.json(&["backup", "ls"]), Value::Array(Vec::new()));
     let targets = shell.run(&["target", "ls", "-o", "name"]);
     assert_eq!(targets.trim(), "backuptargets.longhorn.io/default");
+}
+
+#[test]
+fn a_tour_that_is_interrupted_leaves_nothing_and_says_so() {
+    let shell = Shell::start();
+    let temporary = shell.server.scratch().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let demo = |more: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg("demo").args(more).arg("--kubeconfig").arg(shell.server.kubeconfig());
+        command.env("TMPDIR", &temporary).env_remove("KUBECONFIG");
+        command
+    };
+    let tour = demo(&["--keep"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let is_under_way =
+        || shell.run(&["volume", "ls", "-o", "name"]).contains("demo-data").then_some(());
+    assert!(poll_until(PATIENCE, is_under_way).is_some(), "the tour makes no volume");
+    interrupt(&tour);
+    let ended = end_of(tour);
+    assert!(!ended.status.success());
+    assert!(text(&ended.stderr).contains("interrupted by Ctrl-C"), "{}", text(&ended.stderr));
+
+    // It was told to leave what it made: the next one names all of it, and how to be rid of it.
+    let next = demo(&[]).output().unwrap();
+    let told = text(&next.stderr);
+    assert!(told.contains("volume demo-data") && told.contains("demo --clean"), "{told}");
+    let clean = demo(&["--clean"]).output().unwrap();
+    assert!(clean.status.success(), "{}", text(&clean.stderr));
+    nothing_is_left(&shell, &temporary);
+
+    let mut tour = demo(&["--step"]);
+    tour.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tour = tour.spawn().unwrap();
+    // Enter for the first step; then it waits at the second.
+    tour.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    let has_target =
+        || shell.run(&["target", "ls", "-o", "name"]).contains("demo-target").then_some(());
+    assert!(poll_until(PATIENCE, has_target).is_some(), "the tour makes no target");
+    interrupt(&tour);
+    let ended = end_of(tour);
+    assert!(!ended.status.success());
+    nothing_is_left(&shell, &temporary);
+}
+
+fn end_of(mut tour: Child) -> Output {
+    let is_over = || tour.try_wait().unwrap();
+    if poll_until(PATIENCE, is_over).is_none() {
+        tour.kill().unwrap();
+        panic!("the tour does not end");
+    }
+    tour.wait_with_output().unwrap()
+}
+
+fn interrupt(tour: &Child) {
+    let status = Command::new("kill").args(["-INT", &tour.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+fn nothing_is_left(shell: &Shell, temporary: &Path) {
+    assert_eq!(shell.json(&["volume", "ls"]), Value::Array(Vec::new()));
+    let targets = shell.run(&["target", "ls", "-o", "name"]);
+    assert_eq!(targets.trim(), "backuptargets.longhorn.io/default");
+    assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0, "a directory is left");
 }
