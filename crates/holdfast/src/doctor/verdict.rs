@@ -217,8 +217,7 @@ pub(super) fn definitions(all: usize, missing: &[String]) -> Finding {
         return Finding::ok("definitions", format!("all {all} are served"));
     }
     let told = format!("{} of {all} are missing: {}", missing.len(), missing.join(", "));
-    let hint =
-        "install those of this build: kubectl apply -f deploy/crds; an older server: update it";
+    let hint = "install those of this build: holdfast install-crds; an older server: update it";
     Finding::fail("definitions", told, hint)
 }
 

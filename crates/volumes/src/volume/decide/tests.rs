@@ -37,6 +37,7 @@ const NODE: &str = "n1";
 const OLD: &str = "longhornio/longhorn-engine:v1.0.1";
 
 /// A volume and everything that belongs to it, with processes that do as they are told.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own of the made-up world")]
 struct World {
     now: Timestamp,
     volume: Volume,
