@@ -157,18 +157,18 @@ async fn one_stuck_run_never_silences_the_next_and_can_be_ended() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::start(folder.path()).await;
     let clock = rig.clock();
-    rig.volume("a").await;
+    rig.volume("vol-a").await;
     rig.make_job(json!({})).await;
     rig.ring(&clock).await;
     rig.until("it runs", |it| it.execution_count == Some(1) && it.running == Some(true)).await;
-    let stuck = rig.first_pending("a").await;
+    let stuck = rig.first_pending("vol-a").await;
     // The next run comes all the same, and volumes that nobody works on have their turn.
-    rig.volume("b").await;
+    rig.volume("vol-b").await;
     // A run that comes before the controller has heard of the volume has nothing to do for it.
     let mut of_b = None;
     for _ in 0..TRIES {
         rig.ring(&clock).await;
-        let found = tokio::time::timeout(BETWEEN_TRIES, rig.first_pending("b")).await;
+        let found = tokio::time::timeout(BETWEEN_TRIES, rig.first_pending("vol-b")).await;
         of_b = found.ok();
         if of_b.is_some() {
             break;
@@ -184,7 +184,7 @@ async fn one_stuck_run_never_silences_the_next_and_can_be_ended() {
     })
     .await;
     assert_eq!(rig.status().await.running, Some(true), "the first one still runs");
-    assert_eq!(rig.pending("a").await, [stuck]);
+    assert_eq!(rig.pending("vol-a").await, [stuck]);
     // Whoever asks for it ends what is under way.
     let asked = Patch::Merge(json!({"metadata": {"annotations": {"holdfast.io/cancel": "now"}}}));
     clock.patch(JOB, &PatchParams::default(), &asked).await.unwrap();
@@ -197,7 +197,7 @@ async fn one_stuck_run_never_silences_the_next_and_can_be_ended() {
     let runs = rig.status().await.execution_count;
     rig.ring(&clock).await;
     rig.until("another run begins", |it| it.execution_count > runs).await;
-    let of_b = rig.first_pending("b").await;
+    let of_b = rig.first_pending("vol-b").await;
     rig.take(&of_b).await;
     rig.stop().await;
 }
@@ -206,7 +206,7 @@ async fn one_stuck_run_never_silences_the_next_and_can_be_ended() {
 async fn a_run_ends_at_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::start(folder.path()).await;
-    rig.volume("a").await;
+    rig.volume("vol-a").await;
     rig.make_job(json!({"parameters": {"deadline": "1s"}})).await;
     rig.ring(&rig.clock()).await;
     rig.until("the run is over", |it| {
@@ -221,7 +221,7 @@ async fn a_run_ends_at_its_deadline() {
 async fn a_job_works_on_as_many_volumes_at_once_as_it_may() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::start(folder.path()).await;
-    for name in ["a", "b", "c"] {
+    for name in ["vol-a", "vol-b", "vol-c"] {
         rig.volume(name).await;
     }
     rig.make_job(json!({"concurrency": 1})).await;
@@ -229,7 +229,7 @@ async fn a_job_works_on_as_many_volumes_at_once_as_it_may() {
     for done in 0..3 {
         let mut pending = Vec::new();
         while pending.is_empty() {
-            for name in ["a", "b", "c"] {
+            for name in ["vol-a", "vol-b", "vol-c"] {
                 pending.extend(rig.pending(name).await);
             }
             assert!(pending.len() <= 1, "after {done}: {pending:?}");

@@ -99,7 +99,7 @@ fn a_volume_keeps_what_it_was_made_with() {
         json!({
             "apiVersion": "longhorn.io/v1beta2",
             "kind": "Volume",
-            "metadata": { "name": "v" },
+            "metadata": { "name": "vol" },
             "spec": { "size": "4194304", "backupCompressionMethod": compression, "dataSource": source },
         })
     };

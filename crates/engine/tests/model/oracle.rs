@@ -11,6 +11,8 @@ use crate::plan::{SECTOR, Write};
 pub(crate) struct Oracle {
     pub(crate) volume: Vec<u8>,
     pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
+    /// What snapshots hold that the engine took for itself, to fill a copy or to grow.
+    frozen: Vec<Vec<u8>>,
 }
 
 /// Bytes that tell where they are from; never zero.
@@ -29,7 +31,8 @@ pub(crate) fn difference(found: &[u8], wanted: &[u8]) -> Option<(usize, usize)> 
 
 impl Oracle {
     pub(crate) fn new(size: u64) -> Self {
-        Self { volume: vec![0; usize::try_from(size).unwrap()], snapshots: BTreeMap::new() }
+        let volume = vec![0; usize::try_from(size).unwrap()];
+        Self { volume, snapshots: BTreeMap::new(), frozen: Vec::new() }
     }
 
     pub(crate) fn span(&self, write: &Write) -> Range<usize> {
@@ -47,14 +50,15 @@ impl Oracle {
     }
 
     /// The range was unmapped and `found` is the volume now: whole sectors in it read as before, as
-    /// zeros, or as a snapshot that is kept has them.
+    /// zeros, or as a snapshot that is kept, or that the engine took, has them.
     pub(crate) fn unmapped(&mut self, range: &Range<usize>, found: &[u8]) {
         let size = usize::try_from(SECTOR).unwrap();
         for at in range.start.div_ceil(size)..range.end / size {
             let sector = at * size..(at + 1) * size;
             let now = &found[sector.clone()];
             let is_kept = |held: &Vec<u8>| held.get(sector.clone()).is_some_and(|held| held == now);
-            if now.iter().all(|byte| *byte == 0) || self.snapshots.values().any(is_kept) {
+            let mut held = self.snapshots.values().chain(&self.frozen);
+            if now.iter().all(|byte| *byte == 0) || held.any(is_kept) {
                 self.volume[sector].copy_from_slice(now);
             }
         }
@@ -79,7 +83,13 @@ impl Oracle {
         self.volume.resize(size, 0);
     }
 
+    /// The engine may take a snapshot of its own now.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen.push(self.volume.clone());
+    }
+
     pub(crate) fn grow(&mut self, size: u64) {
+        self.freeze();
         self.volume.resize(usize::try_from(size).unwrap(), 0);
     }
 }

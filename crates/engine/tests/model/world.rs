@@ -226,11 +226,13 @@ impl World {
         meanwhile: Vec<Change>,
     ) -> Look {
         let line = self.newcomer(plan, copy, directory);
+        self.oracle.freeze();
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.run(&line));
             for change in meanwhile {
                 self.change(change);
+                self.oracle.freeze();
             }
             adding.join().unwrap();
         });
@@ -245,11 +247,13 @@ impl World {
         meanwhile: Vec<Change>,
     ) -> Look {
         let line = self.newcomer(plan, copy, directory);
+        self.oracle.freeze();
         let cli = self.cli();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || cli.attempt(&line));
             for change in meanwhile {
                 self.change(change);
+                self.oracle.freeze();
             }
             self.runtime.block_on(self.nodes[copy].kill());
             // It may have been done by then.
