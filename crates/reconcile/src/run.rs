@@ -23,17 +23,18 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// Passes of different keys that may run at once.
 const WORKERS: usize = 5;
 
-/// Objects of which nothing is heard are looked at by so many in each of these.
+/// Of objects of which nothing is heard no more than so many are looked at in each of these.
 const RESYNC_TICK: Duration = Duration::from_secs(1);
 const RESYNC_MOST: usize = 50;
 
-/// How long a round over so many objects takes, and how many of them are looked at in each tick: what
-/// does not change costs little, however much of it there is.
-fn round(count: usize, every: Duration) -> (Duration, usize) {
+/// How many of so many objects are looked at together, and the pause before each such part: all of them
+/// within the time, evenly, or within a longer one where they are very many. What does not change costs
+/// little, however much of it there is.
+fn parts(count: usize, every: Duration) -> (usize, Duration) {
     let ticks = usize::try_from(every.as_secs()).unwrap_or(usize::MAX).max(1);
     let at_once = count.div_ceil(ticks).clamp(1, RESYNC_MOST);
-    let ticks = u32::try_from(count.div_ceil(at_once)).unwrap_or(u32::MAX);
-    (every.max(RESYNC_TICK * ticks), at_once)
+    let parts = u32::try_from(count.div_ceil(at_once)).unwrap_or(u32::MAX).max(1);
+    (at_once, (every / parts).max(RESYNC_TICK))
 }
 
 /// When to look again, though nothing changes.
@@ -106,12 +107,12 @@ impl Loop {
         self.resyncs.push(Box::pin(async move {
             loop {
                 let all = store.list();
-                let (round, at_once) = round(all.len(), every);
+                let (at_once, pause) = parts(all.len(), every);
                 if all.is_empty() {
-                    tokio::time::sleep(round).await;
+                    tokio::time::sleep(pause).await;
                 }
                 for some in all.chunks(at_once) {
-                    tokio::time::sleep(RESYNC_TICK).await;
+                    tokio::time::sleep(pause).await;
                     for object in some {
                         queue.add(&Key::of(object.as_ref()));
                     }
@@ -251,16 +252,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_over_few_takes_as_long_as_it_may_and_one_over_many_takes_longer() {
+    fn few_are_looked_at_as_seldom_as_they_may_and_many_at_a_bounded_rate() {
         let minute = Duration::from_mins(1);
-        for (count, wanted) in [
-            (0, (minute, 1)),
-            (10, (minute, 1)),
-            (1_000, (minute, 17)),
-            (3_000, (minute, 50)),
-            (100_000, (Duration::from_secs(2_000), 50)),
+        for (count, at_once, pause) in [
+            (0, 1, 60_000),
+            (1, 1, 60_000),
+            (10, 1, 6_000),
+            (1_000, 17, 1_016),
+            (3_000, 50, 1_000),
+            (100_000, 50, 1_000),
         ] {
-            assert_eq!(round(count, minute), wanted, "{count}");
+            let (found, after) = parts(count, minute);
+            assert_eq!((found, after.as_millis()), (at_once, pause), "{count}");
         }
     }
 }
