@@ -160,18 +160,19 @@ pub(crate) struct Claim {
 
 impl Claim {
     async fn holds(&self) -> bool {
-        // Without the database nobody else can have taken it over, either.
-        self.store.holds(&self.work, &self.owner).await.unwrap_or(true)
+        // That this worker does not reach the database says nothing of the others: one of them may have
+        // it by now, and the volume may be its user's. Begun anew costs time only.
+        self.store.holds(&self.work, &self.owner).await.unwrap_or(false)
     }
 }
 
-/// Writes an image into the volume at an NBD URI. Pieces of zeros are left out where the volume is
-/// new.
+/// Writes an image into the volume at an NBD URI. Pieces of zeros are left out where nothing was ever
+/// written to the volume.
 pub(crate) async fn fill(
     images: &Images,
     image: &Image,
     uri: &str,
-    is_new: bool,
+    is_empty: bool,
     claim: &Claim,
 ) -> Result<(), CopyError> {
     let mut disk = Disk::open(uri).await?;
@@ -201,7 +202,7 @@ pub(crate) async fn fill(
             if !claim.holds().await {
                 return Err(CopyError::Lost);
             }
-            if !(is_new && piece.iter().all(|it| *it == 0)) {
+            if !(is_empty && piece.iter().all(|it| *it == 0)) {
                 disk.write(offset, piece).await?;
             }
             offset += len;

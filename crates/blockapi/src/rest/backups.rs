@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::actions::{action, no_such_action};
-use super::connections::connected;
+use super::connections::connections;
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
@@ -382,7 +382,7 @@ async fn restore_into(
             volume.size, backup.size
         )));
     }
-    if let Some(client) = connected(service, &volume).await {
+    if let Some(client) = connections(service, &volume).await?.into_iter().next() {
         return Err(Fault::invalid_volume(format!(
             "Volume {target} is connected ({client}); what a client uses is not replaced. Terminate \
              the connection first."

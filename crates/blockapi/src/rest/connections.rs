@@ -39,12 +39,6 @@ pub(super) async fn disconnect(service: &Service, volume: &Volume, attachment: &
     }
 }
 
-/// A client that is connected to a volume, as far as can be told now; the worker looks again.
-pub(super) async fn connected(service: &Service, volume: &Volume) -> Option<String> {
-    let known = service.backend.connections(volume.backend_name()).await;
-    known.unwrap_or_default().into_iter().next()
-}
-
 /// Who is connected to a volume, for those who must know.
 pub(super) async fn connections(service: &Service, volume: &Volume) -> Result<Vec<String>, Fault> {
     let known = service.backend.connections(volume.backend_name()).await;

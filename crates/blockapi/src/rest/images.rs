@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Service;
-use super::connections::connected;
+use super::connections::connections;
 use super::fault::Fault;
 use super::input::Fields;
 use super::request::{Answer, Reply, Request};
@@ -107,7 +107,7 @@ pub(super) async fn reimage(service: &Service, request: &Request, id: &str, args
     };
     let volume = find(service, request, id).await?;
     let image = source(service, request, &wanted, volume.size).await?;
-    if let Some(client) = connected(service, &volume).await {
+    if let Some(client) = connections(service, &volume).await?.into_iter().next() {
         return Err(Fault::invalid_volume(format!(
             "Volume {id} is connected ({client}); what a client uses is not replaced."
         )));

@@ -46,7 +46,7 @@ impl Worker {
     }
 
     /// Keeps something that became known; the next pass reads it.
-    async fn note(
+    pub(super) async fn note(
         &self,
         work: &Work,
         key: &str,

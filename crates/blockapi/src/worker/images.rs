@@ -110,13 +110,27 @@ impl Worker {
             Progress::Failed(why) => return Ok(Copied::Failed(why)),
             Progress::Done(uri) => uri,
         };
-        let is_new = work.detail.get("new").and_then(Value::as_bool).unwrap_or(false);
+        let is = |key: &str| work.detail.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let (is_new, was_tried) = (is("new"), is("tried"));
+        if !is_new {
+            // One that came since the request was judged, or that could not be seen then.
+            let known = self.backend.connections(volume.backend_name()).await?;
+            if let Some(client) = known.into_iter().find(|it| it != IMAGE_COPY) {
+                let why = format!("a client is connected ({client}); what it uses is not replaced");
+                return Ok(Copied::Failed(why));
+            }
+        }
+        // What a try left that came to nothing must not show where the image has zeros.
+        if !was_tried && !self.note(work, "tried", true).await? {
+            return Ok(Copied::Not(Next::Soon));
+        }
+        let is_empty = is_new && !was_tried;
         let store = self.store.clone();
         let claim = Claim { store, work: work.clone(), owner: self.name.clone() };
         let image = image.to_owned();
         self.copies.begin(&work.id, async move {
             let image = images.show(&image).await?;
-            fill(&images, &image, &uri, is_new, &claim).await
+            fill(&images, &image, &uri, is_empty, &claim).await
         });
         Ok(Copied::Not(Next::Soon))
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::flag;
 use crate::model::operation::Operation;
 use crate::rest::Service;
-use crate::rest::connections::connected;
+use crate::rest::connections::connections;
 use crate::rest::fault::Fault;
 use crate::rest::input::Fields;
 use crate::rest::request::{Answer, Reply, Request};
@@ -227,7 +227,7 @@ pub(super) async fn revert(service: &Service, request: &Request, id: &str, args:
     }
     let store = &service.store;
     let conflict = |said: String| Fault::conflict(format!("Invalid volume: {said}"));
-    if let Some(client) = connected(service, &volume).await {
+    if let Some(client) = connections(service, &volume).await?.into_iter().next() {
         return Err(conflict(format!(
             "Can't revert volume {id}: it is connected ({client}). Terminate the connection first."
         )));

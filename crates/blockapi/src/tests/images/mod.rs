@@ -242,3 +242,24 @@ async fn a_volume_is_imaged_anew() {
     until(&rig, &volume, "available").await;
     assert!(world.held(&volume).starts_with(&data));
 }
+
+/// Zeros are left out of a volume that is empty; after a try that came to nothing it is not.
+#[tokio::test]
+async fn a_copy_that_is_begun_again_leaves_nothing_of_the_one_before() {
+    let mut rig = Rig::new().await;
+    let world = World::beside(&mut rig).await;
+    let (zeros, data) = (vec![0; 1 << 20], noise(1 << 20));
+    let right = [&zeros[..], &data].concat();
+    let image = world.image(&right, &json!({}));
+    world.send_instead(&image, &[&data[..], &zeros].concat());
+    let volume = from_image(&rig, &image).await;
+    let began = Instant::now();
+    while !world.held(&volume).starts_with(&data) {
+        rig.passes(1).await;
+        assert!(began.elapsed() < PATIENCE, "the first try writes nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.send_instead(&image, &right);
+    until(&rig, &volume, "available").await;
+    assert!(world.held(&volume).starts_with(&right));
+}

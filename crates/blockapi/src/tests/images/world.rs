@@ -206,6 +206,13 @@ impl World {
         id
     }
 
+    /// From now on this is sent for an image, whatever is told of it.
+    pub(super) fn send_instead(&self, image: &str, data: &[u8]) {
+        if let Some(known) = lock(&self.inner).images.get_mut(image) {
+            known.1 = data.to_vec();
+        }
+    }
+
     pub(super) fn hold(&self, held: bool) {
         self.hold.send_replace(held);
     }
