@@ -17,8 +17,8 @@ use http::Client;
 use rows::Database;
 
 const PROJECT: &str = "aaaa0000aaaa0000aaaa0000aaaa0000";
-const START_PATIENCE: Duration = Duration::from_mins(2);
-const MAKE_PATIENCE: Duration = Duration::from_mins(5);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const MAKE_TIMEOUT: Duration = Duration::from_mins(5);
 const POLL: Duration = Duration::from_millis(10);
 /// Side by side.
 const CLIENTS: usize = 16;
@@ -76,7 +76,7 @@ impl Service {
         command.arg("--kubeconfig").arg(server.kubeconfig());
         command.arg("--data-dir").arg(server.scratch().join("block"));
         let mut process = Process::start(command, server.scratch(), "block-api")?;
-        let line = process.wait_for_line("Block Storage API", START_PATIENCE)?;
+        let line = process.wait_for_line("Block Storage API", START_TIMEOUT)?;
         let address = line.rsplit("http://").next().and_then(|it| it.split('/').next());
         let address = address.context("no address is told")?.to_owned();
         Ok(Self { process, address })
@@ -195,7 +195,7 @@ async fn until(client: &mut Client, id: &str, wanted: &str) -> Result<Duration> 
             return Ok(begin.elapsed());
         }
         ensure!(status != "error", "a volume ended in error: {body}");
-        ensure!(begin.elapsed() < MAKE_PATIENCE, "it stays {status}");
+        ensure!(begin.elapsed() < MAKE_TIMEOUT, "it stays {status}");
         tokio::time::sleep(POLL).await;
     }
 }

@@ -19,7 +19,7 @@ use source::Source;
 use table::{Operation, Results};
 
 /// For anything that is waited for.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -69,7 +69,7 @@ pub(crate) fn run(command: &mut Command, dir: &Path) -> Result<(Cost, String)> {
 /// Watches a process until there is something to see. `moved_bytes` is what it read meanwhile.
 pub(crate) fn until<T>(
     process: &mut Process,
-    patience: Duration,
+    timeout: Duration,
     mut look: impl FnMut() -> Option<T>,
 ) -> Result<(Cost, T)> {
     let pid = process.id();
@@ -90,8 +90,8 @@ pub(crate) fn until<T>(
         if let Ok(status) = process.wait_for_exit(Duration::ZERO) {
             bail!("the process ended with {status}: {}", process.stderr());
         }
-        if start.elapsed() > patience {
-            bail!("it took more than {patience:?}: {}", process.stderr());
+        if start.elapsed() > timeout {
+            bail!("it took more than {timeout:?}: {}", process.stderr());
         }
         std::thread::park_timeout(LOOK_EVERY);
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::tools;
 
-const START_PATIENCE: Duration = Duration::from_mins(5);
+const START_TIMEOUT: Duration = Duration::from_mins(5);
 /// Somebody else may have taken the port before the server came to it.
 const STARTS: usize = 5;
 const PORTS: Range<u16> = 10_000..30_000;
@@ -67,13 +67,13 @@ impl Started {
 
     /// Until it answers, or has ended: how.
     fn wait(&mut self) -> Result<Option<ExitStatus>> {
-        let end = Instant::now() + START_PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         while TcpStream::connect_timeout(&self.address, LOOK_EVERY).is_err() {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Some(status));
             }
             if Instant::now() > end {
-                bail!("the S3 server did not answer within {START_PATIENCE:?}");
+                bail!("the S3 server did not answer within {START_TIMEOUT:?}");
             }
             std::thread::park_timeout(LOOK_EVERY);
         }

@@ -29,7 +29,7 @@ const LISTS: usize = 9;
 const LARGE_OBJECTS: usize = 54;
 const LARGE_BYTES: usize = 512 * 1024;
 const UNREAD_LISTS: usize = 100;
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -91,7 +91,7 @@ impl Work {
         });
         let made = connection.post(DEFINITIONS, &body).await?;
         ensure!([201, 409].contains(&made.code()), "the definition: {}", made.json());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while connection.get(PARCELS).await?.code() != 200 {
             ensure!(Instant::now() < deadline, "the definition is never served");
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -208,7 +208,7 @@ impl Work {
             let body = json!({"spec": {"number": number + 7}});
             let start = Instant::now();
             ensure!(connection.merge(&path(number), &body).await?.code() == 200, "no write");
-            let seen = tokio::time::timeout(PATIENCE, receiver.recv()).await?;
+            let seen = tokio::time::timeout(TIMEOUT, receiver.recv()).await?;
             times.push(seen.context("the watch ended")?.duration_since(start));
         }
         let median = load::median(&mut times).context("no event")?;
@@ -235,7 +235,7 @@ impl Work {
             expect(answer, &[200], connection)
         };
         load::run(&self.endpoint, IN_FLIGHT, (0, FAN_OUT_WRITES), patch).await?;
-        let all = tokio::time::timeout(PATIENCE, watching.join_all()).await?;
+        let all = tokio::time::timeout(TIMEOUT, watching.join_all()).await?;
         let time = start.elapsed();
         all.into_iter().collect::<Result<()>>()?;
         let watchers = f64::from(u32::try_from(WATCHERS)?);

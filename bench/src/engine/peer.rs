@@ -25,7 +25,7 @@ impl QemuNbd {
         command.arg(&image);
         let mut process = Process::start(command, scratch.path(), "qemu-nbd")?;
         let at = SocketAddr::from(([127, 0, 0, 1], port));
-        process.wait_for_port(at, e2e::engine::PATIENCE)?;
+        process.wait_for_port(at, e2e::engine::TIMEOUT)?;
         Ok(Self { process, port, _scratch: scratch })
     }
 

@@ -10,7 +10,7 @@ use etcdguard::store::{Kind, Snapshot, name};
 use testkit::etcd::{Seat, data_dir};
 use testkit::process::Process;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::measure::{self, Cost, stored_bytes};
 use crate::usage;
 
@@ -89,7 +89,7 @@ impl Guard {
             Packing::Plain => "--compress-snapshots=false",
         });
         let mut process = Process::start(command, &store.home, "guard")?;
-        let (cost, ()) = measure::until(&mut process, PATIENCE, || {
+        let (cost, ()) = measure::until(&mut process, TIMEOUT, || {
             (!store.of_kind(Kind::Full).is_empty()).then_some(())
         })?;
         Ok((Self(process), cost))
@@ -107,7 +107,7 @@ impl Guard {
         let (before_s, start) = (usage::processor_seconds(pid), Instant::now());
         let last = change()?;
         let put_s = start.elapsed().as_secs_f64();
-        let (cost, ()) = measure::until(&mut self.0, PATIENCE, || {
+        let (cost, ()) = measure::until(&mut self.0, TIMEOUT, || {
             store.deltas().iter().any(|delta| delta.last_revision >= last).then_some(())
         })?;
         let wall_s = start.elapsed().as_secs_f64();

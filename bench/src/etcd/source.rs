@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use testkit::etcd::{Member, Seat, data_dir};
 use tokio::runtime::Runtime;
 
-use super::{Options, PATIENCE};
+use super::{Options, TIMEOUT};
 
 /// As many operations as an etcd takes in one transaction.
 const AT_ONCE: usize = 128;
@@ -80,7 +80,7 @@ impl Source {
     /// In good order. Gives its data directory.
     pub(super) fn stop(mut self) -> Result<PathBuf> {
         self.member.process.terminate()?;
-        self.member.process.wait_for_exit(PATIENCE)?;
+        self.member.process.wait_for_exit(TIMEOUT)?;
         Ok(data_dir(&self.dir, &self.member.seat.name))
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn hash_of(seat: &Seat, dir: &Path) -> Result<Hash> {
 }
 
 async fn hash(client: &Etcd) -> Result<Hash> {
-    let revision = client.revision(PATIENCE).await?;
+    let revision = client.revision(TIMEOUT).await?;
     Ok((client.hash_kv(revision).await?.hash, revision))
 }
 

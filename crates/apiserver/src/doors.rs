@@ -27,7 +27,7 @@ pub struct Limits {
     /// Kept for administrators.
     pub kept: usize,
     /// A client that takes nothing of any answer for so long is cut off.
-    pub write_patience: Duration,
+    pub write_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -37,7 +37,7 @@ impl Default for Limits {
             strangers: 1024,
             one_caller: 1024,
             kept: 256,
-            write_patience: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -182,17 +182,17 @@ impl Place {
         visit
     }
 
-    pub(crate) fn write_patience(&self) -> Duration {
-        self.doors.limits.write_patience
+    pub(crate) fn write_timeout(&self) -> Duration {
+        self.doors.limits.write_timeout
     }
 
     /// Ends when the client has taken nothing of any answer for too long.
     pub(crate) async fn stalls(&self) {
-        let patience = self.doors.limits.write_patience;
-        let mut look = tokio::time::interval(patience / 4);
+        let timeout = self.doors.limits.write_timeout;
+        let mut look = tokio::time::interval(timeout / 4);
         loop {
             look.tick().await;
-            if self.guest.has_stalled(patience) {
+            if self.guest.has_stalled(timeout) {
                 return;
             }
         }
@@ -239,14 +239,14 @@ impl Guest {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All answers under way wait for the client, and have for `patience`. One that is read keeps
+    /// All answers under way wait for the client, and have for `timeout`. One that is read keeps
     /// the others: they may share a connection with a reader that is just slow.
-    fn has_stalled(&self, patience: Duration) -> bool {
+    fn has_stalled(&self, timeout: Duration) -> bool {
         let mut answers = self.answers();
         answers.retain(|one| one.strong_count() > 0);
         let open: Vec<Arc<Visit>> = answers.iter().filter_map(Weak::upgrade).collect();
         drop(answers);
-        !open.is_empty() && open.iter().all(|visit| visit.waits_for_client() >= Some(patience))
+        !open.is_empty() && open.iter().all(|visit| visit.waits_for_client() >= Some(timeout))
     }
 }
 

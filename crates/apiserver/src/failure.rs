@@ -1,4 +1,4 @@
-//! Every refusal of the server as one value, drawn as the `Status` object clients parse.
+//! Every rejection of the server as one value, drawn as the `Status` object clients parse.
 //!
 //! Owns: codes, reasons, texts and `details` of errors. Never: decides whether something is wrong.
 
@@ -35,10 +35,10 @@ impl Subject {
 
 /// A refused request. Boxed, because every function of the server may return one.
 #[derive(Debug, Clone)]
-pub struct Failure(Box<Refusal>);
+pub struct Failure(Box<Rejection>);
 
 #[derive(Debug, Clone)]
-struct Refusal {
+struct Rejection {
     code: StatusCode,
     reason: &'static str,
     message: String,
@@ -51,7 +51,7 @@ struct Refusal {
 
 impl Failure {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new(Refusal {
+        Self(Box::new(Rejection {
             code,
             reason,
             message: message.into(),

@@ -16,7 +16,7 @@ use crate::rest::view;
 /// Compressing smaller bodies costs more than sending them.
 const GZIP_ABOVE_BYTES: u64 = 128 * 1024;
 
-/// A refusal as an answer.
+/// A rejection as an answer.
 pub(crate) fn failure(failure: Failure, parts: &Parts) -> Response {
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let mut form = negotiate::failure(&parts.headers, query.choice("pretty"));

@@ -165,8 +165,8 @@ mod tests {
         let most = Thing::Requests.share().one_caller;
         let mut held: Vec<Permit> =
             (0..most).map(|_| flow.take(Thing::Requests, &caller, 1).unwrap()).collect();
-        let refusal = flow.take(Thing::Requests, &caller, 1).unwrap_err();
-        assert_eq!(refusal.code(), 429);
+        let rejection = flow.take(Thing::Requests, &caller, 1).unwrap_err();
+        assert_eq!(rejection.code(), 429);
         let other = Caller { name: "bob".into(), level: Level::Known };
         drop(flow.take(Thing::Requests, &other, 1).unwrap());
         held.pop();

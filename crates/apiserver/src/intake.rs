@@ -12,12 +12,12 @@ use crate::failure::Failure;
 use crate::flow::Permit;
 
 /// A body must arrive within this time: slow senders do not hold a request open.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of the body of a refused request is read, and for how long: a giant over a slow line,
 /// or on a machine that has little time, takes its while.
 const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
-const DISCARD_PATIENCE: Duration = Duration::from_secs(10);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the body up to the limit, within the time a body may take. What has come counts.
 pub(crate) async fn read_body(
@@ -32,7 +32,7 @@ pub(crate) async fn read_body(
     if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
         return Err(Failure::too_large(MAX_BODY_BYTES));
     }
-    let whole = tokio::time::timeout(BODY_PATIENCE, collect(body, room)).await;
+    let whole = tokio::time::timeout(BODY_TIMEOUT, collect(body, room)).await;
     let whole =
         whole.map_err(|_| Failure::bad_request("the request body did not arrive in time"))??;
     // A connection that broke may look like the end of the body.
@@ -76,5 +76,5 @@ pub(crate) async fn discard(headers: &HeaderMap, mut body: Body) {
         }
     };
     // Too slow or too much: then the connection is closed on them.
-    let _ = tokio::time::timeout(DISCARD_PATIENCE, read).await;
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }

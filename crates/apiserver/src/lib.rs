@@ -214,8 +214,8 @@ impl ApiServer {
     }
 
     /// Writes out everything that is still in memory. The task tree must have been stopped.
-    pub async fn close(&self, patience: Duration) {
-        if tokio::time::timeout(patience, self.server.store.close()).await.is_err() {
+    pub async fn close(&self, timeout: Duration) {
+        if tokio::time::timeout(timeout, self.server.store.close()).await.is_err() {
             tracing::warn!("the object store did not close in time; nothing acknowledged is lost");
         }
         if let Some(audit) = &self.server.audit {

@@ -19,15 +19,15 @@ use crate::dispatch::{self, PeerCertificate};
 use crate::doors::{Doors, Limits, Place};
 use crate::pki::Clients;
 use crate::server::Server;
-use tasks::Patient;
+use tasks::WriteTimeout;
 
 /// A connection that has not said what it wants by then is closed.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first request of a connection must be there by then.
-const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(15);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longer than clients keep idle connections (90 s is usual), so that it is they who close them: a
 /// request must not meet a connection that is just being closed.
-const IDLE_PATIENCE: Duration = Duration::from_mins(2);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 const MAX_STREAMS: u32 = 1000;
 /// What a client may send ahead of what is read, on a stream and on all of a connection.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
 ) {
     let stop = server.tasks.token();
     let doors = Doors::new(limits.within(open_files()));
-    let refusals = telemetry::Seldom::new(SAY_AGAIN_AFTER);
+    let rejections = telemetry::Seldom::new(SAY_AGAIN_AFTER);
     let acceptor = TlsAcceptor::from(tls);
     loop {
         let accepted = tokio::select! {
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                if let Some(unsaid) = refusals.pass() {
+                if let Some(unsaid) = rejections.pass() {
                     tracing::warn!(%error, unsaid, "cannot accept a connection");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -88,7 +88,7 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "cannot set TCP_NODELAY");
     }
-    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let tls = tokio::select! {
         () = stop.cancelled() => return,
         () = place.guest.leave.cancelled() => return,
@@ -117,9 +117,9 @@ async fn connection(
         let server = server.clone();
         async move { Ok::<_, std::convert::Infallible>(dispatch::handle(server, request).await) }
     });
-    let server_patience = place.write_patience();
+    let server_timeout = place.write_timeout();
     let builder = http_builder();
-    let tls = Patient::new(tls, server_patience);
+    let tls = WriteTimeout::new(tls, server_timeout);
     let connection = builder.serve_connection(TokioIo::new(tls), service);
     tokio::pin!(connection);
     let result = tokio::select! {
@@ -151,7 +151,7 @@ fn open_files() -> u64 {
 
 /// Ends when no request has arrived in time; never once one has.
 async fn silence(arrived: CancellationToken) {
-    let waited = tokio::time::timeout(FIRST_REQUEST_PATIENCE, arrived.cancelled()).await;
+    let waited = tokio::time::timeout(FIRST_REQUEST_TIMEOUT, arrived.cancelled()).await;
     if waited.is_ok() {
         std::future::pending::<()>().await;
     }
@@ -162,7 +162,7 @@ fn http_builder() -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_PATIENCE)
+        .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES.max(8192));
     builder
         .http2()

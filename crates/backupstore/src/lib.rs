@@ -18,7 +18,7 @@ mod error;
 pub mod format;
 mod gc;
 mod lock;
-mod pace;
+mod rate_limiter;
 pub mod restore;
 pub mod scrub;
 pub mod source;

@@ -3,7 +3,7 @@
 use durable::Retry;
 
 use crate::key::{Key, KeyError};
-use crate::refusal::Refusal;
+use crate::rejection::Rejection;
 
 /// The words of the library or the service underneath.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -21,8 +21,8 @@ pub enum Error {
     #[error("the store refuses access to {what}")]
     Denied { what: String, source: Cause },
     /// The bucket is not there, is elsewhere, or the clocks differ.
-    #[error("{refusal}")]
-    Refused { what: String, refusal: Box<Refusal> },
+    #[error("{rejection}")]
+    Refused { what: String, rejection: Box<Rejection> },
     /// A rule of the store keeps it for a time, whoever asks.
     #[error("the store does not let go of {what} yet")]
     Locked { what: String, source: Cause },

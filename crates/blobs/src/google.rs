@@ -30,7 +30,7 @@ use url::{Host, Url};
 
 pub(crate) use self::json::JsonWrites;
 use crate::open::{OpenError, Place, failed};
-use crate::patience::Waiting;
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault};
 
 const TYPE: &str = "external_account";
@@ -214,7 +214,7 @@ impl External {
         let account =
             Account::parse(account).map_err(|error| OpenError::Build { source: error.into() })?;
         // Which addresses may be asked without TLS was checked above.
-        let client = place.patient().waiting(&place.client(true)?).map_err(failed)?;
+        let client = place.connector().waiting(&place.client(true)?).map_err(failed)?;
         Ok(Self { account, client, held: Mutex::new(None) })
     }
 

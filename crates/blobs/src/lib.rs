@@ -19,12 +19,12 @@ pub mod holds;
 mod key;
 mod local;
 mod open;
-mod patience;
-mod refusal;
+mod rejection;
 mod remote;
 mod store;
 mod stream;
 mod swift;
+mod timeouts;
 mod trust;
 mod wire;
 pub mod wrap;
@@ -34,7 +34,7 @@ pub use error::Error;
 pub use key::{Key, KeyError, Prefix};
 pub use local::LocalStore;
 pub use open::{Credentials, Network, OpenError, open, open_held, open_over, signed_get};
-pub use refusal::Refusal;
+pub use rejection::Rejection;
 pub use remote::memory;
 pub use store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,

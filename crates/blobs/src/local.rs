@@ -31,7 +31,7 @@ use crate::stream::{Body, Parts, ranges};
 const LOCK: &str = ".durable-lock";
 /// Names that begin so are ours.
 const RESERVED: &str = ".durable-";
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Read at once, at most, whatever range is asked for.
 const READ_MAX_BYTES: u64 = 1 << 30;
@@ -506,7 +506,7 @@ impl Inner {
         let failed =
             |source| durable::Error::Io { operation: Operation::Open, path: path.clone(), source };
         let file = self.disk.open(&path, Open::Create(Mode::PRIVATE)).map_err(failed)?;
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         while !file.try_lock().map_err(failed)? {
             if Instant::now() >= deadline {
                 return Err(failed(io::ErrorKind::TimedOut.into()).into());

@@ -36,10 +36,10 @@ use crate::google;
 use crate::holds::{AzureHolds, GoogleHolds, Opened, S3Holds, bucket_url};
 use crate::key::{Key, KeyError, Prefix};
 use crate::local::LocalStore;
-use crate::patience::{CONNECT, Patience, Patient};
 use crate::remote::{RemoteStore, memory};
 use crate::store::{Capabilities, Listing, Store, Times};
 use crate::swift::{self, SwiftIdentity};
+use crate::timeouts::{CONNECT, TimedConnector, Timeouts};
 
 /// How a role that we take on shows up in the records of the service.
 const SESSION_NAME: &str = "holdfast";
@@ -271,10 +271,10 @@ impl Place {
         Ok(options)
     }
 
-    pub(crate) fn patient(&self) -> Patient {
+    pub(crate) fn connector(&self) -> TimedConnector {
         let Network { silence_timeout, request_timeout, .. } = self.network;
-        let patience = Patience::new(silence_timeout, request_timeout);
-        Patient { patience, bucket: self.bucket.clone(), network: self.network.clone() }
+        let timeout = Timeouts::new(silence_timeout, request_timeout);
+        TimedConnector { timeout, bucket: self.bucket.clone(), network: self.network.clone() }
     }
 
     fn finish<S>(&self, store: S, capabilities: Capabilities) -> RemoteStore
@@ -419,7 +419,7 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError
         if conditional_put { S3ConditionalPut::ETagMatch } else { S3ConditionalPut::Disabled };
     let store = builder
         .with_conditional_put(conditions)
-        .with_http_connector(place.patient())
+        .with_http_connector(place.connector())
         .build()
         .map_err(failed)?;
     // Services that came before conditions may be those whose listings came later.
@@ -433,7 +433,7 @@ fn open_s3(place: &Place, credentials: &Credentials) -> Result<Opened, OpenError
     let url = bucket_url(endpoint.as_deref(), path_style, &region, &place.bucket);
     let holds = S3Holds {
         store: Arc::clone(&store),
-        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        client: place.connector().waiting(&place.client(allow_http)?).map_err(failed)?,
         credentials: credentials_of,
         url: url.ok_or(OpenError::Missing { what: "bucket" })?,
         region,
@@ -471,12 +471,12 @@ fn open_google(place: &Place, credentials: &Credentials) -> Result<Opened, OpenE
         .with_bucket_name(&place.bucket)
         .with_retry(no_retries())
         .with_client_options(place.client(allow_http)?)
-        .with_http_connector(place.patient())
+        .with_http_connector(place.connector())
         .build()
         .map_err(failed)?;
     let credentials_of = Arc::clone(store.credentials());
     let store = Arc::new(place.finish(store, AT_ONCE));
-    let client = || place.patient().waiting(&place.client(allow_http)?).map_err(failed);
+    let client = || place.connector().waiting(&place.client(allow_http)?).map_err(failed);
     let (bucket, is_anonymous) = (&place.bucket, matches!(credentials, Credentials::Anonymous));
     let holds = GoogleHolds {
         store: Arc::clone(&store),
@@ -527,14 +527,14 @@ fn open_azure(place: &Place, credentials: &Credentials) -> Result<Opened, OpenEr
         .with_container_name(&place.bucket)
         .with_retry(no_retries())
         .with_client_options(place.client(allow_http)?)
-        .with_http_connector(place.patient())
+        .with_http_connector(place.connector())
         .build()
         .map_err(failed)?;
     let credentials_of = Arc::clone(store.credentials());
     let store = Arc::new(place.finish(store, AT_ONCE));
     let holds = AzureHolds {
         store: Arc::clone(&store),
-        client: place.patient().waiting(&place.client(allow_http)?).map_err(failed)?,
+        client: place.connector().waiting(&place.client(allow_http)?).map_err(failed)?,
         credentials: credentials_of,
         account: account.to_owned(),
         url,
@@ -557,7 +557,7 @@ mod tests {
         }
     }
 
-    fn refusal(url: &str) -> String {
+    fn rejection(url: &str) -> String {
         open(url, &Credentials::Anonymous).unwrap_err().to_string()
     }
 
@@ -575,7 +575,7 @@ mod tests {
             ("s3://bucket/a//b", "the store cannot be set up"),
             ("file:///tmp?fsync=off", "has no setting \"fsync\""),
         ] {
-            assert!(refusal(url).contains(part), "{url}: {}", refusal(url));
+            assert!(rejection(url).contains(part), "{url}: {}", rejection(url));
         }
     }
 

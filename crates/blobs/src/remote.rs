@@ -27,12 +27,12 @@ use object_store::{
 use crate::cut::NoRanges;
 use crate::error::{Cause, Error};
 use crate::key::{Key, Prefix};
-use crate::patience::{ContentMd5, Silent, Unreachable};
-use crate::refusal::{Refusal, tells_of_a_lock};
+use crate::rejection::{Rejection, tells_of_a_lock};
 use crate::store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
 };
 use crate::stream::{self, Body, First, Parts, Upload};
+use crate::timeouts::{ContentMd5, Silent, Unreachable};
 
 /// Objects that one request removes, as services have it.
 const DELETES_MAX: usize = 1000;
@@ -402,7 +402,7 @@ fn meta(key: Key, found: &ObjectMeta) -> Result<Meta, Error> {
 
 pub(crate) fn translate(key: &Key, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
-    if refusal_in(&error).is_some() {
+    if rejection_in(&error).is_some() {
         return translate_rest(key.to_string(), error);
     }
     let key = key.clone();
@@ -424,8 +424,8 @@ fn translate_listing(prefix: &Prefix, error: object_store::Error) -> Error {
 
 fn translate_rest(what: String, error: object_store::Error) -> Error {
     use object_store::Error as Theirs;
-    if let Some(refusal) = refusal_in(&error) {
-        return Box::new(refusal.clone()).into_error(what);
+    if let Some(rejection) = rejection_in(&error) {
+        return Box::new(rejection.clone()).into_error(what);
     }
     if causes(&error).any(<dyn std::error::Error>::is::<NoRanges>) {
         return Error::Unsupported { what: "read a part of a long object", source: error.into() };
@@ -454,7 +454,7 @@ fn plain(error: object_store::Error) -> Cause {
     }
 }
 
-fn refusal_in(error: &object_store::Error) -> Option<&Refusal> {
+fn rejection_in(error: &object_store::Error) -> Option<&Rejection> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 

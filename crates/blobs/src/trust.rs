@@ -17,7 +17,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 use rustls_platform_verifier::Verifier;
 
 use crate::open::Network;
-use crate::patience::CONNECT;
+use crate::timeouts::CONNECT;
 
 /// What the library of certificates says of an authority that is shown as a service's own.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";

@@ -10,14 +10,14 @@ use object_store::client::{HttpError, HttpResponse};
 
 use crate::error::Error;
 use crate::key::Key;
-use crate::refusal::{Answer, Asked, Refusal};
+use crate::rejection::{Answer, Asked, Rejection};
 use crate::store::{Meta, Version};
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Refused(Box<Rejection>),
     #[error("an address of the service is no URL that can be asked")]
     Url,
     #[error("the catalogue of Keystone names no public object-store in {region}")]
@@ -41,14 +41,14 @@ impl Fault {
         Self::Http(cause.to_string())
     }
 
-    /// Of a call whose refusals are read already.
+    /// Of a call whose rejections are read already.
     pub(crate) fn of_call(error: &HttpError) -> Self {
-        refusal_in(error).unwrap_or_else(|| Self::of(error))
+        rejection_in(error).unwrap_or_else(|| Self::of(error))
     }
 
     /// Of what the library was asked for: credentials.
     pub(crate) fn of_library(error: &object_store::Error) -> Self {
-        refusal_in(error).unwrap_or_else(|| match error {
+        rejection_in(error).unwrap_or_else(|| match error {
             object_store::Error::Generic { .. } => Self::Http(error.to_string()),
             _ => Self::Credentials(error.to_string()),
         })
@@ -56,7 +56,7 @@ impl Fault {
 
     pub(crate) fn into_error(self, what: String) -> Error {
         match self {
-            Self::Refused(refusal) => refusal.into_error(what),
+            Self::Refused(rejection) => rejection.into_error(what),
             Self::NoObjectStore { .. } | Self::Url | Self::Credentials(_) => {
                 Error::Denied { what, source: self.to_string().into() }
             }
@@ -80,18 +80,18 @@ const fn may_pass(status: u16) -> bool {
     }
 }
 
-fn refusal_in(error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
+fn rejection_in(error: &(dyn std::error::Error + 'static)) -> Option<Fault> {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
-    let refusal = causes.find_map(|cause| cause.downcast_ref::<Refusal>())?;
-    Some(Fault::Refused(Box::new(refusal.clone())))
+    let rejection = causes.find_map(|cause| cause.downcast_ref::<Rejection>())?;
+    Some(Fault::Refused(Box::new(rejection.clone())))
 }
 
 /// What an answer that is not good says. Nothing of its body is shown: it may repeat what was sent.
 pub(crate) fn refused(asked: Asked, answer: &HttpResponse) -> Fault {
     let status = answer.status().as_u16();
     let said = Answer { status, ..Answer::default() };
-    match Refusal::of(asked, &said, "") {
-        Some(refusal) => Fault::Refused(Box::new(refusal)),
+    match Rejection::of(asked, &said, "") {
+        Some(rejection) => Fault::Refused(Box::new(rejection)),
         None => Fault::Answer { status, what: meaning(status) },
     }
 }

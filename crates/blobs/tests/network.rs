@@ -223,7 +223,7 @@ async fn a_place_where_nobody_listens_is_named() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_is_wrong_and_is_not_tried_again() {
+async fn a_rejection_says_what_is_wrong_and_is_not_tried_again() {
     let skew = "<RequestTime>20261115T100000Z</RequestTime>\
                 <ServerTime>2026-11-15T12:00:00Z</ServerTime>";
     let region = "x-amz-bucket-region: us-east-2\r\n";
@@ -305,7 +305,7 @@ async fn an_answer_without_words_is_understood() {
 }
 
 #[tokio::test]
-async fn what_is_no_refusal_stays_what_it_was() {
+async fn what_is_no_rejection_stays_what_it_was() {
     let missing = answering(error_answer("404 Not Found", "", "NoSuchKey", "")).await;
     let store = store_at(&missing, Duration::from_secs(20));
     assert!(store.get_range(&key(), 0..9).await.unwrap_err().is_not_found());

@@ -7,7 +7,7 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tasks::{Patient, Stop, Tasks};
+use tasks::{Stop, Tasks, WriteTimeout};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -66,7 +66,7 @@ async fn speak(stream: TcpStream, router: Router, limits: Limits, stop: &Stop) {
     // The newer protocol is no part of the dialect, and looking which one it is would know no limit.
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.headers);
-    let stream = TokioIo::new(Patient::new(stream, limits.writes));
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.writes));
     let connection = builder.serve_connection(stream, TowerToHyperService::new(router));
     tokio::pin!(connection);
     let result = tokio::select! {

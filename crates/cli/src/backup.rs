@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt};
 use people::backup::{obstacle, stand, state, time, verified, volume_of};
 use people::or_dash;
+use people::redact::without_password;
 use people::units::{bytes_of, date};
 use serde_json::json;
 
@@ -141,7 +142,7 @@ impl Row for Backup {
         vec![
             or_dash(status.backup_target_name.as_deref().unwrap_or_default()),
             or_dash(status.snapshot_name.as_deref().unwrap_or_default()),
-            or_dash(status.url.as_deref().unwrap_or_default()),
+            or_dash(&without_password(status.url.as_deref().unwrap_or_default())),
         ]
     }
 }
@@ -163,7 +164,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             if matches!(show.output, output::Format::Table | output::Format::Wide) {
                 let url = backup.status.as_ref().and_then(|it| it.url.as_deref());
                 if let Some(url) = url.filter(|it| !it.is_empty()) {
-                    output::say(&format!("\nurl    {url}"))?;
+                    output::say(&format!("\nurl    {}", without_password(url)))?;
                 }
                 if !why.is_empty() {
                     output::say(&format!("why    {why}"))?;

@@ -46,7 +46,7 @@ impl Connection {
 
     /// The file that says whom to ask; nothing: the usual one of this user.
     fn kubeconfig(&self) -> anyhow::Result<Option<Kubeconfig>> {
-        match self.file() {
+        match self.file()? {
             Some(path) => Kubeconfig::read_from(&path)
                 .map(Some)
                 .with_context(|| format!("cannot read the kubeconfig {}", path.display()))
@@ -68,13 +68,17 @@ impl Connection {
     }
 
     /// The one file to read, unless the environment names some or none is named at all.
-    fn file(&self) -> Option<PathBuf> {
+    fn file(&self) -> anyhow::Result<Option<PathBuf>> {
         if let Some(path) = &self.kubeconfig {
-            return Some(path.clone());
+            return Ok(Some(path.clone()));
         }
         let is_set = std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
         let beside = Path::new(BESIDE);
-        (!is_set && beside.is_file()).then(|| beside.to_owned())
+        if is_set || !beside.is_file() {
+            return Ok(None);
+        }
+        crate::found::check(beside, "--kubeconfig")?;
+        Ok(Some(beside.to_owned()))
     }
 
     /// Volumes and what belongs to them.

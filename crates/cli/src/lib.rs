@@ -10,6 +10,7 @@ mod backup;
 pub mod connection;
 mod demo;
 mod dr;
+pub mod found;
 mod job;
 mod listing;
 pub mod node;
@@ -61,7 +62,7 @@ pub enum Command {
 pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Status(args) => status::run(&args).await,
-        Command::Demo(args) => demo::run(&args).await,
+        Command::Demo(args) => Box::pin(demo::run(&args)).await,
         Command::Volume(command) => volume::run(command).await,
         Command::Snapshot(command) => snapshot::run(command).await,
         Command::Backup(command) => backup::run(command).await,

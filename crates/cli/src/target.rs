@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use people::or_dash;
+use people::redact::without_password;
 use people::target::{answered, is_available, reachable, why};
 use people::units::parse_bytes;
 use serde_json::{Map, Value, json};
@@ -56,6 +57,9 @@ pub struct Set {
     /// What all backups together may send to it in a second, as 50MiB; 0: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     rate: Option<u64>,
+    /// A label that says for what it was made.
+    #[arg(skip)]
+    mark: Option<String>,
     #[command(flatten)]
     wait: Wait,
     #[command(flatten)]
@@ -64,9 +68,9 @@ pub struct Set {
 
 impl Set {
     /// What the tour asks for.
-    pub(crate) fn demo(url: &str, name: &str, at: &Connection, wait: Wait) -> Self {
-        let (url, name) = (url.to_owned(), name.to_owned());
-        Self { url, name, secret: None, poll: None, rate: None, wait, at: at.clone() }
+    pub(crate) fn demo(url: &str, name: &str, mark: &str, at: &Connection, wait: Wait) -> Self {
+        let (url, name, mark) = (url.to_owned(), name.to_owned(), Some(mark.to_owned()));
+        Self { url, name, secret: None, poll: None, rate: None, mark, wait, at: at.clone() }
     }
 }
 
@@ -83,7 +87,7 @@ impl Row for BackupTarget {
         let verified = status.verification.as_ref().and_then(|it| it.result.clone());
         vec![
             self.name_any(),
-            or_dash(self.spec.backup_target_url.as_deref().unwrap_or_default()),
+            or_dash(&without_password(self.spec.backup_target_url.as_deref().unwrap_or_default())),
             reachable(self).to_owned(),
             looked.unwrap_or_else(|| "never".to_owned()),
             verified.map_or_else(|| "never".to_owned(), |it| it.to_lowercase()),
@@ -123,10 +127,12 @@ pub(crate) async fn set(args: &Set) -> anyhow::Result<()> {
     field("credentialSecret", args.secret.as_ref().map(|it| json!(it)));
     field("pollInterval", args.poll.as_ref().map(|it| json!(it)));
     field("bytesPerSecond", args.rate.map(|it| json!(it.to_string())));
+    let labels: Map<String, Value> =
+        args.mark.iter().map(|mark| (mark.clone(), json!("tour"))).collect();
     let patch = json!({
         "apiVersion": "longhorn.io/v1beta2",
         "kind": "BackupTarget",
-        "metadata": { "name": args.name },
+        "metadata": { "name": args.name, "labels": labels },
         "spec": spec,
     });
     let how = PatchParams::apply("holdfast-cli").force();
@@ -134,7 +140,7 @@ pub(crate) async fn set(args: &Set) -> anyhow::Result<()> {
         .await
         .map_err(|error| explained(error, &format!("set target {}", args.name)))?;
     sync(&args.at, &args.name, &args.wait).await?;
-    Ok(output::say(&format!("target {} is {}", args.name, args.url))?)
+    Ok(output::say(&format!("target {} is {}", args.name, without_password(&args.url)))?)
 }
 
 /// Asks for a look, and stays for the answer to this very request.

@@ -85,6 +85,9 @@ pub struct Create {
     /// Copy this volume, or this snapshot of it: VOLUME or VOLUME/SNAPSHOT.
     #[arg(long, value_name = "SOURCE")]
     clone_of: Option<String>,
+    /// The target its backups go to, where none is named.
+    #[arg(long)]
+    target: Option<String>,
     /// Labels of the volume, as key=value; recurring jobs choose by them.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
@@ -149,6 +152,7 @@ async fn create(args: &Create) -> anyhow::Result<()> {
     let size = i64::try_from(args.size)?;
     let mut volume = Volume::new(&args.name, empty(size, args.replicas));
     volume.spec.data_source = args.clone_of.as_deref().map(data_source);
+    volume.spec.backup_target_name.clone_from(&args.target);
     volume.metadata.labels = Some(args.labels.iter().cloned().collect());
     made(&api, &volume, &args.wait).await
 }

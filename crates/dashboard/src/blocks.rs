@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// The release of the protocol that tells both status fields.
 const MICROVERSION: &str = "volume 3.72";
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// Who asks: the service has no users of its own here.
 const TOKEN: &str = "dashboard:dashboard";
@@ -68,7 +68,7 @@ pub(crate) enum BlocksError {
 impl Blocks {
     /// `url` is that of the version, as `http://127.0.0.1:8776/v3`.
     pub(crate) fn new(url: String) -> Result<Self, reqwest::Error> {
-        Ok(Self { url, client: reqwest::Client::builder().timeout(PATIENCE).build()? })
+        Ok(Self { url, client: reqwest::Client::builder().timeout(TIMEOUT).build()? })
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<Volume>, BlocksError> {

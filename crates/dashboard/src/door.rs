@@ -4,23 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tasks::{Patient, Stop, Tasks};
+use tasks::{Stop, Tasks, WriteTimeout};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::caller::Caller;
+use crate::places::Places;
 
 /// When accepting fails (no file descriptors left), trying again at once would only burn CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MAX_CONNECTIONS: usize = 512;
 /// A request line and its headers must be there by then; a connection without one ends.
-const HEADERS_PATIENCE: Duration = Duration::from_secs(30);
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that takes nothing of an answer for so long is cut off.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A listener and how those are served who come to it.
 pub struct Door {
@@ -42,22 +47,20 @@ impl Door {
     /// Accepts until the task tree stops; connections then finish what they are at.
     pub async fn serve(self, router: Router, tasks: Tasks) {
         let stop = tasks.stop_signal();
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let places = Places::new(MAX_CONNECTIONS);
         while let Some(accepted) = stop.or_stop(self.listener.accept()).await {
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!("cannot accept a connection: {}", telemetry::Chain(&error));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            // Full: the newcomer is turned away, those inside are served.
-            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            let place = places.take(peer.ip());
             let (router, tls) = (router.clone(), self.tls.clone());
             tasks.spawn_draining("connection", move |stop| async move {
-                enter(stream, tls, router, &stop).await;
-                drop(place);
+                place.leave.run_until_cancelled(enter(stream, tls, router, &stop)).await;
             });
         }
     }
@@ -66,22 +69,27 @@ impl Door {
 async fn enter(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stop: &Stop) {
     // Answers are small; without it they wait for a timer.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return speak(stream, router, stop).await };
-    let shaken = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream));
+    let caller = Caller::of(&stream).await;
+    let Some(tls) = tls else { return speak(stream, caller, router, stop).await };
+    let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
     match stop.or_stop(shaken).await {
-        Some(Ok(Ok(stream))) => speak(stream, router, stop).await,
+        Some(Ok(Ok(stream))) => speak(stream, caller, router, stop).await,
         Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
         Some(Err(_)) | None => {}
     }
 }
 
-async fn speak<S>(stream: S, router: Router, stop: &Stop)
+async fn speak<S>(stream: S, caller: Caller, router: Router, stop: &Stop)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_PATIENCE);
-    let stream = TokioIo::new(Patient::new(stream, WRITE_PATIENCE));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+    let stream = TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT));
+    let router = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller);
+        request
+    });
     let connection = builder.serve_connection(stream, TowerToHyperService::new(router));
     tokio::pin!(connection);
     let result = tokio::select! {

@@ -10,10 +10,12 @@
 mod actions;
 mod assets;
 mod blocks;
+mod caller;
 mod chart;
 mod door;
 mod live;
 mod pages;
+mod places;
 mod reach;
 mod read;
 mod session;

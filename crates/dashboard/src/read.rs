@@ -10,8 +10,12 @@ use serde::de::DeserializeOwned;
 
 use crate::session::Standing;
 
-/// What one page reads of one kind; commands list all.
-const MAX_ITEMS: u32 = 1000;
+/// What one page shows of one kind; commands list all.
+const SHOWN: usize = 1000;
+/// What is read to judge the whole, or to find the newest.
+const JUDGED: usize = 10_000;
+/// What one call reads.
+const PAGE: u32 = 1000;
 
 pub(crate) trait Object:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -56,12 +60,18 @@ impl<K: Object> Listed<K> {
         if self.is_hidden {
             return Some(format!("You may not list {plural} here."));
         }
-        self.has_more.then(|| format!("There are more {plural}; these are the first {MAX_ITEMS}."))
+        let count = self.items.len();
+        self.has_more.then(|| format!("There are more {plural}; these are the first {count}."))
     }
 
-    /// Its plural, if it is hidden.
+    /// Its plural, if it is hidden, and what is missing if not all was read.
     pub(crate) fn hidden(&self) -> Option<String> {
-        self.is_hidden.then(|| K::plural(&()).into_owned())
+        let plural = K::plural(&());
+        if self.is_hidden {
+            return Some(plural.into_owned());
+        }
+        let count = self.items.len();
+        self.has_more.then(|| format!("{plural} beyond the first {count}"))
     }
 }
 
@@ -70,23 +80,34 @@ impl<K: Object> Listed<K> {
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
     pub(crate) standing: &'a Standing,
+    most: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(crate) fn new(client: &'a Client, standing: &'a Standing) -> Self {
+        Self { client, standing, most: SHOWN }
+    }
+
+    /// Reads as much as it takes to judge the whole.
+    pub(crate) fn deep(self) -> Self {
+        Self { most: JUDGED, ..self }
+    }
+
     /// Volumes and what belongs to them.
     pub(crate) async fn volumes<K: Object>(self) -> Result<Listed<K>, kube::Error> {
-        list(&Api::namespaced(self.client.clone(), NAMESPACE)).await
+        list(&Api::namespaced(self.client.clone(), NAMESPACE), self.most).await
     }
 
     /// Those of all namespaces, or of the caller's own.
     pub(crate) async fn everywhere<K: Object>(self) -> Result<Listed<K>, kube::Error> {
-        let all = list(&Api::all(self.client.clone())).await?;
+        let all = list(&Api::all(self.client.clone()), self.most).await?;
         if !all.is_hidden || self.standing.namespaces.is_empty() {
             return Ok(all);
         }
         let mut own = Listed::default();
         for namespace in &self.standing.namespaces {
-            let one = list::<K>(&Api::namespaced(self.client.clone(), namespace)).await?;
+            let api = Api::namespaced(self.client.clone(), namespace);
+            let one = list::<K>(&api, self.most).await?;
             own.items.extend(one.items);
             own.has_more |= one.has_more;
             own.is_hidden |= one.is_hidden;
@@ -99,16 +120,27 @@ impl Reader<'_> {
     }
 }
 
-async fn list<K: Object>(api: &Api<K>) -> Result<Listed<K>, kube::Error> {
-    match api.list(&ListParams::default().limit(MAX_ITEMS)).await {
-        Ok(found) => {
-            let has_more = found.metadata.continue_.is_some_and(|it| !it.is_empty());
-            Ok(Listed { items: found.items, has_more, is_hidden: false })
+async fn list<K: Object>(api: &Api<K>, most: usize) -> Result<Listed<K>, kube::Error> {
+    let mut listed = Listed::default();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        match api.list(&page).await {
+            Ok(found) => {
+                listed.items.extend(found.items);
+                let next = found.metadata.continue_.filter(|it| !it.is_empty());
+                listed.has_more = next.is_some();
+                match next.filter(|_| listed.items.len() < most) {
+                    Some(next) => page = page.continue_token(&next),
+                    None => return Ok(listed),
+                }
+            }
+            // Not for this caller, or unknown to this cluster.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+                return Ok(Listed { is_hidden: true, ..Listed::default() });
+            }
+            // It has moved on while we read: what is read is not all.
+            Err(kube::Error::Api(status)) if status.code == 410 => return Ok(listed),
+            Err(error) => return Err(error),
         }
-        // Not for this caller, or unknown to this cluster.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-            Ok(Listed { is_hidden: true, ..Listed::default() })
-        }
-        Err(error) => Err(error),
     }
 }

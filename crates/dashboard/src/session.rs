@@ -14,11 +14,13 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::caller::Caller;
+
 /// Without a page turned for so long, a session ends.
 const IDLE: SignedDuration = SignedDuration::from_hours(1);
 /// However busy it is, it ends after so long.
 pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(12);
-/// More people than that are turned away.
+/// Of all together; whoever has the most makes place for another.
 const MAX_SESSIONS: usize = 1000;
 /// Pages of one session that are kept up to date at the same time.
 const MAX_STREAMS: usize = 8;
@@ -42,6 +44,8 @@ pub(crate) struct Standing {
 pub(crate) struct Session {
     pub(crate) token: SecretString,
     pub(crate) standing: Standing,
+    /// Whose program began it: it is of no use to others.
+    caller: Caller,
     /// Proves that a form came from one of our pages.
     csrf: String,
     began: Timestamp,
@@ -93,11 +97,7 @@ impl Session {
 
 /// All sessions, by the digest of what the browser holds: a copy of this memory signs nobody in.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<HashMap<[u8; 32], Arc<Session>>>);
-
-/// There is no room for another session.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct Sessions(Mutex<All>);
 
 impl Sessions {
     /// Begins a session; what comes back goes into the browser's cookie.
@@ -105,18 +105,17 @@ impl Sessions {
         &self,
         token: SecretString,
         standing: Standing,
+        caller: Caller,
         now: Timestamp,
-    ) -> Result<String, Full> {
+    ) -> String {
         let mut all = self.all();
         end_old(&mut all, now);
-        make_place(&mut all, &standing.user);
-        if all.len() >= MAX_SESSIONS {
-            return Err(Full);
-        }
+        make_place(&mut all, account(&standing.user));
         let id = secret();
         let session = Session {
             token,
             standing,
+            caller,
             csrf: secret(),
             began: now,
             state: Mutex::new(State { seen: now, note: None }),
@@ -124,14 +123,20 @@ impl Sessions {
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         };
         all.insert(digest(&id), Arc::new(session));
-        Ok(id)
+        id
     }
 
     /// The session of a cookie. Only what a person does keeps it from ending.
-    pub(crate) fn find(&self, id: &str, by_hand: bool, now: Timestamp) -> Option<Arc<Session>> {
+    pub(crate) fn find(
+        &self,
+        id: &str,
+        caller: Caller,
+        by_hand: bool,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
         let mut all = self.all();
         end_old(&mut all, now);
-        let found = all.get(&digest(id))?.clone();
+        let found = all.get(&digest(id)).filter(|it| it.caller == caller)?.clone();
         if by_hand {
             found.state().seen = now;
         }
@@ -144,24 +149,43 @@ impl Sessions {
         }
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Arc<Session>>> {
+    fn all(&self) -> std::sync::MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Ends the oldest session of a user who has as many as one may have.
-fn make_place(all: &mut HashMap<[u8; 32], Arc<Session>>, user: &str) {
-    let of_user = || all.iter().filter(|(_, it)| it.standing.user == user);
-    if of_user().count() < MAX_SESSIONS_OF_USER {
-        return;
+type All = HashMap<[u8; 32], Arc<Session>>;
+
+/// Whom a session counts for: whoever may make service accounts in a namespace is all of them.
+fn account(user: &str) -> &str {
+    let service = user.strip_prefix("system:serviceaccount:").and_then(|it| it.find(':'));
+    service.map_or(user, |end| &user[.."system:serviceaccount:".len() + end])
+}
+
+/// Ends a session of an account that has as many as one may have, or, where there are too many of all, of
+/// the one that has the most.
+fn make_place(all: &mut All, newcomer: &str) {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for session in all.values() {
+        *counts.entry(account(&session.standing.user)).or_default() += 1;
     }
-    let oldest = of_user().min_by_key(|(_, it)| it.state().seen).map(|(id, _)| *id);
-    if let Some(session) = oldest.and_then(|id| all.remove(&id)) {
+    let own = counts.get(newcomer).copied().unwrap_or_default();
+    let loser = if own >= MAX_SESSIONS_OF_USER {
+        Some(newcomer.to_owned())
+    } else if all.len() >= MAX_SESSIONS {
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(loser, _)| loser.to_owned())
+    } else {
+        None
+    };
+    let Some(loser) = loser else { return };
+    let of_loser = all.iter().filter(|(_, it)| account(&it.standing.user) == loser);
+    let idle = of_loser.min_by_key(|(_, it)| it.state().seen).map(|(id, _)| *id);
+    if let Some(session) = idle.and_then(|id| all.remove(&id)) {
         session.ended.cancel();
     }
 }
 
-fn end_old(all: &mut HashMap<[u8; 32], Arc<Session>>, now: Timestamp) {
+fn end_old(all: &mut All, now: Timestamp) {
     all.retain(|_, session| {
         let is_over = session.is_over(now);
         if is_over {
@@ -185,6 +209,8 @@ fn secret() -> String {
 mod tests {
     use super::*;
 
+    const OWN: Caller = Caller::Local(1000);
+
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
@@ -194,32 +220,42 @@ mod tests {
     }
 
     fn begin(sessions: &Sessions, now: Timestamp) -> String {
-        sessions.begin(SecretString::from("token"), standing(), now).unwrap()
+        sessions.begin(SecretString::from("token"), standing(), OWN, now)
     }
 
     #[test]
     fn a_session_is_found_by_its_cookie_alone() {
         let sessions = Sessions::default();
         let id = begin(&sessions, at(0));
-        assert_eq!(sessions.find(&id, true, at(1)).unwrap().standing, standing());
-        assert!(sessions.find("", true, at(1)).is_none());
-        assert!(sessions.find(&id.to_uppercase(), true, at(1)).is_none());
+        assert_eq!(sessions.find(&id, OWN, true, at(1)).unwrap().standing, standing());
+        assert!(sessions.find("", OWN, true, at(1)).is_none());
+        assert!(sessions.find(&id.to_uppercase(), OWN, true, at(1)).is_none());
         assert!(
             !format!("{sessions:?}").contains(&id) && !format!("{sessions:?}").contains("token\"")
         );
     }
 
     #[test]
+    fn a_cookie_is_of_no_use_to_another_user_of_the_machine() {
+        let sessions = Sessions::default();
+        let id = begin(&sessions, at(0));
+        for stranger in [Caller::Local(1001), Caller::Unseen, Caller::Elsewhere] {
+            assert!(sessions.find(&id, stranger, true, at(1)).is_none(), "{stranger:?}");
+        }
+        assert!(sessions.find(&id, OWN, true, at(1)).is_some(), "a stranger ended it");
+    }
+
+    #[test]
     fn one_user_keeps_nobody_out() {
         let sessions = Sessions::default();
         let first = begin(&sessions, at(0));
-        let ended = sessions.find(&first, false, at(0)).unwrap().ended.clone();
+        let ended = sessions.find(&first, OWN, false, at(0)).unwrap().ended.clone();
         for number in 1..=MAX_SESSIONS {
             begin(&sessions, at(i64::try_from(number).unwrap()));
         }
-        assert!(sessions.find(&first, false, at(1)).is_none() && ended.is_cancelled());
+        assert!(sessions.find(&first, OWN, false, at(1)).is_none() && ended.is_cancelled());
         let bob = Standing { user: "bob".to_owned(), ..standing() };
-        sessions.begin(SecretString::from("other"), bob, at(1)).unwrap();
+        sessions.begin(SecretString::from("other"), bob, OWN, at(1));
         assert_eq!(sessions.all().len(), MAX_SESSIONS_OF_USER + 1);
     }
 
@@ -227,11 +263,11 @@ mod tests {
     fn a_session_ends_when_nobody_turns_a_page() {
         let sessions = Sessions::default();
         let id = begin(&sessions, at(0));
-        let session = sessions.find(&id, true, at(3000)).unwrap();
-        assert!(sessions.find(&id, false, at(6000)).is_some(), "a page was turned at 3000");
+        let session = sessions.find(&id, OWN, true, at(3000)).unwrap();
+        assert!(sessions.find(&id, OWN, false, at(6000)).is_some(), "a page was turned at 3000");
         assert!(!session.ended.is_cancelled());
         assert!(
-            sessions.find(&id, false, at(6700)).is_none(),
+            sessions.find(&id, OWN, false, at(6700)).is_none(),
             "what pages do by themselves counts"
         );
         assert!(session.ended.is_cancelled(), "its streams go on");
@@ -243,30 +279,41 @@ mod tests {
         let id = begin(&sessions, at(0));
         let last = LIFETIME.as_secs();
         for hour in 0..=12 {
-            assert!(sessions.find(&id, true, at(hour * 3600)).is_some(), "{hour}");
+            assert!(sessions.find(&id, OWN, true, at(hour * 3600)).is_some(), "{hour}");
         }
-        assert!(sessions.find(&id, true, at(last + 1)).is_none());
+        assert!(sessions.find(&id, OWN, true, at(last + 1)).is_none());
     }
 
     #[test]
     fn signing_out_ends_all_that_hangs_on_a_session() {
         let sessions = Sessions::default();
         let (one, other) = (begin(&sessions, at(0)), begin(&sessions, at(0)));
-        let session = sessions.find(&one, true, at(0)).unwrap();
+        let session = sessions.find(&one, OWN, true, at(0)).unwrap();
         sessions.end(&one);
-        assert!(session.ended.is_cancelled() && sessions.find(&one, true, at(0)).is_none());
-        assert!(sessions.find(&other, true, at(0)).is_some());
+        assert!(session.ended.is_cancelled() && sessions.find(&one, OWN, true, at(0)).is_none());
+        assert!(sessions.find(&other, OWN, true, at(0)).is_some());
     }
 
     #[test]
-    fn one_too_many_is_turned_away_until_others_are_over() {
+    fn whoever_has_the_most_makes_place_for_a_newcomer() {
         let sessions = Sessions::default();
-        for number in 0..MAX_SESSIONS {
-            let one = Standing { user: format!("user-{number}"), ..standing() };
-            sessions.begin(SecretString::from("t"), one, at(0)).unwrap();
+        let alice = begin(&sessions, at(0));
+        let of = |user: String| Standing { user, ..standing() };
+        for number in 1..MAX_SESSIONS {
+            // Names are cheap for who may make service accounts.
+            let (namespace, name) = (number / 10, number % 10);
+            let user = format!("system:serviceaccount:team-{namespace}:account-{name}");
+            sessions.begin(SecretString::from("t"), of(user), OWN, at(1));
         }
-        assert_eq!(sessions.begin(SecretString::from("t"), standing(), at(1)), Err(Full));
-        begin(&sessions, at(3700));
+        let bob = sessions.begin(SecretString::from("t"), of("bob".to_owned()), OWN, at(2));
+        assert_eq!(sessions.all().len(), MAX_SESSIONS);
+        assert!([alice, bob].iter().all(|id| sessions.find(id, OWN, true, at(3)).is_some()));
+        for number in 0..100 {
+            let user = format!("system:serviceaccount:greedy:account-{number}");
+            sessions.begin(SecretString::from("t"), of(user), OWN, at(4));
+        }
+        let greedy = |it: &&Arc<Session>| it.standing.user.contains(":greedy:");
+        assert_eq!(sessions.all().values().filter(greedy).count(), MAX_SESSIONS_OF_USER);
     }
 
     #[test]
@@ -274,8 +321,8 @@ mod tests {
         let sessions = Sessions::default();
         let (one, other) = (begin(&sessions, at(0)), begin(&sessions, at(0)));
         let (one, other) = (
-            sessions.find(&one, true, at(0)).unwrap(),
-            sessions.find(&other, true, at(0)).unwrap(),
+            sessions.find(&one, OWN, true, at(0)).unwrap(),
+            sessions.find(&other, OWN, true, at(0)).unwrap(),
         );
         assert!(one.is_from_our_page(one.csrf()));
         assert!(!one.is_from_our_page(other.csrf()) && !one.is_from_our_page(""));

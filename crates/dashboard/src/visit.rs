@@ -25,7 +25,7 @@ pub(crate) struct Visit {
 
 impl Visit {
     pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader { client: &self.client, standing: &self.session.standing }
+        Reader::new(&self.client, &self.session.standing)
     }
 
     /// What is around a page; takes the note along, so that it is shown once.

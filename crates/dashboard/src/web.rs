@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::actions::{self, Action};
 use crate::blocks::Blocks;
+use crate::caller::Caller;
 use crate::pages::{self, Content, PageId};
 use crate::reach::Reach;
 use crate::session::{LIFETIME, Session, Sessions, Standing};
@@ -41,7 +42,7 @@ const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 /// Tokens that are tried at the same time, and how long each that fails holds its place.
 const SIGN_INS_AT_ONCE: usize = 4;
-const REFUSAL_PAUSE: Duration = Duration::from_millis(500);
+const REJECTION_PAUSE: Duration = Duration::from_millis(500);
 const THEME_SECONDS: i64 = 365 * 24 * 3600;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -302,11 +303,16 @@ fn visit(app: Arc<App>, parts: &Parts, is_live: bool) -> Option<Visit> {
     let now = Timestamp::now();
     let is_part = is_live || parts.headers.contains_key(PART);
     let id = cookie(&parts.headers, SESSION_COOKIE)?;
-    let session: Arc<Session> = app.sessions.find(&id, !is_part, now)?;
+    let session: Arc<Session> = app.sessions.find(&id, caller(parts), !is_part, now)?;
     let client = app.reach.client(&session.token)?;
     let here = parts.uri.path().to_owned();
     let theme = theme(&parts.headers);
     Some(Visit { app, session, client, theme, here, is_part, now })
+}
+
+/// As the door has found out.
+fn caller(parts: &Parts) -> Caller {
+    parts.extensions.get().copied().unwrap_or(Caller::Unseen)
 }
 
 async fn post(app: Arc<App>, parts: &Parts, body: Body) -> Response {
@@ -370,18 +376,21 @@ async fn sign_in(app: &Arc<App>, parts: &Parts, form: &Bytes) -> Response {
     if !namespace.is_empty() && !actions::is_namespace(&namespace) {
         return refuse(StatusCode::BAD_REQUEST, "That is not the name of a namespace.");
     }
-    let Ok(Ok(_place)) = tokio::time::timeout(SIGN_IN_TIMEOUT, app.sign_ins.acquire()).await else {
+    let Ok(Ok(place)) = tokio::time::timeout(SIGN_IN_TIMEOUT, app.sign_ins.acquire()).await else {
         return plain(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many are signing in at the moment; try again in a minute",
         );
     };
     let token = SecretString::from(token);
-    let standing = match standing(app, &token, namespace).await {
+    let found = standing(app, &token, namespace).await;
+    // Who was refused waits without it: they must not keep others from signing in.
+    drop(place);
+    let standing = match found {
         Ok(standing) => standing,
         Err(Oops::SignedOut) => {
             // Whoever guesses waits.
-            tokio::time::sleep(REFUSAL_PAUSE).await;
+            tokio::time::sleep(REJECTION_PAUSE).await;
             return refuse(StatusCode::UNAUTHORIZED, "The API does not accept this token.");
         }
         Err(oops) => {
@@ -390,16 +399,9 @@ async fn sign_in(app: &Arc<App>, parts: &Parts, form: &Bytes) -> Response {
         }
     };
     let first = PageId::first(standing.sees_volumes);
-    match app.sessions.begin(token, standing, Timestamp::now()) {
-        Ok(id) => {
-            let seconds = LIFETIME.as_secs();
-            with_cookie(see(&first), &set_cookie(SESSION_COOKIE, &id, seconds, app.secure))
-        }
-        Err(crate::session::Full) => refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Too many people are signed in; try again later.",
-        ),
-    }
+    let id = app.sessions.begin(token, standing, caller(parts), Timestamp::now());
+    let seconds = LIFETIME.as_secs();
+    with_cookie(see(&first), &set_cookie(SESSION_COOKIE, &id, seconds, app.secure))
 }
 
 /// Who the owner of a token is, and where they work.

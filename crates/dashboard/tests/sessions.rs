@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const TOKENS: &str = "admin-token,admin,1,\"system:masters\"\nbob-token,bob,2\n";
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 struct Embedded(ApiServer);
@@ -63,7 +63,7 @@ impl Site {
         };
         let pages = Dashboard::start(options, &tasks).await.unwrap();
         let policy = reqwest::redirect::Policy::none();
-        let browser = Client::builder().redirect(policy).timeout(PATIENCE).build().unwrap();
+        let browser = Client::builder().redirect(policy).timeout(TIMEOUT).build().unwrap();
         Self { url: pages.url().to_owned(), browser, tasks, _dir: dir }
     }
 
@@ -88,7 +88,7 @@ impl Site {
     }
 
     async fn stop(self) {
-        let _ = self.tasks.stop(PATIENCE).await;
+        let _ = self.tasks.stop(TIMEOUT).await;
     }
 }
 
@@ -198,8 +198,38 @@ async fn a_form_that_does_not_come_is_not_waited_for() {
         format!("POST /sign-in HTTP/1.1\r\nHost: {address}\r\nContent-Length: 60000\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
-    let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await;
+    let read = tokio::time::timeout(TIMEOUT, stream.read_exact(&mut answer)).await;
     read.unwrap().unwrap();
     assert_eq!(&answer, b"HTTP/1.1 408");
+    site.stop().await;
+}
+
+/// What a program of another user of this machine gets for a request.
+fn ask_as_a_stranger(port: u16, request: &str) -> Option<String> {
+    use std::os::unix::process::CommandExt as _;
+    const NOBODY: u32 = 65534;
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{request}' >&3; cat <&3");
+    let asked =
+        std::process::Command::new("bash").arg("-c").arg(script).uid(NOBODY).output().ok()?;
+    Some(String::from_utf8_lossy(&asked.stdout).into_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cookie_that_another_user_of_the_machine_got_hold_of_opens_nothing() {
+    let site = Site::start().await;
+    let (admin, _) = site.sign_in("admin-token").await;
+    let port = site.url.rsplit(':').next().and_then(|it| it.parse().ok()).unwrap();
+    let request = format!(
+        "GET /volumes HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nCookie: {admin}\\r\\nConnection: close\\r\\n\\r\\n"
+    );
+    let asked = tokio::task::spawn_blocking(move || ask_as_a_stranger(port, &request)).await;
+    match asked.unwrap() {
+        Some(answer) => {
+            assert!(answer.starts_with("HTTP/1.1 303"), "{answer}");
+            assert!(answer.to_lowercase().contains("location: /sign-in"), "{answer}");
+        }
+        None => println!("skipped: only root can start a program as another user"),
+    }
+    assert_eq!(site.get("/volumes", &admin).await.status(), StatusCode::OK);
     site.stop().await;
 }

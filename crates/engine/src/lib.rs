@@ -13,5 +13,5 @@ mod options;
 pub mod volume;
 
 pub use options::{
-    Backend, ControllerOptions, DataProtocol, NbdOptions, REBUILD_PATIENCE, TlsFiles,
+    Backend, ControllerOptions, DataProtocol, NbdOptions, REBUILD_TIMEOUT, TlsFiles,
 };

@@ -20,8 +20,8 @@ pub enum DataProtocol {
     Unix,
 }
 
-/// [`ControllerOptions::rebuild_patience`] where nobody says otherwise.
-pub const REBUILD_PATIENCE: Duration = Duration::from_secs(30);
+/// [`ControllerOptions::rebuild_timeout`] where nobody says otherwise.
+pub const REBUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The flags of `controller`.
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag of the dialect")]
@@ -51,7 +51,7 @@ pub struct ControllerOptions {
     pub rebuild_sync_concurrent_limit: i32,
     /// How long a replica that has all files waits for whoever copied them to ask for it to be
     /// verified, before the engine does that itself.
-    pub rebuild_patience: Duration,
+    pub rebuild_timeout: Duration,
     pub nbd: NbdOptions,
 }
 

@@ -20,7 +20,7 @@ use crate::controllers::{connect, host_name};
 use crate::health::{self, Health};
 use ::cli::output;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Copies of a volume whose type does not say.
 const REPLICAS: i32 = 2;
 /// The same in `up`: on one machine a second copy takes room and protects from little.
@@ -198,7 +198,7 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    if let Err(late) = tasks.stop(PATIENCE).await {
+    if let Err(late) = tasks.stop(TIMEOUT).await {
         tracing::warn!(%late, "some work did not end in time");
     }
     api.close().await;

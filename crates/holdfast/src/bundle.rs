@@ -94,8 +94,10 @@ async fn collect(args: &Args, resolved: &Resolved, config: &Config) -> anyhow::R
     found.texts.insert("configuration.txt".to_owned(), settings(resolved));
     found.texts.insert("environment.txt".to_owned(), environment());
     found.texts.insert("machine.txt".to_owned(), machine());
-    let beside = Some(config.data_dir.join("kubeconfig")).filter(|it| it.is_file());
-    let file = args.kubeconfig.clone().or(beside);
+    let file = match &args.kubeconfig {
+        Some(named) => Some(named.clone()),
+        None => config.kubeconfig("--kubeconfig")?,
+    };
     let client = match controllers::connect(file.as_ref(), args.context.as_deref()).await {
         Ok(client) => Some(client),
         Err(error) => {

@@ -199,6 +199,8 @@ impl fmt::Display for Source {
 pub(crate) enum ConfigError {
     #[error("cannot read the configuration file")]
     Read(#[from] durable::Error),
+    #[error(transparent)]
+    NotOwn(#[from] ::cli::found::NotOwn),
     #[error("the configuration file {} is not TOML: {text}", path.display())]
     Syntax { path: PathBuf, text: String },
     #[error("the configuration file {} has an unknown key {key:?}{}", path.display(), suggest(key))]
@@ -233,7 +235,11 @@ impl Resolved {
     ) -> Result<Self, ConfigError> {
         let named =
             settings.config.clone().or_else(|| environment("HOLDFAST_CONFIG").map(PathBuf::from));
-        let path = named.or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+        let beside = Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists());
+        if let (None, Some(path)) = (&named, &beside) {
+            ::cli::found::check(path, "--config")?;
+        }
+        let path = named.or(beside);
         let file = path.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let values = KEYS.iter().map(|(key, default)| {
             let name = variable(key);
@@ -446,6 +452,24 @@ pub(crate) struct Config {
     pub(crate) log_filter: String,
     pub(crate) log_format: telemetry::Format,
     pub(crate) otlp_endpoint: Option<String>,
+}
+
+impl Config {
+    /// What `up` has left in the data directory, if it is there. A directory that nobody named, because it lies
+    /// where the command was started, must be the caller's own; `option` is how to name it.
+    pub(crate) fn kubeconfig(
+        &self,
+        option: &'static str,
+    ) -> Result<Option<PathBuf>, ::cli::found::NotOwn> {
+        let path = self.data_dir.join("kubeconfig");
+        if !path.is_file() {
+            return Ok(None);
+        }
+        if self.data_dir.is_relative() {
+            ::cli::found::check(&path, option)?;
+        }
+        Ok(Some(path))
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,9 +23,11 @@ use crate::health::{self, Health};
 use crate::leader::{Candidate, Terms};
 use ::cli::output::{self, Hint};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The field manager of what controllers write.
 pub(crate) const MANAGER: &str = "holdfast-controllers";
+/// What the lease of the leader is called; the rights in `deploy/` are for this name.
+pub(crate) const LEASE_NAME: &str = "holdfast-controllers";
 /// Definitions somebody else changed are brought back this often.
 const REPAIR_EVERY: Duration = Duration::from_mins(5);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "kube-system")]
     lease_namespace: String,
     /// The name of the Lease.
-    #[arg(long, default_value = "holdfast-controllers")]
+    #[arg(long, default_value = LEASE_NAME)]
     lease_name: String,
     /// A leader silent for this many seconds is replaced.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
@@ -119,10 +121,10 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
         End::Late => return Ok(ExitCode::FAILURE),
         End::Stopped => {}
     }
-    if tokio::time::timeout(PATIENCE, candidate.release()).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, candidate.release()).await.is_err() {
         tracing::warn!("the lease was not released in time; it will run out");
     }
-    let _ = door.stop(PATIENCE).await;
+    let _ = door.stop(TIMEOUT).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -389,14 +391,14 @@ pub(crate) mod tests {
         work(&running).await.unwrap();
         // What is there already needs no more rights.
         work(&running).await.unwrap();
-        let _ = tasks.stop(PATIENCE).await;
-        running.close(PATIENCE).await;
+        let _ = tasks.stop(TIMEOUT).await;
+        running.close(TIMEOUT).await;
         let folder = tempfile::tempdir().unwrap();
         let (running, tasks) = server(folder.path(), Vec::new()).await;
         let refused = work(&running).await.unwrap_err();
         assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
-        let _ = tasks.stop(PATIENCE).await;
-        running.close(PATIENCE).await;
+        let _ = tasks.stop(TIMEOUT).await;
+        running.close(TIMEOUT).await;
     }
 
     #[test]

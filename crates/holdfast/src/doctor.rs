@@ -114,8 +114,10 @@ fn examine(args: &Args) -> anyhow::Result<Vec<Finding>> {
     let config = cli::resolve(&args.settings)?;
     let mut found = host::findings(&config);
     if !args.machine {
-        let beside = Some(config.data_dir.join("kubeconfig")).filter(|it| it.is_file());
-        let file = args.kubeconfig.clone().or(beside);
+        let file = match &args.kubeconfig {
+            Some(named) => Some(named.clone()),
+            None => config.kubeconfig("--kubeconfig")?,
+        };
         let ask = installation::findings(file.as_ref(), args.context.as_deref());
         found.extend(cli::runtime()?.block_on(ask));
     }

@@ -130,11 +130,8 @@ fn name_of(definition: &Value) -> anyhow::Result<String> {
 }
 
 /// Waits until the server serves all of them.
-async fn established(
-    api: &Api<CustomResourceDefinition>,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let end = Instant::now() + patience;
+async fn established(api: &Api<CustomResourceDefinition>, timeout: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + timeout;
     for definition in api::crds() {
         let name = name_of(&definition)?;
         loop {
@@ -142,7 +139,7 @@ async fn established(
             match found.map_or(Some("it was deleted".to_owned()), |it| obstacle(&it)) {
                 None => break,
                 Some(why) if Instant::now() > end => {
-                    let seconds = patience.as_secs();
+                    let seconds = timeout.as_secs();
                     return Err(anyhow!("{name} is not served after {seconds} s: {why}"))
                         .hint(format!("see `kubectl describe crd {name}`, and call this again"));
                 }

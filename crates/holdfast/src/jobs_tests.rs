@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::controllers::{all, identity};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const TRIES: usize = 12;
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
 const JOB: &str = "j";
@@ -110,7 +110,7 @@ impl Rig {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let done = tokio::time::timeout(PATIENCE, all).await;
+        let done = tokio::time::timeout(TIMEOUT, all).await;
         assert!(done.is_ok(), "{what}: {:?}", self.status().await);
     }
 
@@ -133,7 +133,7 @@ impl Rig {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, all).await;
+        let found = tokio::time::timeout(TIMEOUT, all).await;
         found.unwrap_or_else(|_| panic!("no snapshot of {volume} was asked for"))
     }
 

@@ -47,17 +47,18 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check(args)?;
     let config = cli::resolve(&args.settings)?;
-    let admin = config.data_dir.join("kubeconfig");
-    if !admin.exists() {
+    let Some(admin) = config.kubeconfig("--data-dir and its whole path")? else {
+        let admin = config.data_dir.join("kubeconfig");
         return Err(anyhow::anyhow!("there is no {}", admin.display()))
             .hint("start the server with `holdfast up`, and name its directory with --data-dir");
-    }
+    };
     cli::runtime()?.block_on(make(args, &config.data_dir, &admin))
 }
 
 fn check(args: &Args) -> anyhow::Result<()> {
-    // Names and groups of the system carry rights of their own; a certificate must not claim them.
-    let reserved = |name: &String| name.starts_with("system:");
+    // Names and groups of the system, and of our own controllers, carry rights of their own; a certificate must
+    // not claim them.
+    let reserved = |name: &String| name.starts_with("system:") || name.starts_with("holdfast:");
     if args.user.is_empty() || reserved(&args.user) {
         bail!("{:?} cannot be the name of a user", args.user);
     }
@@ -165,6 +166,26 @@ async fn grant(client: &Client, args: &Args) -> Result<(), kube::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_carry_rights_of_their_own_are_not_given_out() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let checked = |user: &str, group: &str| {
+            let words = ["x", "--user", user, "--group", group, "--namespace", "team"];
+            check(&<Line as clap::Parser>::try_parse_from(words).unwrap().args)
+        };
+        checked("alice", "team").unwrap();
+        for user in ["", "system:admin", "holdfast:controller:velero"] {
+            checked(user, "team").unwrap_err();
+        }
+        for group in ["system:masters", "holdfast:controllers"] {
+            checked("alice", group).unwrap_err();
+        }
+    }
 
     #[test]
     fn a_role_that_is_not_there_is_refused_with_the_nearest() {

@@ -28,7 +28,7 @@ pub(crate) struct Terms {
 impl Terms {
     /// Others take over after `lease`. Before that the leader has to have noticed that it leads no
     /// more, and to have stopped its work ([`Terms::drain`]).
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.lease.saturating_sub(self.drain()).saturating_sub(self.renew)
     }
 
@@ -91,12 +91,12 @@ impl Candidate {
     pub(crate) async fn lead(&mut self) {
         let mut pause = tokio::time::interval(self.terms.renew);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let patience = self.terms.patience();
+        let timeout = self.terms.timeout();
         loop {
             pause.tick().await;
             let asked = Instant::now();
             // A connection that died without a word never answers; the next try takes another.
-            match tokio::time::timeout(patience, self.try_once()).await {
+            match tokio::time::timeout(timeout, self.try_once()).await {
                 Ok(Ok(true)) => {
                     self.since = asked;
                     return;
@@ -109,7 +109,7 @@ impl Candidate {
                 ),
                 Err(_) => tracing::warn!(
                     lease = self.terms.name,
-                    waited_seconds = patience.as_secs(),
+                    waited_seconds = timeout.as_secs(),
                     "the API server does not answer who has the lease, will ask again"
                 ),
             }
@@ -122,12 +122,12 @@ impl Candidate {
         let mut renewed = self.since;
         let mut pause = tokio::time::interval(self.terms.renew);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let patience = self.terms.patience();
+        let timeout = self.terms.timeout();
         loop {
             pause.tick().await;
             // It may have been renewed on the server when the call began, however late the answer is.
             let asked = Instant::now();
-            let left = patience.saturating_sub(renewed.elapsed());
+            let left = timeout.saturating_sub(renewed.elapsed());
             match tokio::time::timeout(left, self.try_once()).await {
                 Ok(Ok(true)) => renewed = asked,
                 Ok(Ok(false)) => return,

@@ -21,9 +21,9 @@ use crate::controllers::{self, Identity};
 use crate::health::{self, Health};
 use ::cli::output::{self, Hint};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than it takes to see that another machine of the same name lives.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(6);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Under whom a node acts beside the embedded server.
 pub(crate) const IDENTITY: Identity = Identity { name: "node", grants: volumes::node::GRANTS };
@@ -89,7 +89,7 @@ async fn serve(args: &Args, config: &Config) -> anyhow::Result<ExitCode> {
     tracing::info!("stopping");
     let stop = async {
         here.leave().await;
-        if let Err(late) = tasks.stop(PATIENCE).await {
+        if let Err(late) = tasks.stop(TIMEOUT).await {
             tracing::warn!(%late, "some work did not end in time");
         }
     };
@@ -151,7 +151,7 @@ pub(crate) async fn start(
             ports: Options::PORTS,
             program: program()?,
             max: Options::MAX,
-            patience: Options::PATIENCE,
+            timeout: Options::TIMEOUT,
         },
         tasks,
     );
@@ -168,7 +168,7 @@ pub(crate) async fn start(
     let (refused, told) = oneshot::channel();
     scope.spawn("run", volumes::node::run(context, options.clone(), instances, refused));
     // Whoever is not refused by then is not, or the API server is away and it is told in the log.
-    if let Ok(Ok(taken)) = tokio::time::timeout(CLAIM_PATIENCE, told).await {
+    if let Ok(Ok(taken)) = tokio::time::timeout(CLAIM_TIMEOUT, told).await {
         return Err(taken.into());
     }
     Ok(Here { client, options, host })

@@ -171,11 +171,11 @@ async fn shown() -> BTreeSet<String> {
     };
     let tasks = tasks::Tasks::new();
     let mut registry = telemetry::Registry::new("holdfast");
-    let patience = std::time::Duration::from_mins(1);
+    let timeout = std::time::Duration::from_mins(1);
     let server = apiserver::ApiServer::start(options, tasks.clone(), &mut registry).await.unwrap();
     let _ = crate::controllers::Gauges::new(&mut registry);
-    let _ = tasks.stop(patience).await;
-    server.close(patience).await;
+    let _ = tasks.stop(timeout).await;
+    server.close(timeout).await;
     let names = registry.names().iter().flat_map(|name| {
         ["", "_total", "_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"))
     });

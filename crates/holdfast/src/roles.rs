@@ -42,7 +42,12 @@ pub(crate) fn manifest() -> String {
             "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {name}, namespace: {NAMESPACE}}}\n"
         )
     };
-    let _ = writeln!(text, "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}");
+    // Engines use devices and directories of their machine; a cluster that allows that nowhere else is told.
+    let _ = writeln!(
+        text,
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n  \
+         labels: {{pod-security.kubernetes.io/enforce: privileged}}"
+    );
     text.push_str(&account("holdfast-controllers"));
     text.push_str(&account("holdfast-node"));
     text.push_str(&account("holdfast-block-api"));
@@ -90,7 +95,9 @@ fn roles(text: &mut String, name: &str, grants: &[Grant], near: bool, holder: Op
                     !near || wide(group, resource.split('/').next().unwrap_or(""))
                 });
             for (resources, rules) in [(far, &mut rules.0), (close, &mut rules.1)] {
-                if !resources.is_empty() {
+                if resources == ["customresourcedefinitions"] {
+                    own_definitions(rules, group, grant.verbs);
+                } else if !resources.is_empty() {
                     rule(rules, group, &resources, grant.verbs);
                 }
             }
@@ -120,15 +127,35 @@ fn roles(text: &mut String, name: &str, grants: &[Grant], near: bool, holder: Op
 }
 
 fn rule(text: &mut String, group: &str, resources: &[&str], verbs: &[&str]) {
-    let list = |words: &[&str]| {
-        words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
-    };
+    let (resources, verbs) = (list(resources), list(verbs));
     let _ = writeln!(
         text,
-        "- {{apiGroups: [\"{group}\"], resources: [{}], verbs: [{}]}}",
-        list(resources),
-        list(verbs)
+        "- {{apiGroups: [\"{group}\"], resources: [{resources}], verbs: [{verbs}]}}"
     );
+}
+
+/// Rights on objects of these names only; `create` is for any, since a name is not known before.
+fn rule_of(text: &mut String, group: &str, resource: &str, names: &[&str], verbs: &[&str]) {
+    let (create, others): (Vec<&str>, Vec<&str>) = verbs.iter().partition(|it| **it == "create");
+    if !create.is_empty() {
+        rule(text, group, &[resource], &create);
+    }
+    let (names, verbs) = (list(names), list(&others));
+    let _ = writeln!(
+        text,
+        "- {{apiGroups: [\"{group}\"], resources: [\"{resource}\"], resourceNames: [{names}], verbs: [{verbs}]}}"
+    );
+}
+
+fn list(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// Who may change the definition of any kind could have all its objects sent to himself.
+fn own_definitions(text: &mut String, group: &str, verbs: &[&str]) {
+    let all = api::crds();
+    let names = all.iter().filter_map(|it| it.pointer("/metadata/name")?.as_str());
+    rule_of(text, group, "customresourcedefinitions", &names.collect::<Vec<_>>(), verbs);
 }
 
 /// One process at a time leads.
@@ -140,7 +167,9 @@ fn election(text: &mut String) {
         )
     };
     let _ = writeln!(text, "{}rules:", head("Role"));
-    rule(text, "coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]);
+    // Other leases there keep the cluster's own parts at work.
+    let verbs = ["get", "create", "update", "patch"];
+    rule_of(text, "coordination.k8s.io", "leases", &[controllers::LEASE_NAME], &verbs);
     let _ = writeln!(
         text,
         "{}roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: \"holdfast:election\"}}\n\
@@ -185,6 +214,24 @@ mod tests {
                 assert_eq!(theirs["metadata"]["labels"][label], *value, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn what_others_depend_on_can_be_changed_by_name_only() {
+        let text = manifest();
+        let rules = text.lines().filter(|it| {
+            it.contains("\"customresourcedefinitions\"")
+                || (it.contains("\"leases\"") && it.contains("\"update\""))
+        });
+        let open: Vec<&str> = rules
+            .filter(|it| !it.contains("resourceNames") && !it.ends_with("verbs: [\"create\"]}"))
+            .collect();
+        assert!(
+            open.iter().all(|it| it.contains("\"leases\"") && !it.contains("kube-system")),
+            "{open:?}"
+        );
+        let election = text.split("---\n").find(|it| it.contains("holdfast:election")).unwrap();
+        assert!(election.contains("resourceNames: [\"holdfast-controllers\"]"), "{election}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{cli, controllers, dashboard, node, version};
 use ::cli::output::{self, Hint};
 
 /// How long running work may take to end after a signal.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_KUBECONFIG_BYTES: usize = 1024 * 1024;
 const MAX_TOKEN_FILE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -102,17 +102,17 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     }
     tracing::info!("stopping");
     let stop = async {
-        if let Err(late) = work.stop(PATIENCE).await {
+        if let Err(late) = work.stop(TIMEOUT).await {
             tracing::warn!(%late, "some controllers did not end in time");
         }
         if let Some(here) = here {
             here.leave().await;
         }
-        if let Err(late) = tasks.stop(PATIENCE).await {
+        if let Err(late) = tasks.stop(TIMEOUT).await {
             tracing::warn!(%late, "some work did not end in time");
         }
         blocks.close().await;
-        server.close(PATIENCE).await;
+        server.close(TIMEOUT).await;
     };
     tokio::select! {
         () = stop => Ok(ExitCode::SUCCESS),

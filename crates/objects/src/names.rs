@@ -1,7 +1,7 @@
 //! Which strings may name things: objects, labels, annotations, finalizers, keys of a `ConfigMap`.
 //!
 //! Owns: the syntax of names. Never: knows which object a name belongs to. Every check returns the
-//! detail of the refusal; the caller adds the field.
+//! detail of the rejection; the caller adds the field.
 
 /// Longest DNS subdomain, in bytes.
 pub const SUBDOMAIN_MAX: usize = 253;

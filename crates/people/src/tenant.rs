@@ -30,7 +30,7 @@ pub fn backup(it: &NonAdminBackup) -> Told {
         phase: status.phase,
         executor: phase_of(executor.map(|it| serde_json::to_value(it).unwrap_or_default())),
         place: status.queue_info.map(|it| it.estimated_queue_position),
-        why: refusal(status.conditions.as_deref().unwrap_or_default()),
+        why: rejection(status.conditions.as_deref().unwrap_or_default()),
     }
 }
 
@@ -41,7 +41,7 @@ pub fn restore(it: &NonAdminRestore) -> Told {
         phase: status.phase,
         executor: phase_of(executor.map(|it| serde_json::to_value(it).unwrap_or_default())),
         place: status.queue_info.map(|it| it.estimated_queue_position),
-        why: refusal(status.conditions.as_deref().unwrap_or_default()),
+        why: rejection(status.conditions.as_deref().unwrap_or_default()),
     }
 }
 
@@ -50,7 +50,7 @@ fn phase_of(status: Option<serde_json::Value>) -> String {
     phase.unwrap_or_default()
 }
 
-fn refusal(conditions: &[api::condition::Condition]) -> String {
+fn rejection(conditions: &[api::condition::Condition]) -> String {
     let refused =
         conditions.iter().find(|it| it.kind == "Accepted" && it.status.as_str() == "False");
     refused.map(|it| it.message.clone()).unwrap_or_default()

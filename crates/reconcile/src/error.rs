@@ -32,7 +32,7 @@ impl Failure {
 
     /// Whether the API server refused what was asked, rather than not answering: asking again for
     /// the same is refused again.
-    pub fn refusal(&self) -> Option<&str> {
+    pub fn rejection(&self) -> Option<&str> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {

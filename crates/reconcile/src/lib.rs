@@ -31,6 +31,6 @@ pub use error::{Failure, OrFail};
 pub use events::{EVENT_RIGHTS, Events, Severity};
 pub use key::Key;
 pub use metrics::{Fact, Metrics};
-pub use queue::{Pace, Queue};
+pub use queue::{Backoff, Queue};
 pub use run::{Loop, Next, Reconciler};
 pub use store::{Store, StoreBuilder};

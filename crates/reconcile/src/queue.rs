@@ -12,12 +12,12 @@ use crate::key::Key;
 
 /// Pauses between passes that fail: doubled from the first to the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct Backoff {
     pub first: Duration,
     pub longest: Duration,
 }
 
-impl Pace {
+impl Backoff {
     pub const DEFAULT: Self =
         Self { first: Duration::from_millis(50), longest: Duration::from_secs(30) };
 
@@ -33,7 +33,7 @@ impl Pace {
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
-    pace: Pace,
+    backoff: Backoff,
 }
 
 #[derive(Debug, Default)]
@@ -88,8 +88,8 @@ impl State {
 }
 
 impl Queue {
-    pub fn new(pace: Pace) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), pace }
+    pub fn new(backoff: Backoff) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), backoff }
     }
 
     /// Asks for a pass of this key, soon.
@@ -154,7 +154,7 @@ impl Queue {
         let mut state = self.lock();
         let failures = state.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
-        let longest = self.pace.after(*failures);
+        let longest = self.backoff.after(*failures);
         // Spread, so that what failed together is not tried together.
         let pause = longest.mul_f64(rand::random_range(0.75..=1.0));
         self.finish(&mut state, key, Some(pause));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn queue() -> Queue {
-        Queue::new(Pace { first: Duration::from_secs(1), longest: Duration::from_secs(8) })
+        Queue::new(Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) })
     }
 
     #[tokio::test(start_paused = true)]
@@ -263,10 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn paces_double_up_to_the_longest() {
-        let pace = Pace { first: Duration::from_secs(10), longest: Duration::from_mins(1) };
-        let seconds: Vec<u64> = (1..6).map(|failures| pace.after(failures).as_secs()).collect();
+    fn backoffs_double_up_to_the_longest() {
+        let backoff = Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(1) };
+        let seconds: Vec<u64> = (1..6).map(|failures| backoff.after(failures).as_secs()).collect();
         assert_eq!(seconds, [10, 20, 40, 60, 60]);
-        assert_eq!(pace.after(u32::MAX), Duration::from_mins(1));
+        assert_eq!(backoff.after(u32::MAX), Duration::from_mins(1));
     }
 }

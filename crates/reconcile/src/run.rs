@@ -15,7 +15,7 @@ use crate::cache::Object;
 use crate::controller::Context;
 use crate::error::Failure;
 use crate::key::Key;
-use crate::queue::{Pace, Queue};
+use crate::queue::{Backoff, Queue};
 use crate::store::Store;
 
 /// The pause after somebody else wrote first.
@@ -84,7 +84,7 @@ impl Loop {
     pub fn new(name: &'static str, context: &Context) -> Self {
         Self {
             name,
-            queue: Arc::new(Queue::new(Pace::DEFAULT)),
+            queue: Arc::new(Queue::new(Backoff::DEFAULT)),
             context: context.clone(),
             waits: Vec::new(),
             workers: WORKERS,

@@ -41,7 +41,7 @@ use crate::server::thread::{Handle, Listener};
 use crate::server::upkeep::UpkeepService;
 
 /// How long background work may take to end when the server is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const CONTROL_PATH_VARIABLE: &str = "LONGHORN_CONTROL_PATH";
 
 /// The flags of `replica`.
@@ -147,9 +147,9 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
     stop.cancel();
     if !ended.is_terminated() {
         // The files are let go of, unless a disk hangs.
-        let _ = tokio::time::timeout(PATIENCE, ended).await;
+        let _ = tokio::time::timeout(TIMEOUT, ended).await;
     }
-    if let Err(error) = tasks.stop(PATIENCE).await {
+    if let Err(error) = tasks.stop(TIMEOUT).await {
         tracing::warn!(%error, "background work did not end");
     }
     if stopped { Ok(()) } else { outcome }

@@ -12,7 +12,7 @@
 
 mod live;
 mod panics;
-mod patient;
+mod write_timeout;
 
 use std::fmt;
 use std::future::Future;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use live::Live;
-pub use patient::Patient;
 pub use tokio_util::sync::CancellationToken;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
+pub use write_timeout::WriteTimeout;
 
 /// One scope of the tree. Clones are the same scope; dropping one stops nothing.
 #[derive(Clone)]
@@ -83,10 +83,10 @@ pub struct TaskStatus {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} of the background tasks did not end within {} ms: {}",
-    still_running.len(), patience.as_millis(), still_running.join(", ")
+    still_running.len(), timeout.as_millis(), still_running.join(", ")
 )]
 pub struct DrainTimeout {
-    pub patience: Duration,
+    pub timeout: Duration,
     pub still_running: Vec<String>,
 }
 
@@ -204,20 +204,20 @@ impl Tasks {
     }
 
     /// Stops this scope and those below it, and waits for their tasks to end, but not longer than
-    /// `patience`. May be called again, to wait more.
+    /// `timeout`. May be called again, to wait more.
     ///
     /// # Cancel safety
     ///
     /// The stop has begun even if the waiting is dropped.
-    pub async fn stop(&self, patience: Duration) -> Result<(), DrainTimeout> {
+    pub async fn stop(&self, timeout: Duration) -> Result<(), DrainTimeout> {
         self.stop.cancel();
         let Some(scope) = self.scopes.last() else { return Ok(()) };
         scope.tracker.close();
-        if tokio::time::timeout(patience, scope.tracker.wait()).await.is_ok() {
+        if tokio::time::timeout(timeout, scope.tracker.wait()).await.is_ok() {
             return Ok(());
         }
         let still_running = self.list().into_iter().map(|task| task.name).collect();
-        Err(DrainTimeout { patience, still_running })
+        Err(DrainTimeout { timeout, still_running })
     }
 
     /// What runs in this scope and below, the oldest first.

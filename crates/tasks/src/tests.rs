@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn names(tasks: &Tasks) -> Vec<String> {
     tasks.list().into_iter().map(|task| task.name).collect()
@@ -30,7 +30,7 @@ async fn stopping_drops_plain_work_at_its_await() {
         let _held = held;
         forever().await;
     });
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     assert!(dropped.load(Ordering::SeqCst));
     assert_eq!(names(&tasks), Vec::<String>::new());
 }
@@ -44,7 +44,7 @@ async fn draining_work_finishes_what_it_began() {
         tokio::task::yield_now().await;
         done.send(()).unwrap();
     });
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     finished.await.unwrap();
 }
 
@@ -69,10 +69,10 @@ async fn stopping_a_scope_leaves_the_others_alone() {
     other.spawn("c", forever());
     assert_eq!(names(&tasks), ["one/a", "one/below/b", "other/c"]);
     assert_eq!(names(&one), ["one/a", "one/below/b"]);
-    one.stop(PATIENCE).await.unwrap();
+    one.stop(TIMEOUT).await.unwrap();
     assert!(!tasks.stop_signal().is_stopping());
     assert_eq!(names(&tasks), ["other/c"]);
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     assert!(other.stop_signal().is_stopping());
 }
 
@@ -86,7 +86,7 @@ async fn a_panic_is_counted_and_hurts_nobody_else() {
         BlockingError::Panicked { name: "sql/query".to_owned(), message: "on purpose".to_owned() };
     assert_eq!(failed.unwrap_err(), expected);
     assert_eq!(tasks.blocking("query", || 7).await, Ok(7));
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     assert_eq!(tasks.panics(), 3);
 }
 
@@ -104,7 +104,7 @@ async fn blocking_work_hears_of_the_stop_and_is_waited_for() {
     let early = tasks.stop(Duration::ZERO).await.unwrap_err();
     assert_eq!(early.still_running, ["reader"]);
     go.send(()).unwrap();
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     end.recv().await.unwrap();
     assert_eq!(tasks.panics(), 0);
 }
@@ -112,11 +112,11 @@ async fn blocking_work_hears_of_the_stop_and_is_waited_for() {
 #[tokio::test]
 async fn nothing_starts_in_a_stopped_scope() {
     let tasks = Tasks::new();
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     tasks.spawn("late", async { panic!("never polled") });
     tasks.spawn_blocking("late", |_| panic!("never run"));
     tasks.child("new").spawn("late", async { panic!("never polled") });
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
     assert_eq!(tasks.panics(), 0);
     assert_eq!(tasks.blocking("drain", || 1).await, Ok(1), "those who drain may still work");
 }
@@ -154,7 +154,7 @@ proptest! {
                 scopes.push(scope);
             }
             assert_eq!(scopes[0].list().len(), 2 * parents.len());
-            scopes[0].stop(PATIENCE).await.unwrap();
+            scopes[0].stop(TIMEOUT).await.unwrap();
             for scope in &scopes {
                 assert!(scope.list().is_empty());
                 assert!(scope.stop_signal().is_stopping());

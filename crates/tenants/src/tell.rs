@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_speaks_of_refusal_creation_end_and_deletion() {
+    fn a_status_speaks_of_rejection_creation_end_and_deletion() {
         let now = jiff::Timestamp::UNIX_EPOCH.into();
         let mut conditions: Vec<Condition> = Vec::new();
         set(&mut conditions, &Verdict::new(ACCEPTED, false, "InvalidBackupSpec", "no"), now);

@@ -10,7 +10,7 @@ use crate::process::{Process, WaitError, free_port};
 
 /// Names the folder with `etcd`, `etcdctl` and `etcdutl`, where they are not on the path.
 const DIR: &str = "HOLDFAST_ETCD_DIR";
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const READY: &str = "ready to serve client requests";
 
 /// One of etcd's programs, or why there is none.
@@ -101,15 +101,15 @@ impl Member {
 
     /// Until it takes requests of clients.
     pub fn wait_until_ready(&mut self) -> Result<(), WaitError> {
-        self.process.wait_for_line(READY, PATIENCE)?;
+        self.process.wait_for_line(READY, TIMEOUT)?;
         match self.seat.client_address() {
-            Some(at) => self.process.wait_for_port(at, PATIENCE),
+            Some(at) => self.process.wait_for_port(at, TIMEOUT),
             None => Ok(()),
         }
     }
 }
 
-/// etcdctl, with more patience than a person has.
+/// etcdctl, with a longer timeout than a person would wait.
 pub fn etcdctl(endpoint: &str) -> Result<Command, String> {
     let mut command = Command::new(program("etcdctl")?);
     command.env("ETCDCTL_API", "3").arg("--endpoints").arg(endpoint);

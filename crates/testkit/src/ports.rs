@@ -48,8 +48,8 @@ impl Ports {
     }
 
     /// Waits until nobody listens there: what was killed may take a moment to be gone.
-    pub fn wait_until_free(&self, patience: Duration) -> io::Result<()> {
-        let free = poll_until(patience, || self.are_free().then_some(()));
+    pub fn wait_until_free(&self, timeout: Duration) -> io::Result<()> {
+        let free = poll_until(timeout, || self.are_free().then_some(()));
         free.ok_or_else(|| {
             io::Error::other(format!("somebody still listens at a port from {}", self.base))
         })

@@ -20,8 +20,8 @@ const QUOTED_MAX_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    #[error("{what} did not come within {patience:?}; the process wrote:\n{output}")]
-    Timeout { what: String, patience: Duration, output: String },
+    #[error("{what} did not come within {timeout:?}; the process wrote:\n{output}")]
+    Timeout { what: String, timeout: Duration, output: String },
     #[error("the process ended ({status}) before {what}; it wrote:\n{output}")]
     Ended { what: String, status: ExitStatus, output: String },
     #[error("cannot watch the process")]
@@ -105,9 +105,9 @@ impl Process {
     }
 
     /// The first line of either output that holds `part`.
-    pub fn wait_for_line(&mut self, part: &str, patience: Duration) -> Result<String, WaitError> {
+    pub fn wait_for_line(&mut self, part: &str, timeout: Duration) -> Result<String, WaitError> {
         let outputs = [self.stdout.clone(), self.stderr.clone()];
-        self.wait(&format!("a line with {part:?}"), patience, || {
+        self.wait(&format!("a line with {part:?}"), timeout, || {
             outputs.iter().find_map(|output| {
                 let text = output.read();
                 // A line without its end may still grow.
@@ -118,17 +118,17 @@ impl Process {
     }
 
     /// Until something accepts connections there.
-    pub fn wait_for_port(&mut self, at: SocketAddr, patience: Duration) -> Result<(), WaitError> {
-        self.wait(&format!("a listener on {at}"), patience, || {
+    pub fn wait_for_port(&mut self, at: SocketAddr, timeout: Duration) -> Result<(), WaitError> {
+        self.wait(&format!("a listener on {at}"), timeout, || {
             TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).ok().map(drop)
         })
     }
 
-    pub fn wait_for_exit(&mut self, patience: Duration) -> Result<ExitStatus, WaitError> {
-        let ended = poll_until(patience, || self.child.try_wait().transpose());
+    pub fn wait_for_exit(&mut self, timeout: Duration) -> Result<ExitStatus, WaitError> {
+        let ended = poll_until(timeout, || self.child.try_wait().transpose());
         match ended {
             Some(status) => Ok(status?),
-            None => Err(self.timeout("its end", patience)),
+            None => Err(self.timeout("its end", timeout)),
         }
     }
 
@@ -148,11 +148,11 @@ impl Process {
     fn wait<T>(
         &mut self,
         what: &str,
-        patience: Duration,
+        timeout: Duration,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, WaitError> {
         let mut ended = None;
-        let found = poll_until(patience, || {
+        let found = poll_until(timeout, || {
             // Asked before the look: what it wrote just before its end still counts.
             ended = self.child.try_wait().transpose();
             look().map(Some).or_else(|| ended.is_some().then_some(None))
@@ -163,12 +163,12 @@ impl Process {
                 let (what, output) = (what.to_owned(), self.output());
                 Err(WaitError::Ended { what, status: status?, output })
             }
-            _ => Err(self.timeout(what, patience)),
+            _ => Err(self.timeout(what, timeout)),
         }
     }
 
-    fn timeout(&self, what: &str, patience: Duration) -> WaitError {
-        WaitError::Timeout { what: what.to_owned(), patience, output: self.output() }
+    fn timeout(&self, what: &str, timeout: Duration) -> WaitError {
+        WaitError::Timeout { what: what.to_owned(), timeout, output: self.output() }
     }
 
     fn output(&self) -> String {
@@ -186,9 +186,9 @@ impl Drop for Process {
     }
 }
 
-/// Looks until there is something to see, or patience ends.
-pub fn poll_until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+/// Looks until there is something to see, or the timeout is over.
+pub fn poll_until<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = look() {
             return Some(found);
@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_mins(1);
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
     fn shell(script: &str, scratch: &Scratch) -> Process {
         let mut command = Command::new("sh");
@@ -249,18 +249,18 @@ mod tests {
     fn output_is_captured_and_waited_for() {
         let scratch = Scratch::new().unwrap();
         let mut process = shell("echo one; echo 'ready on 7' >&2; exec sleep 60", &scratch);
-        assert_eq!(process.wait_for_line("ready", PATIENCE).unwrap(), "ready on 7");
+        assert_eq!(process.wait_for_line("ready", TIMEOUT).unwrap(), "ready on 7");
         assert_eq!(process.stdout(), "one\n");
         assert_eq!(process.stderr(), "ready on 7\n");
         process.terminate().unwrap();
-        assert!(!process.wait_for_exit(PATIENCE).unwrap().success());
+        assert!(!process.wait_for_exit(TIMEOUT).unwrap().success());
     }
 
     #[test]
     fn a_process_that_ends_early_is_quoted() {
         let scratch = Scratch::new().unwrap();
         let mut process = shell("echo no luck; exit 3", &scratch);
-        let error = process.wait_for_line("ready", PATIENCE).unwrap_err();
+        let error = process.wait_for_line("ready", TIMEOUT).unwrap_err();
         assert!(matches!(&error, WaitError::Ended { status, .. } if status.code() == Some(3)));
         assert!(error.to_string().contains("no luck"), "{error}");
     }
@@ -269,8 +269,8 @@ mod tests {
     fn the_last_line_of_an_ended_process_counts() {
         let scratch = Scratch::new().unwrap();
         let mut process = shell("echo ready", &scratch);
-        process.wait_for_exit(PATIENCE).unwrap();
-        assert_eq!(process.wait_for_line("ready", PATIENCE).unwrap(), "ready");
+        process.wait_for_exit(TIMEOUT).unwrap();
+        assert_eq!(process.wait_for_line("ready", TIMEOUT).unwrap(), "ready");
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         let scratch = Scratch::new().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut process = shell("exec sleep 60", &scratch);
-        process.wait_for_port(listener.local_addr().unwrap(), PATIENCE).unwrap();
+        process.wait_for_port(listener.local_addr().unwrap(), TIMEOUT).unwrap();
     }
 
     #[test]
@@ -304,9 +304,9 @@ mod tests {
     fn what_an_earlier_process_wrote_is_not_taken_for_this_ones() {
         let scratch = Scratch::new().unwrap();
         let mut earlier = shell("echo ready", &scratch);
-        earlier.wait_for_exit(PATIENCE).unwrap();
+        earlier.wait_for_exit(TIMEOUT).unwrap();
         let mut process = shell("echo other; exit 3", &scratch);
-        let error = process.wait_for_line("ready", PATIENCE).unwrap_err();
+        let error = process.wait_for_line("ready", TIMEOUT).unwrap_err();
         assert!(matches!(error, WaitError::Ended { .. }), "{error}");
         assert_eq!(process.stdout(), "other\n");
         assert_eq!(

@@ -26,7 +26,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use tasks::{Patient, Tasks};
+use tasks::{Tasks, WriteTimeout};
 use telemetry::Seldom;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -125,12 +125,12 @@ pub(crate) async fn serve(world: Arc<World>, listener: TcpListener, tasks: Tasks
 
 async fn accept(listener: TcpListener, router: Router, limits: Limits, tasks: &Tasks) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let refusals = Seldom::new(SAY_AGAIN_AFTER);
+    let rejections = Seldom::new(SAY_AGAIN_AFTER);
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                if let Some(unsaid) = refusals.pass() {
+                if let Some(unsaid) = rejections.pass() {
                     tracing::warn!(%error, unsaid, "cannot accept a download");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -138,7 +138,7 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, tasks: &T
             }
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            if let Some(unsaid) = refusals.pass() {
+            if let Some(unsaid) = rejections.pass() {
                 let max = limits.connections;
                 tracing::warn!(max, unsaid, "too many downloads at once, refused one");
             }
@@ -156,7 +156,7 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, tasks: &T
 async fn speak(stream: TcpStream, router: Router, limits: Limits) {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().keep_alive(false).timer(TokioTimer::new()).header_read_timeout(limits.headers);
-    let stream = TokioIo::new(Patient::new(stream, limits.writes));
+    let stream = TokioIo::new(WriteTimeout::new(stream, limits.writes));
     let done = builder.serve_connection(stream, TowerToHyperService::new(router)).await;
     if let Err(error) = done {
         tracing::debug!(%error, "a download ended with an error");

@@ -180,7 +180,7 @@ impl World {
             open.clear();
         }
         let store =
-            open.entry(fingerprint).or_insert_with(|| Retrying::around(store, patience())).clone();
+            open.entry(fingerprint).or_insert_with(|| Retrying::around(store, timeout())).clone();
         Ok(Opened { store, place, credentials })
     }
 
@@ -218,7 +218,7 @@ pub(crate) fn tenant_of(location: &BackupStorageLocation) -> Option<&str> {
 }
 
 /// Enough for a store that stumbles; one that is down is told soon.
-fn patience() -> Policy {
+fn timeout() -> Policy {
     Policy { tries_max: 4, total_max: Duration::from_secs(30), ..Policy::default() }
 }
 

@@ -225,7 +225,7 @@ impl Binder {
             match self.volumes.create(&wanted).await {
                 Ok(_) | Err(Failure::Conflict { .. }) => {}
                 Err(failure) => {
-                    if let Some(why) = failure.refusal().map(str::to_owned) {
+                    if let Some(why) = failure.rejection().map(str::to_owned) {
                         return Ok(self.refuse(claim, class, &why));
                     }
                     return Err(failure);

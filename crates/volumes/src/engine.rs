@@ -52,7 +52,7 @@ pub(crate) fn join(ip: Option<&str>, port: Option<i32>) -> Option<String> {
 pub(crate) async fn run(
     reach: &client::Reach,
     arguments: &[String],
-    patience: std::time::Duration,
+    timeout: std::time::Duration,
 ) -> Result<String, command::CommandError> {
-    command::run(reach, arguments, &[], patience).await
+    command::run(reach, arguments, &[], timeout).await
 }

@@ -4,7 +4,7 @@
 //! Start at [`place`]. [`candidates`] makes its input from resources; who places several copies in
 //! one go counts each with [`reserve`] before the next.
 
-mod refusal;
+mod rejection;
 mod room;
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use api::condition;
 use api::longhorn::{Disk, DiskStatus, DiskType, Node};
 use kube::ResourceExt;
 
-pub use self::refusal::{Reason, Refusal};
+pub use self::rejection::{Reason, Rejection};
 pub use self::room::{Room, Rules};
 
 /// The longest file of the file systems that have such a limit.
@@ -175,8 +175,8 @@ pub fn reserve(nodes: &mut [Candidate], place: &Place, size_bytes: i64) {
 }
 
 /// The place for one more copy beside those in `others`, or every reason why there is none.
-pub fn place(asked: &Asked, nodes: &[Candidate], others: &[Placed]) -> Result<Place, Refusal> {
-    let mut against = Refusal::default();
+pub fn place(asked: &Asked, nodes: &[Candidate], others: &[Placed]) -> Result<Place, Rejection> {
+    let mut against = Rejection::default();
     let open = open_nodes(asked, nodes, &mut against);
     let Some(open) = open else { return Err(against) };
     let neighbours = Neighbours::new(nodes, others);
@@ -226,7 +226,7 @@ fn left_on(disks: &[&CandidateDisk]) -> i64 {
 fn open_nodes<'n>(
     asked: &Asked,
     nodes: &'n [Candidate],
-    against: &mut Refusal,
+    against: &mut Rejection,
 ) -> Option<Vec<&'n Candidate>> {
     let mut left: Vec<&Candidate> = nodes.iter().collect();
     let mut narrow = |reason: Reason, keep: &dyn Fn(&Candidate) -> bool| {
@@ -267,7 +267,7 @@ fn matches(selector: &BTreeSet<String>, tags: &BTreeSet<String>, empty_matches_a
 fn open_disks<'n>(
     asked: &Asked,
     node: &'n Candidate,
-    against: &mut Refusal,
+    against: &mut Rejection,
 ) -> Vec<&'n CandidateDisk> {
     if node.disks.is_empty() {
         against.add(Reason::NoDisk);

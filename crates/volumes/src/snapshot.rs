@@ -24,7 +24,7 @@ use crate::volume::World;
 use crate::{FINALIZER, NAMESPACE, attachment, engine, label};
 
 const HEAD: &str = "volume-head";
-const COMMAND_PATIENCE: Duration = Duration::from_mins(3);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(3);
 /// Engines by the names of their snapshots.
 pub(crate) const BY_SNAPSHOT: &str = "snapshot";
 
@@ -238,6 +238,6 @@ async fn take(reach: &Reach, snapshot: &Snapshot) -> Result<(), Failure> {
 
 async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
     let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-    let run = engine::run(reach, &arguments, COMMAND_PATIENCE).await;
+    let run = engine::run(reach, &arguments, COMMAND_TIMEOUT).await;
     run.or_fail(|| format!("run {} for volume {}", arguments.join(" "), reach.volume)).map(drop)
 }

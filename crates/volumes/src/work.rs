@@ -113,13 +113,13 @@ fn lock<K, V>(map: &Mutex<HashMap<K, V>>) -> MutexGuard<'_, HashMap<K, V>> {
 mod tests {
     use std::time::Duration;
 
-    use reconcile::Pace;
+    use reconcile::Backoff;
     use tokio::sync::oneshot;
 
     use super::*;
 
     fn work() -> (Work<u8, u8>, Arc<Queue>, Key) {
-        let queue = Arc::new(Queue::new(Pace::DEFAULT));
+        let queue = Arc::new(Queue::new(Backoff::DEFAULT));
         (Work::new("test", &Tasks::new()), queue, Key::new("n", "a"))
     }
 

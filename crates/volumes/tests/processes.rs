@@ -20,7 +20,7 @@ use volumes::instances::{
 };
 
 /// Nothing waits for it in vain unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn main() {
@@ -91,7 +91,7 @@ fn play(arguments: &[String]) {
         let kind = tokio::signal::unix::SignalKind::terminate();
         let mut terminate = tokio::signal::unix::signal(kind).unwrap();
         // A test that broke down leaves nothing behind for long.
-        let forgotten = tokio::time::Instant::now() + PATIENCE * 2;
+        let forgotten = tokio::time::Instant::now() + TIMEOUT * 2;
         loop {
             if tokio::time::timeout_at(forgotten, terminate.recv()).await.is_err() {
                 return;
@@ -155,7 +155,7 @@ impl Manager {
             if let Some(found) = found.clone().filter(|it| it.state == state) {
                 return found;
             }
-            assert!(began.elapsed() < PATIENCE, "{key} is {found:?}, not {state:?}");
+            assert!(began.elapsed() < TIMEOUT, "{key} is {found:?}, not {state:?}");
             std::thread::park_timeout(Duration::from_millis(5));
         }
     }
@@ -180,7 +180,7 @@ fn options(root: &Path) -> Options {
         ports: Options::PORTS,
         program: std::env::current_exe().unwrap(),
         max: 16,
-        patience: Duration::from_secs(1),
+        timeout: Duration::from_secs(1),
     }
 }
 
@@ -204,7 +204,7 @@ fn lives(pid: u32) -> bool {
 fn until_gone(pid: u32) {
     let began = Instant::now();
     while lives(pid) {
-        assert!(began.elapsed() < PATIENCE, "{pid} still lives");
+        assert!(began.elapsed() < TIMEOUT, "{pid} still lives");
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -401,7 +401,7 @@ fn engines_end_before_replicas() {
                     break;
                 }
                 assert_eq!(beside.state, State::Running, "the replica ends before its engine");
-                assert!(began.elapsed() < PATIENCE);
+                assert!(began.elapsed() < TIMEOUT);
                 std::thread::park_timeout(Duration::from_millis(5));
             }
         });

@@ -29,7 +29,7 @@ pub use volume::{Frontend, Setup, Volume};
 use std::time::Duration;
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const TIMEOUT: Duration = Duration::from_mins(3);
 /// Bytes a replica allocates at a time.
 pub const SECTOR: u64 = 4096;
 pub const MIB: u64 = 1 << 20;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Runs etcdctl against an endpoint; not succeeding fails the test.
 #[track_caller]

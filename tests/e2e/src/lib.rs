@@ -7,7 +7,7 @@ pub mod backup;
 pub mod connection;
 pub mod engine;
 pub mod guard;
-pub mod refusals;
+pub mod rejections;
 pub mod server;
 pub mod velero;
 pub mod volumes;

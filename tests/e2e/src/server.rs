@@ -21,9 +21,9 @@ const TOKENS: &str = "admin-token,admin,uid-admin,\"system:masters\"\n\
                       manager-token,system:kube-controller-manager,uid-manager\n";
 
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const TIMEOUT: Duration = Duration::from_mins(3);
 /// How long a server may take to end its volumes when its test is over.
-const END_PATIENCE: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The binary: what `HOLDFAST_BIN` says, or built on the spot.
 pub fn binary() -> &'static Path {
@@ -77,7 +77,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.terminate();
-            let _ = process.wait_for_exit(END_PATIENCE);
+            let _ = process.wait_for_exit(END_TIMEOUT);
         }
         testkit::process::end_all_below(self.scratch.path());
     }
@@ -129,7 +129,7 @@ impl Server {
     /// Starts it on the data it left; the port is a new one.
     pub fn start_again(&mut self) -> Result<(), WaitError> {
         let mut process = self.launch();
-        let line = process.wait_for_line("https://", PATIENCE)?;
+        let line = process.wait_for_line("https://", TIMEOUT)?;
         let from = line.find("https://").unwrap();
         let url = line[from..].split_whitespace().next().unwrap();
         url.trim_end_matches('/').clone_into(&mut self.url);
@@ -156,7 +156,7 @@ impl Server {
     pub fn stop(&mut self) -> ExitStatus {
         let mut process = self.process.take().unwrap();
         process.terminate().unwrap();
-        process.wait_for_exit(PATIENCE).unwrap()
+        process.wait_for_exit(TIMEOUT).unwrap()
     }
 
     /// Runs another subcommand on this data to its end.
@@ -174,7 +174,7 @@ impl Server {
     /// Where the Block Storage API is, as the banner tells.
     pub fn block_url(&mut self) -> String {
         let process = self.process.as_mut().unwrap();
-        let line = process.wait_for_line("  Block Storage    http://", PATIENCE).unwrap();
+        let line = process.wait_for_line("  Block Storage    http://", TIMEOUT).unwrap();
         let from = line.find("http://").unwrap_or_else(|| panic!("{line}"));
         line[from..].trim().trim_end_matches("/v3").to_owned()
     }
@@ -182,7 +182,7 @@ impl Server {
     /// Where the dashboard is, as the banner tells.
     pub fn dashboard_url(&mut self) -> String {
         let process = self.process.as_mut().unwrap();
-        let line = process.wait_for_line("  dashboard        http", PATIENCE).unwrap();
+        let line = process.wait_for_line("  dashboard        http", TIMEOUT).unwrap();
         let from = line.find("http").unwrap_or_else(|| panic!("{line}"));
         line[from..].split_whitespace().next().unwrap().to_owned()
     }

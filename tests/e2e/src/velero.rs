@@ -13,7 +13,7 @@ use crate::Server;
 /// Where administrators and the executor are.
 pub const NAMESPACE: &str = "openshift-adp";
 /// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Phases that are not left any more.
 pub const ENDED: [&str; 4] = ["Completed", "PartiallyFailed", "Failed", "FailedValidation"];
 
@@ -85,7 +85,7 @@ impl World {
 
     #[track_caller]
     pub fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
-        let seen = poll_until(PATIENCE, || is_so().then_some(()));
+        let seen = poll_until(TIMEOUT, || is_so().then_some(()));
         let log = self.server.stderr();
         assert!(seen.is_some(), "{what} did not come about; the server says:\n{log}");
     }

@@ -14,7 +14,7 @@ use testkit::process::poll_until;
 pub const MIB: u64 = 1 << 20;
 const NAMESPACE: &str = "longhorn-system";
 /// Long enough for a loaded machine, and for the lock of somebody who was killed to run out.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// What each mebibyte of a volume was last written with: a seed; 0 is zeroes.
 pub type Content = BTreeMap<u64, u64>;
@@ -154,12 +154,12 @@ impl<H: Home> Rig<H> {
 
     #[track_caller]
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        if poll_until(PATIENCE, || holds().then_some(())).is_none() {
+        if poll_until(TIMEOUT, || holds().then_some(())).is_none() {
             let log = self.server.log();
             let log: Vec<&str> = log.lines().rev().take(20).collect();
             panic!(
                 "waited {} s: {what}\n{}\n{}",
-                PATIENCE.as_secs(),
+                TIMEOUT.as_secs(),
                 self.kubectl(&["get", "lhn,lhv,lhe,lhr,lhb,lhbv,lhsnap", "-o", "wide"]),
                 log.join("\n"),
             );

@@ -83,10 +83,10 @@ fn a_port_that_is_taken_is_told_and_keeps_nothing_else_from_running() {
     command.arg(taken.local_addr().unwrap().to_string());
     let mut process = Process::start(command, scratch.path(), "up").unwrap();
     let told = "is taken; choose another with --block-listen";
-    let line = process.wait_for_line(told, e2e::server::PATIENCE).unwrap();
+    let line = process.wait_for_line(told, e2e::server::TIMEOUT).unwrap();
     assert!(line.contains("Block Storage"), "{line}");
     process.terminate().unwrap();
-    assert!(process.wait_for_exit(e2e::server::PATIENCE).unwrap().success());
+    assert!(process.wait_for_exit(e2e::server::TIMEOUT).unwrap().success());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testkit::process::{Process, free_port, poll_until};
 
 /// What its controllers may take to start, and then to do their work, on a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Words in its log that say an informer, or a right, is missing.
 const COMPLAINTS: &[&str] = &[
@@ -88,7 +88,7 @@ async fn every_controller_of_upstream_finds_what_it_lists() {
         let made = client.post(&path, &object).await.unwrap();
         assert_eq!(made.code(), 201, "{path}: {}", made.json());
     }
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     for (path, done) in results() {
         loop {
             let seen = client.get(&path).await.unwrap().json();
@@ -106,7 +106,7 @@ async fn every_controller_of_upstream_finds_what_it_lists() {
         let waiting = log.matches("Waiting for caches to sync").count();
         (waiting > 0 && log.matches("Caches are synced").count() >= waiting).then_some(())
     };
-    let synced = poll_until(PATIENCE, synced);
+    let synced = poll_until(TIMEOUT, synced);
     let log = manager.stderr();
     assert!(synced.is_some(), "caches that never filled:\n{}", tail(&log));
     let started = names(&log, "Started controller");

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use e2e::server::{PATIENCE, binary};
+use e2e::server::{TIMEOUT, binary};
 use e2e::{Server, skip, write};
 use serde_json::Value;
 use testkit::process::{Process, Scratch, free_port, poll_until};
@@ -226,7 +226,7 @@ fn controllers_of_a_cluster_show_that_they_live_and_lead() {
     let mut command = Command::new(binary());
     command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
     let mut server = Process::start(command, scratch.path(), "apiserver").unwrap();
-    server.wait_for_line("https://", PATIENCE).unwrap();
+    server.wait_for_line("https://", TIMEOUT).unwrap();
     let port = free_port().unwrap();
     let mut command = Command::new(binary());
     command.args(["controllers", "--metrics-listen", &format!("127.0.0.1:{port}")]);
@@ -234,14 +234,14 @@ fn controllers_of_a_cluster_show_that_they_live_and_lead() {
     command.current_dir(scratch.path()).env_remove("KUBECONFIG");
     let mut controllers = Process::start(command, scratch.path(), "controllers").unwrap();
     let leads = || fetched(port, "/metrics").filter(|it| it.contains("holdfast_leader 1\n"));
-    assert!(poll_until(PATIENCE, leads).is_some(), "{}", controllers.stderr());
+    assert!(poll_until(TIMEOUT, leads).is_some(), "{}", controllers.stderr());
     for path in ["/livez", "/readyz"] {
         assert_eq!(fetched(port, path).as_deref(), Some("ok\n"), "{path}");
     }
     controllers.terminate().unwrap();
-    assert!(controllers.wait_for_exit(PATIENCE).unwrap().success());
+    assert!(controllers.wait_for_exit(TIMEOUT).unwrap().success());
     server.terminate().unwrap();
-    server.wait_for_exit(PATIENCE).unwrap();
+    server.wait_for_exit(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -257,11 +257,11 @@ fn what_alerts_look_at_is_told_of_a_volume_and_goes_with_it() {
     let metrics = || text(&cluster.kubectl(&["get", "--raw", "/metrics"]).stdout);
     let line = "holdfast_volume_degraded{volume=\"told\"} 0";
     holdfast(&["volume", "create", "told", "--size", "16MiB", "--replicas", "1"]);
-    let shown = poll_until(PATIENCE, || metrics().lines().any(|it| it == line).then_some(()));
+    let shown = poll_until(TIMEOUT, || metrics().lines().any(|it| it == line).then_some(()));
     assert!(shown.is_some(), "{}", metrics());
     let ready = || metrics().contains("holdfast_node_ready{node=").then_some(());
-    assert!(poll_until(PATIENCE, ready).is_some(), "{}", metrics());
+    assert!(poll_until(TIMEOUT, ready).is_some(), "{}", metrics());
     holdfast(&["volume", "rm", "told"]);
-    let gone = poll_until(PATIENCE, || (!metrics().contains("volume=\"told\"")).then_some(()));
+    let gone = poll_until(TIMEOUT, || (!metrics().contains("volume=\"told\"")).then_some(()));
     assert!(gone.is_some(), "{}", metrics());
 }

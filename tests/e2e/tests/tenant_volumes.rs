@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 const MIB_LEN: usize = 1 << 20;
 const MIB_REQUEST: u32 = 1 << 20;
 /// Long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 struct World {
     server: Server,
@@ -95,7 +95,7 @@ impl World {
 
     #[track_caller]
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        if poll_until(PATIENCE, || holds().then_some(())).is_none() {
+        if poll_until(TIMEOUT, || holds().then_some(())).is_none() {
             let log = self.server.stderr();
             let log: Vec<&str> = log.lines().rev().take(20).collect();
             let shown = ["get", "lhv,lhe,lhr,lhb,lhbt,lhsnap,pvc,pv", "-A", "-o", "wide"];

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use e2e::server::{PATIENCE, binary};
+use e2e::server::{TIMEOUT, binary};
 use e2e::{BOB_TOKEN, Server};
 use testkit::process::{Process, poll_until};
 
@@ -96,7 +96,7 @@ fn controllers_elect_a_leader_and_another_when_it_is_killed() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let wait = |wanted: &dyn Fn(u32) -> bool| {
         let look = || runtime.block_on(leader(&server)).filter(|holder| wanted(*holder));
-        poll_until(PATIENCE, look).expect("a leader")
+        poll_until(TIMEOUT, look).expect("a leader")
     };
     let ids = candidates.each_ref().map(Process::id);
     let first = wait(&|holder| ids.contains(&holder));

@@ -17,7 +17,7 @@ use testkit::process::{Process, Scratch};
 const MEBIBYTES: u64 = 8;
 /// The accounts of `deploy/rbac.yaml`.
 const ACCOUNTS: [&str; 2] = ["holdfast-controllers", "holdfast-node"];
-const END_PATIENCE: Duration = Duration::from_mins(1);
+const END_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 struct Cluster {
@@ -78,7 +78,7 @@ impl Cluster {
     fn stop(&mut self) {
         for process in self.processes.values_mut() {
             process.terminate().unwrap();
-            assert!(process.wait_for_exit(END_PATIENCE).unwrap().success());
+            assert!(process.wait_for_exit(END_TIMEOUT).unwrap().success());
         }
     }
 }
@@ -100,7 +100,7 @@ fn controllers_and_a_node_live_with_the_rights_they_are_given_on_a_cluster() {
         return skip("HOLDFAST_CLUSTER names no kubeconfig of a cluster");
     };
     let mut rig = Rig::at(Cluster::start(kubeconfig));
-    e2e::refusals::check(&rig);
+    e2e::rejections::check(&rig);
     live(&rig);
     rig.server.stop();
     judge(&std::fs::read_to_string(audit).unwrap());

@@ -17,7 +17,7 @@ kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules: [{level: Metadata}]
 ";
-const START_PATIENCE: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Whether every call is written down, which costs time.
@@ -132,7 +132,7 @@ impl KubeApiServer {
     }
 
     fn wait(&mut self) -> Result<()> {
-        let end = Instant::now() + START_PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         let ready = format!("https://{}/readyz", self.address);
         loop {
             for child in &mut self.children {
@@ -147,7 +147,7 @@ impl KubeApiServer {
                 return Ok(());
             }
             if Instant::now() > end {
-                bail!("the peer was not ready within {START_PATIENCE:?}");
+                bail!("the peer was not ready within {START_TIMEOUT:?}");
             }
             std::thread::park_timeout(LOOK_EVERY);
         }

@@ -25,10 +25,10 @@ pub(crate) fn accepts(document: &Value) {
     // The shape of metadata is the server's, not the definition's.
     kept.as_object_mut().unwrap().remove("metadata");
     assert_eq!(prune(&node, &mut kept), Vec::<String>::new());
-    assert_eq!(refusals(document, None), Vec::<String>::new());
+    assert_eq!(rejections(document, None), Vec::<String>::new());
 }
 
-fn refusals(document: &Value, old: Option<&Value>) -> Vec<String> {
+fn rejections(document: &Value, old: Option<&Value>) -> Vec<String> {
     let causes = validate(&schema_of(document), document, old);
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }
@@ -55,19 +55,19 @@ fn every_definition_may_be_installed() {
 #[test]
 fn a_request_without_its_velero_spec_is_refused() {
     assert_eq!(
-        refusals(&tenant_backup(&json!({}), &json!({})), None),
+        rejections(&tenant_backup(&json!({}), &json!({})), None),
         ["spec.backupSpec: Required value"]
     );
     let mut bare = tenant_backup(&json!({}), &json!({}));
     bare.as_object_mut().unwrap().remove("spec");
-    assert_eq!(refusals(&bare, None), ["spec: Required value"]);
+    assert_eq!(rejections(&bare, None), ["spec: Required value"]);
 }
 
 #[test]
 fn a_phase_nobody_defined_is_refused_with_the_ones_there_are() {
     let document = tenant_backup(&json!({ "backupSpec": {} }), &json!({ "phase": "Deletion" }));
     assert_eq!(
-        refusals(&document, None),
+        rejections(&document, None),
         [concat!(
             "status.phase: Unsupported value: \"Deletion\": ",
             "supported values: \"New\", \"BackingOff\", \"Created\", \"Deleting\""
@@ -78,7 +78,7 @@ fn a_phase_nobody_defined_is_refused_with_the_ones_there_are() {
 #[test]
 fn a_time_to_live_in_days_is_refused_at_the_door() {
     let document = tenant_backup(&json!({ "backupSpec": { "ttl": "30d" } }), &json!({}));
-    let refused = refusals(&document, None);
+    let refused = rejections(&document, None);
     assert!(refused.len() == 1 && refused[0].starts_with("spec.backupSpec.ttl: "), "{refused:?}");
 }
 
@@ -103,8 +103,11 @@ fn a_volume_keeps_what_it_was_made_with() {
             "spec": { "size": "4194304", "backupCompressionMethod": compression, "dataSource": source },
         })
     };
-    assert_eq!(refusals(&volume("lz4", "vol://a"), Some(&volume("lz4", ""))), Vec::<String>::new());
-    let refused = refusals(&volume("gzip", "vol://b"), Some(&volume("lz4", "vol://a")));
+    assert_eq!(
+        rejections(&volume("lz4", "vol://a"), Some(&volume("lz4", ""))),
+        Vec::<String>::new()
+    );
+    let refused = rejections(&volume("gzip", "vol://b"), Some(&volume("lz4", "vol://a")));
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
 
@@ -129,11 +132,14 @@ fn a_volume_shrinks_only_where_it_has_not_grown_yet() {
         (json!({ "state": "attached", "expansionRequired": true }), false),
         (json!({ "state": "attached", "restoreRequired": true }), false),
     ] {
-        let found =
-            refusals(&volume("4194304", status.clone()), Some(&volume("8388608", status.clone())));
+        let found = rejections(
+            &volume("4194304", status.clone()),
+            Some(&volume("8388608", status.clone())),
+        );
         assert_eq!(!found.is_empty(), refused, "{status}: {found:?}");
         assert!(found.iter().all(|it| it.contains("shrinking a volume")), "{found:?}");
-        let grown = refusals(&volume("8388608", status.clone()), Some(&volume("4194304", status)));
+        let grown =
+            rejections(&volume("8388608", status.clone()), Some(&volume("4194304", status)));
         assert_eq!(grown, Vec::<String>::new());
     }
 }
@@ -165,7 +171,7 @@ fn volumes_and_jobs_that_make_no_sense_are_told_why() {
             "a positive duration",
         ),
     ] {
-        let found = refusals(&longhorn(kind, &spec, &json!({})), None);
+        let found = rejections(&longhorn(kind, &spec, &json!({})), None);
         assert!(found.iter().any(|it| it.contains(told)), "{kind} {spec}: {found:?}");
     }
     for spec in [
@@ -174,11 +180,11 @@ fn volumes_and_jobs_that_make_no_sense_are_told_why() {
         json!({ "dataSource": "snap://a/b", "size": "0" }),
         json!({ "size": size(), "nodeSelector": ["fast", "ssd-1"], "snapshotMaxSize": "0" }),
     ] {
-        assert_eq!(refusals(&longhorn("Volume", &spec, &json!({})), None), Vec::<String>::new());
+        assert_eq!(rejections(&longhorn("Volume", &spec, &json!({})), None), Vec::<String>::new());
     }
     for cron in ["* * * * *", "*/5 0-6,12 1,15 * 1-5", "0 3 L * ?", "0 0 * JAN-MAR SUN", "@hourly"]
     {
         let job = longhorn("RecurringJob", &json!({ "cron": cron }), &json!({}));
-        assert_eq!(refusals(&job, None), Vec::<String>::new(), "{cron}");
+        assert_eq!(rejections(&job, None), Vec::<String>::new(), "{cron}");
     }
 }

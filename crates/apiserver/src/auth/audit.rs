@@ -66,7 +66,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A refusal, or a question, of which nothing is stored.
+    /// A rejection, or a question, of which nothing is stored.
     fn changes_nothing(&self) -> bool {
         (400..500).contains(&self.code)
             || matches!(self.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
@@ -208,7 +208,7 @@ impl Writer {
         }
     }
 
-    /// Says how many refusals and questions had no room. Only before an entry of another kind and at
+    /// Says how many rejections and questions had no room. Only before an entry of another kind and at
     /// the end: as many lines as there are such entries, however many were left out.
     fn mark_left_out(&mut self) {
         let dropped = std::mem::take(&mut self.left_out);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_questions_do_not_drive_out_what_was_changed() {
+    fn rejections_and_questions_do_not_drive_out_what_was_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let limits = Limits { file_bytes: 4000, files: 2, queue_entries: 10_000 };

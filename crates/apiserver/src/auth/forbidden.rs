@@ -1,4 +1,4 @@
-//! The texts of a refusal, as clients and people match on them.
+//! The texts of a rejection, as clients and people match on them.
 
 use super::rbac::Attributes;
 

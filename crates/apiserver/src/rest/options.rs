@@ -30,7 +30,7 @@ pub(crate) struct WriteOptions {
 const MAX_MANAGER_BYTES: usize = 128;
 
 impl WriteOptions {
-    /// `kind` is what these options are called in a refusal.
+    /// `kind` is what these options are called in a rejection.
     pub(crate) fn parse(kind: &str, query: &Query, headers: &HeaderMap) -> Result<Self, Failure> {
         let validation = match query.get("fieldValidation") {
             Some("Strict") => FieldValidation::Strict,

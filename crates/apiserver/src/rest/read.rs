@@ -18,7 +18,7 @@ use crate::server::Server;
 use crate::store::{Stored, TooOld};
 
 /// How long a reader may wait for a revision that has not come yet.
-const FUTURE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+const FUTURE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// A `resourceVersion` query parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) fn find(
 
 /// Waits a little for a revision this server has not reached.
 pub(crate) async fn reach(server: &Server, revision: u64) -> Result<(), Failure> {
-    if server.store.wait_for(revision, FUTURE_PATIENCE).await {
+    if server.store.wait_for(revision, FUTURE_TIMEOUT).await {
         return Ok(());
     }
     Err(Failure::revision_in_the_future(revision, server.store.revision()))

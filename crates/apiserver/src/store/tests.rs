@@ -38,7 +38,7 @@ impl Home {
         Store::open(self.file(), options).unwrap()
     }
 
-    fn refusal(&self) -> OpenError {
+    fn rejection(&self) -> OpenError {
         Store::open(self.file(), &Options::default()).unwrap_err()
     }
 }

@@ -184,7 +184,7 @@ impl Writer {
         let outcome =
             if self.disk.is_short() { self.free_space(plan) } else { self.carry_out(plan) };
         for Decided { reply, answer, _room } in decided {
-            // A refusal may rest on a change that was then lost with the batch, so it is not
+            // A rejection may rest on a change that was then lost with the batch, so it is not
             // passed on either.
             let answer = match (&outcome, answer) {
                 (Ok(Written::All), answer) => answer,

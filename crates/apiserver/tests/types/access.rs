@@ -22,7 +22,7 @@ async fn role(world: &World, name: &str, rules: &Value) {
 }
 
 #[tokio::test]
-async fn a_refusal_says_who_cannot_do_what_and_comes_before_not_found() {
+async fn a_rejection_says_who_cannot_do_what_and_comes_before_not_found() {
     let world = World::new().await;
     let ada = world.as_user("ada", &[]);
     let maps = world.core("configmaps");

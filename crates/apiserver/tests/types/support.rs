@@ -17,7 +17,7 @@ pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// How long something that happens by itself may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) struct World {
@@ -44,7 +44,7 @@ impl Reply {
         self.body
     }
 
-    /// The message of a refusal.
+    /// The message of a rejection.
     #[track_caller]
     pub(crate) fn refused(self, code: u16) -> String {
         let body = self.is(code);
@@ -133,7 +133,7 @@ impl World {
 
     /// Looks again and again until `done` is content with the answer.
     pub(crate) async fn until(&self, path: &str, done: impl Fn(&Reply) -> bool) -> Value {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let reply = self.get(path).await;
             if done(&reply) {
@@ -215,7 +215,7 @@ impl Lines {
                 self.text = rest;
                 return Some(event);
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap()?;
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await.unwrap()?;
             self.text.push_str(std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
         }
     }

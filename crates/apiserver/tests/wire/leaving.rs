@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use crate::sockets::{PATIENCE, connect, read_until, request};
+use crate::sockets::{TIMEOUT, connect, read_until, request};
 use crate::support::{MAPS, World};
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
@@ -40,7 +40,7 @@ async fn ask_and_vanish(world: &World, method: &str, path: &str) {
         let tasks = world.tasks.list();
         tasks.iter().any(|task| matches!(task.name.as_str(), "connection" | "write"))
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while is_at_work() {
         assert!(Instant::now() < deadline, "a request without a caller does not end");
         tokio::time::sleep(LOOK_EVERY).await;
@@ -48,7 +48,7 @@ async fn ask_and_vanish(world: &World, method: &str, path: &str) {
 }
 
 async fn until(world: &World, path: &str, code: u16) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while world.get(path).await.code != code {
         assert!(Instant::now() < deadline, "{path} never answered {code}");
         tokio::time::sleep(LOOK_EVERY).await;
@@ -92,7 +92,7 @@ async fn writes_are_in_the_audit_log_although_nobody_waits_for_the_answer() {
         let _kept = ask_and_leave(&world, "POST", MAPS, &body).await;
         until(&world, &format!("{MAPS}/{name}"), 200).await;
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let log = std::fs::read_to_string(world.directory().join("audit.log")).unwrap();
         let is_there = |number: &usize| log.contains(&format!("\"name\":\"cut-{number}\""));

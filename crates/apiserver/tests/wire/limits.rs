@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::sockets::{PATIENCE, connect, read_until, request, request_by};
+use crate::sockets::{TIMEOUT, connect, read_until, request, request_by};
 use crate::support::{MAPS, World};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -19,7 +19,7 @@ fn connections(world: &World) -> usize {
 }
 
 async fn until_connections(world: &World, wanted: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while connections(world) != wanted {
         assert!(Instant::now() < deadline, "{} connections, not {wanted}", connections(world));
         tokio::time::sleep(LOOK_EVERY).await;
@@ -29,7 +29,7 @@ async fn until_connections(world: &World, wanted: usize) {
 #[tokio::test]
 async fn a_list_that_nobody_reads_is_given_up() {
     // What the one who reads may miss of a loaded machine.
-    let limits = ConnectionLimits { write_patience: Duration::from_secs(3), ..Default::default() };
+    let limits = ConnectionLimits { write_timeout: Duration::from_secs(3), ..Default::default() };
     let world = World::start_with(limits).await;
     for number in 0..16 {
         let body = json!({"metadata": {"name": format!("m{number}")},
@@ -275,7 +275,7 @@ async fn ask_without_a_window(
 #[tokio::test]
 async fn streams_that_may_not_be_sent_on_are_given_up() {
     let limits =
-        ConnectionLimits { write_patience: Duration::from_millis(400), ..Default::default() };
+        ConnectionLimits { write_timeout: Duration::from_millis(400), ..Default::default() };
     let world = World::start_with(limits).await;
     let kept = ask_without_a_window(&world, 3, ADMIN).await;
     until_connections(&world, 0).await;
@@ -286,7 +286,7 @@ async fn streams_that_may_not_be_sent_on_are_given_up() {
 async fn one_caller_with_many_streams_leaves_room_for_others() {
     let world = World::start().await;
     let _kept = ask_without_a_window(&world, 1000, ADMIN).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !world.get("/metrics").await.text().contains("code=\"429\"") {
         assert!(Instant::now() < deadline, "a thousand requests under way at once");
         tokio::time::sleep(LOOK_EVERY).await;

@@ -47,7 +47,7 @@ fn object(answer: &Answer, code: u16) -> Value {
 }
 
 #[tokio::test]
-async fn objects_and_refusals_are_protobuf() {
+async fn objects_and_rejections_are_protobuf() {
     let world = World::start().await;
     world.maps(&["a"]).await;
     let one = format!("{MAPS}/a");

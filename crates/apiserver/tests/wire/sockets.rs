@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::support::{MAPS, World};
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(crate) async fn connect(world: &World, protocols: &[&str]) -> TlsStream<TcpStream> {
     let mut roots = rustls::RootCertStore::empty();
@@ -41,7 +41,7 @@ pub(crate) async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &str) 
         if text.contains(wanted) {
             return text;
         }
-        let read = tokio::time::timeout(PATIENCE, stream.read(&mut buffer)).await.unwrap();
+        let read = tokio::time::timeout(TIMEOUT, stream.read(&mut buffer)).await.unwrap();
         let count = read.unwrap_or(0);
         assert!(count > 0, "ended before {wanted:?}: {text}");
         all.extend_from_slice(&buffer[..count]);

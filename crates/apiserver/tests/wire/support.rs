@@ -21,7 +21,7 @@ pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 /// Nothing here takes this long.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(crate) struct World {
     pub(crate) server: ApiServer,
@@ -71,7 +71,7 @@ impl Answer {
 async fn send(client: ClientService, request: http::request::Builder, body: Body) -> Answer {
     let response = client.oneshot(request.body(body).unwrap()).await.unwrap();
     let (head, body) = response.into_parts();
-    let body = tokio::time::timeout(PATIENCE, body.collect()).await.unwrap().unwrap();
+    let body = tokio::time::timeout(TIMEOUT, body.collect()).await.unwrap().unwrap();
     Answer { code: head.status, headers: head.headers, body: body.to_bytes() }
 }
 
@@ -199,7 +199,7 @@ impl Watch {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.unwrap();
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await.unwrap();
             match frame {
                 None => {
                     assert!(self.rest.is_empty(), "half a line at the end");

@@ -116,5 +116,5 @@ async fn a_controller_without_its_role_is_refused_until_it_has_it_again() {
     let refused = entries(folder.path())
         .into_iter()
         .any(|deed| deed["user"] == json!(name) && deed["code"] == 403 && deed["verb"] == "update");
-    assert!(refused, "the refusal is not in the audit log");
+    assert!(refused, "the rejection is not in the audit log");
 }

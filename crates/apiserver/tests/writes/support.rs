@@ -19,7 +19,7 @@ pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// How long something that happens by itself may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) struct World {
@@ -68,8 +68,8 @@ impl World {
 
     /// Stops everything; the folder stays.
     pub(crate) async fn stop(self) {
-        let _ = self.tasks.stop(PATIENCE).await;
-        self.server.close(PATIENCE).await;
+        let _ = self.tasks.stop(TIMEOUT).await;
+        self.server.close(TIMEOUT).await;
     }
 }
 
@@ -100,7 +100,7 @@ impl Reply {
         self.body
     }
 
-    /// The message of a refusal with this code.
+    /// The message of a rejection with this code.
     #[track_caller]
     pub(crate) fn refused(self, code: u16) -> String {
         let body = self.is(code);
@@ -188,7 +188,7 @@ impl Client {
     ) -> impl Future<Output = Reply> + 'a {
         let place = std::panic::Location::caller();
         async move {
-            let deadline = tokio::time::Instant::now() + PATIENCE;
+            let deadline = tokio::time::Instant::now() + TIMEOUT;
             loop {
                 let reply = self.get(path).await;
                 if done(&reply) {

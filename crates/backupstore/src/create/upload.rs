@@ -18,8 +18,10 @@ use super::decide::Touched;
 use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
 use crate::format::layout::{BlockFolder, BlockRange};
-use crate::format::{BlockRef, BlockSize, Checksum, Compression, Room, Rooms, is_zero, pack_in};
-use crate::pace::Pace;
+use crate::format::{
+    BlockRef, BlockSize, Buffer, BufferPool, Checksum, Compression, is_zero, pack_in,
+};
+use crate::rate_limiter::RateLimiter;
 use crate::source::Source;
 use crate::store::BackupStore;
 
@@ -69,10 +71,10 @@ struct Shared {
     taken: Mutex<HashSet<Checksum>>,
     workers: Workers,
     /// For blocks, and for their objects.
-    rooms: Rooms,
-    packed_rooms: Rooms,
+    pool: BufferPool,
+    packed_pool: BufferPool,
     calls: Semaphore,
-    pace: Pace,
+    rate_limiter: RateLimiter,
     found: AtomicU64,
     /// Up to where the volume was searched.
     searched_to: AtomicU64,
@@ -109,10 +111,10 @@ impl Upload<'_> {
             present,
             taken: Mutex::default(),
             workers,
-            rooms: Rooms::default(),
-            packed_rooms: Rooms::default(),
+            pool: BufferPool::default(),
+            packed_pool: BufferPool::default(),
             calls: Semaphore::new(limit),
-            pace: Pace::new(self.bytes_per_second),
+            rate_limiter: RateLimiter::new(self.bytes_per_second),
             found: AtomicU64::new(0),
             searched_to: AtomicU64::new(0),
             stop: control.below(),
@@ -207,8 +209,8 @@ impl Upload<'_> {
         }
         let len = self.block_size.len();
         let zeros = if source.shows_through() { Zeros::AreData } else { Zeros::AreHoles };
-        let rooms = shared.rooms.clone();
-        let work = move || read_all(source.as_ref(), offsets, len, zeros, &rooms);
+        let pool = shared.pool.clone();
+        let work = move || read_all(source.as_ref(), offsets, len, zeros, &pool);
         shared.workers.run(work).await.unwrap_or_else(|error| vec![Err(error)])
     }
 
@@ -243,9 +245,9 @@ impl Upload<'_> {
         let packed = match compression {
             Compression::None => block,
             Compression::Gzip | Compression::Lz4 => {
-                let rooms = shared.packed_rooms.clone();
+                let pool = shared.packed_pool.clone();
                 let packed =
-                    shared.workers.run(move || pack_in(compression, &block, &rooms)).await?;
+                    shared.workers.run(move || pack_in(compression, &block, &pool)).await?;
                 packed.map_err(Error::Source)?
             }
         };
@@ -262,7 +264,7 @@ impl Upload<'_> {
     ) -> Result<Outcome, Error> {
         let key = self.blocks.block(&sum)?;
         let len_bytes = u64::try_from(packed.len()).unwrap_or(u64::MAX);
-        shared.pace.pay(len_bytes).await;
+        shared.rate_limiter.pay(len_bytes).await;
         let _turn = shared.turn().await?;
         match state {
             InStore::Absent => match self.store.create(&key, packed.clone()).await {
@@ -373,7 +375,7 @@ enum Zeros {
 /// A block as it was read; without contents where it need not be stored.
 struct Read {
     offset: u64,
-    block: Option<(Checksum, Room)>,
+    block: Option<(Checksum, Buffer)>,
 }
 
 fn read_all(
@@ -381,15 +383,15 @@ fn read_all(
     offsets: Vec<Result<u64, Error>>,
     len: usize,
     zeros: Zeros,
-    rooms: &Rooms,
+    pool: &BufferPool,
 ) -> Vec<Result<Read, Error>> {
     let read = |offset: Result<u64, Error>| {
-        let (offset, mut block) = (offset?, rooms.room(len));
+        let (offset, mut block) = (offset?, pool.buffer(len));
         source.read_at(offset, &mut block).map_err(Error::Source)?;
         Ok((offset, block))
     };
-    let blocks: Vec<Result<(u64, Room), Error>> = offsets.into_iter().map(read).collect();
-    let is_full = |block: &Room| zeros == Zeros::AreData || !is_zero(block);
+    let blocks: Vec<Result<(u64, Buffer), Error>> = offsets.into_iter().map(read).collect();
+    let is_full = |block: &Buffer| zeros == Zeros::AreData || !is_zero(block);
     let full: Vec<bool> =
         blocks.iter().map(|it| it.as_ref().is_ok_and(|(_, block)| is_full(block))).collect();
     let contents: Vec<&[u8]> = blocks
@@ -398,7 +400,7 @@ fn read_all(
         .filter_map(|(it, full)| it.as_ref().ok().filter(|_| *full).map(|(_, b)| &**b))
         .collect();
     let mut sums = Checksum::of_each(&contents).into_iter();
-    let take = |(it, full): (Result<(u64, Room), Error>, bool)| {
+    let take = |(it, full): (Result<(u64, Buffer), Error>, bool)| {
         let (offset, block) = it?;
         let sum = if full { sums.next() } else { None };
         Ok(Read { offset, block: sum.map(|sum| (sum, block)) })

@@ -11,10 +11,10 @@ use flate2::write::GzEncoder;
 use lz4_flex::frame::FrameDecoder;
 use serde::{Deserialize, Serialize};
 
-use super::frame::{self, Refusal};
+use super::buffers::{Buffer, BufferPool};
+use super::frame::{self, Rejection};
 use super::json;
 use super::names::Checksum;
-use super::room::{Room, Rooms};
 
 /// How long an object of a block may be beside the block: no packing adds more.
 const PACKED_EXTRA_BYTES: u64 = 64 * 1024;
@@ -128,11 +128,11 @@ pub fn pack(method: Compression, block: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Packs one block into a room.
-pub(crate) fn pack_in(method: Compression, block: &[u8], rooms: &Rooms) -> io::Result<Room> {
-    let mut room = rooms.empty(frame::packed_max(block.len()));
-    pack_onto(method, block, room.tail())?;
-    Ok(room)
+/// Packs one block into a buffer of the pool.
+pub(crate) fn pack_in(method: Compression, block: &[u8], pool: &BufferPool) -> io::Result<Buffer> {
+    let mut buffer = pool.empty(frame::packed_max(block.len()));
+    pack_onto(method, block, buffer.tail())?;
+    Ok(buffer)
 }
 
 fn pack_onto(method: Compression, block: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
@@ -155,7 +155,7 @@ pub fn unpack(
     size: BlockSize,
     expected: &Checksum,
 ) -> Result<Vec<u8>, Damage> {
-    let block = open(method, object, size, &Rooms::default())?;
+    let block = open(method, object, size, &BufferPool::default())?;
     let found = Checksum::of(&block);
     if found == *expected { Ok(block.to_vec()) } else { Err(Damage::Checksum { found }) }
 }
@@ -165,11 +165,11 @@ pub(crate) fn open(
     method: Compression,
     object: &[u8],
     size: BlockSize,
-    rooms: &Rooms,
-) -> Result<Room, Damage> {
-    let plain = || inflate(object, size, rooms);
-    let unframe = || unframe(object, size, rooms);
-    let gunzip = || inflate(GzDecoder::new(object), size, rooms);
+    pool: &BufferPool,
+) -> Result<Buffer, Damage> {
+    let plain = || inflate(object, size, pool);
+    let unframe = || unframe(object, size, pool);
+    let gunzip = || inflate(GzDecoder::new(object), size, pool);
     // Backing images share blocks, each packed as whoever came first packs: if it is not what was
     // announced it may be one of the others.
     match method {
@@ -185,26 +185,26 @@ pub(crate) fn open(
     }
 }
 
-fn unframe(object: &[u8], size: BlockSize, rooms: &Rooms) -> Result<Room, Damage> {
-    let mut block = rooms.room(size.len());
+fn unframe(object: &[u8], size: BlockSize, pool: &BufferPool) -> Result<Buffer, Damage> {
+    let mut block = pool.buffer(size.len());
     match frame::unpack(object, &mut block) {
         Ok(found) if found == block.len() => Ok(block),
         Ok(found) => Err(Damage::Length {
             found: u64::try_from(found).unwrap_or(u64::MAX),
             expected: size.bytes(),
         }),
-        Err(Refusal::Foreign) => inflate(FrameDecoder::new(object), size, rooms),
-        Err(Refusal::Broken(why)) => Err(Damage::Packing { why }),
-        Err(Refusal::Long) => {
+        Err(Rejection::Foreign) => inflate(FrameDecoder::new(object), size, pool),
+        Err(Rejection::Broken(why)) => Err(Damage::Packing { why }),
+        Err(Rejection::Long) => {
             Err(Damage::Length { found: size.bytes() + 1, expected: size.bytes() })
         }
     }
 }
 
 /// One byte more than a block ends it.
-fn inflate(mut from: impl Read, size: BlockSize, rooms: &Rooms) -> Result<Room, Damage> {
+fn inflate(mut from: impl Read, size: BlockSize, pool: &BufferPool) -> Result<Buffer, Damage> {
     let failed = |error: io::Error| Damage::Packing { why: error.to_string() };
-    let mut block = rooms.room(size.len());
+    let mut block = pool.buffer(size.len());
     let mut done = 0;
     while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match from.read(rest).map_err(failed)? {

@@ -40,7 +40,7 @@ pub(super) fn pack(contents: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
 
 /// Why a frame was not unpacked.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Rejection {
     /// Another kind of frame, or none: one for the general reader.
     Foreign,
     Broken(String),
@@ -50,8 +50,8 @@ pub(super) enum Refusal {
 
 /// Unpacks into `out` and says how much came. The checksum of the contents is not looked at: who
 /// asks has a better one.
-pub(super) fn unpack(frame: &[u8], out: &mut [u8]) -> Result<usize, Refusal> {
-    let mut rest = frame.strip_prefix(&HEADER).ok_or(Refusal::Foreign)?;
+pub(super) fn unpack(frame: &[u8], out: &mut [u8]) -> Result<usize, Rejection> {
+    let mut rest = frame.strip_prefix(&HEADER).ok_or(Rejection::Foreign)?;
     let mut done = 0;
     loop {
         let (size, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -64,19 +64,19 @@ pub(super) fn unpack(frame: &[u8], out: &mut [u8]) -> Result<usize, Refusal> {
         let target = out.get_mut(done..).unwrap_or_default();
         done += if size & PLAIN == 0 {
             decompress_into(chunk, target).map_err(|error| match error {
-                DecompressError::OutputTooSmall { .. } => Refusal::Long,
-                other => Refusal::Broken(other.to_string()),
+                DecompressError::OutputTooSmall { .. } => Rejection::Long,
+                other => Rejection::Broken(other.to_string()),
             })?
         } else {
-            target.get_mut(..len).ok_or(Refusal::Long)?.copy_from_slice(chunk);
+            target.get_mut(..len).ok_or(Rejection::Long)?.copy_from_slice(chunk);
             len
         };
         rest = after;
     }
 }
 
-fn cut() -> Refusal {
-    Refusal::Broken("the frame does not end where it should".to_owned())
+fn cut() -> Rejection {
+    Rejection::Broken("the frame does not end where it should".to_owned())
 }
 
 const P1: u32 = 0x9e37_79b1;
@@ -167,7 +167,7 @@ mod tests {
         let mut out = vec![0; contents.len()];
         assert_eq!(unpack(&frame, &mut out), Ok(contents.len()));
         assert!(out == contents);
-        assert_eq!(unpack(&frame, &mut out[..CHUNK_MAX + 100]), Err(Refusal::Long));
+        assert_eq!(unpack(&frame, &mut out[..CHUNK_MAX + 100]), Err(Rejection::Long));
     }
 
     proptest! {

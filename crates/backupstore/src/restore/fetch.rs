@@ -16,7 +16,7 @@ use crate::control::CALLS_MAX;
 use crate::error::{BlockDamage, Error};
 use crate::format::layout::BlockFolder;
 use crate::format::{BlockSize, Checksum, Compression, Damage};
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use crate::store::BackupStore;
 
 /// Why a block did not come.
@@ -72,7 +72,7 @@ pub struct StoreFetch {
     calls: Semaphore,
     unpacker: Unpacker,
     fetched_bytes: Arc<AtomicU64>,
-    pace: Pace,
+    rate_limiter: RateLimiter,
 }
 
 impl StoreFetch {
@@ -90,7 +90,7 @@ impl StoreFetch {
             unpacker: Unpacker::new(plan.block_size),
             size: plan.block_size,
             compression: plan.compression,
-            pace: Pace::new(options.bytes_per_second),
+            rate_limiter: RateLimiter::new(options.bytes_per_second),
             options,
             fetched_bytes: Arc::default(),
         }
@@ -118,7 +118,7 @@ impl StoreFetch {
         let object = self.object(block).await?;
         let len_bytes = u64::try_from(object.len()).unwrap_or(u64::MAX);
         self.fetched_bytes.fetch_add(len_bytes, Ordering::Relaxed);
-        self.pace.pay(len_bytes).await;
+        self.rate_limiter.pay(len_bytes).await;
         Ok(object)
     }
 

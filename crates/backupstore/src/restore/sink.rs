@@ -138,7 +138,7 @@ fn write_zeros(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Rooms;
+    use crate::format::BufferPool;
 
     /// From any place in memory to any place in the file, and over what was there.
     #[test]
@@ -147,8 +147,8 @@ mod tests {
         let path = dir.path().join("volume");
         let mut expected = vec![0; 3 << 20];
         let sink = FileSink::create(&path, expected.len() as u64).unwrap();
-        let mut room = Rooms::default().room(1 << 20);
-        for (index, byte) in room.iter_mut().enumerate() {
+        let mut buffer = BufferPool::default().buffer(1 << 20);
+        for (index, byte) in buffer.iter_mut().enumerate() {
             *byte = index.to_le_bytes()[1] | 1;
         }
         for (at, from, len) in [
@@ -159,7 +159,7 @@ mod tests {
             (8192, 4096, DIRECT_MIN_BYTES + 1),
             (12, 0, 5),
         ] {
-            let bytes = &room[from..(from + len).min(room.len())];
+            let bytes = &buffer[from..(from + len).min(buffer.len())];
             sink.write_at(at as u64, bytes).unwrap();
             expected[at..at + bytes.len()].copy_from_slice(bytes);
         }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::control::{TOGETHER, Workers};
 use crate::error::Error;
-use crate::format::{BlockSize, Checksum, Compression, Damage, Rooms, open};
+use crate::format::{BlockSize, BufferPool, Checksum, Compression, Damage, open};
 
 /// How long a block waits for others. Where they come more slowly than that, hashing is not what
 /// takes the time.
@@ -60,13 +60,13 @@ impl Waiting {
 pub(super) struct Unpacker {
     size: BlockSize,
     workers: Workers,
-    rooms: Rooms,
+    pool: BufferPool,
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Unpacker {
     pub(super) fn new(size: BlockSize) -> Self {
-        Self { size, workers: Workers::new(), rooms: Rooms::default(), waiting: Arc::default() }
+        Self { size, workers: Workers::new(), pool: BufferPool::default(), waiting: Arc::default() }
     }
 
     /// The block of an object, with the checksum that it has.
@@ -80,11 +80,11 @@ impl Unpacker {
         if !is_full && let Ok(opened) = timeout(LINGER, &mut answered).await {
             return opened.map_err(|_| Error::Cancelled);
         }
-        let (waiting, size, rooms) = (Arc::clone(&self.waiting), self.size, self.rooms.clone());
+        let (waiting, size, pool) = (Arc::clone(&self.waiting), self.size, self.pool.clone());
         let work = move || {
             // Where another has taken the block, those that came after it wait for their own group.
             while let Some(group) = take(&waiting, number) {
-                unpack_all(group, size, &rooms);
+                unpack_all(group, size, &pool);
             }
         };
         self.workers.run(work).await?;
@@ -100,10 +100,10 @@ fn take(waiting: &Mutex<Waiting>, number: u64) -> Option<Vec<Request>> {
     lock(waiting).take(number)
 }
 
-fn unpack_all(group: Vec<Request>, size: BlockSize, rooms: &Rooms) {
+fn unpack_all(group: Vec<Request>, size: BlockSize, pool: &BufferPool) {
     let mut opened = Vec::with_capacity(group.len());
     for Request { packing, object, answer } in group {
-        match open(packing, &object, size, rooms) {
+        match open(packing, &object, size, pool) {
             Ok(block) => opened.push((block, answer)),
             // Who asked may be gone.
             Err(damage) => drop(answer.send(Err(damage))),

@@ -28,7 +28,7 @@ const AGAIN_AFTER: Duration = Duration::from_mins(10);
 
 /// How often every volume is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct Schedule {
     /// Records, and whether blocks are there.
     pub every: Duration,
     /// Every block, fetched and hashed.
@@ -37,7 +37,7 @@ pub struct Pace {
     pub once_since: Option<Timestamp>,
 }
 
-impl Pace {
+impl Schedule {
     fn due(self, last: Option<Timestamp>, every: Duration) -> Timestamp {
         match (last, self.once_since) {
             (None, _) => Timestamp::MIN,
@@ -208,16 +208,23 @@ impl ScrubReport {
     }
 
     /// What is due longest, of what there is.
-    pub fn next<'v>(&self, subjects: &'v [Subject], pace: Pace, now: Timestamp) -> Next<'v> {
+    pub fn next<'v>(
+        &self,
+        subjects: &'v [Subject],
+        schedule: Schedule,
+        now: Timestamp,
+    ) -> Next<'v> {
         let blank = VolumeScrub::default();
         let known = |of: &Subject| self.of(of).unwrap_or(&blank);
-        let due = subjects.iter().map(|of| (known(of).due(pace), of));
+        let due = subjects.iter().map(|of| (known(of).due(schedule), of));
         match due.min_by_key(|((when, depth), _)| (*when, *depth == Depth::Deep)) {
             Some(((when, depth), of)) if when <= now => {
                 Next::Check(Part { of, depth, slice: known(of).slice(depth) })
             }
             Some(((when, _), _)) => Next::Wait(when),
-            None => Next::Wait(now.saturating_add(signed(pace.every)).unwrap_or(Timestamp::MAX)),
+            None => {
+                Next::Wait(now.saturating_add(signed(schedule.every)).unwrap_or(Timestamp::MAX))
+            }
         }
     }
 
@@ -243,18 +250,18 @@ impl VolumeScrub {
     }
 
     /// When it is to be looked at again, and how.
-    fn due(&self, pace: Pace) -> (Timestamp, Depth) {
+    fn due(&self, schedule: Schedule) -> (Timestamp, Depth) {
         let deep = match &self.deep_pass {
             // After what was due before it began.
             Some(pass) => pass.begun,
-            None => pace.due(self.deep_checked, pace.deep_every),
+            None => schedule.due(self.deep_checked, schedule.deep_every),
         };
-        let quick = pace.due(self.checked, pace.every);
+        let quick = schedule.due(self.checked, schedule.every);
         // The short look first: it tells early what is missing.
         let (when, depth) = if quick <= deep { (quick, Depth::Quick) } else { (deep, Depth::Deep) };
         match &self.failed {
             Some(failed) => {
-                (when.max(pace.due(Some(failed.at), AGAIN_AFTER.min(pace.every))), depth)
+                (when.max(schedule.due(Some(failed.at), AGAIN_AFTER.min(schedule.every))), depth)
             }
             None => (when, depth),
         }

@@ -5,7 +5,8 @@ use crate::delete::Unreadable;
 use crate::verify::{DamagedBackup, Kind};
 
 const HOUR: Duration = Duration::from_hours(1);
-const PACE: Pace = Pace { every: HOUR, deep_every: Duration::from_hours(10), once_since: None };
+const SCHEDULE: Schedule =
+    Schedule { every: HOUR, deep_every: Duration::from_hours(10), once_since: None };
 
 fn at(hours: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + hours * 3600).unwrap()
@@ -47,7 +48,7 @@ fn what_is_due_longest_comes_first_and_quick_before_deep() {
     let mut order = Vec::new();
     let mut now = at(0);
     for _ in 0..4 {
-        let Next::Check(part) = report.next(&names, PACE, now) else { panic!() };
+        let Next::Check(part) = report.next(&names, SCHEDULE, now) else { panic!() };
         order.push((part.of.to_string(), part.depth));
         report.entry(part.of).note(part, &found(&["b1"], &[]), now);
     }
@@ -58,15 +59,15 @@ fn what_is_due_longest_comes_first_and_quick_before_deep() {
         ("bb".to_owned(), Depth::Deep),
     ];
     assert_eq!(order, quick_then_deep);
-    assert_eq!(report.next(&names, PACE, now), Next::Wait(at(1)));
+    assert_eq!(report.next(&names, SCHEDULE, now), Next::Wait(at(1)));
     now = at(1);
-    let Next::Check(next) = report.next(&names, PACE, now) else { panic!() };
+    let Next::Check(next) = report.next(&names, SCHEDULE, now) else { panic!() };
     assert_eq!(next.depth, Depth::Quick);
-    let once = Pace { every: Duration::ZERO, once_since: Some(at(0)), ..PACE };
+    let once = Schedule { every: Duration::ZERO, once_since: Some(at(0)), ..SCHEDULE };
     assert_eq!(report.next(&names, once, now), Next::Wait(Timestamp::MAX), "once is once");
     report.retain(&volumes(&["bb"]));
     assert_eq!(report.volumes.len(), 1);
-    assert_eq!(report.next(&[], PACE, now), Next::Wait(at(2)));
+    assert_eq!(report.next(&[], SCHEDULE, now), Next::Wait(at(2)));
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn backing_images_are_due_like_volumes_and_forgotten_with_the_last() {
     let all = [volumes(&["aa"]), vec![Subject::BackingImages]].concat();
     let mut report = ScrubReport::new("vfs:///x".into());
     let mut order = Vec::new();
-    while let Next::Check(part) = report.next(&all, PACE, at(0)) {
+    while let Next::Check(part) = report.next(&all, SCHEDULE, at(0)) {
         order.push((part.of.to_string(), part.depth));
         report.entry(part.of).note(part, &found(&["i1"], &[("i2", 1)]), at(0));
     }
@@ -100,7 +101,7 @@ fn a_failure_is_tried_again_later_and_keeps_what_is_known() {
     volume.note(part(&names[0], Depth::Quick), &found(&[], &[("b1", 0)]), at(0));
     volume.failed = Some(Failed { at: at(0), why: "no".into() });
     assert!(!report.is_healthy());
-    let Next::Wait(when) = report.next(&names, PACE, at(0)) else { panic!() };
+    let Next::Wait(when) = report.next(&names, SCHEDULE, at(0)) else { panic!() };
     assert_eq!(when.duration_since(at(0)).as_secs(), 600);
     assert_eq!(report.broken(), 1);
 }
@@ -141,7 +142,7 @@ fn a_long_deep_pass_goes_in_parts_and_survives_a_restart() {
     );
     let mut covered = 0;
     let mut parts = 0;
-    while let Next::Check(part) = report.next(&names, PACE, at(0)) {
+    while let Next::Check(part) = report.next(&names, SCHEDULE, at(0)) {
         assert_eq!((part.depth, part.slice.from), (Depth::Deep, covered));
         covered = part.slice.to;
         parts += 1;

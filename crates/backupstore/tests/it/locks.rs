@@ -151,10 +151,10 @@ async fn a_lock_from_the_future_that_nobody_renews_is_nobodys() {
     let ahead = locked.until.duration_since(jiff::Timestamp::now());
     assert!(ahead.as_secs() <= 150, "the end is counted from now: {ahead}");
     // While somebody renews it, it holds, however long we wait.
-    let options = |patience| DeleteOptions { lock_timeout: patience, ..DeleteOptions::default() };
+    let options = |timeout| DeleteOptions { lock_timeout: timeout, ..DeleteOptions::default() };
     let (volume, backup, control) = (volume(), name("backup-1"), Control::default());
-    let patient = options(Duration::from_secs(3));
-    let waits = store.delete_backup(&volume, &backup, &patient, &control);
+    let waiting = options(Duration::from_secs(3));
+    let waits = store.delete_backup(&volume, &backup, &waiting, &control);
     let mut renewals = tokio::time::interval(Duration::from_millis(20));
     let mut waits = std::pin::pin!(waits);
     let refused = loop {
@@ -166,8 +166,8 @@ async fn a_lock_from_the_future_that_nobody_renews_is_nobodys() {
         }
     };
     assert!(matches!(refused, Error::Locked(_)), "{refused:?}");
-    let patient = options(Duration::from_mins(1));
-    store.delete_backup(&volume, &backup, &patient, &control).await.unwrap();
+    let waiting = options(Duration::from_mins(1));
+    store.delete_backup(&volume, &backup, &waiting, &control).await.unwrap();
 }
 
 #[tokio::test]

@@ -20,11 +20,11 @@ use url::Url;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::patience::Waiting;
-use crate::refusal::{Reason, Refusal};
+use crate::rejection::{Reason, Rejection};
 use crate::remote::RemoteStore;
 use crate::store::{Blob, Capabilities, Level, Meta, Page, Store, Version};
 use crate::stream::{self, Body, Cutter, First, Parts};
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault, header};
 
 /// Parts of a session are a multiple of this, but for the last.
@@ -109,7 +109,7 @@ impl JsonWrites {
             // What is not there where something is put is the bucket.
             StatusCode::NOT_FOUND => {
                 let (reason, said) = (Reason::NoBucket, "status 404".to_owned());
-                Err(Fault::Refused(Box::new(Refusal { reason, asked, said })))
+                Err(Fault::Refused(Box::new(Rejection { reason, asked, said })))
             }
             status if status.is_success() || status == StatusCode::PERMANENT_REDIRECT => {
                 Ok(Some(answer))

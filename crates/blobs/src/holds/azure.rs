@@ -15,9 +15,9 @@ use super::s3::TagSet;
 use super::{Folder, Held, Holds, LISTING_MAX_BYTES, PAGE, bad_listing, listing};
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::patience::Waiting;
 use crate::remote::RemoteStore;
 use crate::store::{Meta, Store, Version, list_all};
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault};
 
 /// What is asked for beside names; accounts of some kinds know none, or not both.

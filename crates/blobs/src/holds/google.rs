@@ -15,9 +15,9 @@ use url::Url;
 use super::{Folder, Held, Holds, LISTING_MAX_BYTES, PAGE, bad_listing, listing};
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::patience::Waiting;
 use crate::remote::RemoteStore;
 use crate::store::{Meta, Store, Version};
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault};
 
 const FIELDS: &str =

@@ -17,9 +17,9 @@ use url::Url;
 use super::{Folder, Held, Holds, LISTING_MAX_BYTES, PAGE, listing};
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::patience::Waiting;
 use crate::remote::RemoteStore;
 use crate::store::{Meta, Store, Version};
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -235,8 +235,8 @@ impl S3Holds {
         match self.xml::<Versioning>(None, &[("versioning", "")]).await {
             Ok(versioning) => Ok(versioning.status.as_deref() == Some("Enabled")),
             Err(Fault::Answer { .. }) => Ok(false),
-            Err(Fault::Refused(refusal)) if refusal.is_denial() => {
-                tracing::warn!("whether the bucket keeps versions cannot be asked: {refusal}");
+            Err(Fault::Refused(rejection)) if rejection.is_denial() => {
+                tracing::warn!("whether the bucket keeps versions cannot be asked: {rejection}");
                 Ok(false)
             }
             Err(fault) => Err(fault),
@@ -247,8 +247,8 @@ impl S3Holds {
         match self.xml::<LockConfiguration>(None, &[("object-lock", "")]).await {
             Ok(configuration) => Ok(configuration.time()),
             Err(Fault::Answer { .. }) => Ok(None),
-            Err(Fault::Refused(refusal)) if refusal.is_denial() => {
-                tracing::warn!("how long the bucket keeps objects cannot be asked: {refusal}");
+            Err(Fault::Refused(rejection)) if rejection.is_denial() => {
+                tracing::warn!("how long the bucket keeps objects cannot be asked: {rejection}");
                 Ok(None)
             }
             Err(fault) => Err(fault),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::patience::Waiting;
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault, refused};
 
 const TOKEN_HEADER: &str = "x-subject-token";

@@ -31,7 +31,7 @@ pub(crate) fn open(place: &Place, identity: &SwiftIdentity) -> Result<Arc<dyn St
     // The catalogue names other addresses, which are not known before; a cloud that signs tokens
     // without TLS may hold its objects without it.
     let options = place.client(url.scheme() == "http")?;
-    let client = place.patient().waiting(&options).map_err(crate::open::failed)?;
+    let client = place.connector().waiting(&options).map_err(crate::open::failed)?;
     let region = place.setting("region").map(str::to_owned);
     let keystone = Keystone { url, region, identity: identity.clone() };
     Ok(Arc::new(SwiftStore::new(client, keystone, &place.bucket, place.prefix.folder())))

@@ -20,12 +20,12 @@ use url::Url;
 use super::keystone::{Keystone, Session};
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::patience::Waiting;
-use crate::refusal::{Asked, Reason, Refusal};
+use crate::rejection::{Asked, Reason, Rejection};
 use crate::store::{
     Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Store, Times, Version,
 };
 use crate::stream::{Body, Parts};
+use crate::timeouts::Waiting;
 use crate::wire::{self, Fault, header, refused};
 
 /// Of a page of a listing.
@@ -73,7 +73,7 @@ impl Answered {
     /// What is not there where something is put or listed is the container.
     fn no_container(self) -> Fault {
         let said = "status 404".to_owned();
-        Fault::Refused(Box::new(Refusal { reason: Reason::NoBucket, asked: self.asked, said }))
+        Fault::Refused(Box::new(Rejection { reason: Reason::NoBucket, asked: self.asked, said }))
     }
 }
 

@@ -2,7 +2,7 @@
 //! may go better later.
 //!
 //! A put whose answer was lost may have been done; the next try then meets its own write. So a
-//! refusal after a lost answer is checked: if the object holds what we put, it was us.
+//! rejection after a lost answer is checked: if the object holds what we put, it was us.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_name_both_fields() {
+    fn rejections_name_both_fields() {
         let said =
             Operation::BackupForced.precondition().describe("X", "in-use", Some("backing-up"));
         assert_eq!(

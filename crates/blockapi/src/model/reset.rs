@@ -38,7 +38,7 @@ pub(crate) struct Reset {
     pub(crate) migration_status: Option<Option<&'static str>>,
 }
 
-/// What is to be written, or the message of the refusal.
+/// What is to be written, or the message of the rejection.
 pub(crate) fn decide(asked: &Asked, two_fields: bool) -> Result<Reset, String> {
     let mut reset = Reset {
         status: NewStatus::Keep,

@@ -184,7 +184,7 @@ async fn reserve(
                 volume.id
             )
         };
-        return Err(service.refusal(request, id, operation, said).await);
+        return Err(service.rejection(request, id, operation, said).await);
     }
     store.insert_attachment(&mut tx, new).await?;
     Ok(tx.commit().await?)

@@ -185,7 +185,7 @@ async fn not_backed_up(service: &Service, request: &Request, id: &str, force: bo
                      \"{seen}\"."
                 )
             };
-            service.refusal(request, id, operation, said).await
+            service.rejection(request, id, operation, said).await
         }
     }
 }
@@ -397,7 +397,7 @@ async fn restore_into(
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, _: &str| "Volume to be restored to must be available".to_owned();
-        return Err(service.refusal(request, target, Operation::RestoreInto, said).await);
+        return Err(service.rejection(request, target, Operation::RestoreInto, said).await);
     }
     begin_restore(service, request, &mut tx, backup, target, false).await?;
     tx.commit().await?;

@@ -16,7 +16,7 @@ use crate::store::work::Verb;
 use crate::worker::backend::{BackendError, Progress};
 
 /// How long a connection may take to be made while a client waits.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(50);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(50);
 const CONNECT_POLL: Duration = Duration::from_millis(200);
 const HOST: &str = "host-";
 
@@ -86,7 +86,7 @@ pub(super) async fn connect(
                 )));
             }
             Ok(Progress::Running) | Err(BackendError::Unreachable(_))
-                if began.elapsed() < CONNECT_PATIENCE =>
+                if began.elapsed() < CONNECT_TIMEOUT =>
             {
                 tokio::time::sleep(CONNECT_POLL).await;
             }
@@ -135,7 +135,7 @@ pub(super) async fn initialize(
         let said = |_: &Volume, _: &str| {
             "The volume connection cannot be initialized in maintenance mode.".to_owned()
         };
-        return Err(service.refusal(request, id, Operation::InitializeConnection, said).await);
+        return Err(service.rejection(request, id, Operation::InitializeConnection, said).await);
     }
     let name = connection_name(&connector);
     let connection = connect(service, &volume, &name, &connector).await?;
@@ -143,7 +143,7 @@ pub(super) async fn initialize(
     if !service.when(request, id, Operation::InitializeConnection).run(&service.store).await? {
         disconnect(service, &volume, &name).await;
         let said = |_: &Volume, seen: &str| format!("Volume {id} became {seen} meanwhile.");
-        return Err(service.refusal(request, id, Operation::InitializeConnection, said).await);
+        return Err(service.rejection(request, id, Operation::InitializeConnection, said).await);
     }
     let kind = connection.get("driver_volume_type").cloned().unwrap_or_else(|| json!("nbd"));
     Ok(Reply::ok(json!({"connection_info": {

@@ -1,4 +1,4 @@
-//! Refusals and failures in the dialect's shapes.
+//! Rejections and failures in the dialect's shapes.
 
 use http::StatusCode;
 use serde_json::{Value, json};

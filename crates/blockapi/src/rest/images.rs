@@ -124,7 +124,7 @@ pub(super) async fn reimage(service: &Service, request: &Request, id: &str, args
         let said = |_: &Volume, seen: &str| {
             format!("Volume {id} status must be available or error, but current status is: {seen}.")
         };
-        return Err(service.refusal(request, id, operation, said).await);
+        return Err(service.rejection(request, id, operation, said).await);
     }
     let detail = order(&image, volume.backend_name(), false);
     store.ask(&mut tx, Verb::VolumeFill, id, &detail, &request.id).await?;
@@ -164,7 +164,7 @@ pub(super) async fn upload(service: &Service, request: &Request, id: &str, args:
     let operation = if force { Operation::UploadForced } else { Operation::Upload };
     let refused = |_: &Volume, _: &str| format!("Volume {id} status must be available or in-use");
     if !service.when(request, id, operation).run(&service.store).await? {
-        return Err(service.refusal(request, id, operation, refused).await);
+        return Err(service.rejection(request, id, operation, refused).await);
     }
     let new = NewImage {
         name,
@@ -210,7 +210,7 @@ async fn begin_upload(
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, _: &str| format!("Volume {id} status must be available or in-use");
-        return Err(service.refusal(request, id, operation, said).await);
+        return Err(service.rejection(request, id, operation, said).await);
     }
     let detail = json!({"image": image.id, "place": new_id(), "holder": volume.backend_name()});
     store.ask(&mut tx, Verb::VolumeUpload, id, &detail, &request.id).await?;

@@ -11,6 +11,7 @@ mod input;
 mod listing;
 mod literal;
 mod openapi;
+mod origin;
 mod qos;
 mod quotas;
 mod request;
@@ -43,7 +44,7 @@ use version::Version;
 /// The longest body a request may have.
 const BODY_BYTES: usize = 112 * 1024;
 /// All of it must be there by then.
-const BODY_PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
+const BODY_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// What operators choose.
 #[derive(Debug, Clone)]
@@ -106,6 +107,12 @@ impl Service {
 
     async fn answer(&self, head: &http::request::Parts, body: Body, id: &str) -> Response<Body> {
         let path = head.uri.path();
+        if self.identity.offers_token() && !origin::is_a_programs(&head.headers) {
+            return plain(
+                StatusCode::MISDIRECTED_REQUEST,
+                "421 Misdirected Request: without an identity service only programs of this machine are served, by its address",
+            );
+        }
         let links = self.links(head);
         match early(path) {
             Early::Versions(code) => return versions(&links, code),
@@ -257,7 +264,7 @@ fn segments(path: &str) -> Vec<String> {
 
 async fn read(body: Body) -> Result<Bytes, Fault> {
     let read = Limited::new(body, BODY_BYTES).collect();
-    let Ok(read) = tokio::time::timeout(BODY_PATIENCE, read).await else {
+    let Ok(read) = tokio::time::timeout(BODY_TIMEOUT, read).await else {
         return Err(Fault::new(408, "The body of the request did not come in time."));
     };
     match read {

@@ -121,7 +121,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     if !service.when(request, &volume_id, operation).apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, seen: &str| refused(request, &volume_id, seen, operation);
-        return Err(service.refusal(request, &volume_id, operation, said).await);
+        return Err(service.rejection(request, &volume_id, operation, said).await);
     }
     // As they are now that the volume is held.
     let sql = "SELECT size, project_id, COALESCE(name_id, id) AS behind FROM volumes WHERE id = $1";

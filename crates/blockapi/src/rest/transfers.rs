@@ -112,7 +112,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, _: &str| "status must be available".to_owned();
-        return Err(service.refusal(request, &volume_id, Operation::Transfer, said).await);
+        return Err(service.rejection(request, &volume_id, Operation::Transfer, said).await);
     }
     store.insert_transfer(&mut tx, &new).await?;
     tx.commit().await?;

@@ -135,7 +135,7 @@ impl Service {
     }
 
     /// Why an operation was refused: the volume is gone, or not as it must be.
-    pub(super) async fn refusal(
+    pub(super) async fn rejection(
         &self,
         request: &Request,
         id: &str,
@@ -475,7 +475,7 @@ async fn insert(
                     "Originating source volume status must be one of 'available, in-use' values"
                         .to_owned()
                 };
-                return Err(service.refusal(request, id, Operation::Clone, said).await);
+                return Err(service.rejection(request, id, Operation::Clone, said).await);
             }
         }
         From::Snapshot { id } => {
@@ -594,7 +594,9 @@ pub(super) async fn remove(
     }
     if !change.apply(store, &mut tx).await? {
         drop(tx);
-        return Err(service.refusal(request, id, operation, |_, _| not_deletable(operation)).await);
+        return Err(service
+            .rejection(request, id, operation, |_, _| not_deletable(operation))
+            .await);
     }
     if cascade {
         for snapshot in doomed {

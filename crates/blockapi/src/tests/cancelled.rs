@@ -78,7 +78,7 @@ async fn a_cancelled_revert_frees_its_snapshot_and_leaves_no_volume_behind() {
     let rig = Rig::new().await;
     let (volume, snapshot) = restored(&rig).await;
     let before = rig.backend.volumes();
-    rig.backend.mood(|moods| moods.patience = u32::MAX);
+    rig.backend.mood(|moods| moods.looks = u32::MAX);
     let revert = json!({"snapshot_id": snapshot});
     assert_eq!(rig.action(&volume, "revert", revert, NEW).await.code, 202);
     rig.passes(3).await;

@@ -19,7 +19,7 @@ async fn start(folder: &std::path::Path) -> (BlockApi, tasks::Tasks) {
     let backend = Arc::new(Simulated::default());
     // As the real one: nothing is done at the first look, and now and then nobody answers.
     backend.mood(|moods| {
-        moods.patience = 1;
+        moods.looks = 1;
         moods.unreachable_every = 23;
     });
     let options = Options {

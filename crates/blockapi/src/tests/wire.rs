@@ -471,9 +471,9 @@ async fn a_reader_does_not_see_how_to_reach_the_data() {
     }
 }
 
-/// A refusal names what is in the way.
+/// A rejection names what is in the way.
 #[tokio::test]
-async fn refusals_say_what_is_in_the_way() {
+async fn rejections_say_what_is_in_the_way() {
     let rig = Rig::new().await;
     let volume = rig.volume().await;
     let body = json!({"snapshot": {"volume_id": volume}});

@@ -11,7 +11,7 @@ use crate::sql::Db;
 async fn work_that_never_ends_keeps_nobody_waiting() {
     let rig = Rig::new().await;
     let volume = rig.volume().await;
-    rig.backend.mood(|moods| moods.patience = u32::MAX);
+    rig.backend.mood(|moods| moods.looks = u32::MAX);
     for _ in 0..201 {
         rig.ok("POST", "/volumes", json!({"volume": {"size": 1}}), NEW).await;
     }

@@ -310,7 +310,7 @@ fn put_size(spec: &mut Value, size: Option<i64>) {
     }
 }
 
-/// Whether there is room for a volume: what its controllers say, and a refusal only when they have
+/// Whether there is room for a volume: what its controllers say, and a rejection only when they have
 /// been saying it for a while.
 fn scheduled(volume: &Volume) -> Progress<()> {
     let conditions = volume.status.as_ref().and_then(|it| it.conditions.as_deref());

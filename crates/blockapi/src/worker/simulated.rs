@@ -37,7 +37,7 @@ pub(crate) struct Moods {
     /// Every nth call finds nobody. 0: none.
     pub(crate) unreachable_every: u32,
     /// Looks until something is done.
-    pub(crate) patience: u32,
+    pub(crate) looks: u32,
     /// Backups and restores stay under way.
     pub(crate) hold_backups: bool,
     pub(crate) hold_restores: bool,
@@ -164,10 +164,10 @@ impl Backend for Simulated {
             state.disks.insert(order.name.clone(), disk);
         }
         let holds = state.moods.hold_restores && matches!(order.origin, Origin::Backup { .. });
-        let patience = state.moods.patience;
+        let looks = state.moods.looks;
         let disk = state.disks.get_mut(&order.name).ok_or_else(|| refused("gone"))?;
         disk.looks += 1;
-        Ok(if holds || disk.looks <= patience { Progress::Running } else { Progress::Done(()) })
+        Ok(if holds || disk.looks <= looks { Progress::Running } else { Progress::Done(()) })
     }
 
     async fn remove_volume(&self, name: &str) -> Result<Progress<()>, BackendError> {
@@ -277,11 +277,11 @@ impl Backend for Simulated {
 
     async fn find_backup(&self, name: &str) -> Result<Option<Progress<Saved>>, BackendError> {
         let mut state = self.call()?;
-        let (holds, patience) = (state.moods.hold_backups, state.moods.patience);
+        let (holds, looks) = (state.moods.hold_backups, state.moods.looks);
         let fails = state.moods.fail_backups.clone();
         let Some(kept) = state.backups.get_mut(name) else { return Ok(None) };
         kept.looks += 1;
-        if holds || kept.looks <= patience {
+        if holds || kept.looks <= looks {
             return Ok(Some(Progress::Running));
         }
         if let Some(why) = fails {

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     if args.clean {
         steps::find_store(&mut tour).await?;
-        unless_interrupted(steps::clean_up(&tour)).await?;
+        unless_interrupted(Box::pin(steps::clean_up(&tour))).await?;
         output::say("nothing of a tour is left")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if toured.is_err() {
             eprintln!("\nremoving what was made; see below what went wrong");
         }
-        let cleaned = unless_interrupted(steps::clean_up(&tour)).await;
+        let cleaned = unless_interrupted(Box::pin(steps::clean_up(&tour))).await;
         cleaned.hint("remove what is left with `holdfast demo --clean`")
     };
     both(toured, cleaned)?;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use api::longhorn::{Backup, BackupTarget, Engine, Replica, Snapshot, Volume};
 use api::nonadmin::{NonAdminBackup, NonAdminRestore};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -24,6 +24,9 @@ const TWIN: &str = "demo-twin";
 const STANDBY: &str = "demo-standby";
 const TARGET: &str = "demo-target";
 const TEAM: &str = "demo-team";
+const BACKUPS: [&str; 4] = ["demo-one", "demo-two", "demo-three", "demo-four"];
+/// Says of an object that a tour has made it: only such are taken away again.
+const MARK: &str = "holdfast.io/demo";
 const TIMEOUT: Duration = Duration::from_mins(5);
 const WAIT: Wait = Wait::up_to(TIMEOUT);
 
@@ -44,32 +47,97 @@ where
     Api::namespaced(tour.client.clone(), crate::NAMESPACE)
 }
 
-pub(super) async fn nothing_of_an_earlier_tour(tour: &Tour<'_>) -> anyhow::Result<()> {
-    let mut left = Vec::new();
-    for name in [DATA, TWIN, STANDBY] {
-        left.extend(is_there(&volumes::<Volume>(tour), name).await?);
+/// Whose something is that has a name of the tour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Tours,
+    Anothers,
+}
+
+impl Whose {
+    fn of(is_the_tours: bool) -> Self {
+        if is_the_tours { Self::Tours } else { Self::Anothers }
     }
-    left.extend(is_there(&volumes::<BackupTarget>(tour), TARGET).await?);
-    left.extend(is_there(&Api::<Namespace>::all(tour.client.clone()), TEAM).await?);
-    if left.is_empty() {
+}
+
+fn is_marked<K: ResourceExt>(it: &K) -> Whose {
+    Whose::of(it.labels().contains_key(MARK))
+}
+
+/// Its backups go where nobody else's go.
+fn of_backup(it: &Backup) -> Whose {
+    Whose::of(it.labels().get("backup-target").is_some_and(|it| it == TARGET))
+}
+
+/// Snapshots are of whom their volume is; without it they are nobody's.
+async fn of_snapshots(tour: &Tour<'_>) -> anyhow::Result<impl Fn(&Snapshot) -> Whose + use<>> {
+    let volume = there(&volumes::<Volume>(tour), DATA).await?;
+    let is_ours = volume.as_ref().is_none_or(|it| is_marked(it) == Whose::Tours);
+    Ok(move |it: &Snapshot| Whose::of(is_ours && it.spec.volume.as_deref() == Some(DATA)))
+}
+
+/// What there is under names of the tour.
+#[derive(Default)]
+struct Met {
+    left: Vec<String>,
+    foreign: Vec<String>,
+}
+
+impl Met {
+    async fn look<K: Object>(
+        &mut self,
+        api: &Api<K>,
+        names: &[&str],
+        whose: impl Fn(&K) -> Whose,
+    ) -> anyhow::Result<()> {
+        for name in names {
+            let Some(found) = there(api, name).await? else { continue };
+            let told = format!("{} {name}", K::kind(&()).to_lowercase());
+            match whose(&found) {
+                Whose::Tours => self.left.push(told),
+                Whose::Anothers => self.foreign.push(told),
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn nothing_of_an_earlier_tour(tour: &Tour<'_>) -> anyhow::Result<()> {
+    let mut met = Met::default();
+    met.look(&volumes::<Volume>(tour), &[DATA, TWIN, STANDBY], is_marked).await?;
+    met.look(&volumes::<BackupTarget>(tour), &[TARGET], is_marked).await?;
+    met.look(&Api::<Namespace>::all(tour.client.clone()), &[TEAM], is_marked).await?;
+    met.look(&volumes::<Backup>(tour), &BACKUPS, of_backup).await?;
+    met.look(&volumes::<Snapshot>(tour), &BACKUPS, of_snapshots(tour).await?).await?;
+    if !met.foreign.is_empty() {
+        let foreign = met.foreign.join(", ");
+        return Err(anyhow::anyhow!("the tour needs names that somebody else uses: {foreign}"))
+            .hint("nothing was touched; run it where nobody uses these names, as on a fresh `holdfast up`");
+    }
+    if met.left.is_empty() {
         return Ok(());
     }
-    Err(anyhow::anyhow!("there is something left of an earlier tour: {}", left.join(", ")))
+    Err(anyhow::anyhow!("there is something left of an earlier tour: {}", met.left.join(", ")))
         .hint("remove it with `holdfast demo --clean`, or wait for the end of that tour")
 }
 
-async fn is_there<K: Object>(api: &Api<K>, name: &str) -> anyhow::Result<Option<String>> {
+async fn there<K: Object>(api: &Api<K>, name: &str) -> anyhow::Result<Option<K>> {
     let kind = K::kind(&()).to_lowercase();
     let found = api.get_opt(name).await;
-    let found = found.map_err(|error| explained(error, &format!("look for {kind} {name}")))?;
-    Ok(found.map(|_| format!("{kind} {name}")))
+    found.map_err(|error| explained(error, &format!("look for {kind} {name}")))
+}
+
+fn marked(mut volume: Volume) -> Volume {
+    volume.labels_mut().insert(MARK.to_owned(), "tour".to_owned());
+    volume
 }
 
 /// The directory an earlier tour has made, as its target tells.
 pub(super) async fn find_store(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let found = volumes::<BackupTarget>(tour).get_opt(TARGET).await;
     let found = found.map_err(|error| explained(error, "look for the target of a tour"))?;
-    let url = found.and_then(|it| it.spec.backup_target_url).unwrap_or_default();
+    let own = found.filter(|it| is_marked(it) == Whose::Tours);
+    let url = own.and_then(|it| it.spec.backup_target_url).unwrap_or_default();
     let path = Path::new(url.strip_prefix("vfs://").unwrap_or_default());
     let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
     if name.starts_with(super::STORE) && path.parent() == Some(&std::env::temp_dir()) {
@@ -84,7 +152,7 @@ async fn a_place_for_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let url = format!("vfs://{}", tour.store.display());
     let command = format!("holdfast target set {url} --name {TARGET} --wait");
     tour.step("A directory becomes a store for backups", &[command]).await?;
-    let set = target::Set::demo(&url, TARGET, tour.at, WAIT);
+    let set = target::Set::demo(&url, TARGET, MARK, tour.at, WAIT);
     target::set(&set).await
 }
 
@@ -94,7 +162,7 @@ async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
         "A volume with three copies, each a process of its own, is made and written to",
         &[
             format!(
-                "holdfast volume create {DATA} --size {}MiB --replicas 3 --wait",
+                "holdfast volume create {DATA} --size {}MiB --replicas 3 --target {TARGET} --wait",
                 tour.mebibytes
             ),
             format!("holdfast volume attach {DATA}"),
@@ -103,7 +171,7 @@ async fn a_volume_is_written(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     .await?;
     let mut made = Volume::new(DATA, people::volume::empty(i64::try_from(size)?, 3));
     made.spec.backup_target_name = Some(TARGET.to_owned());
-    volume::made(&volumes(tour), &made, &WAIT).await?;
+    volume::made(&volumes(tour), &marked(made), &WAIT).await?;
     let uri = volume::attach(tour.at, DATA, None, TIMEOUT).await?;
     Disk::open(&uri).await?.write(0..half(tour), 1).await?;
     found(&format!("{} MiB are written through {uri}", half(tour)))
@@ -134,8 +202,8 @@ async fn two_backups(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
         "It is backed up, changed, and backed up again: only what changed is sent",
         &[
-            format!("holdfast backup create {DATA} --name demo-one --wait"),
-            format!("holdfast backup create {DATA} --name demo-two --wait"),
+            format!("holdfast backup create {DATA} --name demo-one --target {TARGET} --wait"),
+            format!("holdfast backup create {DATA} --name demo-two --target {TARGET} --wait"),
             format!("holdfast backup ls {DATA}"),
         ],
     )
@@ -158,7 +226,7 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
         "A backup is deleted in the background while another is made",
         &[
             "holdfast backup rm demo-one".to_owned(),
-            format!("holdfast backup create {DATA} --name demo-three --wait"),
+            format!("holdfast backup create {DATA} --name demo-three --target {TARGET} --wait"),
         ],
     )
     .await?;
@@ -180,7 +248,7 @@ async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result
     )
     .await?;
     let spec = restore::from(&volumes(tour), "demo-three", 3).await?;
-    volume::made(&volumes(tour), &Volume::new(TWIN, spec), &Wait::NOT).await?;
+    volume::made(&volumes(tour), &marked(Volume::new(TWIN, spec)), &Wait::NOT).await?;
     match crash(tour, TWIN).await? {
         Crash::Killed(copy) => found(&format!("copy {copy} was killed"))?,
         Crash::Late => found("skipped: the restore was done before a copy could be killed")?,
@@ -260,9 +328,9 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
         "A standby volume follows its source, which changes and grows, and takes over",
         &[
-            format!("holdfast dr create demo-three {STANDBY}"),
+            format!("holdfast dr create demo-three {STANDBY} --replicas 2"),
             format!("holdfast volume expand {DATA} {larger}MiB --wait"),
-            format!("holdfast backup create {DATA} --name demo-four --wait"),
+            format!("holdfast backup create {DATA} --name demo-four --target {TARGET} --wait"),
             format!("holdfast dr activate {STANDBY} --wait"),
         ],
     )
@@ -270,7 +338,7 @@ async fn a_standby_takes_over(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     let backups = volumes::<Backup>(tour);
     let mut spec = restore::from(&backups, "demo-three", 2).await?;
     people::standby::make_standby(&mut spec);
-    volume::made(&volumes(tour), &Volume::new(STANDBY, spec), &Wait::NOT).await?;
+    volume::made(&volumes(tour), &marked(Volume::new(STANDBY, spec)), &Wait::NOT).await?;
     let source = uri(tour, DATA).await?;
     Disk::open(&source).await?.write(0..half(tour), 2).await?;
     volume::expand(tour.at, DATA, larger << 20, &WAIT).await?;
@@ -283,6 +351,10 @@ async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     tour.step(
         "A tenant's namespace is backed up, wrecked, and restored",
         &[
+            format!("kubectl create namespace {TEAM}"),
+            format!(
+                "kubectl create configmap recipe -n {TEAM} --from-literal='flour=500 g' --from-literal='water=350 g'"
+            ),
             format!("holdfast tenant backup demo -n {TEAM} --wait"),
             format!("kubectl delete configmap recipe -n {TEAM}"),
             format!("holdfast tenant restore demo -n {TEAM} --wait"),
@@ -290,7 +362,9 @@ async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     )
     .await?;
     let namespaces: Api<Namespace> = Api::all(tour.client.clone());
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": TEAM}}))?;
+    let namespace: Namespace = serde_json::from_value(json!({
+        "metadata": {"name": TEAM, "labels": {MARK: "tour"}}
+    }))?;
     namespaces
         .create(&PostParams::default(), &namespace)
         .await
@@ -315,19 +389,22 @@ async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     found("the config map is back as it was")
 }
 
-/// Takes away what the tour made, whatever stage it reached.
+/// Takes away what the tour made, whatever stage it reached, and nothing else.
 pub(super) async fn clean_up(tour: &Tour<'_>) -> anyhow::Result<()> {
-    let requests: Api<NonAdminBackup> = Api::namespaced(tour.client.clone(), TEAM);
-    if requests.get_opt("demo").await.is_ok_and(|it| it.is_some()) {
-        tenant::remove(&requests, "demo", &WAIT).await?;
+    let namespaces: Api<Namespace> = Api::all(tour.client.clone());
+    if there(&namespaces, TEAM).await?.is_some_and(|it| is_marked(&it) == Whose::Tours) {
+        let requests: Api<NonAdminBackup> = Api::namespaced(tour.client.clone(), TEAM);
+        if requests.get_opt("demo").await.is_ok_and(|it| it.is_some()) {
+            tenant::remove(&requests, "demo", &WAIT).await?;
+        }
+        gone(&namespaces, &[TEAM], is_marked).await?;
     }
-    gone::<Namespace>(&Api::all(tour.client.clone()), &[TEAM]).await?;
-    gone::<Volume>(&volumes(tour), &[TWIN, STANDBY]).await?;
-    let backups = ["demo-one", "demo-two", "demo-three", "demo-four"];
-    gone::<Backup>(&volumes(tour), &backups).await?;
-    gone::<Volume>(&volumes(tour), &[DATA]).await?;
-    gone::<Snapshot>(&volumes(tour), &backups).await?;
-    gone::<BackupTarget>(&volumes(tour), &[TARGET]).await?;
+    let of_snapshots = of_snapshots(tour).await?;
+    gone(&volumes::<Volume>(tour), &[TWIN, STANDBY], is_marked).await?;
+    gone(&volumes::<Backup>(tour), &BACKUPS, of_backup).await?;
+    gone(&volumes::<Volume>(tour), &[DATA], is_marked).await?;
+    gone(&volumes::<Snapshot>(tour), &BACKUPS, of_snapshots).await?;
+    gone(&volumes::<BackupTarget>(tour), &[TARGET], is_marked).await?;
     match std::fs::remove_dir_all(&tour.store) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", tour.store.display()))
@@ -336,10 +413,20 @@ pub(super) async fn clean_up(tour: &Tour<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// Asks for the end of those that are there, and stays until they are gone.
-async fn gone<K: Object>(api: &Api<K>, names: &[&str]) -> anyhow::Result<()> {
+/// Asks for the end of those that are there and the tour's, and stays until they are gone.
+async fn gone<K: Object>(
+    api: &Api<K>,
+    names: &[&str],
+    whose: impl Fn(&K) -> Whose,
+) -> anyhow::Result<()> {
     for name in names {
-        match api.delete(name, &DeleteParams::default()).await {
+        let Some(found) = there(api, name).await?.filter(|it| whose(it) == Whose::Tours) else {
+            continue;
+        };
+        let preconditions = Preconditions { uid: found.uid(), resource_version: None };
+        let this_one =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(name, &this_one).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => continue,
             Err(error) => return Err(explained(error, &format!("remove {name}"))),

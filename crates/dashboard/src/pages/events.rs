@@ -13,7 +13,7 @@ use crate::web::Oops;
 const MAX_SHOWN: usize = 200;
 
 pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
-    let mut events = visit.reader().everywhere::<Event>().await?;
+    let mut events = visit.reader().deep().everywhere::<Event>().await?;
     events.items.sort_by_key(|it| std::cmp::Reverse(time(it)));
     let all = events.items.len();
     let rows = events.items.iter().take(MAX_SHOWN).map(|it| row(it, visit.now)).collect();

@@ -6,7 +6,7 @@ use api::longhorn::{Backup, BackupState};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt as _;
-use people::summary::{Summary, World};
+use people::summary::{Summary, Verdict, World};
 use people::units::{age, bytes, date};
 
 use super::{Content, tone};
@@ -34,15 +34,13 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     content.sections.push(Section::Table(newest(&world.backups, visit.now)));
     if !summary.hidden.is_empty() {
         let hidden = summary.hidden.join(", ");
-        content
-            .sections
-            .push(Section::Hint(format!("With these rights you do not see: {hidden}.")));
+        content.sections.push(Section::Hint(format!("You do not see: {hidden}.")));
     }
     Ok(content)
 }
 
 async fn read(visit: &Visit) -> Result<World, Oops> {
-    let reader = visit.reader();
+    let reader = visit.reader().deep();
     let (nodes, volumes, engines, backups, targets, jobs, tenants) = futures::try_join!(
         reader.volumes(),
         reader.volumes(),
@@ -74,13 +72,19 @@ async fn read(visit: &Visit) -> Result<World, Oops> {
 }
 
 fn verdict(summary: &Summary) -> Section {
-    match summary.attention.len() {
-        0 => Section::Verdict { tone: Tone::Good, text: "All is well.".to_owned() },
-        1 => Section::Verdict { tone: Tone::Warn, text: "One thing needs attention.".to_owned() },
-        many => {
-            Section::Verdict { tone: Tone::Warn, text: format!("{many} things need attention.") }
+    let (tone, text) = match summary.verdict() {
+        Verdict::Well => (Tone::Good, "All is well.".to_owned()),
+        Verdict::WellAsFarAsSeen => (Tone::Plain, "What can be seen is well.".to_owned()),
+        Verdict::Blind => (Tone::Plain, "Nothing is visible with these rights.".to_owned()),
+        Verdict::NeedsAttention => {
+            let text = match summary.attention.len() {
+                1 => "One thing needs attention.".to_owned(),
+                many => format!("{many} things need attention."),
+            };
+            (Tone::Warn, text)
         }
-    }
+    };
+    Section::Verdict { tone, text }
 }
 
 fn tiles(summary: &Summary) -> Vec<Tile> {

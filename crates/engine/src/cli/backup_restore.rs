@@ -23,7 +23,7 @@ const ENCRYPTION_BYTES: u64 = 16 << 20;
 const ALREADY_PURGING: &str = "already purging";
 
 /// Why a restore was not begun.
-enum Refusal {
+enum Rejection {
     Plain(Error),
     Replicas(Vec<ReplicaError>),
 }
@@ -41,7 +41,7 @@ struct ReplicaErrors {
     replica_errors: Vec<ReplicaError>,
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for Rejection {
     fn from(error: Error) -> Self {
         Self::Plain(error)
     }
@@ -56,11 +56,11 @@ pub(crate) async fn run(
     match restore(session, line).await {
         Ok(()) if line.flags.switch(&b::WAIT) => wait(session, &waiting, console).await,
         Ok(()) => Ok(()),
-        Err(Refusal::Plain(error)) => {
+        Err(Rejection::Plain(error)) => {
             console.say(&error.to_string())?;
             Err(error)
         }
-        Err(Refusal::Replicas(replica_errors)) => {
+        Err(Rejection::Replicas(replica_errors)) => {
             let texts: Vec<String> =
                 replica_errors.iter().map(|it| format!("{}: {}", it.address, it.message)).collect();
             console.json(&ReplicaErrors { replica_errors })?;
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
+async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
     let url = plain_url(argument(line, 0, "URL")?);
     let environment = environment(line)?;
     let volume = session.controller()?.volume_get(()).await;
@@ -121,7 +121,7 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Refusal> {
             Some(ReplicaError { address: member.address.clone(), message })
         })
         .collect();
-    if failed.is_empty() { Ok(()) } else { Err(Refusal::Replicas(failed)) }
+    if failed.is_empty() { Ok(()) } else { Err(Rejection::Replicas(failed)) }
 }
 
 /// What each may take of a limit for all. A limit stays one, however small.
@@ -132,12 +132,12 @@ fn share(bytes_per_second: u64, members: usize) -> u64 {
     }
 }
 
-fn all(members: &[Member], text: &str) -> Refusal {
+fn all(members: &[Member], text: &str) -> Rejection {
     let one = |member: &Member| ReplicaError {
         address: member.address.clone(),
         message: text.to_owned(),
     };
-    Refusal::Replicas(members.iter().map(one).collect())
+    Rejection::Replicas(members.iter().map(one).collect())
 }
 
 async fn look_at(
@@ -153,7 +153,7 @@ async fn check_idle(
     session: &Session,
     members: &[Member],
     looks: &BTreeMap<String, Replica>,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let rebuilding: Vec<Member> = members
         .iter()
         .filter(|member| looks.get(&member.address).is_some_and(|look| look.rebuilding))

@@ -34,7 +34,7 @@ pub(crate) mod flags {
     use super::Flag;
 
     const STORED: &str = "What is stored";
-    const PACE: &str = "Pace";
+    const RATE: &str = "Rate";
     const WAITING: &str = "Waiting";
 
     pub(crate) const WAIT: Flag =
@@ -73,7 +73,7 @@ pub(crate) mod flags {
     .in_group(STORED);
     pub(crate) const CONCURRENT_LIMIT: Flag =
         Flag::integer("concurrent-limit", 1, "blocks exchanged with the target at a time")
-            .in_group(PACE);
+            .in_group(RATE);
     pub(crate) const RESTORE_CONCURRENT_LIMIT: Flag =
         Flag::integer("concurrent-limit", 5, "blocks exchanged with the target at a time");
     pub(crate) const OUTPUT_FILE: Flag =
@@ -142,7 +142,7 @@ pub(crate) mod flags {
     );
     pub(crate) const BANDWIDTH_LIMIT: Flag =
         Flag::size("bandwidth-limit", None, "bytes a second to or from the target, in all")
-            .in_group(PACE);
+            .in_group(RATE);
     pub(crate) const CONTINUE_ON_ERROR: Flag = Flag::switch(
         "continue-on-error",
         "leave out blocks that cannot be had, and restore the rest",

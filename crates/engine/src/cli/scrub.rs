@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backupstore::scrub::{Next, Pace, Part, ScrubReport, VolumeScrub};
+use backupstore::scrub::{Next, Part, Schedule, ScrubReport, VolumeScrub};
 use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{BackupStore, Control, Subject};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ struct Scrub {
     store: BackupStore,
     /// Only this one.
     only: Option<Subject>,
-    pace: Pace,
+    schedule: Schedule,
     options: VerifyOptions,
     report_at: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
     let mut options = VerifyOptions::new(Depth::Deep);
     options.concurrent_limit = concurrent_limit(line);
     options.fetch.bytes_per_second = rate(line);
-    let pace = Pace {
+    let schedule = Schedule {
         every: duration(line, &b::EVERY)?,
         deep_every: duration(line, &b::DEEP_EVERY)?,
         once_since: is_once.then(Timestamp::now),
@@ -49,7 +49,7 @@ pub(super) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         return Err(Error::refused("--report is required without --once"));
     }
     let mut report = load(report_at.as_deref(), &store)?;
-    let scrub = Scrub { store, only, pace, options, report_at };
+    let scrub = Scrub { store, only, schedule, options, report_at };
     match scrub.go_on(&mut report, is_once, console).await {
         // The way to end one that runs for ever.
         Err(Error::Interrupted { .. }) if !is_once => return Ok(()),
@@ -121,7 +121,7 @@ impl Scrub {
             };
             report.retain(&subjects);
             let now = Timestamp::now();
-            match report.next(&subjects, self.pace, now) {
+            match report.next(&subjects, self.schedule, now) {
                 Next::Check(part) => self.check(part, report, console).await?,
                 Next::Wait(_) if is_once => return self.save(report),
                 Next::Wait(until) => {

@@ -61,7 +61,7 @@ fn controller_options(line: &Line) -> Result<ControllerOptions, Error> {
         snapshot_max_count: count(line, &f::SNAPSHOT_MAX_COUNT)?,
         snapshot_max_size: flags.size(&f::SNAPSHOT_MAX_SIZE).unwrap_or_default(),
         rebuild_sync_concurrent_limit: positive(line, &f::REBUILD_SYNC_CONCURRENT_LIMIT)?,
-        rebuild_patience: crate::REBUILD_PATIENCE,
+        rebuild_timeout: crate::REBUILD_TIMEOUT,
         nbd: nbd_options(line)?,
     })
 }

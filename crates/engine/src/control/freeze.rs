@@ -19,7 +19,7 @@ use crate::frontend::{FrontendState, FrontendStatus};
 use super::paths;
 
 /// A filesystem that cannot write out what it holds in this time is not waited for.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 const DEVICE_FRONTEND: &str = "tgt-blockdev";
 
@@ -72,7 +72,7 @@ pub(super) async fn quiesce(frontend: FrontendStatus, freeze: bool) -> Frozen {
 /// take as long as the slowest disk of the host does, which is not waited for.
 async fn sync_host() {
     let sync = tokio::task::spawn_blocking(rustix::fs::sync);
-    if tokio::time::timeout(PATIENCE, sync).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, sync).await.is_err() {
         tracing::warn!("the host did not write out its filesystems in time; not waiting for it");
     }
 }
@@ -111,7 +111,7 @@ impl Frozen {
         let Self::Filesystem { root, .. } = self else { return Ok(()) };
         let target = format!("/proc/{}/fd/{}", std::process::id(), root.as_raw_fd());
         let run = Command::new("fsfreeze").arg(verb).arg(target).kill_on_drop(true).output();
-        match tokio::time::timeout(PATIENCE, run).await {
+        match tokio::time::timeout(TIMEOUT, run).await {
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
             Ok(Err(error)) => Err(format!("cannot run fsfreeze: {error}")),

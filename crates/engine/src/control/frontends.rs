@@ -17,7 +17,7 @@ const NAMES: [&str; 5] = ["socket", "nbd", "tgt-blockdev", "tgt-iscsi", "rest"];
 
 /// Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrontendRefusal {
+pub(super) enum FrontendRejection {
     #[error("cannot start frontend during the engine expansion")]
     Expanding,
     #[error("cannot start a frontend: {0}")]
@@ -103,14 +103,14 @@ impl Engine {
     pub(super) async fn frontend_start(
         self: &Arc<Self>,
         name: &str,
-    ) -> Result<(), FrontendRefusal> {
+    ) -> Result<(), FrontendRejection> {
         // Asked before the lock is: an expansion holds it until it is done.
         if self.state().expansion.running {
-            return Err(FrontendRefusal::Expanding);
+            return Err(FrontendRejection::Expanding);
         }
         let _order = self.order.lock().await;
         if self.state().expansion.running {
-            return Err(FrontendRefusal::Expanding);
+            return Err(FrontendRejection::Expanding);
         }
         if name.is_empty() {
             return Err(FrontendError::Empty.into());
@@ -118,10 +118,12 @@ impl Engine {
         if !NAMES.contains(&name) {
             return Err(FrontendError::Unknown(name.to_owned()).into());
         }
-        self.check_restored().await.map_err(FrontendRefusal::Restoring)?;
+        self.check_restored().await.map_err(FrontendRejection::Restoring)?;
         if self.mend_what_waited().await {
             // Which copy is believed is on disk before anything is read from it.
-            self.record().await.map_err(|fault| FrontendRefusal::Unrecorded(fault.to_string()))?;
+            self.record()
+                .await
+                .map_err(|fault| FrontendRejection::Unrecorded(fault.to_string()))?;
         }
         // Without replicas there is nothing to serve yet: it comes up when the volume starts.
         if !self.state().entries.is_empty() {

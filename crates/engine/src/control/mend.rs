@@ -20,7 +20,7 @@ use super::link::CallError;
 const PIECE: u32 = 1 << 20;
 const SECTOR: u64 = 4096;
 /// How long something that needs equal replicas waits for them before it is refused.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const PROGRESS_EVERY: u64 = 1 << 30;
 /// No disk has this name: what all layers hold is looked after.
 const EVERYTHING: &str = "*";
@@ -187,7 +187,7 @@ impl Engine {
     pub(super) async fn await_equal(&self) {
         let mut mending = self.mending.subscribe();
         let ended = mending.wait_for(|state| *state == Mending::Equal);
-        if tokio::time::timeout(PATIENCE, ended).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, ended).await.is_err() {
             tracing::warn!("replicas are still not equal");
         }
     }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_by_all_changes_nothing() {
+    fn a_rejection_by_all_changes_nothing() {
         assert_eq!(to_fail(&[(Mode::Rw, refused()), (Mode::Rw, refused())]), [false, false]);
         assert_eq!(to_fail(&[(Mode::Rw, refused()), (Mode::Wo, Done)]), [false, true]);
     }

@@ -10,7 +10,7 @@ use crate::frontend::FrontendError;
 use super::engine::Engine;
 
 /// How long the end of the process waits for an operation that is under way.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Engine {
     /// Stops the frontend, closes the replicas and forgets them. The volume can be started again.
@@ -22,7 +22,7 @@ impl Engine {
     /// Does the same and ends the data thread, for the end of the process: waits for operations
     /// that are under way, but not for ever.
     pub async fn shutdown(&self) -> Result<(), FrontendError> {
-        let order = tokio::time::timeout(PATIENCE, self.order.lock()).await;
+        let order = tokio::time::timeout(TIMEOUT, self.order.lock()).await;
         if order.is_err() {
             tracing::warn!("ending although an operation is still under way");
         }

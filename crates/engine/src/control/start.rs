@@ -113,7 +113,7 @@ impl Engine {
         let plan = choose(&seen, &rules);
         let verdicts = match &plan {
             Ok(plan) => self.connect(&candidates, plan).await?,
-            Err(_) => candidates.iter().map(refusal).collect(),
+            Err(_) => candidates.iter().map(rejection).collect(),
         };
         self.let_go(&candidates, &verdicts).await;
         let plan = plan?;
@@ -354,7 +354,7 @@ impl Engine {
     }
 }
 
-fn refusal(candidate: &Candidate) -> Verdict {
+fn rejection(candidate: &Candidate) -> Verdict {
     match &candidate.opened {
         Ok(_) => Err("no volume came of the set".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -18,7 +18,7 @@ use super::link::CallError;
 use super::probe;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long nothing may come to a replica that is to be filled, as a multiple of the patience with
+/// How long nothing may come to a replica that is to be filled, as a multiple of the timeout of
 /// one that only has to be verified.
 const EMPTY_FACTOR: u32 = 10;
 
@@ -40,12 +40,12 @@ enum Care {
     GiveUp,
 }
 
-fn decide(view: View, patience: Duration) -> Care {
+fn decide(view: View, timeout: Duration) -> Care {
     let View { filling, rebuilding, busy, idle } = view;
     match filling {
         _ if busy => Care::Wait,
-        Filling::Copied if rebuilding && idle >= patience => Care::Verify,
-        Filling::Wanted if rebuilding && idle >= patience.saturating_mul(EMPTY_FACTOR) => {
+        Filling::Copied if rebuilding && idle >= timeout => Care::Verify,
+        Filling::Wanted if rebuilding && idle >= timeout.saturating_mul(EMPTY_FACTOR) => {
             Care::GiveUp
         }
         // Who restores to it comes when a backup is there, and says when it is enough.
@@ -79,7 +79,7 @@ impl Engine {
             if view.busy {
                 idle_since.insert(address.clone(), Instant::now());
             }
-            match decide(view, self.options.rebuild_patience) {
+            match decide(view, self.options.rebuild_timeout) {
                 Care::Wait => {}
                 Care::GiveUp => self.fail(replica, "nobody copies the volume to it").await,
                 Care::Verify => {
@@ -121,18 +121,18 @@ mod tests {
 
     #[test]
     fn what_is_copied_is_verified_and_what_nobody_fills_is_given_up() {
-        let patience = Duration::from_secs(30);
-        let view = View { filling: Filling::Copied, rebuilding: true, busy: false, idle: patience };
-        assert_eq!(decide(view, patience), Care::Verify);
-        assert_eq!(decide(View { busy: true, ..view }, patience), Care::Wait);
-        assert_eq!(decide(View { idle: Duration::ZERO, ..view }, patience), Care::Wait);
+        let timeout = Duration::from_secs(30);
+        let view = View { filling: Filling::Copied, rebuilding: true, busy: false, idle: timeout };
+        assert_eq!(decide(view, timeout), Care::Verify);
+        assert_eq!(decide(View { busy: true, ..view }, timeout), Care::Wait);
+        assert_eq!(decide(View { idle: Duration::ZERO, ..view }, timeout), Care::Wait);
         let empty = View { filling: Filling::Wanted, ..view };
-        assert_eq!(decide(empty, patience), Care::Wait, "the copying may be about to begin");
-        let empty = View { idle: patience * EMPTY_FACTOR, ..empty };
-        assert_eq!(decide(empty, patience), Care::GiveUp);
+        assert_eq!(decide(empty, timeout), Care::Wait, "the copying may be about to begin");
+        let empty = View { idle: timeout * EMPTY_FACTOR, ..empty };
+        assert_eq!(decide(empty, timeout), Care::GiveUp);
         let restored = View { rebuilding: false, ..empty };
-        assert_eq!(decide(restored, patience), Care::Wait, "it waits for a backup");
+        assert_eq!(decide(restored, timeout), Care::Wait, "it waits for a backup");
         let restored = View { filling: Filling::Copied, ..restored };
-        assert_eq!(decide(restored, patience), Care::Wait, "whoever restores decides");
+        assert_eq!(decide(restored, timeout), Care::Wait, "whoever restores decides");
     }
 }

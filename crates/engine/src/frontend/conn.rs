@@ -232,6 +232,15 @@ pub(crate) async fn converse<P: Protocol>(
         waiting: Cell::default(),
     });
     let _close = CloseAtEnd(Rc::clone(&conn.outlet));
+    // Who comes while the others pause was not counted among them: nothing of it is taken before it is
+    // known who serves it. If another engine does, it is to come again there.
+    let order = tokio::select! {
+        order = guests.parting.over() => order,
+        () = guests.stop.cancelled() => Order::Serve,
+    };
+    if order == Order::Leave {
+        return;
+    }
     let _talking = guests.parting.enter();
     let talk = async {
         loop {

@@ -64,8 +64,8 @@ impl Guests {
     /// Has every connection pause between two requests, but not for ever: those that can go over to
     /// another engine. `None`: they go on.
     pub(crate) async fn pause(&self) -> Option<Vec<Client>> {
-        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
-        let paused = tokio::time::timeout(patience, self.parting.pause()).await.ok();
+        let timeout = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
+        let paused = tokio::time::timeout(timeout, self.parting.pause()).await.ok();
         if paused.is_none() {
             self.parting.resume();
         }
@@ -84,8 +84,8 @@ impl Guests {
     pub(crate) async fn dismiss(&self) {
         self.stop.cancel();
         self.tracker.close();
-        let patience = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
-        if tokio::time::timeout(patience, self.tracker.wait()).await.is_err() {
+        let timeout = self.hub.settings.replica_timeout.saturating_mul(2) + MARGIN;
+        if tokio::time::timeout(timeout, self.tracker.wait()).await.is_err() {
             tracing::warn!(connections = self.tracker.len(), "connections cut with requests open");
             self.cut.cancel();
         }

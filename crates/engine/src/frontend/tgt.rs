@@ -263,7 +263,7 @@ impl Tgt {
     }
 }
 
-/// Seconds tgt waits for an answer: the queue of a session, each at the last replica's patience.
+/// Seconds tgt waits for an answer: the queue of a session, each at the last replica's timeout.
 fn request_timeout(replica_timeout: Duration) -> u64 {
     replica_timeout.as_secs().saturating_mul(2 * 32).saturating_add(30)
 }

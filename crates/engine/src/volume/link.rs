@@ -86,7 +86,7 @@ pub(crate) async fn attach(
         return hub.add(features, mode, name, |hub, id| Link::File(make(hub, id))).ok_or_else(gone);
     }
     let count = if features.has(Features::ORDERED) { 1 } else { CONNECTIONS };
-    let patience = hub.settings.replica_timeout;
+    let timeout = hub.settings.replica_timeout;
     let dialing = async {
         let mut lines = Vec::new();
         for _ in 0..count {
@@ -95,7 +95,7 @@ pub(crate) async fn attach(
         Ok::<_, io::Error>(lines)
     };
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the replica does not answer");
-    let lines = tokio::time::timeout(patience, dialing).await.map_err(late)??;
+    let lines = tokio::time::timeout(timeout, dialing).await.map_err(late)??;
     let name = card.name.clone();
     hub.add(features, mode, name, |hub, id| Link::Remote(start(hub, id, lines))).ok_or_else(gone)
 }

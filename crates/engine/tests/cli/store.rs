@@ -31,8 +31,8 @@ impl Store {
         runtime.block_on(async {
             let url = TargetUrl::parse(&self.target).unwrap();
             let store = BackupStore::open(&url, &Environment::default()).await.unwrap();
-            let pace = LockSchedule { settle: Duration::ZERO, ..LockSchedule::default() };
-            let store = store.with_schedule(pace);
+            let schedule = LockSchedule { settle: Duration::ZERO, ..LockSchedule::default() };
+            let store = store.with_schedule(schedule);
             let source: Arc<dyn Source> = Arc::new(FileSource::open(file).unwrap());
             let request = CreateRequest {
                 backup: Some(Name::parse(backup).unwrap()),

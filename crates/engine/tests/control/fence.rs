@@ -230,8 +230,8 @@ async fn a_copy_that_joins_is_disqualified_before_it_is_written_to_and_not_read_
     assert_eq!(b.standing().await.filling, Filling::Wanted);
     // The files have the names they should have, and nothing in them.
     rig.client().replica_prepare_rebuild(crate::rig::place(&b.address())).await.unwrap();
-    let refusal = rig.verify(&b.address()).await.unwrap_err();
-    assert!(refusal.message().contains("was not filled"), "{refusal}");
+    let rejection = rig.verify(&b.address()).await.unwrap_err();
+    assert!(rejection.message().contains("was not filled"), "{rejection}");
     assert_eq!(rig.mode_list().await, [Rw, Wo]);
     kill(rig, &[&a, &b]).await;
     let rig = start(&[&a, &b]).await;
@@ -264,8 +264,8 @@ async fn the_copy_to_mend_from_is_on_disk_before_anything_is_read() {
 async fn a_rebuild_whose_command_was_killed_is_ended_by_the_engine() {
     let [a, b] = Copy::some::<2>(true).await;
     // Long enough to get from one call below to the next on a loaded machine.
-    let rebuild_patience = std::time::Duration::from_secs(10);
-    let hasty = ControllerOptions { rebuild_patience, ..options(&[&a]) };
+    let rebuild_timeout = std::time::Duration::from_secs(10);
+    let hasty = ControllerOptions { rebuild_timeout, ..options(&[&a]) };
     let rig = Rig::try_new(hasty).await.unwrap();
     rig.write(0, &[1; 4096]).await;
     rig.add(&b.address(), true).await.unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn options() -> ControllerOptions {
         snapshot_max_count: 250,
         snapshot_max_size: 0,
         rebuild_sync_concurrent_limit: 1,
-        rebuild_patience: engine::REBUILD_PATIENCE,
+        rebuild_timeout: engine::REBUILD_TIMEOUT,
         nbd: NbdOptions::default(),
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn place(address: &str) -> ptypes::ReplicaAddress {
 
 /// What `look` sees once it sees something.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
-    let patience = Duration::from_mins(2);
+    let timeout = Duration::from_mins(2);
     let watching = async {
         loop {
             if let Some(seen) = look().await {
@@ -166,6 +166,6 @@ pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let seen = tokio::time::timeout(patience, watching).await;
+    let seen = tokio::time::timeout(timeout, watching).await;
     seen.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }

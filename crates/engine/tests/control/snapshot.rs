@@ -45,7 +45,7 @@ async fn a_replica_that_refuses_or_stalls_is_out_and_the_snapshot_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_by_all_fails_the_call_and_nobody() {
+async fn a_rejection_by_all_fails_the_call_and_nobody() {
     let (a, b, rig) = pair().await;
     a.refuse("replica_snapshot", "too many active disks: 300");
     b.refuse("replica_snapshot", "too many active disks: 300");

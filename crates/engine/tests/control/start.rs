@@ -180,5 +180,5 @@ async fn a_raw_file_is_a_replica_that_keeps_no_snapshots() {
     rig.snapshot("s").await.unwrap();
     let error = rig.revert("s").await.unwrap_err();
     assert!(error.message().contains("is not supported by the raw file"), "{error}");
-    assert_eq!(rig.mode_list().await, [Rw], "the refusal costs nothing");
+    assert_eq!(rig.mode_list().await, [Rw], "the rejection costs nothing");
 }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 pub(crate) const VOLUME: &str = "vol-model";
 /// Far more than anything takes here.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn options(replicas: Vec<String>, size: u64, revision_counter: bool) -> ControllerOptions {
     let size_bytes = i64::try_from(size).unwrap();
@@ -38,7 +38,7 @@ fn options(replicas: Vec<String>, size: u64, revision_counter: bool) -> Controll
         snapshot_max_count: 250,
         snapshot_max_size: 0,
         rebuild_sync_concurrent_limit: 2,
-        rebuild_patience: engine::REBUILD_PATIENCE,
+        rebuild_timeout: engine::REBUILD_TIMEOUT,
         nbd: NbdOptions::default(),
     }
 }
@@ -103,7 +103,7 @@ impl Controller {
         let usable = members.wait_for(|members| {
             members.iter().filter(|member| member.mode == Mode::Rw).count() == count
         });
-        let waited = tokio::time::timeout(PATIENCE, usable).await;
+        let waited = tokio::time::timeout(TIMEOUT, usable).await;
         waited.expect("waited in vain for a replica to fail").unwrap();
     }
 }
@@ -136,7 +136,7 @@ impl Cli {
     /// Polls `line` until `seen` of what it prints.
     pub(crate) fn until(self, line: &str, seen: impl Fn(&str) -> bool) -> String {
         let look = || Some(self.run(line)).filter(|out| seen(out));
-        let found = poll_until(PATIENCE, look);
+        let found = poll_until(TIMEOUT, look);
         found.unwrap_or_else(|| panic!("waited in vain; {line} says {}", self.run(line)))
     }
 }

@@ -9,7 +9,7 @@ use futures::future::{join, join_all};
 use rpc::ptypes::DiskInfo;
 use tokio::runtime::Runtime;
 
-use crate::engines::{Cli, Controller, PATIENCE};
+use crate::engines::{Cli, Controller, TIMEOUT};
 use crate::node::Node;
 use crate::oracle::{Oracle, difference, pattern};
 use crate::plan::{COPIES, Change, Directory, Plan, SIZE, Span, Standing, Step, Write};
@@ -361,7 +361,7 @@ async fn abandoned(node: &Node) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let gone = tokio::time::timeout(PATIENCE, gone).await;
+    let gone = tokio::time::timeout(TIMEOUT, gone).await;
     gone.expect("waited in vain for the engine to be gone");
 }
 

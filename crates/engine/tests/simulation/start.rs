@@ -12,7 +12,7 @@ use crate::message::{Call, Return};
 use crate::party::{NAMES, Party, SIZE};
 
 /// How long a manager that knows who failed waits for the others.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 
 type Answers = [Option<Result<Return, String>>; 3];
 
@@ -54,7 +54,7 @@ impl Engine {
 
     pub(crate) fn tick_opening(&mut self, context: &mut Context<'_, Party>) {
         let Phase::Opening(opening) = &mut self.phase else { return };
-        let waited = context.now().saturating_sub(opening.since) >= PATIENCE;
+        let waited = context.now().saturating_sub(opening.since) >= TIMEOUT;
         let answered = opening.seen.iter().all(Option::is_some);
         if self.shared.style.members {
             match (answered || waited, &opening.looked) {

@@ -31,7 +31,7 @@ use engine::volume::Volume;
 const MIB: u64 = 1 << 20;
 
 /// Long enough for a machine under load; nothing waits as long when all is well.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 fn settings() -> Settings {
     Settings {
@@ -65,7 +65,7 @@ fn options() -> FrontendOptions {
 
 /// Waits for `condition`, by asking again and again.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < end, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -14,7 +14,7 @@ use wire::nbd::{
 };
 
 use crate::fake::{Fake, Vice, all_features};
-use crate::{MIB, PATIENCE, host, options, settings, until};
+use crate::{MIB, TIMEOUT, host, options, settings, until};
 
 pub(crate) struct Served {
     pub(crate) volume: Volume,
@@ -59,7 +59,7 @@ struct Client {
 
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -427,7 +427,7 @@ async fn too_many_connections_are_turned_away_and_come_back_later() {
             assert!(!fill(&mut late, &mut BytesMut::new()), "one too many was let in");
             assert_done(&clients[127].ask(Command::Flush));
             clients.clear();
-            let end = std::time::Instant::now() + PATIENCE;
+            let end = std::time::Instant::now() + TIMEOUT;
             loop {
                 let mut stream = connect(address);
                 if fill(&mut stream, &mut BytesMut::new()) {

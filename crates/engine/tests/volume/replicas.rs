@@ -8,7 +8,7 @@ use rpc::Features;
 use wire::frame::Request;
 
 use crate::fake::{Fake, Vice, all_features};
-use crate::{MIB, PATIENCE, read, settings, until, write};
+use crate::{MIB, TIMEOUT, read, settings, until, write};
 
 /// A volume of 1 MiB over these replicas.
 async fn volume(settings: Settings, replicas: &[(&Fake, Features)]) -> (Volume, Vec<ReplicaId>) {
@@ -199,7 +199,7 @@ async fn figures_of_a_second_are_seen_and_pass() {
     let fake = Fake::start(MIB);
     let (volume, _) = volume(settings(), &[(&fake, all_features())]).await;
     until("a second without", || volume.traffic() == Traffic::default()).await;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let seen = loop {
         write(&volume, 0, 1, 4096).await.unwrap();
         // A second that nobody had the time to look at is gone: then with another write.

@@ -13,7 +13,7 @@ use wire::frame::{
 };
 
 use crate::fake::{Fake, Vice, all_features};
-use crate::{MIB, PATIENCE, host, options, settings, until};
+use crate::{MIB, TIMEOUT, host, options, settings, until};
 
 /// A client that waits for each answer.
 struct Client {
@@ -24,7 +24,7 @@ struct Client {
 impl Client {
     fn dial(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self { stream, input: BytesMut::new() }
     }
 

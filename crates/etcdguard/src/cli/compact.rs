@@ -14,7 +14,7 @@ use crate::server::controllers;
 use crate::store::{SnapStore, Snapshot};
 
 /// For the lease, which is not worth failing for.
-const LEASE_PATIENCE: Duration = Duration::from_mins(1);
+const LEASE_TIMEOUT: Duration = Duration::from_mins(1);
 const COMPACTED: &str = "required revision has been compacted";
 
 pub(crate) async fn run(line: &Line, context: &Context) -> Result<(), CommandError> {
@@ -61,7 +61,7 @@ async fn tell(snapshot: &Snapshot, config: &CompactorConfig, context: &Context) 
     let told = match controllers::leases_of(namespace).await {
         Ok(leases) => {
             let name = &config.full_snapshot_lease_name;
-            let told = leases.tell_full(name, snapshot, LEASE_PATIENCE).await;
+            let told = leases.tell_full(name, snapshot, LEASE_TIMEOUT).await;
             told.map_err(|error| telemetry::Chain(&error).to_string())
         }
         Err(error) => Err(telemetry::Chain(&error).to_string()),

@@ -145,7 +145,7 @@ pub(crate) enum CommandError {
 mod tests {
     use super::super::table::Command;
     use super::*;
-    use crate::etcd::Refusal;
+    use crate::etcd::Rejection;
 
     fn given(typed: &[(&str, &str)]) -> Given {
         let flags = Command::find("snapshot").unwrap().flags();
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(told.matches("http://127.0.0.1:2379").count(), 1, "{told}");
         assert_eq!(error.hint(), Some("is the etcd up? Name it with --endpoints"));
 
-        let (reason, message) = (Refusal::Denied, "permission denied".to_owned());
+        let (reason, message) = (Rejection::Denied, "permission denied".to_owned());
         let error = CommandError::Etcd(EtcdError::Refused { reason, message });
         let told = error.sentence(&given(&[("endpoints", "http://a:1,http://b:2")]));
         assert_eq!(told, "permission denied (etcd was asked at http://a:1, http://b:2)");

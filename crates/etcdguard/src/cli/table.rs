@@ -92,9 +92,9 @@ const ETCD: &[Flag] = &[
     Flag::new("service-endpoints", Texts, "", "where the cluster answers, for changes of members"),
     Flag::new("etcd-username", Text, "", "user to sign in as; with a password only"),
     Flag::new("etcd-password", Text, "", "password of that user"),
-    Flag::new("etcd-connection-timeout", Duration, "30s", "patience with one call"),
-    Flag::new("etcd-snapshot-timeout", Duration, "15m", "patience with a whole snapshot"),
-    Flag::new("etcd-defrag-timeout", Duration, "8m", "patience with one member's defragmentation"),
+    Flag::new("etcd-connection-timeout", Duration, "30s", "timeout of one call"),
+    Flag::new("etcd-snapshot-timeout", Duration, "15m", "timeout of a whole snapshot"),
+    Flag::new("etcd-defrag-timeout", Duration, "8m", "timeout of one member's defragmentation"),
     Flag::new("insecure-transport", Switch, "true", "speak without TLS if no file asks for it"),
     Flag::new("insecure-skip-tls-verify", Switch, "true", "accept any certificate of the server"),
     Flag::new("cert", Text, "", "client certificate, a PEM file"),
@@ -187,7 +187,7 @@ const HEALTH: &[Flag] = &[
 
 const ELECTION: &[Flag] = &[
     Flag::new("reelection-period", Duration, "5s", "time between looks at who leads"),
-    Flag::new("etcd-connection-timeout-leader-election", Duration, "5s", "patience with that look"),
+    Flag::new("etcd-connection-timeout-leader-election", Duration, "5s", "timeout of that look"),
 ];
 
 const BACKOFF: &[Flag] = &[
@@ -219,7 +219,7 @@ const VALIDATION: &[Flag] =
 
 const COMPACTOR: &[Flag] = &[
     Flag::new("defragment", Switch, "true", "leave no free pages in the result"),
-    Flag::new("etcd-snapshot-timeout", Duration, "30m", "patience with the upload"),
+    Flag::new("etcd-snapshot-timeout", Duration, "30m", "timeout of the upload"),
     Flag::new("etcd-defrag-timeout", Duration, "8m", "accepted; no etcd runs"),
     Flag::new(
         "full-snapshot-lease-name",
@@ -237,7 +237,7 @@ const COPY: &[Flag] = &[
     Flag::new("max-backup-age", Integer, "-1", "days; older ones are not copied; -1 copies all"),
     Flag::new("max-parallel-copy-operations", Count, "10", "objects copied at once"),
     Flag::new("wait-for-final-snapshot", Switch, "false", "wait for a final snapshot first"),
-    Flag::new("wait-for-final-snapshot-timeout", Duration, "0s", "patience with it; 0 is endless"),
+    Flag::new("wait-for-final-snapshot-timeout", Duration, "0s", "timeout of it; 0 is endless"),
 ];
 
 /// Beyond those of the dialect.

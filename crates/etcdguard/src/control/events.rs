@@ -17,7 +17,7 @@ use tokio::sync::watch;
 const COMPONENT: &str = "etcd-backup-restore";
 /// The API takes no more of a message.
 const MESSAGE_MAX: usize = 1024;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks, however often things fail.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -111,7 +111,7 @@ pub(super) async fn run(
         for (site, times, message) in news {
             seen.insert(site, times);
             let told = tell(&config, &api, (site, message), events.remove(&site));
-            match stop.or_stop(tokio::time::timeout(PATIENCE, told)).await {
+            match stop.or_stop(tokio::time::timeout(TIMEOUT, told)).await {
                 Some(Ok(Ok(now))) => {
                     events.insert(site, now);
                 }

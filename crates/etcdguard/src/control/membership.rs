@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::metrics::Meter;
-use crate::etcd::{Etcd, EtcdError, Member, Refusal};
+use crate::etcd::{Etcd, EtcdError, Member, Rejection};
 
 const ADD_TIMEOUT: Duration = Duration::from_secs(5);
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl Tries {
                 Err(error) => {
                     let why = telemetry::Chain(&error).to_string();
                     tracing::warn!("tried {tries} of {} times: {why}", self.most);
-                    let unsettled = error.refusal() == Some(Refusal::QuorumAtRisk);
+                    let unsettled = error.rejection() == Some(Rejection::QuorumAtRisk);
                     let least = if unsettled { UNSETTLED_WAIT } else { Duration::ZERO };
                     tokio::time::sleep(wait.max(least)).await;
                 }
@@ -59,7 +59,7 @@ impl Tries {
 
 /// Trying again does not help against wrong settings.
 fn is_hopeless(error: &EtcdError) -> bool {
-    matches!(error, EtcdError::Setup(_)) || error.refusal() == Some(Refusal::Denied)
+    matches!(error, EtcdError::Setup(_)) || error.rejection() == Some(Rejection::Denied)
 }
 
 /// Whether the cluster, which must answer, lists a member of this name.
@@ -95,9 +95,9 @@ pub async fn add_as_learner(
 
 async fn add_once(cluster: &Etcd, peer_urls: &[String]) -> Result<(), EtcdError> {
     let Err(error) = cluster.add_learner(peer_urls, ADD_TIMEOUT).await else { return Ok(()) };
-    match error.refusal() {
-        Some(Refusal::PeerUrlExists | Refusal::MemberExists) => Ok(()),
-        Some(Refusal::TooManyLearners) => {
+    match error.rejection() {
+        Some(Rejection::PeerUrlExists | Rejection::MemberExists) => Ok(()),
+        Some(Rejection::TooManyLearners) => {
             tokio::time::sleep(OTHER_LEARNER_WAIT).await;
             Err(error)
         }
@@ -113,7 +113,7 @@ pub async fn remove(cluster: &Etcd, name: &str, metrics: &dyn Meter) -> Result<(
             let members = cluster.members(REMOVE_TIMEOUT).await?;
             let Some(member) = find(&members, name) else { return Ok(()) };
             match cluster.remove_member(member.id, REMOVE_TIMEOUT).await {
-                Err(error) if error.refusal() == Some(Refusal::MemberNotFound) => Ok(()),
+                Err(error) if error.rejection() == Some(Rejection::MemberNotFound) => Ok(()),
                 other => other,
             }
         })
@@ -128,11 +128,11 @@ mod tests {
 
     use super::*;
 
-    fn refused(reason: Refusal) -> EtcdError {
+    fn refused(reason: Rejection) -> EtcdError {
         EtcdError::Refused { reason, message: "no".to_owned() }
     }
 
-    async fn tried(reason: Refusal, good_after: u32) -> (u32, bool) {
+    async fn tried(reason: Rejection, good_after: u32) -> (u32, bool) {
         let tries = Tries { most: 4, first_wait: Duration::from_millis(1), factor: 1 };
         let count = Cell::new(0);
         let outcome = tries
@@ -146,9 +146,9 @@ mod tests {
 
     #[tokio::test]
     async fn tries_end_with_success_or_when_they_are_used_up_or_hopeless() {
-        assert_eq!(tried(Refusal::TooManyLearners, 2).await, (3, true));
-        assert_eq!(tried(Refusal::TooManyLearners, 9).await, (4, false));
-        assert_eq!(tried(Refusal::Denied, 2).await, (1, false));
+        assert_eq!(tried(Rejection::TooManyLearners, 2).await, (3, true));
+        assert_eq!(tried(Rejection::TooManyLearners, 9).await, (4, false));
+        assert_eq!(tried(Rejection::Denied, 2).await, (1, false));
     }
 
     #[test]

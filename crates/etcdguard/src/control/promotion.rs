@@ -7,7 +7,7 @@ use tasks::Stop;
 
 use super::events::{Site, Troubles};
 use super::metrics::Meter;
-use crate::etcd::{Etcd, EtcdError, MemberState, Refusal, Subscription};
+use crate::etcd::{Etcd, EtcdError, MemberState, Rejection, Subscription};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -57,9 +57,9 @@ pub(super) async fn run(
 
 fn outcome(tried: &Result<(), EtcdError>) -> Outcome {
     let Err(error) = tried else { return Outcome::Voting };
-    match error.refusal() {
-        Some(Refusal::NotLearner) => Outcome::Voting,
-        Some(Refusal::LearnerNotReady) => Outcome::NotYet,
+    match error.rejection() {
+        Some(Rejection::NotLearner) => Outcome::Voting,
+        Some(Rejection::LearnerNotReady) => Outcome::NotYet,
         Some(_) | None => Outcome::Failed,
     }
 }
@@ -72,8 +72,8 @@ mod tests {
     fn a_member_that_votes_already_is_promoted() {
         let refused = |reason| Err(EtcdError::Refused { reason, message: String::new() });
         assert_eq!(outcome(&Ok(())), Outcome::Voting);
-        assert_eq!(outcome(&refused(Refusal::NotLearner)), Outcome::Voting);
-        assert_eq!(outcome(&refused(Refusal::LearnerNotReady)), Outcome::NotYet);
-        assert_eq!(outcome(&refused(Refusal::MemberNotFound)), Outcome::Failed);
+        assert_eq!(outcome(&refused(Rejection::NotLearner)), Outcome::Voting);
+        assert_eq!(outcome(&refused(Rejection::LearnerNotReady)), Outcome::NotYet);
+        assert_eq!(outcome(&refused(Rejection::MemberNotFound)), Outcome::Failed);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a call to an etcd gave no answer. The texts of etcd's refusals are turned into reasons
+//! Why a call to an etcd gave no answer. The texts of etcd's rejections are turned into reasons
 //! here and nowhere else.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 pub enum EtcdError {
     /// The etcd understood the request and said no.
     #[error("{message}")]
-    Refused { reason: Refusal, message: String },
+    Refused { reason: Rejection, message: String },
     /// Nobody there, or nobody who can answer now. Whether a request took effect is not known.
     #[error("etcd at {endpoint} cannot be used: {message}")]
     Unavailable { endpoint: String, message: String },
@@ -23,9 +23,9 @@ pub enum EtcdError {
     Broken { endpoint: String, message: String },
 }
 
-/// What etcd's refusals mean to us.
+/// What etcd's rejections mean to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Rejection {
     /// The revision asked for is older than the history that is kept.
     Compacted,
     TooManyLearners,
@@ -47,22 +47,22 @@ pub enum Refusal {
     Other,
 }
 
-const TEXTS: &[(&str, Refusal)] = &[
-    ("required revision has been compacted", Refusal::Compacted),
-    ("too many learner members in cluster", Refusal::TooManyLearners),
-    ("can only promote a learner member which is in sync with leader", Refusal::LearnerNotReady),
-    ("can only promote a learner member", Refusal::NotLearner),
-    ("Peer URLs already exists", Refusal::PeerUrlExists),
-    ("member ID already exist", Refusal::MemberExists),
-    ("member not found", Refusal::MemberNotFound),
-    ("not enough started members", Refusal::QuorumAtRisk),
-    ("unhealthy cluster", Refusal::QuorumAtRisk),
-    ("invalid auth token", Refusal::StaleToken),
-    ("revision of auth store is old", Refusal::StaleToken),
-    ("authentication failed", Refusal::Denied),
-    ("permission denied", Refusal::Denied),
-    ("user name is empty", Refusal::Denied),
-    ("not leader", Refusal::NotLeader),
+const TEXTS: &[(&str, Rejection)] = &[
+    ("required revision has been compacted", Rejection::Compacted),
+    ("too many learner members in cluster", Rejection::TooManyLearners),
+    ("can only promote a learner member which is in sync with leader", Rejection::LearnerNotReady),
+    ("can only promote a learner member", Rejection::NotLearner),
+    ("Peer URLs already exists", Rejection::PeerUrlExists),
+    ("member ID already exist", Rejection::MemberExists),
+    ("member not found", Rejection::MemberNotFound),
+    ("not enough started members", Rejection::QuorumAtRisk),
+    ("unhealthy cluster", Rejection::QuorumAtRisk),
+    ("invalid auth token", Rejection::StaleToken),
+    ("revision of auth store is old", Rejection::StaleToken),
+    ("authentication failed", Rejection::Denied),
+    ("permission denied", Rejection::Denied),
+    ("user name is empty", Rejection::Denied),
+    ("not leader", Rejection::NotLeader),
 ];
 
 /// What etcd says that trying again, or elsewhere, may help against.
@@ -85,12 +85,12 @@ impl EtcdError {
             Code::Unknown if std::error::Error::source(status).is_some() => {
                 Self::Unavailable { endpoint, message: whole(status) }
             }
-            _ => Self::Refused { reason: Refusal::Other, message },
+            _ => Self::Refused { reason: Rejection::Other, message },
         }
     }
 
     /// Why etcd said no, if that is what happened.
-    pub fn refusal(&self) -> Option<Refusal> {
+    pub fn rejection(&self) -> Option<Rejection> {
         match self {
             Self::Refused { reason, .. } => Some(*reason),
             Self::Unavailable { .. }
@@ -101,11 +101,11 @@ impl EtcdError {
     }
 
     pub fn is_compacted(&self) -> bool {
-        self.refusal() == Some(Refusal::Compacted)
+        self.rejection() == Some(Rejection::Compacted)
     }
 }
 
-pub(super) fn reason_of(message: &str) -> Option<Refusal> {
+pub(super) fn reason_of(message: &str) -> Option<Rejection> {
     TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, reason)| *reason)
 }
 
@@ -147,28 +147,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_apart_by_their_texts() {
+    fn rejections_are_told_apart_by_their_texts() {
         for (code, text, wanted) in [
             (
                 Code::OutOfRange,
                 "etcdserver: mvcc: required revision has been compacted",
-                Refusal::Compacted,
+                Rejection::Compacted,
             ),
             (
                 Code::FailedPrecondition,
                 "etcdserver: can only promote a learner member which is in sync with leader",
-                Refusal::LearnerNotReady,
+                Rejection::LearnerNotReady,
             ),
             (
                 Code::FailedPrecondition,
                 "etcdserver: can only promote a learner member",
-                Refusal::NotLearner,
+                Rejection::NotLearner,
             ),
-            (Code::Unavailable, "etcdserver: unhealthy cluster", Refusal::QuorumAtRisk),
-            (Code::InvalidArgument, "etcdserver: duplicate key given", Refusal::Other),
+            (Code::Unavailable, "etcdserver: unhealthy cluster", Rejection::QuorumAtRisk),
+            (Code::InvalidArgument, "etcdserver: duplicate key given", Rejection::Other),
         ] {
             let error = EtcdError::from_status("e", &Status::new(code, text));
-            assert_eq!(error.refusal(), Some(wanted), "{text}");
+            assert_eq!(error.rejection(), Some(wanted), "{text}");
             assert_eq!(error.to_string(), text);
         }
         let error = EtcdError::from_status("e", &Status::unavailable("etcdserver: no leader"));

@@ -1,6 +1,6 @@
 //! Speaking to an etcd: the calls we make, and what its state is.
 //!
-//! Owns: connections with their TLS and tokens, deadlines, the reasons of refusals, and the
+//! Owns: connections with their TLS and tokens, deadlines, the reasons of rejections, and the
 //! [`EtcdMonitor`]. Never: decisions of what to do with an etcd, which are the controllers'.
 
 mod client;
@@ -14,7 +14,7 @@ mod watch;
 
 pub use client::{Etcd, Txn};
 pub use config::{ConnectionConfig, TlsFiles};
-pub use error::{EtcdError, Refusal};
+pub use error::{EtcdError, Rejection};
 pub use monitor::{EtcdMonitor, MemberState, Observation, StatusSource, Subscription};
 pub use snapshot::SnapshotStream;
 pub use watch::{Batch, Watch};

@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 use super::tls::Connector;
 use super::wire::AuthenticateRequest;
 use super::wire::auth_client::AuthClient;
-use super::{ConnectionConfig, EtcdError, Refusal};
+use super::{ConnectionConfig, EtcdError, Rejection};
 
 /// A connection attempt that takes longer is to somebody who is not there.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl Transport {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => {
                     let error = EtcdError::from_status(endpoint, &status);
-                    let stale = error.refusal() == Some(Refusal::StaleToken);
+                    let stale = error.rejection() == Some(Rejection::StaleToken);
                     if fresh || !stale || self.login.is_none() {
                         return Err(error);
                     }

@@ -6,7 +6,7 @@
 use futures::StreamExt as _;
 use tonic::Streaming;
 
-use super::error::{EtcdError, Refusal, reason_of};
+use super::error::{EtcdError, Rejection, reason_of};
 use super::wire::watch_client::WatchClient;
 use super::wire::watch_request::RequestUnion;
 use super::wire::{Event, WatchCreateRequest, WatchRequest, WatchResponse};
@@ -94,7 +94,7 @@ impl Watch {
             let message = format!(
                 "etcdserver: mvcc: required revision has been compacted, the oldest is {oldest}"
             );
-            return Err(EtcdError::Refused { reason: Refusal::Compacted, message });
+            return Err(EtcdError::Refused { reason: Rejection::Compacted, message });
         }
         if answer.canceled {
             return Err(match reason_of(&answer.cancel_reason) {

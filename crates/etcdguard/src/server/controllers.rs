@@ -21,7 +21,7 @@ use crate::store::{Compression, SnapStore};
 
 /// Where the wrapper of etcd listens.
 const WRAPPER_PORT: u16 = 9095;
-const WRAPPER_PATIENCE: Duration = Duration::from_mins(1);
+const WRAPPER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How etcd is reached; where the cluster is not said, all members of its configuration are.
 pub fn connection(config: &EtcdConnectionConfig, members: Vec<String>) -> ConnectionConfig {
@@ -159,7 +159,7 @@ fn restart(config: &Config, tasks: &tasks::Tasks) -> Restart {
             target.set_path("/stop");
             let trust = Trust::of(&authorities).map_err(|error| text(&error))?;
             let method = http::Method::POST;
-            let asked = client::request(method, &target, &trust, WRAPPER_PATIENCE, &tasks);
+            let asked = client::request(method, &target, &trust, WRAPPER_TIMEOUT, &tasks);
             let answer = asked.await.map_err(|error| telemetry::Chain(&error).to_string())?;
             if answer.status().is_success() {
                 return Ok(());

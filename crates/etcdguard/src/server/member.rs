@@ -8,7 +8,7 @@ use super::etcd_config::{self, ClusterView, EtcdConfig, EtcdConfigError};
 use std::time::Duration;
 
 /// Asking a cluster for its members: each time so long, so often.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 const LIST_ATTEMPTS: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub fn config_path(environment: &Environment) -> String {
 /// What the cluster says about its members, if it answers.
 async fn view(cluster: &Etcd) -> Option<ClusterView> {
     for _ in 0..LIST_ATTEMPTS {
-        match cluster.members(LIST_PATIENCE).await {
+        match cluster.members(LIST_TIMEOUT).await {
             Ok(members) => return Some(view_of(&members)),
             Err(error) => tracing::warn!(
                 "the cluster does not list its members: {}",

@@ -22,7 +22,7 @@ use crate::etcd::{Etcd, EtcdError, EtcdMonitor};
 use crate::store::{Environment, SnapStore, StoreError};
 
 /// What runs is given so long to end when told to.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -126,7 +126,7 @@ pub async fn serve(
     let router = http::router(api, config.server_config.enable_profiling);
     tracing::info!("listening on port {}", config.server_config.port);
     transport::serve(listener, tls, router, tasks.clone()).await;
-    if let Err(error) = tasks.stop(END_PATIENCE).await {
+    if let Err(error) = tasks.stop(END_TIMEOUT).await {
         tracing::debug!("{error}");
     }
     Ok(())
@@ -197,7 +197,7 @@ fn forwarder(config: &Config, etcd: Etcd, tasks: &Tasks) -> Forwarder {
         etcd,
         port: config.server_config.port,
         authorities: config.etcd_connection_config.ca_file.clone(),
-        patience: config.etcd_connection_config.snapshot_timeout.duration(),
+        timeout: config.etcd_connection_config.snapshot_timeout.duration(),
         tasks: tasks.clone(),
     }
 }

@@ -29,7 +29,7 @@ use super::snapshot::{self, Latest, Layout, Snapshot};
 const EXCLUDE: &str = "x-etcd-snapshot-exclude";
 const SAVE_PIECE_BYTES: usize = 256 * 1024;
 /// A start does not wait for longer to hear whether the store is to be had.
-const ACCESS_PATIENCE: Duration = Duration::from_secs(5);
+const ACCESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Names of full snapshots that are remembered.
 const KNOWN_MAX: usize = 4096;
 
@@ -72,7 +72,7 @@ impl SnapStore {
     /// Fails where the store will never serve whoever has these settings and credentials. A store
     /// that does not answer, or not yet, may do so later.
     pub async fn check_access(&self) -> Result<(), StoreError> {
-        let asked = tokio::time::timeout(ACCESS_PATIENCE, self.histories()).await;
+        let asked = tokio::time::timeout(ACCESS_TIMEOUT, self.histories()).await;
         match asked {
             Ok(Err(error)) if error.is_lasting() => Err(error),
             Ok(Err(error)) => {
@@ -81,7 +81,7 @@ impl SnapStore {
             }
             Ok(Ok(_)) => Ok(()),
             Err(_) => {
-                tracing::warn!("the store did not answer within {ACCESS_PATIENCE:?}");
+                tracing::warn!("the store did not answer within {ACCESS_TIMEOUT:?}");
                 Ok(())
             }
         }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use etcdguard::etcd::wire::{DeleteRangeRequest, PutRequest, RequestOp, request_op::Request};
 use etcdguard::etcd::{
-    ConnectionConfig, Etcd, EtcdError, EtcdMonitor, EventType, MemberState, Observation, Refusal,
+    ConnectionConfig, Etcd, EtcdError, EtcdMonitor, EventType, MemberState, Observation, Rejection,
 };
 use tasks::Tasks;
 
-use crate::member::{Alone, PATIENCE};
+use crate::member::{Alone, TIMEOUT};
 
 fn put(key: &str, value: &str) -> RequestOp {
     let request =
@@ -32,7 +32,7 @@ async fn a_watch_tells_every_change_in_the_order_of_revisions() {
     assert_eq!(first, 2);
     etcd.txn(vec![put("b", "2"), delete("a"), put("c", "")]).await.unwrap();
     let last = etcd.put("d", vec![7; 1_000_000]).await.unwrap();
-    assert_eq!(etcd.revision(PATIENCE).await.unwrap(), last);
+    assert_eq!(etcd.revision(TIMEOUT).await.unwrap(), last);
 
     let mut watch = etcd.watch(first).await.unwrap();
     let mut seen = Vec::new();
@@ -60,7 +60,7 @@ async fn a_watch_from_before_the_compaction_is_refused() {
     for value in ["1", "2", "3"] {
         etcd.put("a", value).await.unwrap();
     }
-    etcd.compact(3, PATIENCE).await.unwrap();
+    etcd.compact(3, TIMEOUT).await.unwrap();
     let error = match etcd.watch(2).await {
         Err(error) => error,
         Ok(mut watch) => watch.next().await.unwrap_err(),
@@ -90,20 +90,20 @@ async fn upkeep_calls_are_answered() {
     let Some(alone) = Alone::start() else { return };
     let etcd = alone.connect();
     etcd.put("a", "1").await.unwrap();
-    let status = etcd.status(PATIENCE).await.unwrap();
+    let status = etcd.status(TIMEOUT).await.unwrap();
     assert!(status.db_size >= status.db_size_in_use && status.version.starts_with("3."));
     let before = etcd.hash_kv(0).await.unwrap();
     etcd.defragment().await.unwrap();
     assert_eq!(etcd.hash_kv(0).await.unwrap().hash, before.hash);
     assert_eq!(etcd.alarms().await.unwrap(), []);
-    let [member] = etcd.members(PATIENCE).await.unwrap().try_into().unwrap();
+    let [member] = etcd.members(TIMEOUT).await.unwrap().try_into().unwrap();
     assert_eq!(member.name, "default");
-    let refused = etcd.promote_member(member.id, PATIENCE).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(Refusal::NotLearner));
-    let refused = etcd.remove_member(7, PATIENCE).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(Refusal::MemberNotFound));
-    let refused = etcd.add_learner(&member.peer_ur_ls, PATIENCE).await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(Refusal::PeerUrlExists));
+    let refused = etcd.promote_member(member.id, TIMEOUT).await.unwrap_err();
+    assert_eq!(refused.rejection(), Some(Rejection::NotLearner));
+    let refused = etcd.remove_member(7, TIMEOUT).await.unwrap_err();
+    assert_eq!(refused.rejection(), Some(Rejection::MemberNotFound));
+    let refused = etcd.add_learner(&member.peer_ur_ls, TIMEOUT).await.unwrap_err();
+    assert_eq!(refused.rejection(), Some(Rejection::PeerUrlExists));
 }
 
 #[tokio::test]
@@ -114,12 +114,12 @@ async fn the_next_endpoint_is_asked_when_one_is_gone() {
         endpoints: vec![gone.clone()],
         ..ConnectionConfig::default()
     });
-    let error = nobody.unwrap().revision(PATIENCE).await.unwrap_err();
+    let error = nobody.unwrap().revision(TIMEOUT).await.unwrap_err();
     assert!(matches!(error, EtcdError::Unavailable { .. }), "{error}");
     let endpoints = vec![gone, alone.member.seat.client.clone()];
     let etcd =
         Etcd::of_cluster(&ConnectionConfig { service_endpoints: endpoints, ..alone.config() });
-    assert_eq!(etcd.unwrap().revision(PATIENCE).await.unwrap(), 1);
+    assert_eq!(etcd.unwrap().revision(TIMEOUT).await.unwrap(), 1);
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn names_and_passwords_are_used_and_their_tokens_renewed() {
     control(&["auth", "enable"]);
     etcd.put("a", "after").await.unwrap();
     let refused = alone.connect().put("a", "nobody").await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(Refusal::Denied), "{refused}");
+    assert_eq!(refused.rejection(), Some(Rejection::Denied), "{refused}");
     let wrong = ConnectionConfig { password: "wrong".into(), ..named };
     let refused = Etcd::connect(&wrong).unwrap().put("a", "wrong").await.unwrap_err();
-    assert_eq!(refused.refusal(), Some(Refusal::Denied), "{refused}");
+    assert_eq!(refused.rejection(), Some(Rejection::Denied), "{refused}");
     // A restart forgets the tokens, which live in memory.
     alone.member.process.kill().unwrap();
     let seat = alone.member.seat.clone();
@@ -156,7 +156,7 @@ async fn names_and_passwords_are_used_and_their_tokens_renewed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.unwrap();
+    tokio::time::timeout(TIMEOUT, again).await.unwrap();
 }
 
 #[tokio::test]
@@ -173,5 +173,5 @@ async fn the_monitor_follows_the_member() {
     alone.member.process.kill().unwrap();
     let gone = seen.until(|now| now.state == MemberState::Unknown).await.unwrap();
     assert_eq!(gone.member_id, leading.member_id);
-    tasks.stop(PATIENCE).await.unwrap();
+    tasks.stop(TIMEOUT).await.unwrap();
 }

@@ -9,7 +9,7 @@ use testkit::etcd::{Member, Seat, data_dir, program};
 use testkit::process::Scratch;
 
 use crate::guard::{Running, Settings, assert_whole};
-use crate::member::{Alone, PATIENCE};
+use crate::member::{Alone, TIMEOUT};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     async fn listed(&self, name: &str) -> Option<Listed> {
-        let members = self.etcd().members(PATIENCE).await.ok()?;
+        let members = self.etcd().members(TIMEOUT).await.ok()?;
         members.into_iter().find(|member| member.name == name)
     }
 }
@@ -84,7 +84,7 @@ async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() 
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("no {what}"))
+    tokio::time::timeout(TIMEOUT, looking).await.unwrap_or_else(|_| panic!("no {what}"))
 }
 
 /// The one guard that serves, other than `not`.
@@ -208,12 +208,12 @@ async fn every_member_is_defragmented() {
     for round in 0..100 {
         last = etcd.put(format!("big/{}", round % 3), vec![b'x'; 100_000]).await.unwrap();
     }
-    etcd.compact(last, PATIENCE).await.unwrap();
+    etcd.compact(last, TIMEOUT).await.unwrap();
     let sizes = async || {
         let mut sizes = Vec::new();
         for index in 0..3 {
             let member = Etcd::connect(&cluster.connection(index)).unwrap();
-            sizes.push(member.status(PATIENCE).await.ok()?.db_size);
+            sizes.push(member.status(TIMEOUT).await.ok()?.db_size);
         }
         Some(sizes)
     };
@@ -241,7 +241,7 @@ async fn peer_urls_are_those_of_the_configuration_before_anybody_is_served() {
     let settings = Settings::new(alone.config(), alone.scratch.path());
     let mut guard = Running::start(&Settings { peer_urls: peer_urls.clone(), ..settings });
     guard.active().await;
-    let [member] = alone.connect().members(PATIENCE).await.unwrap().try_into().unwrap();
+    let [member] = alone.connect().members(TIMEOUT).await.unwrap().try_into().unwrap();
     assert_eq!(Some(member.peer_ur_ls), peer_urls);
     guard.stop().await;
 }

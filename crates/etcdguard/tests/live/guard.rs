@@ -15,7 +15,7 @@ use etcdguard::store::gc::{Plan, Policy};
 use etcdguard::store::{Compression, Environment, Include, Kind, SnapStore, Snapshot, StoreConfig};
 use tasks::Tasks;
 
-use crate::member::PATIENCE;
+use crate::member::TIMEOUT;
 
 pub(crate) const SPARSE: &str = "0 0 1 1 *";
 
@@ -85,7 +85,7 @@ impl Running {
             compression: Some(Compression::Gzip),
             temp_dir: settings.home.join("temp"),
             data_dir: settings.data_dir.clone(),
-            backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: PATIENCE },
+            backoff: BackoffConfig { multiplier: 1, attempt_limit: 6, threshold: TIMEOUT },
         };
         let plan =
             Plan { policy: Policy::LimitBased { max_backups: 7 }, delta_retention: Duration::ZERO };
@@ -126,13 +126,13 @@ impl Running {
     /// Until the snapshotter takes requests.
     pub(crate) async fn active(&mut self) {
         let serving = self.handles.health.wait_for(|health| *health == Health::Serving);
-        tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, serving).await.unwrap().unwrap();
         let active = self.handles.progress.wait_for(Option::is_some);
-        tokio::time::timeout(PATIENCE, active).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, active).await.unwrap().unwrap();
     }
 
     pub(crate) async fn stop(self) {
-        self.tasks.stop(PATIENCE).await.unwrap();
+        self.tasks.stop(TIMEOUT).await.unwrap();
     }
 
     /// Kind, first and last revision of what is in the store.

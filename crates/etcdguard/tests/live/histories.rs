@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use testkit::etcd::{Member, data_dir};
 
 use crate::guard::{Running, Settings};
-use crate::member::{Alone, PATIENCE};
+use crate::member::{Alone, TIMEOUT};
 
 /// Writes until the etcd is at `last`; of another life, other words.
 async fn write(etcd: &Etcd, life: &str, last: i64) {
@@ -94,7 +94,7 @@ async fn delta(guard: &Running) {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, covered).await.unwrap();
+    tokio::time::timeout(TIMEOUT, covered).await.unwrap();
 }
 
 /// Only a full snapshot is there to compare with, and another process wrote it.
@@ -127,7 +127,7 @@ async fn the_same_etcd_goes_on_with_its_history_whatever_was_compacted() {
         guard.stop().await;
         match round {
             0 => alone.again(|_| ()),
-            1 => alone.connect().compact(last, PATIENCE).await.unwrap(),
+            1 => alone.connect().compact(last, TIMEOUT).await.unwrap(),
             _ => write(&alone.connect(), "one", last + 5).await,
         }
         guard = Running::start(&settings);
@@ -245,7 +245,7 @@ async fn what_cannot_be_told_apart_is_not_put_together() {
     guard.stop().await;
     alone.wiped();
     write(&alone.connect(), "other", 61).await;
-    alone.connect().compact(32, PATIENCE).await.unwrap();
+    alone.connect().compact(32, TIMEOUT).await.unwrap();
     let mut guard = Running::start(&settings);
     guard.active().await;
     alone.assert_restored(&guard).await;

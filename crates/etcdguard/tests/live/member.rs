@@ -6,7 +6,7 @@ use etcdguard::etcd::{ConnectionConfig, Etcd};
 use testkit::etcd::{Member, program};
 use testkit::process::Scratch;
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// One member and its files.
 pub(crate) struct Alone {

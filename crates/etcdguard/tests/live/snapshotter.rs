@@ -7,7 +7,7 @@ use etcdguard::store::{Include, Kind};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::guard::{Running, SPARSE, Settings, assert_whole};
-use crate::member::{Alone, PATIENCE};
+use crate::member::{Alone, TIMEOUT};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_takes_one_full_and_a_restart_goes_on_with_deltas() {
@@ -102,7 +102,7 @@ async fn history_that_is_gone_makes_a_full() {
     for value in ["1", "2", "3"] {
         etcd.put("a", value).await.unwrap();
     }
-    etcd.compact(4, PATIENCE).await.unwrap();
+    etcd.compact(4, TIMEOUT).await.unwrap();
     let mut guard = Running::start(&settings);
     guard.active().await;
     assert_eq!(guard.ranges().await, [(Kind::Full, 0, 1), (Kind::Full, 0, 4)]);
@@ -133,7 +133,7 @@ async fn an_outage_of_the_store_loses_nothing() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, covered).await.unwrap();
+    tokio::time::timeout(TIMEOUT, covered).await.unwrap();
     let ranges = guard.ranges().await;
     let (_, first, _) = ranges[1];
     let (_, _, last) = *ranges.last().unwrap();
@@ -150,7 +150,7 @@ async fn a_question_that_is_open_is_answered_when_the_etcd_hangs_or_the_guard_st
     kill_process(pid, Signal::STOP).unwrap();
     let ask = guard.snapshotter();
     let (full, delta) =
-        tokio::time::timeout(PATIENCE, async { tokio::join!(ask.full(false), ask.delta()) })
+        tokio::time::timeout(TIMEOUT, async { tokio::join!(ask.full(false), ask.delta()) })
             .await
             .unwrap();
     assert_eq!((full, delta), (Err(TriggerError::NotActive), Err(TriggerError::NotActive)));

@@ -13,7 +13,7 @@ use testkit::etcd::{Member, Seat, data_dir, program};
 
 use crate::support::World;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether there is an etcd to test with; says so if not.
 fn has_etcd() -> bool {
@@ -53,7 +53,7 @@ fn boot(world: &World, seat: &Seat) -> Member {
 /// In good order, so that everything is in its files.
 fn stop(mut member: Member) {
     member.process.terminate().unwrap();
-    member.process.wait_for_exit(PATIENCE).unwrap();
+    member.process.wait_for_exit(TIMEOUT).unwrap();
 }
 
 fn ctl(name: &str, arguments: &[&str]) -> String {
@@ -81,11 +81,11 @@ async fn the_golden_store_boots_at_every_revision_with_its_hash() {
         assert_eq!(told["revision"].as_i64(), Some(revision));
         let member = boot(&world, &seat);
         let etcd = connect(&member.seat);
-        assert_eq!(etcd.revision(PATIENCE).await.unwrap(), revision);
+        assert_eq!(etcd.revision(TIMEOUT).await.unwrap(), revision);
         assert_eq!(etcd.hash_kv(0).await.unwrap().hash, hash);
         // It goes on from there.
         etcd.put("after", "restore").await.unwrap();
-        assert_eq!(etcd.revision(PATIENCE).await.unwrap(), revision + 1);
+        assert_eq!(etcd.revision(TIMEOUT).await.unwrap(), revision + 1);
         stop(member);
         datadir::check(&how.data_dir, Mode::Full).unwrap();
     }
@@ -109,7 +109,7 @@ async fn live(etcd: &Etcd) {
         let value = vec![b'a' + u8::try_from(n % 26).unwrap(); length];
         etcd.put(key, value).await.unwrap();
         if n == 300 {
-            etcd.compact(250, PATIENCE).await.unwrap();
+            etcd.compact(250, TIMEOUT).await.unwrap();
         }
     }
 }
@@ -123,7 +123,7 @@ async fn a_database_of_a_real_etcd_is_read_and_hashed_as_it_does() {
     let member = Member::alone(world.home.path()).unwrap();
     let etcd = connect(&member.seat);
     live(&etcd).await;
-    let revision = etcd.revision(PATIENCE).await.unwrap();
+    let revision = etcd.revision(TIMEOUT).await.unwrap();
     let hashes = [etcd.hash_kv(0).await.unwrap(), etcd.hash_kv(400).await.unwrap()];
     save_full(&world, &member.seat, revision).await;
     let dir = data_dir(world.home.path(), "default");
@@ -144,7 +144,7 @@ async fn a_database_of_a_real_etcd_is_read_and_hashed_as_it_does() {
     assert_eq!(etcd.hash_kv(0).await.unwrap().hash, hashes[0].hash);
     assert_eq!(etcd.hash_kv(400).await.unwrap().hash, hashes[1].hash);
 
-    etcd.compact(revision, PATIENCE).await.unwrap();
+    etcd.compact(revision, TIMEOUT).await.unwrap();
     let compaction = Compaction {
         data_dir: world.home.path().join("compaction"),
         temp_dir: world.home.path().join("compaction.tmp"),

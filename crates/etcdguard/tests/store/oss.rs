@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::support::{Believes, names};
 
-const REFUSAL: &str = "<Code>FileImmutable</Code>\
+const REJECTION: &str = "<Code>FileImmutable</Code>\
     <Message>The object is protected by the retention policy of the bucket.</Message>";
 
 /// How it is said that an object stays.
@@ -51,9 +51,9 @@ async fn answer(State(oss): State<Oss>, method: Method, uri: Uri) -> Response<Bo
         Method::DELETE | Method::POST => {
             oss.removals.fetch_add(1, Ordering::Relaxed);
             match oss.refuses {
-                Refuses::Whole => (409, format!("<Error>{REFUSAL}</Error>")),
+                Refuses::Whole => (409, format!("<Error>{REJECTION}</Error>")),
                 Refuses::Entry => {
-                    let error = format!("<Error><Key>{}</Key>{REFUSAL}</Error>", oss.names[0]);
+                    let error = format!("<Error><Key>{}</Key>{REJECTION}</Error>", oss.names[0]);
                     (200, format!("<DeleteResult>{error}</DeleteResult>"))
                 }
             }

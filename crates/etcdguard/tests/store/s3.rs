@@ -11,7 +11,7 @@ use etcdguard::store::{Environment, Include, SnapStore, Snapshot, StoreConfig};
 use jiff::{SignedDuration, Timestamp};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::services::{PATIENCE, Service, free_port, moto, rclone};
+use crate::services::{Service, TIMEOUT, free_port, moto, rclone};
 use crate::support::{Believes, broken, names, read, save};
 
 /// Files of credentials, as they are mounted.
@@ -125,7 +125,7 @@ async fn uploads_of_the_dead_are_given_up_and_those_of_others_are_not() {
             }
         };
         tokio::select! {
-            sent = tokio::time::timeout(PATIENCE, sending) => sent.expect("no upload was begun"),
+            sent = tokio::time::timeout(TIMEOUT, sending) => sent.expect("no upload was begun"),
             done = store.save(&full, body) => panic!("{done:?}"),
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(crate) struct Service {
     child: Child,
@@ -63,7 +63,7 @@ fn start(program: &Path, arguments: impl Fn(SocketAddr) -> Vec<String>) -> Servi
     let mut command = Command::new(program);
     command.args(arguments(at)).stdout(Stdio::null()).stderr(Stdio::null());
     let mut service = Service { child: command.spawn().unwrap(), at };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while TcpStream::connect(at).is_err() {
         assert!(Instant::now() < deadline, "{} does not listen", program.display());
         assert!(service.child.try_wait().unwrap().is_none(), "{} ended", program.display());

@@ -115,11 +115,16 @@ fn behind(dir: &Path) -> Option<Duration> {
     files.max()?.duration_since(SystemTime::now()).ok()
 }
 
+/// A file that is new: where others can write, one of that name may lead elsewhere.
+fn new(path: &Path) -> std::io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
+}
+
 /// Writes and syncs a file of its own that goes again.
 fn syncs(dir: &Path) -> std::io::Result<Vec<Duration>> {
     let path = dir.join(format!(".holdfast-doctor-{}", std::process::id()));
     let measure = || -> std::io::Result<Vec<Duration>> {
-        let mut file = File::create(&path)?;
+        let mut file = new(&path)?;
         let mut took = Vec::new();
         for _ in 0..SYNCS {
             let began = Instant::now();
@@ -140,7 +145,7 @@ fn holes(dir: &Path) -> std::io::Result<bool> {
     const LENGTH: u64 = 1 << 20;
     let path = dir.join(format!(".holdfast-doctor-holes-{}", std::process::id()));
     let look = || -> std::io::Result<bool> {
-        let mut file = File::create(&path)?;
+        let mut file = new(&path)?;
         file.write_all(&vec![7; usize::try_from(LENGTH).unwrap_or_default()])?;
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&file, punch, 0, LENGTH / 2)?;

@@ -19,7 +19,7 @@ use super::{Finding, verdict};
 use crate::controllers::connect;
 use crate::version;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What an operator does every day: verb, group and resource.
 const RIGHTS: [(&str, &str, &str); 6] = [
     ("list", "longhorn.io", "nodes"),
@@ -47,7 +47,7 @@ pub(super) fn nobody(why: &str) -> Finding {
 }
 
 pub(super) async fn of_client(client: &Client) -> Vec<Finding> {
-    let asked = tokio::time::timeout(PATIENCE, client.apiserver_version()).await;
+    let asked = tokio::time::timeout(TIMEOUT, client.apiserver_version()).await;
     let version = match asked {
         Ok(Ok(version)) => version.git_version,
         Ok(Err(error)) => return vec![no_answer(&format!("{}", telemetry::Chain(&error)))],
@@ -58,7 +58,7 @@ pub(super) async fn of_client(client: &Client) -> Vec<Finding> {
     found.extend(clock(client).await);
     found.push(definitions(client).await);
     found.push(verdict::rights_of(&denied(client).await));
-    match tokio::time::timeout(PATIENCE, ::cli::status::read(client)).await {
+    match tokio::time::timeout(TIMEOUT, ::cli::status::read(client)).await {
         Ok(Ok(world)) => found.extend(of_world(&world)),
         Ok(Err(error)) => found.push(unread(&format!("{error:#}"))),
         Err(_) => found.push(unread("it does not answer in time")),
@@ -95,7 +95,7 @@ async fn versions(client: &Client, server: &str) -> Vec<String> {
 async fn clock(client: &Client) -> Option<Finding> {
     let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
     let asked = Timestamp::now();
-    let answer = tokio::time::timeout(PATIENCE, client.send(request)).await.ok()?.ok()?;
+    let answer = tokio::time::timeout(TIMEOUT, client.send(request)).await.ok()?.ok()?;
     let took = Timestamp::now().as_second() - asked.as_second();
     let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
     let theirs = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
@@ -107,7 +107,7 @@ async fn clock(client: &Client) -> Option<Finding> {
 
 /// Whether the server knows every kind of this build.
 async fn definitions(client: &Client) -> Finding {
-    let asked = tokio::time::timeout(PATIENCE, Discovery::new(client.clone()).run()).await;
+    let asked = tokio::time::timeout(TIMEOUT, Discovery::new(client.clone()).run()).await;
     let discovery = match asked {
         Ok(Ok(discovery)) => discovery,
         Ok(Err(error)) => return no_answer(&telemetry::Chain(&error).to_string()),

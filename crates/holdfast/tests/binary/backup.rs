@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::process::Process;
 
 use crate::nbd::Nbd;
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{Rig, TIMEOUT};
 
 const SIZE: u64 = 32 << 20;
 const MIB: u32 = 1 << 20;
@@ -52,7 +52,7 @@ fn a_signal_ends_a_restore_to_a_file(rig: &Rig, store: &Path, url: &str) {
     let locks = || files(store, "lck");
     rig.wait_until("its files and its lock", |_| left() > 0 && locks() > 0);
     process.terminate().unwrap();
-    assert_eq!(process.wait_for_exit(PATIENCE).unwrap().code(), Some(128 + 15));
+    assert_eq!(process.wait_for_exit(TIMEOUT).unwrap().code(), Some(128 + 15));
     assert_eq!((left(), locks()), (0, 0), "{}", process.stderr());
     assert_eq!(process.stdout(), "interrupted\n");
 }

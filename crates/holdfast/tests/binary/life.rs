@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::nbd::Nbd;
-use crate::rig::{PATIENCE, Rig, exists, signal};
+use crate::rig::{Rig, TIMEOUT, exists, signal};
 
 const SIZE: u64 = 32 << 20;
 const MIB: u32 = 1 << 20;
@@ -207,15 +207,15 @@ fn servers_end_as_asked() {
     rig.start_volume(SIZE);
     let mut controller = rig.controller.take().unwrap();
     signal(&controller, Signal::INT);
-    assert_eq!(controller.wait_for_exit(PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(controller.wait_for_exit(TIMEOUT).unwrap().code(), Some(0));
     assert!(!exists(&rig.nbd_socket()), "the frontend was stopped");
 
     rig.start_volume(SIZE);
     let mut controller = rig.controller.take().unwrap();
     signal(&controller, Signal::HUP);
-    assert!(!controller.wait_for_exit(PATIENCE).unwrap().success());
+    assert!(!controller.wait_for_exit(TIMEOUT).unwrap().success());
 
     let mut replica = rig.replicas[0].process.take().unwrap();
     signal(&replica, Signal::TERM);
-    assert_eq!(replica.wait_for_exit(PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(replica.wait_for_exit(TIMEOUT).unwrap().code(), Some(0));
 }

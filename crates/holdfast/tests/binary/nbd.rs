@@ -10,7 +10,7 @@ use wire::nbd::client::{Dial, Dialing, Reply, decode_reply};
 use wire::nbd::{Command, CommandFlags, Request, encode_request};
 
 /// A server that is alive answers in far less.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 const PAYLOAD_MAX_BYTES: u32 = 32 << 20;
 
 pub(crate) struct Nbd {
@@ -23,7 +23,7 @@ pub(crate) struct Nbd {
 impl Nbd {
     pub(crate) fn connect(path: &Path, export: &str) -> Self {
         let socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut nbd = Self { socket, input: BytesMut::new(), cookie: 0, size_bytes: 0 };
         let mut dialing = Dialing::new(Dial { export: export.to_owned(), ..Dial::default() });
         loop {

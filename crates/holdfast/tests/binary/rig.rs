@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testkit::process::{Process, Scratch, free_port, free_ports, poll_until};
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(3);
 /// Control, data, agent, and ten receivers.
 const REPLICA_PORTS: u16 = 13;
 
@@ -93,7 +93,7 @@ impl Rig {
         command.args(["--snapshot-max-count", "100", "--listen", &format!("127.0.0.1:{port}")]);
         let name = format!("r{index}");
         let mut process = Process::start(command, self.scratch.path(), &name).unwrap();
-        process.wait_for_port(([127, 0, 0, 1], port).into(), PATIENCE).unwrap();
+        process.wait_for_port(([127, 0, 0, 1], port).into(), TIMEOUT).unwrap();
         self.replicas[index].process = Some(process);
     }
 
@@ -123,7 +123,7 @@ impl Rig {
 
     pub(crate) fn wait_for_controller(&mut self) {
         let at = ([127, 0, 0, 1], self.controller_port).into();
-        self.controller.as_mut().unwrap().wait_for_port(at, PATIENCE).unwrap();
+        self.controller.as_mut().unwrap().wait_for_port(at, TIMEOUT).unwrap();
     }
 
     pub(crate) fn nbd_socket(&self) -> PathBuf {
@@ -165,7 +165,7 @@ impl Rig {
 
     /// Asks until the answer is as wanted.
     pub(crate) fn wait_until(&self, what: &str, look: impl Fn(&Self) -> bool) {
-        let seen = poll_until(PATIENCE, || look(self).then_some(()));
+        let seen = poll_until(TIMEOUT, || look(self).then_some(()));
         assert!(seen.is_some(), "{what} did not come; {}", self.controller_log());
     }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use testkit::process::Process;
 
-use crate::rig::{Outcome, PATIENCE, Rig};
+use crate::rig::{Outcome, Rig, TIMEOUT};
 
 const SIZE: u64 = 4 << 20;
 
@@ -54,7 +54,7 @@ fn a_controller_whose_replicas_all_failed_ends_with_61() {
     let address = rig.replicas[0].address();
     rig.launch_controller(SIZE, &[address], &[]);
     let mut controller = rig.controller.take().unwrap();
-    assert_eq!(controller.wait_for_exit(PATIENCE).unwrap().code(), Some(61));
+    assert_eq!(controller.wait_for_exit(TIMEOUT).unwrap().code(), Some(61));
     let err = controller.stderr();
     let last = err.lines().last().unwrap();
     assert!(last.contains("level=fatal"), "{last}");
@@ -69,7 +69,7 @@ fn a_controller_that_cannot_reach_a_replica_ends_with_1() {
     let address = rig.replicas[0].address();
     rig.launch_controller(SIZE, &[address], &[]);
     let mut controller = rig.controller.take().unwrap();
-    assert_eq!(controller.wait_for_exit(PATIENCE).unwrap().code(), Some(1));
+    assert_eq!(controller.wait_for_exit(TIMEOUT).unwrap().code(), Some(1));
     let err = controller.stderr();
     assert!(err.contains("error=\"no available backend due to service unavailable"), "{err}");
 }
@@ -86,7 +86,7 @@ fn a_replica_that_cannot_use_its_directory_says_so_and_ends_with_1() {
         let mut command = Command::new(program);
         command.args(words).arg(&dir).args(["--size", "4194304", "--listen", "127.0.0.1:0"]);
         let mut replica = Process::start(command, &rig.path(""), "replica").unwrap();
-        assert_eq!(replica.wait_for_exit(PATIENCE).unwrap().code(), Some(1), "{words:?}");
+        assert_eq!(replica.wait_for_exit(TIMEOUT).unwrap().code(), Some(1), "{words:?}");
         let err = replica.stderr();
         let wanted = format!("cannot use the directory {}: Not a directory", dir.display());
         assert!(err.lines().last().unwrap().contains(&wanted), "{words:?}: {err}");

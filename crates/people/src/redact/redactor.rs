@@ -15,8 +15,9 @@ const MIN_SECRET: usize = 6;
 /// What a field or variable is called that holds a secret.
 static SECRET_NAME: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
-        "(?i)(passw(or)?d|passphrase|secret|token|credential|(api|access|private|client|account",
-        "|encryption|shared|master)[_-]?key|signature|authorization|cookie|^pwd$|^auth$|^sas$)"
+        "(?i)(passw(or)?d|passphrase|passcode|pass$|[_-]pass[_-]|pwd$|secret|token|credential|(api|access",
+        "|private|client|account|enc|encryption|shared|master|storage|customer|signing|session|sse)",
+        "[_-]?key|signature|authorization|cookie|^auth$|^sas$)"
     ))
 });
 /// Names that only look so: they say which secret, or of whose token, not what it is.
@@ -53,6 +54,10 @@ static VALUE: LazyLock<Regex> = LazyLock::new(|| {
         "|'[^']*'|[^\\s\"'\\\\]\\S*)"
     ))
 });
+/// The text of a field over several lines.
+static BLOCK: LazyLock<Regex> = LazyLock::new(|| pattern("^[|>][+-]?[0-9]?[ \\t]*\n"));
+/// What colours a text on a terminal; it can stand between a name and its value.
+static COLOURS: LazyLock<Regex> = LazyLock::new(|| pattern("\x1b\\[[0-9;]*[A-Za-z]"));
 static URLS: LazyLock<Regex> =
     LazyLock::new(|| pattern("[a-zA-Z][a-zA-Z0-9+.-]*://[^\\s\"'<>\\\\]+"));
 /// Members of a Secret that are no secret, and whose values stand everywhere.
@@ -103,7 +108,14 @@ pub fn harvest(value: &Value, into: &mut BTreeSet<String>) {
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|it| harvest(it, into)),
+        Value::Array(items) => {
+            into.extend(
+                follows_flag(items).filter_map(|at| items.get(at)?.as_str().map(str::to_owned)),
+            );
+            for it in items {
+                harvest(it, into);
+            }
+        }
         Value::String(text) => {
             into.extend(password(text).map(str::to_owned));
             if let Some(inner) = document(text) {
@@ -112,6 +124,17 @@ pub fn harvest(value: &Value, into: &mut BTreeSet<String>) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Which words of a command line follow an option that is named like a secret.
+fn follows_flag(words: &[Value]) -> impl Iterator<Item = usize> + use<> {
+    let is_flag = |it: &Value| {
+        let name = it.as_str().and_then(|it| it.strip_prefix('-')).unwrap_or_default();
+        is_secret_name(name.trim_start_matches('-')) && !name.contains('=')
+    };
+    let all: Vec<usize> =
+        (1..words.len()).filter(|at| words.get(at - 1).is_some_and(is_flag)).collect();
+    all.into_iter()
 }
 
 /// Whether a member of a Secret is one.
@@ -155,7 +178,7 @@ impl Redactor {
     }
 
     pub fn text(&self, text: &str) -> String {
-        let mut shown = text.to_owned();
+        let mut shown = COLOURS.replace_all(text, "").into_owned();
         for value in &self.values {
             if shown.contains(value.as_str()) {
                 shown = shown.replace(value.as_str(), HIDDEN);
@@ -200,7 +223,14 @@ impl Redactor {
                     self.json(member);
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|it| self.json(it)),
+            Value::Array(items) => {
+                for at in follows_flag(items) {
+                    items.get_mut(at).into_iter().for_each(hide_plain);
+                }
+                for it in items {
+                    self.json(it);
+                }
+            }
             // What was applied is kept there whole, a Secret's data with it.
             Value::String(text) => match document(text) {
                 Some(mut inner) => {
@@ -228,6 +258,9 @@ fn parts(value: &str) -> Vec<String> {
     // As one text of JSON has it.
     let escaped = Value::from(whole).to_string();
     parts.push(escaped.trim_matches('"').to_owned());
+    // As an address has it.
+    let encoded: String = url::form_urlencoded::byte_serialize(whole.as_bytes()).collect();
+    parts.extend([encoded.replace('+', "%20"), encoded]);
     parts
 }
 
@@ -258,7 +291,20 @@ fn assigned(text: &str, names: &Regex) -> String {
         let (before, after) = rest.split_at(whole.end());
         shown += before;
         rest = after;
-        let value = VALUE.find(rest).filter(|_| is_secret_name(&found[1]));
+        let is_secret = is_secret_name(&found[1]);
+        if let Some(head) = BLOCK.find(rest).filter(|_| is_secret) {
+            let (head, lines) = rest.split_at(head.end());
+            shown += head;
+            rest = skip_block(
+                lines,
+                indent(shown.trim_end_matches('\n').lines().last().unwrap_or("")),
+            );
+            shown += "  ";
+            shown += HIDDEN;
+            shown.push('\n');
+            continue;
+        }
+        let value = VALUE.find(rest).filter(|_| is_secret);
         if let Some(value) = value {
             let quotes = ["\\\"", "\"", "'"];
             let quote = quotes.into_iter().find(|it| rest.starts_with(it)).unwrap_or("");
@@ -267,6 +313,21 @@ fn assigned(text: &str, names: &Regex) -> String {
         }
     }
     shown + rest
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches([' ', '\t']).len()
+}
+
+/// What comes after the lines that stand further in than the one they belong to.
+fn skip_block(mut lines: &str, outer: usize) -> &str {
+    while let Some(line) = lines.split_inclusive('\n').next() {
+        if !line.trim().is_empty() && indent(line) <= outer {
+            break;
+        }
+        lines = lines.split_at(line.len()).1;
+    }
+    lines
 }
 
 fn hide_members(value: &mut Value, of: &str) {
@@ -304,6 +365,12 @@ mod tests {
             "secret-access-key",
             "CRYPTO_KEY_VALUE_PASSPHRASE",
             "auth",
+            "DB_PASS",
+            "MYSQL_PWD",
+            "passcode",
+            "STORAGE_KEY",
+            "AWS_SSE_CUSTOMER_KEY",
+            "encKey",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -343,6 +410,10 @@ mod tests {
             ("etcdctl --password hunter22 get".to_owned(), "hunter22"),
             ("X-Auth-Token: hunter22".to_owned(), "hunter22"),
             ("//host/share cifs rw,username=ann,password=hunter22,uid=0".to_owned(), "hunter22"),
+            ("postgres://ann:hunter22/x@db/y".to_owned(), "hunter22"),
+            ("postgres://ann:hun/hunter22@db/y".to_owned(), "hunter22"),
+            ("\u{1b}[3mpassword\u{1b}[0m\u{1b}[2m=\u{1b}[0mhunter22".to_owned(), "hunter22"),
+            ("a:\n  password: |\n    correct\n    hunter22\n  user: ann".to_owned(), "hunter22"),
             ("key AKIAIOSFODNN7EXAMPLE used".to_owned(), "AKIAIOSFODNN7EXAMPLE"),
         ] {
             let shown = Redactor::default().text(&text);
@@ -394,7 +465,7 @@ mod tests {
         let mut object = json!({
             "env": [{"name": "DB_PASSWORD", "value": "planted-1"}, {"name": "HOME", "value": "/root"}],
             "tokens": ["planted-2", {"secretName": "store"}], "accessKey": 123_456,
-            "args": ["--token=planted-3"], "list": "[{\"password\":\"planted-4\"}]",
+            "args": ["--token=planted-3"], "command": ["dump", "--password", "planted-5", "--user", "ann"], "list": "[{\"password\":\"planted-4\"}]",
         });
         let mut known = BTreeSet::new();
         harvest(&object, &mut known);
@@ -402,7 +473,18 @@ mod tests {
         Redactor::default().json(&mut object);
         let text = object.to_string();
         assert!(!text.contains("planted") && !text.contains("123456"), "{text}");
-        assert!(text.contains("/root") && text.contains("store"), "{text}");
+        assert!(text.contains("/root") && text.contains("store") && text.contains("ann"), "{text}");
+    }
+
+    #[test]
+    fn what_follows_a_secret_of_several_lines_stays() {
+        let text = "a:\n  password: |\n    hunter22\n\n    more\n  user: ann\n";
+        assert_eq!(Redactor::default().text(text), "a:\n  password: |\n  …\n  user: ann\n");
+        let known = Redactor::new(["correct horse/battery".to_owned()]);
+        assert_eq!(
+            known.text("https://host/x%3F correct%20horse%2Fbattery"),
+            "https://host/x%3F …"
+        );
     }
 
     #[test]

@@ -32,9 +32,9 @@ pub(crate) async fn start(agent: &Arc<Agent>, head_parent: HeadParent) -> Result
     let purge = Purge { agent: Arc::clone(agent), claim, head_parent, done: 0, total: 0 };
     match purge.replica().await {
         Ok(found) if found.rebuilding => {
-            let refusal = Err(JobError::PurgeWhileRebuilding(agent.replica.to_string()));
-            purge.claim.finish(&refusal);
-            return refusal;
+            let rejection = Err(JobError::PurgeWhileRebuilding(agent.replica.to_string()));
+            purge.claim.finish(&rejection);
+            return rejection;
         }
         Ok(_) => {}
         Err(error) => {

@@ -177,12 +177,12 @@ impl Receiver {
     }
 
     /// Runs one call, on the open file, on a thread where it may block.
-    async fn on_file<T, W>(&self, range: Option<&Range<u64>>, work: W) -> Result<T, Refusal>
+    async fn on_file<T, W>(&self, range: Option<&Range<u64>>, work: W) -> Result<T, Rejection>
     where
         T: Send + 'static,
         W: FnOnce(&Target) -> Result<T, TargetError> + Send + 'static,
     {
-        let target = self.opened.lock().await.clone().ok_or_else(Refusal::not_open)?;
+        let target = self.opened.lock().await.clone().ok_or_else(Rejection::not_open)?;
         if let Some(range) = range {
             self.meter.at.fetch_max(range.end.min(target.size_bytes()), Ordering::Relaxed);
         }
@@ -190,9 +190,9 @@ impl Receiver {
     }
 
     /// Counts a call while the result lives.
-    async fn enter(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refusal> {
+    async fn enter(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Rejection> {
         *self.last_call.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.calls.acquire().await.map_err(|_| Refusal::not_open())
+        self.calls.acquire().await.map_err(|_| Rejection::not_open())
     }
 
     /// The last range as it is in the file: senders of the other kind round its end up.
@@ -202,7 +202,7 @@ impl Receiver {
         if is_rounded && range.start < size_bytes { range.start..size_bytes } else { range }
     }
 
-    async fn open(&self, size_bytes: u64) -> Result<Before, Refusal> {
+    async fn open(&self, size_bytes: u64) -> Result<Before, Rejection> {
         let mut opened = self.opened.lock().await;
         let (dir, file) = (self.agent.dir.clone(), self.file.clone());
         let open = move || Target::open(&dir, &file, size_bytes);
@@ -215,24 +215,24 @@ impl Receiver {
 
 type Shared = State<Arc<Receiver>>;
 
-async fn open(State(receiver): Shared, uri: Uri) -> Result<Response, Refusal> {
+async fn open(State(receiver): Shared, uri: Uri) -> Result<Response, Rejection> {
     let _call = receiver.enter().await?;
     let range = range(&uri)?;
     if range.start != 0 {
-        return Err(Refusal::bad(format!("a file begins at 0, not at {}", range.start)));
+        return Err(Rejection::bad(format!("a file begins at 0, not at {}", range.start)));
     }
     let before = receiver.open(range.end).await?;
     Ok(json(if before == Before::Existed { "true" } else { "false" }))
 }
 
-async fn send_hole(State(receiver): Shared, uri: Uri) -> Result<(), Refusal> {
+async fn send_hole(State(receiver): Shared, uri: Uri) -> Result<(), Rejection> {
     let _call = receiver.enter().await?;
     let range = receiver.within_file(range(&uri)?);
     let hole = range.clone();
     receiver.on_file(Some(&range), move |target| target.punch(hole.start, hole.end)).await
 }
 
-async fn get_checksum(State(receiver): Shared, uri: Uri) -> Result<Response, Refusal> {
+async fn get_checksum(State(receiver): Shared, uri: Uri) -> Result<Response, Rejection> {
     let _call = receiver.enter().await?;
     let range = receiver.within_file(range(&uri)?);
     let asked = range.clone();
@@ -248,13 +248,13 @@ async fn write_data(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let _call = receiver.enter().await?;
     let range = receiver.within_file(range(&uri)?);
     let len = range.end - range.start;
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if announced.is_some_and(|text| text.parse() != Ok(len)) {
-        return Err(Refusal::bad(format!("the body is not {len} bytes long, as its range is")));
+        return Err(Rejection::bad(format!("the body is not {len} bytes long, as its range is")));
     }
     // Refused before a byte of the body is read.
     let asked = range.clone();
@@ -264,12 +264,13 @@ async fn write_data(
     let mut collected = BytesMut::new();
     loop {
         let next = tokio::time::timeout(BODY_STALL, chunks.next());
-        let next = next.await.map_err(|_| Refusal::bad("the body stopped coming".into()))?;
+        let next = next.await.map_err(|_| Rejection::bad("the body stopped coming".into()))?;
         if let Some(chunk) = next {
-            let chunk = chunk.map_err(|error| Refusal::bad(format!("the body broke: {error}")))?;
+            let chunk =
+                chunk.map_err(|error| Rejection::bad(format!("the body broke: {error}")))?;
             collected.extend_from_slice(&chunk);
             if at + collected.len() as u64 > range.end {
-                return Err(Refusal::bad(format!("the body is longer than {len} bytes")));
+                return Err(Rejection::bad(format!("the body is longer than {len} bytes")));
             }
             if collected.len() < WRITE_BYTES {
                 continue;
@@ -284,14 +285,14 @@ async fn write_data(
         receiver.on_file(Some(&written), move |target| target.write(&piece, begin)).await?;
     }
     if at != range.end {
-        return Err(Refusal::bad(format!("the body is shorter than {len} bytes")));
+        return Err(Rejection::bad(format!("the body is shorter than {len} bytes")));
     }
     Ok(())
 }
 
-async fn get_recorded(State(receiver): Shared) -> Result<Response, Refusal> {
+async fn get_recorded(State(receiver): Shared) -> Result<Response, Rejection> {
     let _call = receiver.enter().await?;
-    let none = || Refusal { status: StatusCode::NOT_FOUND, text: "no checksum".into() };
+    let none = || Rejection { status: StatusCode::NOT_FOUND, text: "no checksum".into() };
     let disk = receiver.file.disk().ok_or_else(none)?;
     let dir = receiver.agent.dir.clone();
     let find = move || {
@@ -300,15 +301,15 @@ async fn get_recorded(State(receiver): Shared) -> Result<Response, Refusal> {
     };
     match receiver.agent.tasks.blocking("look for a checksum", find).await? {
         None => Err(none()),
-        Some(None) => Err(Refusal::failed("the file changed after its checksum was made".into())),
+        Some(None) => Err(Rejection::failed("the file changed after its checksum was made".into())),
         Some(Some(record)) => match serde_json::to_string(&record) {
             Ok(text) => Ok(json(text)),
-            Err(error) => Err(Refusal::failed(error.to_string())),
+            Err(error) => Err(Rejection::failed(error.to_string())),
         },
     }
 }
 
-async fn close(State(receiver): Shared, uri: Uri) -> Result<(), Refusal> {
+async fn close(State(receiver): Shared, uri: Uri) -> Result<(), Rejection> {
     let _call = receiver.enter().await?;
     let method = word(&uri, "checksumMethod")?;
     let checksum = word(&uri, "checksum")?;
@@ -336,25 +337,25 @@ fn value<'u>(uri: &'u Uri, key: &str) -> Option<&'u str> {
     pairs.filter_map(|pair| pair.split_once('=')).rfind(|(name, _)| *name == key).map(|pair| pair.1)
 }
 
-fn range(uri: &Uri) -> Result<Range<u64>, Refusal> {
+fn range(uri: &Uri) -> Result<Range<u64>, Rejection> {
     let number = |key: &str| {
         value(uri, key)
             .and_then(|text| text.parse::<u64>().ok())
-            .ok_or_else(|| Refusal::bad(format!("{key} is no number of bytes")))
+            .ok_or_else(|| Rejection::bad(format!("{key} is no number of bytes")))
     };
     let (begin, end) = (number("begin")?, number("end")?);
     if begin > end {
-        return Err(Refusal::bad(format!("a range cannot begin at {begin} and end at {end}")));
+        return Err(Rejection::bad(format!("a range cannot begin at {begin} and end at {end}")));
     }
     Ok(begin..end)
 }
 
 /// A short word of letters and digits, as methods and checksums are; empty is none.
-fn word(uri: &Uri, key: &str) -> Result<Option<String>, Refusal> {
+fn word(uri: &Uri, key: &str) -> Result<Option<String>, Rejection> {
     let Some(text) = value(uri, key).filter(|text| !text.is_empty()) else { return Ok(None) };
     let is_plain = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-' || letter == b'_';
     if text.len() > WORD_MAX_BYTES || !text.bytes().all(is_plain) {
-        return Err(Refusal::bad(format!("{key} is not a word")));
+        return Err(Rejection::bad(format!("{key} is not a word")));
     }
     Ok(Some(text.to_owned()))
 }
@@ -365,12 +366,12 @@ fn json(text: impl Into<Bytes>) -> Response {
 
 /// An answer that is none.
 #[derive(Debug)]
-struct Refusal {
+struct Rejection {
     status: StatusCode,
     text: String,
 }
 
-impl Refusal {
+impl Rejection {
     fn bad(text: String) -> Self {
         Self { status: StatusCode::BAD_REQUEST, text }
     }
@@ -384,13 +385,13 @@ impl Refusal {
     }
 }
 
-impl From<BlockingError> for Refusal {
+impl From<BlockingError> for Rejection {
     fn from(error: BlockingError) -> Self {
         Self::failed(error.to_string())
     }
 }
 
-impl From<TargetError> for Refusal {
+impl From<TargetError> for Rejection {
     fn from(error: TargetError) -> Self {
         match error {
             TargetError::Range { .. }
@@ -412,7 +413,7 @@ impl From<TargetError> for Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         tracing::debug!(status = %self.status, text = self.text, "refused");
         (self.status, self.text).into_response()

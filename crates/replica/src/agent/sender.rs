@@ -31,7 +31,7 @@ const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
 const RETRIES: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long a receiver may take to be there.
-const OPEN_PATIENCE: Duration = Duration::from_mins(2);
+const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 const OPEN_RETRY_MIN: Duration = Duration::from_millis(100);
 const OPEN_RETRY_MAX: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -147,7 +147,7 @@ impl Sender {
         let Some(own) = self.manner.recorded.as_ref().filter(|_| self.manner.fast_sync) else {
             return Ok(false);
         };
-        let answer = self.patiently("getRecordedMetadata", "").await?;
+        let answer = self.in_time("getRecordedMetadata", "").await?;
         if !answer.status.is_success() {
             return Ok(false);
         }
@@ -163,7 +163,7 @@ impl Sender {
             self.content.size_bytes(),
             self.manner.direct_io
         );
-        let answer = self.accepted("open", self.patiently("open", &query).await?)?;
+        let answer = self.accepted("open", self.in_time("open", &query).await?)?;
         Ok(serde_json::from_slice(&answer).unwrap_or(true))
     }
 
@@ -238,12 +238,12 @@ impl Sender {
     }
 
     /// A call to a receiver that may not be up yet.
-    async fn patiently(&self, call: &'static str, query: &str) -> Result<Answer, JobError> {
+    async fn in_time(&self, call: &'static str, query: &str) -> Result<Answer, JobError> {
         let started = Instant::now();
         let mut delay = OPEN_RETRY_MIN;
         loop {
             let outcome = self.once(call, Method::GET, query, None).await;
-            let is_over = started.elapsed() >= OPEN_PATIENCE;
+            let is_over = started.elapsed() >= OPEN_TIMEOUT;
             match outcome {
                 Ok(answer) if is_over || !(call == "open" && is_passing(answer.status)) => {
                     return Ok(answer);

@@ -2,7 +2,7 @@
 //! a [`Claim`], so that one that breaks down shows as failed and not as running for ever.
 //!
 //! A further kind of job is a variant of [`Kind`] with its slot here and its row in
-//! [`Board::refusal`].
+//! [`Board::rejection`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ impl Board {
     }
 
     /// Why a job of this kind may not begin now.
-    fn refusal(&self, kind: Kind, own: impl fmt::Display) -> Option<JobError> {
+    fn rejection(&self, kind: Kind, own: impl fmt::Display) -> Option<JobError> {
         let (purging, rebuilding) = (self.purge.is_running(), self.rebuild.is_running());
         match kind {
             Kind::Purge if purging => Some(JobError::AlreadyPurging),
@@ -115,8 +115,8 @@ impl Statuses {
         describe: impl FnOnce(&mut Board),
     ) -> Result<Claim, JobError> {
         let mut board = self.lock();
-        if let Some(refusal) = board.refusal(kind, own) {
-            return Err(refusal);
+        if let Some(rejection) = board.rejection(kind, own) {
+            return Err(rejection);
         }
         *board.slot(kind) = Phase::Running { percent: 0 };
         describe(&mut board);

@@ -113,7 +113,7 @@ impl Directory {
     pub(crate) fn write_meta<T: Serialize>(&self, file: &str, value: &T) -> Result<(), Error> {
         self.step("replace", file)?;
         // What a peer left half written under its own temporary name goes first, and something
-        // else there (scripts put a directory in the way) is a refusal.
+        // else there (scripts put a directory in the way) is a rejection.
         self.remove_quietly(&format!("{file}.tmp"))?;
         let line = to_line(value)
             .map_err(|why| Error::Damaged { file: file.to_owned(), why: why.to_string() })?;

@@ -380,12 +380,12 @@ impl Live {
         self.broken = Some(why.text());
     }
 
-    pub(crate) fn refusal(&self) -> Option<Error> {
+    pub(crate) fn rejection(&self) -> Option<Error> {
         self.broken.as_ref().map(|why| Error::Broken(why.clone()))
     }
 
     fn refuse_broken(&self) -> Result<(), Error> {
-        self.refusal().map_or(Ok(()), Err)
+        self.rejection().map_or(Ok(()), Err)
     }
 
     /// A new empty head on top of the present one. What the index knows stays true.

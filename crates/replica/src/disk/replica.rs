@@ -430,8 +430,8 @@ impl Replica {
     }
 
     /// Why no I/O is possible until the replica is opened anew, if that is so.
-    pub fn refusal(&self) -> Option<String> {
-        self.opened.as_ref().and_then(|opened| opened.live.refusal()).map(|error| error.text())
+    pub fn rejection(&self) -> Option<String> {
+        self.opened.as_ref().and_then(|opened| opened.live.rejection()).map(|error| error.text())
     }
 
     /// Says so if the head is not the file of that name any more: what is written goes nowhere that

@@ -44,6 +44,14 @@ pub(crate) enum CoreError {
     Handover(#[from] HandoverError),
 }
 
+/// Whether the directory is the next process's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandedOver {
+    /// A flush has yet to end.
+    NotYet,
+    Done,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) replica: Replica,
@@ -125,15 +133,20 @@ impl Core {
         Ok(self.replica.end_flush(flushed)?)
     }
 
-    /// Lets go of the directory for good.
-    pub(crate) fn hand_over(&mut self) -> Result<(), CoreError> {
+    /// Lets go of the directory for good, unless a flush is under way: the kernel tells of a failure once,
+    /// and if it tells that one, nothing else would hear of it. From here on nobody is served, so that
+    /// none begins after it.
+    pub(crate) fn hand_over(&mut self) -> Result<HandedOver, CoreError> {
         self.owner.hand_over();
+        if self.flushes.is_running() {
+            return Ok(HandedOver::NotYet);
+        }
         if self.replica.size_bytes().is_some() {
             self.replica.flush()?;
             self.replica.abandon();
         }
         self.lock = None;
-        Ok(())
+        Ok(HandedOver::Done)
     }
 
     pub(crate) fn create(&mut self, size_bytes: i64, now: &str) -> Result<(), CoreError> {
@@ -183,7 +196,7 @@ impl Core {
     pub(crate) fn ailment(&self) -> Option<String> {
         match self.replica.state() {
             State::Open | State::Dirty | State::Rebuilding => {
-                self.replica.refusal().or_else(|| self.replica.lost_head())
+                self.replica.rejection().or_else(|| self.replica.lost_head())
             }
             state @ (State::Initial | State::Closed | State::Error) => {
                 Some(format!("replica is in state {state}"))
@@ -239,5 +252,52 @@ pub(crate) fn start_due_flush(shared: &Shared) {
                 start_due_flush(&shared);
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Options;
+
+    const SIZE_BYTES: i64 = 1 << 20;
+
+    /// A replica with something written that is not on disk yet.
+    fn written(dir: &std::path::Path) -> Core {
+        let mut core = Core::new(Replica::new(dir, Options::default()));
+        core.create(SIZE_BYTES, "2026-01-01T00:00:00Z").unwrap();
+        core.open(&OpenRequest::default(), None).unwrap();
+        core.replica.write_at(&[7; 4096], 0).unwrap();
+        core
+    }
+
+    #[test]
+    fn a_flush_that_fails_while_a_directory_is_handed_over_is_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        let mut core = written(&path);
+        let flush = core.replica.start_flush().unwrap();
+        core.flushes.began();
+        assert_eq!(core.hand_over().unwrap(), HandedOver::NotYet);
+        assert!(core.holds_directory(), "somebody else has it while the disk is waited for");
+        let mut flushed = flush.run();
+        flushed.result = Err(Error::Broken("the disk is gone".to_owned()));
+        core.end_flush(flushed);
+        core.hand_over().unwrap_err();
+        assert!(core.holds_directory());
+        let meta = std::fs::read_to_string(path.join("volume.meta")).unwrap();
+        assert!(meta.contains("a flush failed"), "{meta}");
+    }
+
+    #[test]
+    fn a_directory_goes_when_the_last_flush_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut core = written(&dir.path().join("r"));
+        let flush = core.replica.start_flush().unwrap();
+        core.flushes.began();
+        assert_eq!(core.hand_over().unwrap(), HandedOver::NotYet);
+        core.end_flush(flush.run());
+        assert_eq!(core.hand_over().unwrap(), HandedOver::Done);
+        assert!(!core.holds_directory());
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn execute(
     batch: &mut Batch,
 ) {
     if let Some((sequence, offset)) = changes(&request)
-        && let Some(text) = core.owner.refusal(guest)
+        && let Some(text) = core.owner.rejection(guest)
     {
         tracing::warn!(offset, error = text, "request refused");
         return out.error(sequence, offset, &text);

@@ -33,6 +33,10 @@ impl Flushes {
         self.next.push(waiter);
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
     /// Whether a flush is to be started now.
     pub(crate) fn is_due(&self) -> bool {
         !self.is_running && !self.next.is_empty()

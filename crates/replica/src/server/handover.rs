@@ -16,14 +16,14 @@ use durable::{DirLock, LockError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use crate::server::core::{Core, CoreError, run_aside};
+use crate::server::core::{Core, CoreError, HandedOver, run_aside};
 use crate::server::thread::Handle;
 
 const ASK: &[u8; 8] = b"handover";
 const DONE: &[u8; 4] = b"done";
 /// How long the other process may take: its jobs end at their next step, and all that was written and
 /// never flushed goes to disk.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 /// How long a process that connects may take to say what it wants.
 const ASKS: Duration = Duration::from_secs(5);
 /// How often, and how far apart, one that holds the directory and does not listen is asked again.
@@ -77,7 +77,7 @@ fn ask(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
         other => other?,
     };
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(ASK)?;
     let mut answer = [0; DONE.len()];
     stream.read_exact(&mut answer)?;
@@ -121,12 +121,16 @@ pub(crate) async fn serve(dir: PathBuf, data: Handle, agent: Agent) {
             // Tried once more below, where it decides.
             tracing::warn!(%error, "a flush before the hand-over failed: {error}");
         }
-        match data.call(Core::hand_over).await {
-            Ok(Ok(())) => drop(stream.write_all(DONE).await),
-            Ok(Err(error)) => tracing::error!(%error, "the directory is not handed over"),
-            Err(_) => {}
+        loop {
+            match data.call(Core::hand_over).await {
+                Ok(Ok(HandedOver::NotYet)) => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(Ok(HandedOver::Done)) => return drop(stream.write_all(DONE).await),
+                Ok(Err(error)) => {
+                    return tracing::error!(%error, "the directory is not handed over");
+                }
+                Err(_) => return,
+            }
         }
-        return;
     }
 }
 

@@ -263,7 +263,7 @@ impl Owner {
     }
 
     /// Why this guest may not change the volume, if so.
-    pub(crate) fn refusal(&self, guest: &Guest) -> Option<String> {
+    pub(crate) fn rejection(&self, guest: &Guest) -> Option<String> {
         match (&guest.greeted, &self.opened_by) {
             (None, OpenedBy::Claim(claim)) => Some(format!(
                 "this replica is driven by an engine with generation {}; a connection without its \

@@ -22,7 +22,7 @@ pub(crate) const NOW: &str = "2026-11-15T06:25:24Z";
 pub(crate) const VOLUME: &str = "vol";
 /// As many as the default of the flag.
 const RECEIVERS: u16 = 10;
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[expect(clippy::disallowed_methods, reason = "a test has no task tree")]
 pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
@@ -37,7 +37,7 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look().await {
             return found;

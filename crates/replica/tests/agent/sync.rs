@@ -146,7 +146,7 @@ async fn nothing_to_sync_is_said() {
     let refused = target.agent().files_sync(twice).await.unwrap_err();
     assert!(refused.message().ends_with("is to be synced twice"), "{}", refused.message());
     let status = target.agent().replica_rebuild_status(()).await.unwrap().into_inner();
-    assert_eq!(status.state, "", "a refusal is no rebuild");
+    assert_eq!(status.state, "", "a rejection is no rebuild");
     let old = FilesSyncRequest {
         from_address: source.address(),
         from_address_map: HashMap::new(),

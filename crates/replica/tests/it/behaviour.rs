@@ -73,7 +73,7 @@ fn files_have_the_modes_of_the_format() {
 }
 
 #[test]
-fn refusals_have_the_texts_callers_match() {
+fn rejections_have_the_texts_callers_match() {
     let place = Place::new();
     let mut replica = place.created(16);
     let head = "volume-head-000.img";

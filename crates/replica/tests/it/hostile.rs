@@ -19,7 +19,7 @@ fn prepared() -> Place {
     place
 }
 
-fn refusal(place: &Place) -> String {
+fn rejection(place: &Place) -> String {
     let mut replica = Replica::new(place.path(), Options::default());
     replica.open(&OpenRequest::default()).unwrap_err().text()
 }
@@ -53,7 +53,7 @@ fn bad_metadata_is_refused_by_name() {
     for (file, contents, expected) in cases {
         let place = prepared();
         place.put(file, &contents);
-        let text = refusal(&place);
+        let text = rejection(&place);
         // A file that is too long says so through the layer that reads it.
         let is_named = text.contains(expected) || text.contains("longer than");
         assert!(is_named, "{file}: {text}, not {expected}");
@@ -68,21 +68,21 @@ fn what_is_not_a_plain_file_is_refused() {
     let outside = tempfile::NamedTempFile::new().unwrap();
     std::fs::remove_file(place.file("volume-head-000.img")).unwrap();
     symlink(outside.path(), place.file("volume-head-000.img")).unwrap();
-    assert_eq!(refusal(&place), "volume-head-000.img is not a regular file");
+    assert_eq!(rejection(&place), "volume-head-000.img is not a regular file");
     std::fs::remove_file(place.file("volume-head-000.img")).unwrap();
     std::fs::create_dir(place.file("volume-head-000.img")).unwrap();
-    let text = refusal(&place);
+    let text = rejection(&place);
     assert!(text.contains("volume-head-000.img"), "{text}");
 
     let place = prepared();
     std::fs::remove_file(place.file("volume.meta")).unwrap();
     symlink(outside.path(), place.file("volume.meta")).unwrap();
-    assert_eq!(refusal(&place), "volume.meta is not a regular file");
+    assert_eq!(rejection(&place), "volume.meta is not a regular file");
     assert_eq!(Replica::new(place.path(), Options::default()).state(), State::Error);
 
     let place = prepared();
     symlink(outside.path(), place.file("volume-snap-a.img.meta")).unwrap();
-    assert_eq!(refusal(&place), "volume-snap-a.img.meta is not a regular file");
+    assert_eq!(rejection(&place), "volume-snap-a.img.meta is not a regular file");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_missing_image_is_named() {
     let place = prepared();
     place.put("volume-head-000.img.meta", &disk("volume-snap-a.img"));
     place.put("volume-snap-a.img.meta", &disk(""));
-    assert_eq!(refusal(&place), "cannot open volume-snap-a.img: no such file or directory");
+    assert_eq!(rejection(&place), "cannot open volume-snap-a.img: no such file or directory");
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn create_update(seen: &Observed) -> Step {
         return seen.report(|status| status.advance(Phase::New)).unwrap_or(Step::End);
     }
     // validateSpec
-    if let Some(refused) = refusal(seen) {
+    if let Some(refused) = rejection(seen) {
         return refused;
     }
     // setAcceptedCondition
@@ -229,7 +229,7 @@ fn create_update(seen: &Observed) -> Step {
 }
 
 /// Why the backup is not, or no longer, accepted.
-fn refusal(seen: &Observed) -> Option<Step> {
+fn rejection(seen: &Observed) -> Option<Step> {
     let queued = condition::holds(seen.conditions(), QUEUED);
     let (reason, message, after) = match (&seen.velero, &seen.spec, &seen.candidate) {
         (Velero::Absent | Velero::Foreign, _, _) if queued => {

@@ -11,7 +11,7 @@ use api::velero::{DownloadPhase, DownloadRequestStatus};
 
 const RECHECK: Duration = Duration::from_secs(10);
 /// How long the executor may take; the address it makes lives as long.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 const NO_RESTORE: (&str, &str) = ("NonAdminRestoreNotAvailable", "cannot get nonadminrestore");
 const NO_BACKUP: (&str, &str) = ("NonAdminBackupNotAvailable", "cannot get nonadminbackup");
@@ -81,7 +81,7 @@ pub fn decide(seen: &Observed) -> Step {
             Step::End,
         );
     }
-    let until = created.timestamp().saturating_add(PATIENCE).unwrap_or(jiff::Timestamp::MAX);
+    let until = created.timestamp().saturating_add(TIMEOUT).unwrap_or(jiff::Timestamp::MAX);
     if let Some(left) = left(until.into(), seen.now) {
         return Step::Requeue(left);
     }

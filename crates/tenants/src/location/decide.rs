@@ -121,14 +121,14 @@ fn create_update(seen: &Observed) -> Step {
         Verdict::NotYet(why) => (false, why.as_str(), Some(Step::Requeue(RECHECK))),
     };
     // The administrators' word counts at once, whatever became of the spec or the Secret since.
-    let refusal = seen.refusal();
-    if refusal.is_some()
+    let rejection = seen.rejection();
+    if rejection.is_some()
         && let Some(step) = withdraw(seen)
     {
         return step;
     }
     // An edit that is refused leaves what was approved before as it is; only that is said.
-    let goes_on = seen.is_edited() || refusal.is_some();
+    let goes_on = seen.is_edited() || rejection.is_some();
     let judged = seen.report(|status| {
         if !holds {
             advance(status, Phase::BackingOff);
@@ -160,8 +160,8 @@ fn create_update(seen: &Observed) -> Step {
     if !seen.has_finalizer {
         return Step::AddFinalizer;
     }
-    match refusal {
-        Some(refusal) => refused(seen, refusal),
+    match rejection {
+        Some(rejection) => refused(seen, rejection),
         None if seen.is_edited() => {
             let said = seen.report(|status| {
                 edited(status, seen);
@@ -175,7 +175,7 @@ fn create_update(seen: &Observed) -> Step {
 
 /// Why the administrators do not, or no longer, allow the location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum Rejection {
     /// Their answer is about another location.
     Unknown,
     Rejected,
@@ -193,17 +193,17 @@ fn withdraw(seen: &Observed) -> Option<Step> {
     (there(seen.secret) || there(seen.location)).then_some(Step::Revoke)
 }
 
-fn refused(seen: &Observed, refusal: Refusal) -> Step {
-    let (reason, how, phase) = match refusal {
-        Refusal::Unknown => (
+fn refused(seen: &Observed, rejection: Rejection) -> Step {
+    let (reason, how, phase) = match rejection {
+        Rejection::Unknown => (
             "BslSpecUpdateRejected",
             "does not contain valid NAC UUID and can not be approved",
             Phase::BackingOff,
         ),
-        Refusal::Rejected => {
+        Rejection::Rejected => {
             ("BslSpecRejected", "approval decision set to Reject", Phase::BackingOff)
         }
-        Refusal::Pending => ("BslSpecApprovalPending", "approval pending", Phase::New),
+        Rejection::Pending => ("BslSpecApprovalPending", "approval pending", Phase::New),
     };
     let message = format!("NonAdminBackupStorageLocationRequest {how}");
     let said = seen.report(|status| {
@@ -330,16 +330,16 @@ impl Observed {
     }
 
     /// What the administrators' word on it is, if it is not a yes. Nothing before they are asked.
-    fn refusal(&self) -> Option<Refusal> {
+    fn rejection(&self) -> Option<Rejection> {
         let request = self.request.as_ref().filter(|_| self.nacuuid().is_some())?;
         let said = request.status.non_admin_backup_storage_location.as_ref();
         // What says nothing yet will say who it is about.
         let about = said.and_then(|said| said.nacuuid.as_deref()).or_else(|| self.nacuuid());
         match request.decision {
-            _ if about != self.nacuuid() => Some(Refusal::Unknown),
+            _ if about != self.nacuuid() => Some(Rejection::Unknown),
             Some(Approval::Approve) => None,
-            Some(Approval::Reject) => Some(Refusal::Rejected),
-            None | Some(Approval::Pending) => self.require_approval.then_some(Refusal::Pending),
+            Some(Approval::Reject) => Some(Rejection::Rejected),
+            None | Some(Approval::Pending) => self.require_approval.then_some(Rejection::Pending),
         }
     }
 

@@ -85,7 +85,7 @@ fn create_update(seen: &Observed) -> Step {
     if seen.status.phase.is_none() {
         return seen.report(|status| advance(status, Phase::New)).unwrap_or(Step::End);
     }
-    if let Some(refused) = refusal(seen) {
+    if let Some(refused) = rejection(seen) {
         return refused;
     }
     let accepted = |status: &mut Status| {
@@ -111,7 +111,7 @@ fn create_update(seen: &Observed) -> Step {
 }
 
 /// Why the restore is not, or no longer, accepted.
-fn refusal(seen: &Observed) -> Option<Step> {
+fn rejection(seen: &Observed) -> Option<Step> {
     let queued = condition::holds(seen.status.conditions.as_deref().unwrap_or_default(), QUEUED);
     let (reason, message, after) = match (&seen.velero, &seen.spec) {
         (Velero::Absent | Velero::Foreign, _) if queued => {

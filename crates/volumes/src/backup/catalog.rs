@@ -294,7 +294,7 @@ async fn pull(
         Ok(made) => made,
         // A backup of this name in another target: the first one has it.
         Err(Failure::Conflict { .. }) => return Ok(()),
-        Err(failure) if failure.refusal().is_some() => {
+        Err(failure) if failure.rejection().is_some() => {
             tracing::warn!(backup = name, volume = names.volume, error = %telemetry::Chain(&failure),
                 "a backup in the store cannot be shown");
             return Ok(());

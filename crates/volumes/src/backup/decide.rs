@@ -16,7 +16,7 @@ use api::scalar::Time;
 use jiff::Timestamp;
 
 /// How long a backup waits for its engine or its snapshot.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(2);
 /// How often an upload is started before the backup is given up.
 pub(crate) const ATTEMPTS: i32 = 4;
 /// What is waited for tells of its end; this is for the one whose words got lost.
@@ -245,11 +245,11 @@ impl Seen {
         }
     }
 
-    /// Until the patience is over: what is not there may never come.
+    /// Until the timeout is over: what is not there may never come.
     fn wait_a_while(&self, info: &str, error: &str) -> Verdict {
         let since = self.upload.waiting_since.unwrap_or(Time::new(self.now));
         let waited = since.timestamp().duration_until(self.now);
-        if waited.is_positive() && waited.unsigned_abs() >= PATIENCE {
+        if waited.is_positive() && waited.unsigned_abs() >= TIMEOUT {
             return self.fail(Act::Nothing, error.to_owned());
         }
         let upload = BackupUpload { waiting_since: Some(since), ..self.upload.clone() };

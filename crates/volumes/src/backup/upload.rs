@@ -228,7 +228,7 @@ fn said(doing: &str, address: &Address, status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use backupstore::{Environment, TargetUrl};
-    use reconcile::{Key, Pace, Queue};
+    use reconcile::{Backoff, Key, Queue};
 
     use super::*;
 
@@ -241,7 +241,7 @@ mod tests {
             replica: "tcp://127.0.0.1:1".to_owned(),
             store: BackupStore::open(&url, &Environment::default()).await.unwrap(),
             progress: Arc::default(),
-            tell: (Arc::new(Queue::new(Pace::DEFAULT)), Key::new("n", "backup-1")),
+            tell: (Arc::new(Queue::new(Backoff::DEFAULT)), Key::new("n", "backup-1")),
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) async fn run(
     reach: &Reach,
     arguments: &[String],
     environment: &[(String, String)],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, CommandError> {
     let name = arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
     let failed = |error: std::io::Error| CommandError::Start(name.clone(), error.to_string());
@@ -57,10 +57,10 @@ pub(crate) async fn run(
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let child = command.spawn().map_err(failed)?;
-    let ended = tokio::time::timeout(patience, child.wait_with_output()).await;
+    let ended = tokio::time::timeout(timeout, child.wait_with_output()).await;
     let output = match ended {
         Ok(output) => output.map_err(failed)?,
-        Err(_) => return Err(CommandError::TooLong(name, patience.as_secs())),
+        Err(_) => return Err(CommandError::TooLong(name, timeout.as_secs())),
     };
     let printed = shorten(&output.stdout);
     if output.status.success() {

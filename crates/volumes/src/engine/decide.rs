@@ -43,7 +43,7 @@ pub(crate) struct Seen<'a> {
     /// Whether growing may be asked for: no pause runs.
     pub(crate) may_expand: bool,
     /// What copies answered that were asked to restore and cannot.
-    pub(crate) refusals: &'a BTreeMap<String, String>,
+    pub(crate) rejections: &'a BTreeMap<String, String>,
     /// Whether another volume is being copied by this process's command.
     pub(crate) asking_clone: bool,
     /// Why that could not be asked for.
@@ -213,7 +213,7 @@ fn restores(
         return BTreeMap::new();
     }
     let mut all = merged(seen, &seen.look.restores, seen.status.restore_status.as_ref());
-    for (address, text) in seen.refusals.iter().filter(|(address, _)| is_listed(address)) {
+    for (address, text) in seen.rejections.iter().filter(|(address, _)| is_listed(address)) {
         let status = all.entry(address.clone()).or_default();
         status.error = Some(text.clone());
         status.state = Some(ProgressState::Error);

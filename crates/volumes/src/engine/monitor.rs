@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api::longhorn::{Engine, EngineStatus, ReplicaMode, Volume};
 use jiff::Timestamp;
-use reconcile::{Failure, Key, Next, Pace, Reconciler, Severity};
+use reconcile::{Backoff, Failure, Key, Next, Reconciler, Severity};
 use tasks::Tasks;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -28,12 +28,12 @@ const LATER: Duration = Duration::from_secs(5);
 /// Replicas are asked for snapshots at least so often.
 const FULL_EVERY: Duration = Duration::from_secs(30);
 
-pub(super) const EXPAND_PACE: Pace =
-    Pace { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
-pub(super) const REBUILD_PACE: Pace =
-    Pace { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
-pub(super) const RESTORE_PACE: Pace =
-    Pace { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
+pub(super) const EXPAND_BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
+pub(super) const REBUILD_BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
+pub(super) const RESTORE_BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
 /// The monitors of all engines that run.
 pub(crate) struct Monitors {
@@ -137,7 +137,7 @@ pub(super) struct Memory {
     pub(super) asking_restore: bool,
     pub(super) asking_clone: bool,
     pub(super) clone_failure: Option<String>,
-    pub(super) refusals: BTreeMap<String, String>,
+    pub(super) rejections: BTreeMap<String, String>,
     pub(super) restore_rest: (u32, Option<Instant>),
     pub(super) expand_rest: (u32, Option<Instant>),
     full_at: Option<Instant>,
@@ -232,7 +232,7 @@ impl Monitor {
         let backup_size = self.backup_size(engine);
         let status = engine.status.clone().unwrap_or_default();
         let mut memory = self.memory();
-        memory.refusals.retain(|address, _| found.modes.contains_key(address));
+        memory.rejections.retain(|address, _| found.modes.contains_key(address));
         let resting: BTreeSet<String> = memory
             .rests
             .iter()
@@ -250,7 +250,7 @@ impl Monitor {
             asking_restore: memory.asking_restore,
             may_restore: may_restore && over(&memory.restore_rest),
             may_expand: over(&memory.expand_rest),
-            refusals: &memory.refusals,
+            rejections: &memory.rejections,
             asking_clone: memory.asking_clone,
             clone_failure: memory.clone_failure.as_deref(),
             backup_size,

@@ -19,12 +19,12 @@ use super::client::{CallError, Reach};
 use super::command::{self, CommandError};
 use super::decide::Act;
 use super::look::Look;
-use super::monitor::{EXPAND_PACE, Monitor, REBUILD_PACE, RESTORE_PACE, requests};
+use super::monitor::{EXPAND_BACKOFF, Monitor, REBUILD_BACKOFF, RESTORE_BACKOFF, requests};
 use crate::{NAMESPACE, target};
 
-const ADD_PATIENCE: Duration = Duration::from_hours(24);
-const RESTORE_PATIENCE: Duration = Duration::from_mins(10);
-const PURGE_PATIENCE: Duration = Duration::from_mins(5);
+const ADD_TIMEOUT: Duration = Duration::from_hours(24);
+const RESTORE_TIMEOUT: Duration = Duration::from_mins(10);
+const PURGE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Does one thing. What fails is told, and seen again by the next look.
 pub(super) async fn perform(monitor: &Monitor, found: &Look, act: Act) {
@@ -112,7 +112,7 @@ async fn expand(monitor: &Monitor, found: &Look, size: i64) -> Result<(), CallEr
     let volume = &monitor.reach.volume;
     let mut memory = monitor.memory();
     let failures = memory.expand_rest.0.saturating_add(1);
-    let pause = EXPAND_PACE.after(failures);
+    let pause = EXPAND_BACKOFF.after(failures);
     memory.expand_rest = (failures, Some(Instant::now() + pause));
     match done {
         Ok(_) => {
@@ -153,7 +153,7 @@ fn add(monitor: &Monitor, name: String, address: String, restore: bool, size: i6
             {
                 let mut memory = own.memory();
                 let failures = memory.rests.get(&name).map_or(0, |it| it.0).saturating_add(1);
-                let until = Instant::now() + REBUILD_PACE.after(failures);
+                let until = Instant::now() + REBUILD_BACKOFF.after(failures);
                 memory.rests.insert(name.clone(), (failures, until));
             }
             // It may be in the engine, half filled.
@@ -184,11 +184,11 @@ async fn fill(
     } else {
         arguments.push("--fast-sync".to_owned());
     }
-    command::run(&monitor.reach, &arguments, &[], ADD_PATIENCE).await?;
+    command::run(&monitor.reach, &arguments, &[], ADD_TIMEOUT).await?;
     if !restore && monitor.world.settings().purge_after_rebuild {
         let purge = command::PURGE.map(str::to_owned);
         // The snapshot that rebuilding took stays if this fails; the next purge takes it.
-        if let Err(error) = command::run(&monitor.reach, &purge, &[], PURGE_PATIENCE).await {
+        if let Err(error) = command::run(&monitor.reach, &purge, &[], PURGE_TIMEOUT).await {
             monitor.say(Severity::Warning, "FailedStartingSnapshotPurge", &error.to_string());
         }
     }
@@ -231,13 +231,13 @@ fn restore(monitor: &Monitor, backup: String) {
                 Asked::Begun => memory.restore_rest = (0, None),
                 Asked::Later(_) => {
                     let failures = memory.restore_rest.0.saturating_add(1);
-                    let until = Instant::now() + RESTORE_PACE.after(failures);
+                    let until = Instant::now() + RESTORE_BACKOFF.after(failures);
                     memory.restore_rest = (failures, Some(until));
                 }
-                Asked::Refused(refusals) => {
+                Asked::Refused(rejections) => {
                     let still = own.engine().is_some_and(|engine| requests(&engine, &backup));
-                    for (address, text) in refusals.iter().filter(|_| still) {
-                        memory.refusals.insert(address.clone(), text.clone());
+                    for (address, text) in rejections.iter().filter(|_| still) {
+                        memory.rejections.insert(address.clone(), text.clone());
                     }
                 }
             }
@@ -284,7 +284,7 @@ async fn ask_clone(monitor: &Monitor, source: &str) -> Result<(), String> {
         &from.engine,
     ]
     .map(str::to_owned);
-    let done = command::run(&monitor.reach, &arguments, &[], ADD_PATIENCE).await;
+    let done = command::run(&monitor.reach, &arguments, &[], ADD_TIMEOUT).await;
     done.map(drop).map_err(|error| error.to_string())
 }
 
@@ -311,7 +311,7 @@ async fn ask_restore(monitor: &Monitor, backup: &str) -> Asked {
     };
     let limit = monitor.world.settings().restore_concurrency.to_string();
     let arguments = ["backup", "restore", &url, "--concurrent-limit", &limit].map(str::to_owned);
-    match command::run(&monitor.reach, &arguments, &environment, RESTORE_PATIENCE).await {
+    match command::run(&monitor.reach, &arguments, &environment, RESTORE_TIMEOUT).await {
         Ok(_) => Asked::Begun,
         Err(CommandError::Refused { text, output }) => judge(&text, &output),
         Err(error @ (CommandError::Start(..) | CommandError::TooLong(..))) => {

@@ -37,14 +37,14 @@ pub struct Options {
     pub program: PathBuf,
     pub max: usize,
     /// How long one may take to end before it is made to.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Options {
     /// Beside the ports that systems hand out by themselves and those of services.
     pub const PORTS: RangeInclusive<u16> = 10_000..=29_999;
     pub const MAX: usize = 4096;
-    pub const PATIENCE: Duration = Duration::from_secs(8);
+    pub const TIMEOUT: Duration = Duration::from_secs(8);
 }
 
 /// The processes that were there cannot be looked for.
@@ -309,7 +309,7 @@ impl Inner {
             self.order_stop(key);
         }
         // Twice: once to be asked, once to be made to.
-        let patience = self.options.patience * 2;
+        let timeout = self.options.timeout * 2;
         let all_over = async {
             let every = Duration::from_millis(20);
             while keys.iter().any(|key| {
@@ -318,7 +318,7 @@ impl Inner {
                 tokio::time::sleep(every).await;
             }
         };
-        if tokio::time::timeout(patience, all_over).await.is_err() {
+        if tokio::time::timeout(timeout, all_over).await.is_err() {
             tracing::error!(kind = kind.as_str(), "some processes do not end; they are left");
         }
     }

@@ -15,12 +15,12 @@ use super::{Instance, Instances, Key, Kind, Launch, Role, StartError, State};
 pub struct Simulated {
     table: Mutex<Table>,
     notify: Notify,
-    pace: Pace,
+    steps: Steps,
 }
 
 /// When a simulated process reaches its next state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum Steps {
     AtOnce,
     /// By [`Simulated::step`] only.
     ByHand,
@@ -35,8 +35,8 @@ struct Table {
 }
 
 impl Simulated {
-    pub fn new(pace: Pace) -> Self {
-        Self { table: Mutex::default(), notify: Notify::new(), pace }
+    pub fn new(steps: Steps) -> Self {
+        Self { table: Mutex::default(), notify: Notify::new(), steps }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -113,9 +113,9 @@ impl Instances for Simulated {
             key: key.clone(),
             volume: launch.volume.clone(),
             image: launch.image.clone(),
-            state: match self.pace {
-                Pace::AtOnce => State::Running,
-                Pace::ByHand => State::Starting,
+            state: match self.steps {
+                Steps::AtOnce => State::Running,
+                Steps::ByHand => State::Starting,
             },
             ports: (first, first + 7),
             pid: None,
@@ -131,12 +131,12 @@ impl Instances for Simulated {
     }
 
     fn stop(&self, key: &Key) {
-        let pace = self.pace;
+        let steps = self.steps;
         self.turn(key, |it| {
             if !it.state.is_over() {
-                it.state = match pace {
-                    Pace::AtOnce => State::Stopped,
-                    Pace::ByHand => State::Stopping,
+                it.state = match steps {
+                    Steps::AtOnce => State::Stopped,
+                    Steps::ByHand => State::Stopping,
                 };
             }
         });

@@ -23,9 +23,9 @@ use super::{Launch, Role, State, command, find, ports};
 
 /// Between two looks whether it answers.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A replica of a large volume reads its files first; an engine waits for its replicas.
-const START_PATIENCE: Duration = Duration::from_mins(5);
+const START_TIMEOUT: Duration = Duration::from_mins(5);
 /// Starts tried when ports turn out to be in use.
 const TRIES: u32 = 5;
 /// A log longer than this is put aside when its process starts again.
@@ -152,7 +152,7 @@ async fn watch(
             () = stop.cancelled() => return Outcome::Stopped,
             status = living.ended() => return Outcome::Ended(status),
             () = answered => host.turned(&record.key, State::Running),
-            () = tokio::time::sleep(START_PATIENCE) => return Outcome::Silent,
+            () = tokio::time::sleep(START_TIMEOUT) => return Outcome::Silent,
         }
     }
     tokio::select! {
@@ -182,7 +182,7 @@ async fn conclude(host: &Arc<Inner>, record: &Record, living: &mut Living, outco
         }
         Outcome::Silent => {
             end(host, record, living).await;
-            let text = format!("it did not answer within {} s", START_PATIENCE.as_secs());
+            let text = format!("it did not answer within {} s", START_TIMEOUT.as_secs());
             tracing::error!(instance = %key, "{key} was ended: {text}");
             fail(host, record, Ended { code: None, text }).await;
         }
@@ -192,7 +192,7 @@ async fn conclude(host: &Arc<Inner>, record: &Record, living: &mut Living, outco
 /// Asks it to end, then makes it.
 async fn end(host: &Arc<Inner>, record: &Record, living: &mut Living) {
     living.signal(Signal::TERM);
-    if tokio::time::timeout(host.options.patience, living.ended()).await.is_ok() {
+    if tokio::time::timeout(host.options.timeout, living.ended()).await.is_ok() {
         return;
     }
     tracing::warn!(instance = %record.key, "{} did not end in time and is killed", record.key);
@@ -223,7 +223,7 @@ async fn remove_record(host: &Arc<Inner>, record: &Record) {
 
 /// Whether something answers there.
 pub(super) async fn answers(at: SocketAddr) -> bool {
-    let connected = tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(at)).await;
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(at)).await;
     matches!(connected, Ok(Ok(_)))
 }
 

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use rpc::Address;
 use rpc::ptypes::{ControllerReplica, ReplicaMode};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::Agent;
 use crate::engine::client::{CallError, Reach};
@@ -24,8 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A renewal is overdue. With the time it takes to look, shorter than the eight seconds after which an
 /// engine gives up a copy that does not answer.
 const SILENT: Duration = Duration::from_secs(6);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
-const CALL_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks for ever.
 pub(super) async fn keep(agent: Arc<Agent>) {
@@ -46,7 +46,7 @@ pub(super) async fn keep(agent: Arc<Agent>) {
 async fn guard(host: IpAddr, engine: &Instance) {
     let Some(address) = join(Some(&host.to_string()), Some(engine.ports.0.into())) else { return };
     let reach = Reach { address, volume: engine.volume.clone(), engine: engine.key.name.clone() };
-    match timeout(CALL_PATIENCE, stop_if_cut_off(host, &reach)).await {
+    match tokio::time::timeout(CALL_TIMEOUT, stop_if_cut_off(host, &reach)).await {
         Ok(Ok(true)) => tracing::warn!(
             engine = %engine.key,
             "this node is cut off: the API server and a copy of volume {} do not answer; the volume is \
@@ -96,7 +96,7 @@ fn elsewhere(host: IpAddr, all: &[ControllerReplica]) -> Vec<(SocketAddr, Replic
 }
 
 async fn answers(at: SocketAddr) -> bool {
-    matches!(timeout(CONNECT_PATIENCE, TcpStream::connect(at)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(at)).await, Ok(Ok(_)))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::NAMESPACE;
 const RENEW_EVERY: Duration = Duration::from_secs(4);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A renewal that takes longer is begun anew.
-const CALL_PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the lease of another machine is looked at, to see whether that lives.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// On the lease: whose it is.
@@ -100,8 +100,7 @@ pub(super) async fn claim(agent: &Agent) -> Result<(), Taken> {
     let (node, me) = (&agent.options.name, &agent.options.machine);
     let mut first: Option<(String, Instant)> = None;
     loop {
-        let lease = match tokio::time::timeout(CALL_PATIENCE, api.get_opt(&lease_name(node))).await
-        {
+        let lease = match tokio::time::timeout(CALL_TIMEOUT, api.get_opt(&lease_name(node))).await {
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(lease))) => lease,
             // Whoever it is, nothing can be done meanwhile.
@@ -142,7 +141,7 @@ pub(super) async fn keep(agent: Arc<Agent>, node: Arc<Queue>) {
     loop {
         let began = Instant::now();
         let renewal = renew(&api, &agent.options.name, &agent.options.machine, &mut version);
-        let renewal = tokio::time::timeout(CALL_PATIENCE, renewal).await;
+        let renewal = tokio::time::timeout(CALL_TIMEOUT, renewal).await;
         let pause = match renewal {
             Ok(Ok(())) => {
                 // From before the call: the server may have noted it at its very beginning.

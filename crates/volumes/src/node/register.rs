@@ -19,7 +19,7 @@ use crate::schedule::Rules;
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Replicas that come and go together are counted together.
 const SETTLE: Duration = Duration::from_millis(200);
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(3);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn plan(agent: &Arc<Agent>) -> Loop {
     let me = agent.key();
@@ -225,7 +225,7 @@ pub(super) async fn say_left(client: kube::Client, name: &str) {
         let verdict = Verdict::new("Ready", false, "ManagerPodMissing", why);
         super::watch::set_ready(&api, name, conditions, &verdict).await
     };
-    match tokio::time::timeout(FAREWELL_PATIENCE, said).await {
+    match tokio::time::timeout(FAREWELL_TIMEOUT, said).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!(error = %telemetry::Chain(&error), "cannot say that this node left");

@@ -104,7 +104,7 @@ fn absent(seen: &Seen<'_>) -> Verdict {
         // It was taken; the engine is about to list it.
         return Verdict { ticket: true, next: Some(AGAIN), ..calm(old) };
     }
-    if let Some(why) = refusal(seen) {
+    if let Some(why) = rejection(seen) {
         let status = SnapshotStatus { error: Some(why), ready_to_use: Some(false), ..old };
         return Verdict { next: Some(AGAIN * 6), ..calm(status) };
     }
@@ -123,7 +123,7 @@ fn absent(seen: &Seen<'_>) -> Verdict {
 }
 
 /// Snapshots of a volume that follows another are its own business.
-fn refusal(seen: &Seen<'_>) -> Option<String> {
+fn rejection(seen: &Seen<'_>) -> Option<String> {
     let name = seen.snapshot.spec.volume.clone().unwrap_or_default();
     let Some(volume) = seen.volume else {
         return Some(format!("volume {name} does not exist"));

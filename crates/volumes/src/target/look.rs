@@ -89,7 +89,7 @@ pub(super) async fn take(
     for (volume, _) in volumes.iter().filter(|(volume, _)| !have.contains(volume.as_str())) {
         let names = Names { target: name.clone(), volume: volume.clone() };
         match catalog::ensure(world, &names).await {
-            Err(failure) if failure.refusal().is_some() => {
+            Err(failure) if failure.rejection().is_some() => {
                 tracing::warn!(volume, target = name, error = %telemetry::Chain(&failure),
                     "a volume in the store cannot be shown");
             }

@@ -12,7 +12,7 @@ use api::longhorn::{VolumeCloneStatus, VolumeState};
 use api::scalar::{Stamp, TextInt, Time};
 use jiff::SignedDuration;
 use kube::ResourceExt;
-use reconcile::{Pace, Severity};
+use reconcile::{Backoff, Severity};
 
 use super::draft::{Draft, Plan, is_leaving, is_set};
 use super::is_new;
@@ -20,7 +20,7 @@ use super::is_new;
 /// When a source that was not ready is looked at again, though nothing of it changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Between tries.
-const AGAIN: Pace = Pace { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
+const AGAIN: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
 /// How often it is tried.
 pub(crate) const TRIES: i32 = 6;
 

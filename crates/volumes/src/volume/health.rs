@@ -8,7 +8,7 @@ use api::longhorn::{InstanceState, Replica, ReplicaMode, Robustness, VolumeState
 use api::scalar::Stamp;
 use jiff::SignedDuration;
 use kube::ResourceExt;
-use reconcile::{Pace, Severity};
+use reconcile::{Backoff, Severity};
 
 use super::draft::{
     Draft, fail, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
@@ -26,7 +26,7 @@ const LAST_COPY: &str = "LastCopy";
 /// The condition that tells of copies that are being filled.
 const REBUILDING: &str = "Rebuilding";
 /// Pauses before a failed copy is tried again.
-const REUSE: Pace = Pace { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
+const REUSE: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(3) };
 
 /// What shows that another copy is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -367,10 +367,10 @@ impl Draft<'_> {
         // One of a clock that was ahead counts for nothing.
         let degraded_at = self.status.last_degraded_at.as_ref().and_then(Stamp::get);
         let degraded_at = degraded_at.filter(|at| *at <= self.seen.now);
-        let patience = self.seen.settings.replenish_wait;
+        let timeout = self.seen.settings.replenish_wait;
         let left = degraded_at.map(|at| {
             let waited = self.seen.now.duration_since(at);
-            let whole = SignedDuration::try_from(patience).unwrap_or_default()
+            let whole = SignedDuration::try_from(timeout).unwrap_or_default()
                 + SignedDuration::from_secs(1);
             Duration::try_from(whole - waited).unwrap_or_default()
         });

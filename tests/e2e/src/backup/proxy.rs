@@ -149,8 +149,8 @@ impl Shared {
         client.read_exact(&mut rest)?;
         body.extend(rest);
         let answer = match fault {
-            Fault::SlowDown => refusal("503 Slow Down", "SlowDown"),
-            Fault::Expired => refusal("403 Forbidden", "ExpiredToken"),
+            Fault::SlowDown => rejection("503 Slow Down", "SlowDown"),
+            Fault::Expired => rejection("403 Forbidden", "ExpiredToken"),
             Fault::Slow(pause) => {
                 std::thread::park_timeout(pause);
                 self.forward(&Request { head, body })?
@@ -229,7 +229,7 @@ fn length(head: &str) -> Option<usize> {
     line.split(':').nth(1)?.trim().parse().ok().filter(|len| *len <= BODY_MAX_BYTES)
 }
 
-fn refusal(status: &str, code: &str) -> Vec<u8> {
+fn rejection(status: &str, code: &str) -> Vec<u8> {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>by the test</Message></Error>"
     );

@@ -4,7 +4,7 @@ use serde_json::Value;
 use testkit::process::poll_until;
 
 use super::Target;
-use crate::engine::{Frontend, PATIENCE, Setup, Volume};
+use crate::engine::{Frontend, Setup, TIMEOUT, Volume};
 
 #[derive(Debug)]
 pub struct Restored {
@@ -39,7 +39,7 @@ impl Restored {
     /// Until no replica restores any more.
     #[track_caller]
     pub fn wait(&self, backup: &str) -> Result<(), String> {
-        let ended = poll_until(2 * PATIENCE, || {
+        let ended = poll_until(2 * TIMEOUT, || {
             let statuses = self.statuses();
             if statuses.iter().any(|status| status["isRestoring"] == true) {
                 return None;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use testkit::process::{Scratch, poll_until};
 
 use super::Target;
-use crate::engine::{Frontend, MIB, PATIENCE, Setup, Volume, blocking};
+use crate::engine::{Frontend, MIB, Setup, TIMEOUT, Volume, blocking};
 
 /// Bytes of one write at most.
 const WRITE_MAX: usize = 64 << 10;
@@ -121,7 +121,7 @@ impl Source {
     #[track_caller]
     pub fn wait(&self, backup: &str) -> Result<Value, String> {
         let cli = self.volume.cli();
-        let ended = poll_until(2 * PATIENCE, || {
+        let ended = poll_until(2 * TIMEOUT, || {
             let ran = cli.call(&["backup", "status", backup]);
             if ran.code != Some(0) {
                 return Some(Err(ran.stderr));

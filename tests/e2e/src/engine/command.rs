@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::server::longhorn;
 
 /// Calls one engine.
@@ -42,7 +42,7 @@ impl Cli {
     /// Runs a command, whatever comes of it. One that never ends is ended, with code 124.
     pub fn call(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("timeout");
-        command.arg("--kill-after=5").arg((2 * PATIENCE).as_secs().to_string());
+        command.arg("--kill-after=5").arg((2 * TIMEOUT).as_secs().to_string());
         command.arg(longhorn());
         self.complete(&mut command, arguments);
         let output = command.output().unwrap();

@@ -10,7 +10,7 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use wire::frame::{self, Limits, Outcome, Reply, Request};
 
-use super::{MIB, PATIENCE};
+use super::{MIB, TIMEOUT};
 
 trait Stream: Read + Write + Debug + Send {}
 impl<T: Read + Write + Debug + Send> Stream for T {}
@@ -28,7 +28,7 @@ impl Frames {
     pub fn tcp(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self::over(stream)
     }
 
@@ -36,7 +36,7 @@ impl Frames {
     pub fn unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path);
         let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self::over(stream)
     }
 

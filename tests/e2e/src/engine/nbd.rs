@@ -337,7 +337,7 @@ mod tests {
     use testkit::process::{Process, Scratch, free_port};
 
     use super::*;
-    use crate::engine::{PATIENCE, tool};
+    use crate::engine::{TIMEOUT, tool};
 
     /// The client is right if a server of others agrees.
     #[tokio::test]
@@ -351,7 +351,7 @@ mod tests {
         command.args(["--format=raw", "--persistent", "--bind=127.0.0.1"]);
         command.arg(format!("--port={port}")).arg("--discard=unmap").arg(&image);
         let mut process = Process::start(command, scratch.path(), "qemu-nbd").unwrap();
-        process.wait_for_port(SocketAddr::from(([127, 0, 0, 1], port)), PATIENCE).unwrap();
+        process.wait_for_port(SocketAddr::from(([127, 0, 0, 1], port)), TIMEOUT).unwrap();
         let endpoint = Endpoint::parse(&format!("nbd://127.0.0.1:{port}/"));
         let nbd = Nbd::connect(&endpoint).await.unwrap();
         assert_eq!(nbd.size_bytes(), 8 << 20);

@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::process::{Process, poll_until};
 
-use super::{Cli, Endpoint, PATIENCE, Ports, is_serving};
+use super::{Cli, Endpoint, Ports, TIMEOUT, is_serving};
 use crate::server::binary;
 
 /// An engine that serves, or has ended.
@@ -65,7 +65,7 @@ impl Engine {
 #[track_caller]
 pub(super) fn wait_until_serving(process: &mut Process, port: u16) {
     let mut ended = None;
-    let up = poll_until(PATIENCE, || {
+    let up = poll_until(TIMEOUT, || {
         ended = process.wait_for_exit(std::time::Duration::ZERO).ok();
         (ended.is_some() || is_serving(port)).then_some(())
     });

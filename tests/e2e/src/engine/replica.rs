@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::process::Process;
 
 use super::process::{signal, unique, wait_until_serving};
-use super::{Frames, Layers, PATIENCE, Ports};
+use super::{Frames, Layers, Ports, TIMEOUT};
 use crate::server::binary;
 
 /// How a replica is started.
@@ -54,7 +54,7 @@ impl Replica {
     /// Starts it, whatever comes of it.
     pub fn launch(&mut self) {
         assert!(self.process.is_none(), "{} runs already", self.address());
-        self.ports.wait_until_free(PATIENCE).unwrap();
+        self.ports.wait_until_free(TIMEOUT).unwrap();
         let name = format!("replica-{}-{}", self.ports.base(), unique());
         self.process = Some(Process::start(self.command(), &self.scratch, &name).unwrap());
     }
@@ -98,7 +98,7 @@ impl Replica {
     pub fn stop(&mut self) -> ExitStatus {
         let mut process = self.process.take().unwrap();
         signal(&process, Signal::INT);
-        process.wait_for_exit(PATIENCE).unwrap()
+        process.wait_for_exit(TIMEOUT).unwrap()
     }
 
     /// SIGINT if it runs, then started anew: how one gets a replica that is not open.

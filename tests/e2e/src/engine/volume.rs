@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::process::{Scratch, poll_until};
 
 use super::process::unique;
-use super::{Cli, Endpoint, Engine, MIB, Nbd, PATIENCE, Replica, ReplicaSetup, signal};
+use super::{Cli, Endpoint, Engine, MIB, Nbd, Replica, ReplicaSetup, TIMEOUT, signal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frontend {
@@ -167,7 +167,7 @@ impl Volume {
     pub fn stop_engine(&mut self) -> ExitStatus {
         let mut engine = self.engine.take().unwrap();
         signal(&engine.process, Signal::INT);
-        engine.process.wait_for_exit(PATIENCE).unwrap()
+        engine.process.wait_for_exit(TIMEOUT).unwrap()
     }
 
     pub fn kill_engine(&mut self) {
@@ -211,7 +211,7 @@ impl Volume {
 
     #[track_caller]
     pub fn wait_for_mode(&self, index: usize, mode: &str) {
-        let seen = poll_until(PATIENCE, || (self.mode(index)? == mode).then_some(()));
+        let seen = poll_until(TIMEOUT, || (self.mode(index)? == mode).then_some(()));
         assert!(seen.is_some(), "replica {index} is {:?}, not {mode}", self.mode(index));
     }
 

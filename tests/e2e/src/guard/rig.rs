@@ -7,7 +7,7 @@ use std::process::Command;
 use testkit::etcd::{Member, Seat, data_dir, far_schedule, program};
 use testkit::process::{Scratch, poll_until};
 
-use super::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv_by, status_by};
+use super::{Pki, Sidecar, TIMEOUT, etcdctl, hash_kv_by, status_by};
 use crate::server::binary;
 
 pub const MEMBER: &str = "etcd-main-0";
@@ -81,7 +81,7 @@ impl Rig {
     pub fn stop_etcd(&mut self) {
         let mut member = self.member.take().unwrap();
         member.process.terminate().unwrap();
-        member.process.wait_for_exit(PATIENCE).unwrap();
+        member.process.wait_for_exit(TIMEOUT).unwrap();
     }
 
     pub fn path(&self) -> &Path {
@@ -168,7 +168,7 @@ impl Rig {
 
     #[track_caller]
     pub fn wait_for_objects(&self, kind: &str, count: usize) -> Vec<String> {
-        poll_until(PATIENCE, || {
+        poll_until(TIMEOUT, || {
             let names = self.names(kind);
             (names.len() >= count).then_some(names)
         })

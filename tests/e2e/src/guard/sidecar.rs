@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use serde_json::Value;
 use testkit::process::{Process, free_port, poll_until};
 
-use super::{PATIENCE, Pki};
+use super::{Pki, TIMEOUT};
 
 /// A guard that was started; dropping it kills it.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Sidecar {
 
     fn connect(&self) -> Option<Box<dyn Line>> {
         let stream = TcpStream::connect((self.host, self.port)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         let Some(trust) = &self.trust else { return Some(Box::new(stream)) };
         let name = ServerName::IpAddress(self.host.into());
         let connection = rustls::ClientConnection::new(Arc::clone(trust), name).unwrap();
@@ -90,7 +90,7 @@ impl Sidecar {
     #[track_caller]
     pub fn wait_for(&mut self, path: &str, wanted: u16) {
         let mut ended = None;
-        let found = poll_until(PATIENCE, || {
+        let found = poll_until(TIMEOUT, || {
             ended = self.process.wait_for_exit(std::time::Duration::ZERO).ok();
             let answer = self.try_ask("GET", path);
             (ended.is_some() || answer.is_some_and(|(status, _)| status == wanted)).then_some(())
@@ -103,6 +103,6 @@ impl Sidecar {
     #[track_caller]
     pub fn stop(mut self) -> Option<i32> {
         self.process.terminate().unwrap();
-        self.process.wait_for_exit(PATIENCE).unwrap().code()
+        self.process.wait_for_exit(TIMEOUT).unwrap().code()
     }
 }

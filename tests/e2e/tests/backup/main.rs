@@ -11,7 +11,7 @@ mod golden;
 mod life;
 mod packing;
 mod pages;
-mod refusals;
+mod rejections;
 
 use e2e::backup::Target;
 

@@ -8,7 +8,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use e2e::backup::{Source, Target, backup_key, block_key};
-use e2e::engine::{Frontend, MIB, PATIENCE, Ran, Setup, Volume, sum};
+use e2e::engine::{Frontend, MIB, Ran, Setup, TIMEOUT, Volume, sum};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use testkit::process::{Process, Scratch, poll_until};
@@ -349,7 +349,7 @@ impl Lane {
                 watched.wait(|| is_over() || refused());
                 kill(replica);
                 let mut process = process;
-                let removed = process.wait_for_exit(PATIENCE).unwrap();
+                let removed = process.wait_for_exit(TIMEOUT).unwrap();
                 let text = process.stderr();
                 let is_refused = text.contains("failed to acquire lock");
                 assert!(removed.success() || is_refused, "the removal failed: {text}");
@@ -362,9 +362,9 @@ impl Lane {
         });
         if let Err(error) = &created {
             // A deletion that was killed keeps its lock until that ends.
-            let is_refusal = error.contains("failed to acquire lock");
-            assert!(is_refusal || !plan.second, "the backup failed: {error}");
-            counts.lock().unwrap().refused += u64::from(is_refusal);
+            let is_rejection = error.contains("failed to acquire lock");
+            assert!(is_rejection || !plan.second, "the backup failed: {error}");
+            counts.lock().unwrap().refused += u64::from(is_rejection);
         }
         if !plan.second {
             self.kill_writer(0);

@@ -6,7 +6,7 @@ use e2e::server::binary;
 use serde_json::Value;
 use testkit::process::poll_until;
 
-use crate::shell::{PATIENCE, Shell, text};
+use crate::shell::{Shell, TIMEOUT, text};
 
 fn doctor(shell: &Shell, more: &[&str]) -> Output {
     doctor_at(shell, "127.0.0.1:0", more)
@@ -51,7 +51,7 @@ fn the_doctor_finds_a_fresh_installation_well_and_a_lost_store_not() {
         let out = doctor(&shell, &[]);
         (!out.status.success()).then(|| text(&out.stdout))
     };
-    let told = poll_until(PATIENCE, gone).expect("the doctor misses a lost store");
+    let told = poll_until(TIMEOUT, gone).expect("the doctor misses a lost store");
     assert!(told.contains("FAIL  target default"), "{told}");
     assert!(told.contains("-> see docs/operations/backup-target.md"), "{told}");
 }

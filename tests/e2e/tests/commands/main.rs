@@ -2,7 +2,7 @@
 
 mod bundle;
 mod doctor;
-mod refusals;
+mod rejections;
 mod shell;
 mod tour;
 mod walk;

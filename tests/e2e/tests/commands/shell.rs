@@ -10,7 +10,7 @@ use serde_json::Value;
 use testkit::process::poll_until;
 
 /// Long enough for a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(5);
 
 pub(crate) struct Shell {
     pub(crate) server: Server,
@@ -29,7 +29,7 @@ impl Shell {
             let is = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
             conditions.unwrap_or_default().iter().any(is).then_some(())
         };
-        assert!(poll_until(PATIENCE, ready).is_some(), "no node is ready");
+        assert!(poll_until(TIMEOUT, ready).is_some(), "no node is ready");
         let url = format!("vfs://{}", store.display());
         shell.run(&["target", "set", &url, "--poll", "10s", "--wait"]);
         shell

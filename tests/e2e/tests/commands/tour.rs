@@ -8,7 +8,7 @@ use e2e::server::binary;
 use serde_json::Value;
 use testkit::process::poll_until;
 
-use crate::shell::{PATIENCE, Shell, text};
+use crate::shell::{Shell, TIMEOUT, text};
 
 #[test]
 fn the_tour_ends_well_and_leaves_nothing() {
@@ -35,7 +35,7 @@ fn a_tour_that_is_interrupted_leaves_nothing_and_says_so() {
     let tour = demo(&["--keep"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let is_under_way =
         || shell.run(&["volume", "ls", "-o", "name"]).contains("demo-data").then_some(());
-    assert!(poll_until(PATIENCE, is_under_way).is_some(), "the tour makes no volume");
+    assert!(poll_until(TIMEOUT, is_under_way).is_some(), "the tour makes no volume");
     interrupt(&tour);
     let ended = end_of(tour);
     assert!(!ended.status.success());
@@ -56,7 +56,7 @@ fn a_tour_that_is_interrupted_leaves_nothing_and_says_so() {
     tour.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     let has_target =
         || shell.run(&["target", "ls", "-o", "name"]).contains("demo-target").then_some(());
-    assert!(poll_until(PATIENCE, has_target).is_some(), "the tour makes no target");
+    assert!(poll_until(TIMEOUT, has_target).is_some(), "the tour makes no target");
     interrupt(&tour);
     let ended = end_of(tour);
     assert!(!ended.status.success());
@@ -65,7 +65,7 @@ fn a_tour_that_is_interrupted_leaves_nothing_and_says_so() {
 
 fn end_of(mut tour: Child) -> Output {
     let is_over = || tour.try_wait().unwrap();
-    if poll_until(PATIENCE, is_over).is_none() {
+    if poll_until(TIMEOUT, is_over).is_none() {
         tour.kill().unwrap();
         panic!("the tour does not end");
     }

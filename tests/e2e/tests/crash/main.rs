@@ -17,7 +17,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use mirror::{Mirror, PATIENCE, Resumed};
+use mirror::{Mirror, Resumed, TIMEOUT};
 use writer::Writer;
 
 const ROUNDS: u32 = 100;
@@ -99,7 +99,7 @@ impl Crashes {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, begun).await.expect("nobody writes");
+        tokio::time::timeout(TIMEOUT, begun).await.expect("nobody writes");
         // The length of this pause is the experiment.
         tokio::time::sleep(Duration::from_millis(writing_ms)).await;
         server.kill();

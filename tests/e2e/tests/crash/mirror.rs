@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::MAPS;
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
@@ -119,7 +119,7 @@ impl Mirror {
         let connection = endpoint.connect().await.unwrap();
         let mut events = connection.watch(&self.path()).await.unwrap();
         while self.revision < until {
-            let event = tokio::time::timeout(PATIENCE, events.next()).await;
+            let event = tokio::time::timeout(TIMEOUT, events.next()).await;
             let event = event.unwrap_or_else(|_| {
                 panic!("a gap: nothing came between {} and {until}", self.revision)
             });

@@ -1,6 +1,6 @@
 //! Replicas that misbehave: they alone are dropped, the rest serves.
 
-use e2e::engine::{Engine, PATIENCE, Replica, Setup, Volume, signal};
+use e2e::engine::{Engine, Replica, Setup, TIMEOUT, Volume, signal};
 use rustix::process::Signal;
 use testkit::process::poll_until;
 
@@ -38,7 +38,7 @@ async fn is_dropped_alone(lie: Lie) {
         assert_eq!(found, pattern(64, 1)[sector as usize * 4096..][..4096], "{lie:?}");
     }
     put(&nbd, 32, 64, 2).await;
-    let dropped = poll_until(PATIENCE, || {
+    let dropped = poll_until(TIMEOUT, || {
         let modes = modes(&volume);
         (modes.iter().filter(|mode| *mode == "ERR").count() == 1).then_some(())
     });

@@ -1,6 +1,6 @@
 //! One engine for a volume and one process for a directory, with real processes.
 
-use e2e::engine::{Engine, PATIENCE, Setup, Volume, signal};
+use e2e::engine::{Engine, Setup, TIMEOUT, Volume, signal};
 use rustix::process::Signal;
 
 use crate::{pattern, put};
@@ -42,7 +42,7 @@ async fn a_second_process_on_a_directory_changes_nothing() {
     assert!(said.contains("not serving yet") && said.contains("is in use by process"), "{said}");
     let arguments = volume.engine_arguments_for(&[volume.replicas[second].address()]);
     let mut other = Engine::launch(volume.scratch(), "another", &arguments);
-    let status = other.process.wait_for_exit(2 * PATIENCE).unwrap();
+    let status = other.process.wait_for_exit(2 * TIMEOUT).unwrap();
     assert_ne!(status.code(), Some(0), "an engine started on it");
     let mut replica = volume.replicas.remove(second);
     volume.cli().run(&["snapshot", "create", "one"]);
@@ -65,7 +65,7 @@ async fn a_stale_copy_does_not_start_alone_while_the_others_may_come_back() {
     volume.replicas[1].start();
     let arguments = volume.engine_arguments();
     let mut engine = Engine::launch(volume.scratch(), &volume.name, &arguments);
-    let status = engine.process.wait_for_exit(4 * PATIENCE).unwrap();
+    let status = engine.process.wait_for_exit(4 * TIMEOUT).unwrap();
     assert_eq!(status.code(), Some(1), "{}", engine.process.stderr());
     assert!(engine.process.stderr().contains("may have newer data"), "{}", engine.process.stderr());
     volume.replicas[0].start();

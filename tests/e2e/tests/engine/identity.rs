@@ -34,7 +34,7 @@ fn an_engine_with_an_instance_name_checks_it() {
     command.args(volume.engine_arguments());
     command.args(["--listen", &format!("127.0.0.1:{}", ports.base())]);
     let process = testkit::process::Process::start(command, volume.scratch(), "named").unwrap();
-    let up = testkit::process::poll_until(e2e::engine::PATIENCE, || {
+    let up = testkit::process::poll_until(e2e::engine::TIMEOUT, || {
         e2e::engine::is_serving(ports.base()).then_some(())
     });
     assert!(up.is_some(), "{}", process.stderr());

@@ -1,6 +1,6 @@
 //! Starting and ending: exit codes, signals, counters, salvage, live upgrade.
 
-use e2e::engine::{Engine, Frontend, Nbd, PATIENCE, Replica, Setup, Volume, signal};
+use e2e::engine::{Engine, Frontend, Nbd, Replica, Setup, TIMEOUT, Volume, signal};
 use rustix::process::Signal;
 
 use crate::{pattern, put};
@@ -20,7 +20,7 @@ fn sighup_ends_an_engine_as_a_signal_does() {
     let mut volume = Volume::start(Setup { replicas: 1, ..Setup::default() });
     let mut engine = volume.engine.take().unwrap();
     signal(&engine.process, Signal::HUP);
-    let status = engine.process.wait_for_exit(PATIENCE).unwrap();
+    let status = engine.process.wait_for_exit(TIMEOUT).unwrap();
     assert_eq!(status.signal(), Some(1), "{status}");
 }
 
@@ -30,7 +30,7 @@ fn without_a_usable_replica_the_exit_code_says_why() {
     let launch = |volume: &Volume| {
         let arguments = volume.engine_arguments();
         let mut engine = Engine::launch(volume.scratch(), &volume.name, &arguments);
-        let status = engine.process.wait_for_exit(2 * PATIENCE).unwrap();
+        let status = engine.process.wait_for_exit(2 * TIMEOUT).unwrap();
         (status.code(), engine.process.stderr())
     };
     let (code, said) = launch(&volume);
@@ -125,7 +125,7 @@ async fn a_live_upgrade_keeps_the_data() {
     let engine = Engine::start(volume.scratch(), &volume.name, &arguments);
     let mut previous = volume.engine.replace(engine).unwrap();
     signal(&previous.process, Signal::HUP);
-    previous.process.wait_for_exit(PATIENCE).unwrap();
+    previous.process.wait_for_exit(TIMEOUT).unwrap();
     for mut replica in volume.replicas.drain(..before) {
         replica.kill();
     }

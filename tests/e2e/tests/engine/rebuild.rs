@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use e2e::engine::{Nbd, PATIENCE, SECTOR, Setup, Volume};
+use e2e::engine::{Nbd, SECTOR, Setup, TIMEOUT, Volume};
 use testkit::process::poll_until;
 
 use crate::{pattern, put};
@@ -37,7 +37,7 @@ impl Writer {
     pub(crate) fn wait_for(&self, more: u64) {
         let until = self.written.load(Ordering::Relaxed) + more;
         let reached =
-            poll_until(PATIENCE, || (self.written.load(Ordering::Relaxed) >= until).then_some(()));
+            poll_until(TIMEOUT, || (self.written.load(Ordering::Relaxed) >= until).then_some(()));
         assert!(reached.is_some(), "writes do not go on");
     }
 
@@ -98,7 +98,7 @@ async fn a_rebuild_that_is_cut_off_can_be_tried_again() {
         cli.call(&["add-replica", &address, "--size", &size, "--current-size", &size])
     });
     // It may be over already on a fast machine; then this is another failure after a rebuild.
-    poll_until(PATIENCE, || volume.mode(1));
+    poll_until(TIMEOUT, || volume.mode(1));
     volume.replicas[1].kill();
     let ran = adding.join().unwrap();
     println!("the interrupted rebuild ended with {:?}: {}", ran.code, ran.stderr);

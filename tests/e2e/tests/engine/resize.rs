@@ -1,6 +1,6 @@
 //! A volume grows while it is used.
 
-use e2e::engine::{MIB, PATIENCE, Setup, Volume};
+use e2e::engine::{MIB, Setup, TIMEOUT, Volume};
 use testkit::process::poll_until;
 
 use crate::{pattern, put};
@@ -15,7 +15,7 @@ async fn a_volume_grows_under_an_nbd_client() {
     cli.refused(&["expand", "--size", &smaller], "cannot be expanded to a smaller size");
     let size = 128 * MIB;
     cli.run(&["expand", "--size", &size.to_string()]);
-    let grown = poll_until(PATIENCE, || {
+    let grown = poll_until(TIMEOUT, || {
         let info = cli.json(&["info"]);
         assert_eq!(info["lastExpansionError"], "", "{info}");
         (info["size"] == size && info["isExpanding"] == false).then_some(())

@@ -1,6 +1,6 @@
 //! Snapshots through the command line: taken, listed, reverted to, removed, purged, hashed, cloned.
 
-use e2e::engine::{PATIENCE, Setup, Volume};
+use e2e::engine::{Setup, TIMEOUT, Volume};
 use serde_json::Value;
 use testkit::process::poll_until;
 
@@ -8,7 +8,7 @@ use crate::{pattern, put};
 
 fn wait_for(volume: &Volume, arguments: &[&str], done: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
-    let found = poll_until(PATIENCE, || {
+    let found = poll_until(TIMEOUT, || {
         last = volume.cli().json(arguments);
         let all = last.as_object()?;
         (!all.is_empty() && all.values().all(&done)).then(|| last.clone())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use e2e::engine::{Engine, PATIENCE, Replica, SECTOR, Setup, Volume, signal};
+use e2e::engine::{Engine, Replica, SECTOR, Setup, TIMEOUT, Volume, signal};
 use rustix::process::Signal;
 
 use crate::rebuild::{Writer, seed};
@@ -22,7 +22,7 @@ fn upgrade(volume: &mut Volume) {
     let engine = Engine::start(volume.scratch(), &volume.name, &arguments);
     let mut previous = volume.engine.replace(engine).unwrap();
     signal(&previous.process, Signal::HUP);
-    previous.process.wait_for_exit(PATIENCE).unwrap();
+    previous.process.wait_for_exit(TIMEOUT).unwrap();
     for mut replica in volume.replicas.drain(..before) {
         replica.kill();
     }

@@ -1,6 +1,6 @@
 //! Commands that no other test of this suite has a reason to call.
 
-use e2e::engine::{Engine, Frontend, PATIENCE, Setup, Volume};
+use e2e::engine::{Engine, Frontend, Setup, TIMEOUT, Volume};
 use testkit::process::poll_until;
 
 use crate::{pattern, put};
@@ -93,7 +93,7 @@ fn a_hash_is_cancelled_and_asked_for_again() {
     // It may be over already.
     cli.run(&["snapshot", "hash-cancel", "one"]);
     cli.run(&["hash", "one"]);
-    let done = poll_until(PATIENCE, || {
+    let done = poll_until(TIMEOUT, || {
         let status = cli.json(&["hash-status", "one"]);
         let one = status.as_object()?.values().next()?.clone();
         (one["state"] == "complete").then_some(())

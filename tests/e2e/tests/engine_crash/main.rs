@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use e2e::engine::{MIB, PATIENCE, Setup};
+use e2e::engine::{MIB, Setup, TIMEOUT};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use testkit::process::poll_until;
@@ -183,7 +183,7 @@ impl Subject {
         for replica in &self.operator.volume.replicas {
             // After an unclean end an engine makes copies equal while it serves.
             let equal = || (replica.contents(SIZE_BYTES) == found).then_some(());
-            if poll_until(PATIENCE, equal).is_none() {
+            if poll_until(TIMEOUT, equal).is_none() {
                 self.complaints.push(format!("{} is not equal", replica.address()));
             }
         }

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::engine::{Engine, PATIENCE, Setup, Volume, signal};
+use e2e::engine::{Engine, Setup, TIMEOUT, Volume, signal};
 use rustix::process::Signal;
 use testkit::process::poll_until;
 
@@ -105,7 +105,7 @@ impl Operator {
 
     /// Whether a snapshot is being merged away anywhere.
     pub(crate) fn wait_for_purge(&self) {
-        let done = poll_until(PATIENCE, || {
+        let done = poll_until(TIMEOUT, || {
             let status = self.volume.cli().json(&["snapshot", "purge-status"]);
             let all = status.as_object()?;
             let errors = all.values().filter_map(|one| one["error"].as_str());

@@ -1,6 +1,6 @@
 //! What the collector keeps.
 
-use e2e::guard::{PATIENCE, Rig};
+use e2e::guard::{Rig, TIMEOUT};
 use testkit::process::poll_until;
 
 /// An object that only its name matters of.
@@ -35,7 +35,7 @@ fn only_the_newest_backups_are_kept_and_the_newest_stream_whole() {
         "--garbage-collection-policy=LimitBased",
         "--max-backups=2",
     ]);
-    let done = poll_until(PATIENCE, || {
+    let done = poll_until(TIMEOUT, || {
         let fulls = ranges(&rig, "Full");
         let deltas = ranges(&rig, "Incr");
         (fulls == ["00000000-00000003", "00000000-00000005"]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
-use e2e::guard::{PATIENCE, Rig, hash_kv};
+use e2e::guard::{Rig, TIMEOUT, hash_kv};
 use testkit::process::poll_until;
 
 use crate::{QUIET, guarded};
@@ -58,7 +58,7 @@ fn without_its_etcd_a_guard_waits_and_leads_again_with_it() {
     rig.start_etcd();
     sidecar.wait_until_healthy();
     rig.put("b", "2");
-    let delta = poll_until(PATIENCE, || {
+    let delta = poll_until(TIMEOUT, || {
         let (status, body) = sidecar.get("/snapshot/delta");
         (status == 200).then_some(body)
     });
@@ -127,7 +127,7 @@ fn passwords_are_never_printed() {
     let Some(mut rig) = Rig::new("passwords") else { return };
     let mut sidecar = rig.sidecar(&["--etcd-username=root", "--etcd-password=geheim-1"]);
     sidecar.wait_for("/healthz", 503);
-    let told = poll_until(PATIENCE, || {
+    let told = poll_until(TIMEOUT, || {
         let text = sidecar.process.stderr();
         text.contains("etcdConnectionConfig").then_some(text)
     })

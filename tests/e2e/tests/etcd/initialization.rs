@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use e2e::guard::{PATIENCE, Rig, Run};
+use e2e::guard::{Rig, Run, TIMEOUT};
 use testkit::process::poll_until;
 
 use crate::{guarded, history};
@@ -156,7 +156,7 @@ fn the_wrapper_of_etcd_is_served() {
     rig.stop_etcd();
     std::fs::remove_dir_all(rig.data_dir()).unwrap();
     assert_eq!(sidecar.get("/initialization/start?mode=full"), (200, String::new()));
-    let end = poll_until(PATIENCE, || {
+    let end = poll_until(TIMEOUT, || {
         let told = sidecar.get("/initialization/status").1;
         (told != "Progress").then_some(told)
     });

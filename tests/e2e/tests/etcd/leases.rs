@@ -1,6 +1,6 @@
 //! Leases, renewed on the embedded API server.
 
-use e2e::guard::{PATIENCE, Rig};
+use e2e::guard::{Rig, TIMEOUT};
 use e2e::{ADMIN_TOKEN, Connection, Server};
 use serde_json::{Value, json};
 use testkit::process::poll_until;
@@ -52,7 +52,7 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     let holder = format!("{:x}:{:x}:Leader", id("member_id"), id("cluster_id"));
     for (name, wanted) in NAMES.into_iter().zip([holder.as_str(), "2", "3"]) {
         let mut found = Value::Null;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while found["spec"]["holderIdentity"] != wanted {
             assert!(
                 tokio::time::Instant::now() < deadline,
@@ -71,8 +71,7 @@ async fn leases_tell_who_leads_and_what_is_saved() {
     // While etcd does not answer, nobody claims to hold anything.
     rig.stop_etcd();
     sidecar.wait_for("/healthz", 503);
-    let silent =
-        poll_until(PATIENCE, || sidecar.process.stderr().contains("Unknown").then_some(()));
+    let silent = poll_until(TIMEOUT, || sidecar.process.stderr().contains("Unknown").then_some(()));
     assert!(silent.is_some(), "{}", sidecar.process.stderr());
     assert_eq!(sidecar.stop(), Some(0));
 }
@@ -95,7 +94,7 @@ async fn events_tell_what_fails_and_why() {
     let sidecar = rig.sidecar_without_store(&arguments);
     // What it would check first is in the store.
     let begun = || sidecar.try_ask("GET", "/initialization/start?mode=full");
-    let begun = testkit::process::poll_until(PATIENCE, begun).expect("an answer");
+    let begun = testkit::process::poll_until(TIMEOUT, begun).expect("an answer");
     assert_eq!(begun.0, 200);
     for (reason, cause) in [
         ("SnapshotFailed", "this provider always fails"),
@@ -103,7 +102,7 @@ async fn events_tell_what_fails_and_why() {
         ("InitializationFailed", "this provider always fails"),
     ] {
         let path = format!("/api/v1/namespaces/ns1/events?fieldSelector=reason%3D{reason}");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         let event = loop {
             let list = api.get(&path).await.unwrap().json();
             if let Some(event) = list["items"].as_array().and_then(|items| items.first()) {

@@ -107,7 +107,7 @@ fn killed_while_restoring_it_succeeds_the_next_time() {
     history(&mut rig, 4);
     let hash = rig.hash_kv();
     let target = rig.path().join("restored");
-    for patience in [5_u64, 20, 40, 80] {
+    for timeout in [5_u64, 20, 40, 80] {
         let mut command = rig.command("restore");
         command.args(rig.store_arguments());
         command.arg(format!("--data-dir={}", target.display()));
@@ -115,7 +115,7 @@ fn killed_while_restoring_it_succeeds_the_next_time() {
             .arg(format!("--restoration-temp-snapshots-dir={}", rig.path().join("rrt").display()));
         command.stderr(std::process::Stdio::null());
         let mut child = command.spawn().unwrap();
-        let _ = testkit::process::poll_until(std::time::Duration::from_millis(patience), || {
+        let _ = testkit::process::poll_until(std::time::Duration::from_millis(timeout), || {
             child.try_wait().unwrap()
         });
         // It may end by itself before this.

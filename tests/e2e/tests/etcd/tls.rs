@@ -1,6 +1,6 @@
 //! An etcd that serves over TLS, and only who shows a certificate.
 
-use e2e::guard::{PATIENCE, Pki, Rig, hash_kv, revision};
+use e2e::guard::{Pki, Rig, TIMEOUT, hash_kv, revision};
 
 use crate::guarded;
 
@@ -63,7 +63,7 @@ fn a_server_without_a_certificate_stays_says_why_and_takes_no_snapshot() {
     let Some(mut rig) = Rig::secured("no certificate") else { return };
     let flags = [rig.pki().authority(), "--insecure-skip-tls-verify=false".to_owned()];
     let mut sidecar = rig.sidecar(&borrowed(&flags));
-    let told = sidecar.process.wait_for_line("the etcd member is Unknown", PATIENCE).unwrap();
+    let told = sidecar.process.wait_for_line("the etcd member is Unknown", TIMEOUT).unwrap();
     assert!(told.contains("--cert"), "{told}");
     assert_eq!(sidecar.get("/healthz").0, 503);
     assert_eq!(sidecar.stop(), Some(0));

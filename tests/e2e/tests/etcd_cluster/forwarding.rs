@@ -1,6 +1,6 @@
 //! A guard whose member follows passes requests for snapshots on to the one that leads, over TLS.
 
-use e2e::guard::{PATIENCE, Pki};
+use e2e::guard::{Pki, TIMEOUT};
 use serde_json::Value;
 
 use crate::pods::Pods;
@@ -23,7 +23,7 @@ async fn a_follower_passes_requests_for_snapshots_on_to_the_leader() {
         let latest = pods.sidecar(follower).json("/snapshot/latest");
         assert_eq!(latest, pods.sidecar(leader).json("/snapshot/latest"));
         assert_eq!(latest["deltaSnapshots"][0]["snapName"], delta["snapName"]);
-        // Refusals are the leader's, too.
+        // Rejections are the leader's, too.
         assert_eq!(pods.sidecar(follower).get("/snapshot/full?final=perhaps").0, 400);
     }
 
@@ -45,5 +45,5 @@ fn revision(snapshot: &Value) -> i64 {
 #[track_caller]
 fn not_passed_on(pods: &mut Pods, follower: usize, why: &str) {
     pods.sidecar_mut(follower).wait_for("/snapshot/full", 405);
-    pods.sidecar_mut(follower).process.wait_for_line(why, PATIENCE).unwrap();
+    pods.sidecar_mut(follower).process.wait_for_line(why, TIMEOUT).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::guard::PATIENCE;
+use e2e::guard::TIMEOUT;
 use e2e::{ADMIN_TOKEN, Connection, Server};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ impl Api {
     }
 
     async fn wait_for(&self, name: &str, wanted: impl Fn(&Value) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let lease = self.lease(name).await;
             if wanted(&lease) {

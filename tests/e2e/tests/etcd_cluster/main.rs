@@ -5,7 +5,7 @@ mod forwarding;
 mod leases;
 mod pods;
 
-use e2e::guard::{PATIENCE, hash_kv, revision};
+use e2e::guard::{TIMEOUT, hash_kv, revision};
 use testkit::process::poll_until;
 
 use crate::leases::Api;
@@ -38,7 +38,7 @@ async fn snapshots_and_leases_follow_the_leader() {
     pods.kill_etcd(other);
     let third = pods.serving(Some(other));
     let newest = revision(&pods.seats[third].client);
-    let delta = poll_until(PATIENCE, || {
+    let delta = poll_until(TIMEOUT, || {
         let (status, body) = pods.sidecar(third).get("/snapshot/latest");
         let latest: serde_json::Value = serde_json::from_str(&body).ok()?;
         let last = latest["deltaSnapshots"].as_array()?.last()?["lastRevision"].as_i64()?;
@@ -61,11 +61,11 @@ async fn a_member_that_lost_its_data_is_replaced_and_votes_again() {
     std::fs::remove_dir_all(pods.data_dir(lost)).unwrap();
     pods.initialize(lost);
     pods.start_etcd(lost, "existing");
-    let voting = poll_until(PATIENCE, || pods.listed(lost).filter(|(_, learner)| !learner));
+    let voting = poll_until(TIMEOUT, || pods.listed(lost).filter(|(_, learner)| !learner));
     let (id, _) = voting.unwrap_or_else(|| panic!("{}", pods.sidecar(lost).process.stderr()));
     assert_ne!(id, before.0);
     let [one, two] = [first, lost].map(|pod| pods.seats[pod].client.clone());
-    let equal = poll_until(PATIENCE, || {
+    let equal = poll_until(TIMEOUT, || {
         (revision(&one) == revision(&two) && hash_kv(&one, 0) == hash_kv(&two, 0)).then_some(())
     });
     assert!(equal.is_some());

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use e2e::guard::{PATIENCE, Pki, Sidecar, etcdctl, hash_kv, revision};
+use e2e::guard::{Pki, Sidecar, TIMEOUT, etcdctl, hash_kv, revision};
 use e2e::server::binary;
 use serde_json::Value;
 use testkit::etcd::{Member, Seat, data_dir, far_schedule, program};
@@ -205,7 +205,7 @@ impl Pods {
     /// The one pod whose guard says it serves, other than `not`, once its snapshotter is at work.
     #[track_caller]
     pub(crate) fn serving(&self, not: Option<usize>) -> usize {
-        let found = poll_until(PATIENCE, || {
+        let found = poll_until(TIMEOUT, || {
             let healthy = |pod: &usize| {
                 let answer = self.sidecars[*pod].try_ask("GET", "/healthz");
                 answer.is_some_and(|(status, _)| status == 200)
@@ -256,7 +256,7 @@ impl Pods {
     pub(crate) fn initialize(&self, pod: usize) {
         let sidecar = &self.sidecars[pod];
         assert_eq!(sidecar.get("/initialization/start?mode=full").0, 200);
-        let ended = poll_until(PATIENCE, || {
+        let ended = poll_until(TIMEOUT, || {
             let (_, status) = sidecar.get("/initialization/status");
             (status != "New" && status != "Progress").then_some(status)
         });

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use e2e::guard::{PATIENCE, hash_kv};
+use e2e::guard::{TIMEOUT, hash_kv};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ impl Source {
     #[track_caller]
     fn ask(&self, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let body = body.to_string();
         // The old version of the protocol: the answer then comes in one piece.
         let request = format!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::guard::{PATIENCE, Rig, Run, Sidecar};
+use e2e::guard::{Rig, Run, Sidecar, TIMEOUT};
 use rand::rngs::StdRng;
 use serde_json::Value;
 use testkit::process::poll_until;
@@ -70,7 +70,7 @@ impl World {
         self.start_guard();
         let sidecar = self.sidecar.as_ref().unwrap();
         let revision = self.source.revision();
-        let told = poll_until(PATIENCE, || {
+        let told = poll_until(TIMEOUT, || {
             let answer = sidecar.try_ask("GET", "/snapshot/delta")?;
             (answer.0 == 200).then_some(())
         });

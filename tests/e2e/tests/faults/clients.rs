@@ -3,7 +3,7 @@
 use e2e::Server;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::{MAPS, PATIENCE};
+use crate::{MAPS, TIMEOUT};
 
 const SLOW_CLIENTS: usize = 200;
 const MEMORY_MAX_BYTES: u64 = 200 << 20;
@@ -11,7 +11,7 @@ const MEMORY_MAX_BYTES: u64 = 200 << 20;
 /// What the server said before it closed the connection, cleanly or not; only hanging on is wrong.
 async fn ended(stream: &mut (impl AsyncRead + Unpin), otherwise: &str) -> Vec<u8> {
     let mut said = Vec::new();
-    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+    let end = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut said)).await;
     assert!(end.is_ok(), "{otherwise}");
     said
 }
@@ -33,7 +33,7 @@ async fn slow_clients_are_cut_off_while_others_are_served() {
     for _ in 0..20 {
         silent.push(endpoint.tcp().await.unwrap());
     }
-    let answered = tokio::time::timeout(PATIENCE, async {
+    let answered = tokio::time::timeout(TIMEOUT, async {
         endpoint.connect().await.unwrap().get(MAPS).await.unwrap().code()
     });
     assert_eq!(answered.await, Ok(200));

@@ -11,7 +11,7 @@ use e2e::{Connection, Server, skip};
 use serde_json::json;
 use testkit::process::Scratch;
 
-use crate::{MAPS, PATIENCE};
+use crate::{MAPS, TIMEOUT};
 
 const MIB: usize = 1 << 20;
 
@@ -38,7 +38,7 @@ impl Drop for SmallDisk {
 /// Writes that are refused after the first.
 const REFUSED: usize = 20;
 
-/// Writes until it is refused; the number of writes before that, and the refusal.
+/// Writes until it is refused; the number of writes before that, and the rejection.
 async fn fill(connection: &mut Connection) -> (u32, e2e::Answer) {
     for number in 0..1000 {
         let name = format!("fill-{number}");
@@ -63,18 +63,18 @@ async fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
     let mut server = Server::start_in(scratch, at.join("data"));
     let mut connection = server.endpoint().connect().await.unwrap();
 
-    let (written, refusal) = fill(&mut connection).await;
-    let status = refusal.json();
-    println!("disk full after {written} writes: {} {}", refusal.code(), status["message"]);
+    let (written, rejection) = fill(&mut connection).await;
+    let status = rejection.json();
+    println!("disk full after {written} writes: {} {}", rejection.code(), status["message"]);
     assert!(written > 0);
-    assert_eq!(refusal.code(), 507, "{status}");
+    assert_eq!(rejection.code(), 507, "{status}");
     assert_eq!(status["kind"], "Status", "{status}");
-    assert!(!refusal.headers.contains_key("retry-after"), "kubectl would wait in silence");
+    assert!(!rejection.headers.contains_key("retry-after"), "kubectl would wait in silence");
     assert!(status["details"]["retryAfterSeconds"].is_null(), "{status}");
     for path in ["/readyz", "/livez"] {
         assert_eq!(connection.get(path).await.unwrap().code(), 200, "{path}");
     }
-    // Not a line of log for each refusal: the log may be on the same disk.
+    // Not a line of log for each rejection: the log may be on the same disk.
     for number in 0..REFUSED {
         let name = format!("more-{number}");
         let body = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(MIB / 2)}});
@@ -88,7 +88,7 @@ async fn a_full_disk_stops_writes_only_and_only_while_it_is_full() {
 
     std::fs::remove_file(&ballast).unwrap();
     let body = json!({"metadata": {"name": "after"}, "data": {"a": "b"}});
-    let recovered = tokio::time::timeout(PATIENCE, async {
+    let recovered = tokio::time::timeout(TIMEOUT, async {
         while connection.post(MAPS, &body).await.unwrap().code() != 201 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -156,7 +156,7 @@ async fn on_a_full_disk_objects_can_be_deleted_and_the_server_can_start() {
     }
     // What that has freed can be written to.
     let body = json!({"metadata": {"name": "after"}, "data": {"a": "b"}});
-    let recovered = tokio::time::timeout(PATIENCE, async {
+    let recovered = tokio::time::timeout(TIMEOUT, async {
         while connection.post(MAPS, &body).await.unwrap().code() != 201 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -179,7 +179,7 @@ async fn a_store_that_is_gone_is_not_begun_again_while_its_keys_are_there() {
     let kept = server.data_dir().join("kept");
     std::fs::rename(&file, &kept).unwrap();
     let mut process = server.launch();
-    let status = process.wait_for_exit(PATIENCE).unwrap();
+    let status = process.wait_for_exit(TIMEOUT).unwrap();
     let said = process.stderr();
     assert!(!status.success(), "{said}");
     assert!(said.contains("objects.db is gone"), "{said}");
@@ -260,7 +260,7 @@ async fn stopped() -> (Server, PathBuf) {
 fn assert_refused_by_name(server: &mut Server, file: &Path) {
     let before = std::fs::read(file).unwrap();
     let mut process = server.launch();
-    let status = process.wait_for_exit(PATIENCE).unwrap();
+    let status = process.wait_for_exit(TIMEOUT).unwrap();
     let said = process.stderr();
     assert!(!status.success(), "{said}");
     assert!(said.contains("objects.db"), "{said}");
@@ -303,7 +303,7 @@ async fn a_truncated_database_is_refused_by_name() {
 fn a_second_server_on_the_same_directory_is_refused() {
     let mut server = Server::start();
     let mut second = server.launch();
-    let status = second.wait_for_exit(PATIENCE).unwrap();
+    let status = second.wait_for_exit(TIMEOUT).unwrap();
     let said = second.stderr();
     assert!(!status.success());
     let directory = server.data_dir().display().to_string();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use e2e::Answer;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Refused, with the body clients parse.
 #[track_caller]

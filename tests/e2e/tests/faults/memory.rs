@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::{MAPS, PATIENCE};
+use crate::{MAPS, TIMEOUT};
 
 const MIB: usize = 1 << 20;
 const READERS: usize = 100;
@@ -29,7 +29,7 @@ async fn ask(endpoint: &Endpoint, head: &str) -> std::io::Result<TlsStream<TcpSt
 
 /// Somebody else is served as if nothing was the matter.
 async fn assert_served(endpoint: &Endpoint) {
-    let answered = tokio::time::timeout(PATIENCE, async {
+    let answered = tokio::time::timeout(TIMEOUT, async {
         let mut connection = endpoint.connect().await.unwrap();
         connection.get("/api/v1/namespaces/default").await.unwrap().code()
     });
@@ -53,7 +53,7 @@ async fn lists_that_nobody_reads_share_their_objects() {
     }
     // Each has its first piece: the answers are under way.
     for reader in &readers {
-        tokio::time::timeout(PATIENCE, reader.get_ref().0.readable()).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, reader.get_ref().0.readable()).await.unwrap().unwrap();
     }
     assert_served(&endpoint).await;
     let growth = server.resident_bytes().saturating_sub(before);

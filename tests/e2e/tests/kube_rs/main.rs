@@ -29,12 +29,12 @@ pub struct GardenStatus {
     pub planted: u32,
 }
 
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Ends a wait that would otherwise never end.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(PATIENCE, future).await;
-    result.unwrap_or_else(|_| panic!("{what} did not come within {PATIENCE:?}"))
+    let result = tokio::time::timeout(TIMEOUT, future).await;
+    result.unwrap_or_else(|_| panic!("{what} did not come within {TIMEOUT:?}"))
 }
 
 /// The definition of gardens, served.

@@ -62,17 +62,17 @@ async fn a_watcher_whose_history_is_forgotten_starts_afresh() {
     let api: Api<ConfigMap> = Api::namespaced(client, "default");
     api.create(&PostParams::default(), &config_map("one", "1")).await.unwrap();
     let inits = AtomicUsize::new(0);
-    let mut refusals = Vec::new();
+    let mut rejections = Vec::new();
     let mut stream = pin!(watcher(api.clone(), watcher::Config::default()));
     while inits.load(Ordering::Relaxed) < 2 {
         match soon("a second start", stream.next()).await.unwrap() {
             Ok(Event::InitDone) => drop(inits.fetch_add(1, Ordering::Relaxed)),
             Ok(_) => {}
-            Err(error) => refusals.push(error.to_string()),
+            Err(error) => rejections.push(error.to_string()),
         }
     }
     assert!(aged.load(Ordering::Relaxed));
-    assert!(refusals.iter().any(|text| text.contains("too old")), "{refusals:?}");
+    assert!(rejections.iter().any(|text| text.contains("too old")), "{rejections:?}");
     api.delete("one", &DeleteParams::default()).await.unwrap();
     let event = soon("an event", stream.try_next()).await.unwrap().unwrap();
     assert_eq!(word(&event), "delete one");

@@ -35,9 +35,9 @@ fn a_tenant_works_in_its_namespace_and_nowhere_else() {
         "create rolebinding up -n team-a --clusterrole=cluster-admin --user=alice",
         "get nodes",
     ] {
-        let refusal = alice.fail(line);
-        assert!(refusal.to_lowercase().contains("forbidden"), "{line}: {refusal}");
-        assert!(refusal.contains("\"alice\""), "{line}: {refusal}");
+        let rejection = alice.fail(line);
+        assert!(rejection.to_lowercase().contains("forbidden"), "{line}: {rejection}");
+        assert!(rejection.contains("\"alice\""), "{line}: {rejection}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands that change things.
 
 use e2e::Server;
-use e2e::server::PATIENCE;
+use e2e::server::TIMEOUT;
 use testkit::process::{Process, write_program};
 
 use super::{BACKUP, CONFIG_MAP, DEPLOYMENT, Kubectl, still};
@@ -144,7 +144,7 @@ fn wait_returns_when_it_is_so() {
     let mut waiting = Process::start(for_phase, server.scratch(), "wait").unwrap();
     let status = r#"'{"status":{"phase":"Created","conditions":[{"type":"Accepted","status":"True","reason":"Ok","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}'"#;
     kubectl.run(&format!("patch nab nightly --subresource=status --type=merge -p {status}"));
-    assert!(waiting.wait_for_exit(PATIENCE).unwrap().success(), "{}", waiting.stderr());
+    assert!(waiting.wait_for_exit(TIMEOUT).unwrap().success(), "{}", waiting.stderr());
     assert!(waiting.stdout().contains("condition met"));
     kubectl.run("wait nab nightly --for=condition=Accepted --timeout=60s");
     let late = kubectl.fail("wait nab nightly --for=condition=Never --timeout=1s");
@@ -152,7 +152,7 @@ fn wait_returns_when_it_is_so() {
     let for_end = kubectl.command("wait nab nightly --for=delete --timeout=60s");
     let mut waiting = Process::start(for_end, server.scratch(), "wait-delete").unwrap();
     kubectl.run("delete nab nightly --wait=false");
-    assert!(waiting.wait_for_exit(PATIENCE).unwrap().success(), "{}", waiting.stderr());
+    assert!(waiting.wait_for_exit(TIMEOUT).unwrap().success(), "{}", waiting.stderr());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use e2e::Server;
 use testkit::process::Process;
 
 use super::{BACKUP, CONFIG_MAP, DEPLOYMENT, Kubectl};
-use e2e::server::PATIENCE;
+use e2e::server::TIMEOUT;
 
 #[test]
 fn a_fresh_server_shows_its_namespaces_and_resources() {
@@ -113,14 +113,14 @@ fn a_watch_shows_changes_as_they_come() {
     kubectl.run("create configmap first --from-literal=a=1");
     let command = kubectl.command("get configmap -w --output-watch-events");
     let mut watch = Process::start(command, server.scratch(), "watch").unwrap();
-    let line = watch.wait_for_line("first", PATIENCE).unwrap();
+    let line = watch.wait_for_line("first", TIMEOUT).unwrap();
     assert!(line.starts_with("ADDED"), "{line}");
     kubectl.run("create configmap second --from-literal=a=1");
-    let line = watch.wait_for_line("second", PATIENCE).unwrap();
+    let line = watch.wait_for_line("second", TIMEOUT).unwrap();
     assert!(line.starts_with("ADDED"), "{line}");
     kubectl.run("label configmap first colour=blue");
-    watch.wait_for_line("MODIFIED", PATIENCE).unwrap();
+    watch.wait_for_line("MODIFIED", TIMEOUT).unwrap();
     kubectl.run("delete configmap second");
-    let line = watch.wait_for_line("DELETED", PATIENCE).unwrap();
+    let line = watch.wait_for_line("DELETED", TIMEOUT).unwrap();
     assert!(line.contains("second"), "{line}");
 }

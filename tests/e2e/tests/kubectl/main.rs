@@ -71,7 +71,7 @@ fn still() -> Server {
     let until = |line: &str, part: &str| {
         let began = std::time::Instant::now();
         while !texts(&kubectl.output(line)).0.contains(part) {
-            assert!(began.elapsed() < e2e::server::PATIENCE, "in vain: {line}");
+            assert!(began.elapsed() < e2e::server::TIMEOUT, "in vain: {line}");
         }
     };
     until("get namespaces -o name", "namespace/openshift-adp");

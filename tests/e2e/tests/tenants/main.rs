@@ -22,7 +22,7 @@ use velero::Played;
 
 const ADMIN: &str = "openshift-adp";
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A server whose Velero is played, and the administrator's client.
 struct World {
@@ -144,7 +144,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("in vain: {what}"));
+        tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("in vain: {what}"));
     }
 
     /// Waits until the object is as wanted, and gives it.
@@ -156,7 +156,7 @@ impl World {
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
         let (mut seen, began) = (None, std::time::Instant::now());
-        while began.elapsed() < PATIENCE {
+        while began.elapsed() < TIMEOUT {
             seen = self.get(kind, place.0, place.1).await;
             match &seen {
                 Some(found) if holds(found) => return found.clone(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ADMIN, PATIENCE, World, nacuuid, position};
+use super::{ADMIN, TIMEOUT, World, nacuuid, position};
 
 const BACKUPS: usize = 300;
 const TENANTS: usize = 10;
@@ -56,7 +56,7 @@ async fn places_fall_to_zero_in_order_also_when_the_executor_restarts() {
     let mut restarted = false;
     loop {
         assert!(
-            began.elapsed() < PATIENCE * 2,
+            began.elapsed() < TIMEOUT * 2,
             "not done: {:?}",
             last.values().filter(|it| **it > 0).count()
         );

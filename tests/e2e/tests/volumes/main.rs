@@ -8,6 +8,6 @@ mod clones;
 mod growth;
 mod life;
 mod recovery;
-mod refusals;
+mod rejections;
 mod revert;
 mod system;

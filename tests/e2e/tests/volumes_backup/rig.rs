@@ -15,7 +15,7 @@ use testkit::process::poll_until;
 pub(crate) const MIB: u64 = 1 << 20;
 const NAMESPACE: &str = "longhorn-system";
 /// Long enough for a loaded machine, and for the lock of somebody who was killed to run out.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(10);
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
@@ -100,12 +100,12 @@ impl Rig {
 
     #[track_caller]
     pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        if poll_until(PATIENCE, || holds().then_some(())).is_none() {
+        if poll_until(TIMEOUT, || holds().then_some(())).is_none() {
             let log = self.server.stderr();
             let log: Vec<&str> = log.lines().rev().take(20).collect();
             panic!(
                 "waited {} s: {what}\n{}\n{}",
-                PATIENCE.as_secs(),
+                TIMEOUT.as_secs(),
                 self.kubectl(&["get", "lhv,lhe,lhr,lhb,lhbt,lhbv,lhsnap", "-o", "wide"]),
                 log.join("\n"),
             );

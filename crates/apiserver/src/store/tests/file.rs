@@ -126,7 +126,7 @@ async fn only_the_owner_may_read_the_files() {
 fn a_file_in_use_is_refused() {
     let home = Home::new();
     let store = home.open();
-    assert!(matches!(home.refusal(), OpenError::InUse { .. }));
+    assert!(matches!(home.rejection(), OpenError::InUse { .. }));
     drop(store);
     home.open();
 }
@@ -141,7 +141,7 @@ fn a_missing_folder_is_an_error_that_names_it() {
 
 fn assert_refused(home: &Home) {
     let before = read(&home.file());
-    let error = home.refusal();
+    let error = home.rejection();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains(home.file().to_str().unwrap()), "{text}");
@@ -178,7 +178,7 @@ fn another_programs_database_is_refused_and_left_alone() {
     other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").unwrap();
     drop(other);
     let before = read(&home.file());
-    assert!(matches!(home.refusal(), OpenError::Foreign { .. }));
+    assert!(matches!(home.rejection(), OpenError::Foreign { .. }));
     assert_eq!(read(&home.file()), before);
 }
 
@@ -191,7 +191,7 @@ fn an_empty_file_is_refused_also_with_a_log_beside_it() {
     assert_refused(&home);
     assert_eq!(read(&wal(&home)), b"the log");
     std::fs::remove_file(home.file()).unwrap();
-    assert!(matches!(home.refusal(), OpenError::Damaged { .. }));
+    assert!(matches!(home.rejection(), OpenError::Damaged { .. }));
     assert!(!home.file().exists());
     std::fs::remove_file(wal(&home)).unwrap();
     home.open();
@@ -278,7 +278,7 @@ fn a_newer_format_is_refused_by_name() {
         &home,
         &format!("UPDATE meta SET value = 2, checksum = {checksum} WHERE key = 'format'"),
     );
-    let error = home.refusal();
+    let error = home.rejection();
     assert!(matches!(error, OpenError::TooNew { found: 2, newest: 1, .. }), "{error:?}");
     assert!(error.to_string().contains("format 2; this build reads up to 1"));
 }

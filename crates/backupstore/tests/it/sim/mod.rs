@@ -22,7 +22,7 @@ use self::actor::{Actor, ActorClock, View};
 use crate::world::{Volume, create_request, name, volume};
 
 /// How long operations wait for a lock.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Three states: blocks come back that were there before.
 fn states() -> Volume {
@@ -80,7 +80,7 @@ impl Ours {
         let control = Control::default();
         let request = CreateRequest {
             compression: Compression::None,
-            lock_timeout: PATIENCE,
+            lock_timeout: TIMEOUT,
             ..create_request(&of.snapshots[index].name, backup)
         };
         let work = async {
@@ -91,14 +91,14 @@ impl Ours {
     }
 
     async fn delete(&self, backup: &str) -> bool {
-        let options = DeleteOptions { lock_timeout: PATIENCE, ..DeleteOptions::default() };
+        let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, backup, control) = (volume(), name(backup), Control::default());
         let work = self.store.delete_backup(&volume, &backup, &options, &control);
         self.run(&format!("delete {backup}"), work).await.is_some()
     }
 
     async fn collect(&self) -> bool {
-        let options = DeleteOptions { lock_timeout: PATIENCE, ..DeleteOptions::default() };
+        let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, control) = (volume(), Control::default());
         self.run("collect", self.store.collect_garbage(&volume, &options, &control)).await.is_some()
     }

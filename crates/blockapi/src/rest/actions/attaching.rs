@@ -23,7 +23,7 @@ pub(super) async fn reserve(service: &Service, request: &Request, id: &str) -> A
             let wanted = if volume.multiattach { "available or in-use" } else { "available" };
             format!("Volume status must be {wanted} to reserve, but the status is {seen}.")
         };
-        return Err(service.refusal(request, id, operation, said).await);
+        return Err(service.rejection(request, id, operation, said).await);
     }
     Ok(Reply::empty(202))
 }
@@ -91,7 +91,7 @@ pub(super) async fn attach(service: &Service, request: &Request, id: &str, args:
         let said = |_: &Volume, _: &str| {
             "volume is already attached and multiple attachments are not enabled".to_owned()
         };
-        return Err(service.refusal(request, id, Operation::Attach, said).await);
+        return Err(service.rejection(request, id, Operation::Attach, said).await);
     }
     // What was reserved for the same server becomes this attachment.
     let reserved = volume.attachments.iter().find(|it| {

@@ -37,7 +37,7 @@ pub(super) async fn extend(service: &Service, request: &Request, id: &str, args:
                 "Volume {id} status must be '{{'status': 'available'}}' to extend, currently {seen}."
             )
         };
-        return Err(service.refusal(request, id, operation, said).await);
+        return Err(service.rejection(request, id, operation, said).await);
     }
     let sql = "SELECT size, project_id FROM volumes WHERE id = $1 AND deleted = 0";
     let row = tx.fetch_one(sql, &[id.into()]).await?;
@@ -87,7 +87,7 @@ pub(super) async fn readonly(
                  is: {seen}."
             )
         };
-        return Err(service.refusal(request, id, Operation::Readonly, said).await);
+        return Err(service.rejection(request, id, Operation::Readonly, said).await);
     }
     let value = if readonly { "True" } else { "False" };
     let pair = Metadata::from([("readonly".to_owned(), value.to_owned())]);
@@ -140,7 +140,7 @@ pub(super) async fn retype(service: &Service, request: &Request, id: &str, args:
         if request.version.has_backup_status() && is_other {
             return Err(Fault::invalid_volume(said(&volume, "")));
         }
-        return Err(service.refusal(request, id, Operation::Retype, said).await);
+        return Err(service.rejection(request, id, Operation::Retype, said).await);
     }
     let demand = Demand {
         volumes: 1,
@@ -193,7 +193,7 @@ pub(super) async fn migrate(service: &Service, request: &Request, id: &str, args
                  different than the current one"
             )
         };
-        return Err(service.refusal(request, id, Operation::Migrate, said).await);
+        return Err(service.rejection(request, id, Operation::Migrate, said).await);
     }
     if !known {
         return Err(Fault::bad(format!("Invalid host: No available service named '{host}'")));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::rig::{NEW, OLD, Rig, id_of};
 use world::{FILL, World};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// An image whose bytes end within a block and within a piece.
 const BYTES: usize = 3 * (1 << 20) + 1234;
 
@@ -34,7 +34,7 @@ async fn until(rig: &Rig, volume: &str, wanted: &str) {
         if status == wanted {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{volume} is {status}, not {wanted}");
+        assert!(began.elapsed() < TIMEOUT, "{volume} is {status}, not {wanted}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -102,7 +102,7 @@ async fn a_copy_that_is_cancelled_writes_nothing_more() {
     until(&rig, &volume, "downloading").await;
     let began = Instant::now();
     while !rig.backend.connected(&volume).contains(&"image-copy".to_owned()) {
-        assert!(began.elapsed() < PATIENCE, "nobody copies");
+        assert!(began.elapsed() < TIMEOUT, "nobody copies");
         rig.passes(1).await;
     }
     let reset = json!({"status": "error"});
@@ -256,7 +256,7 @@ async fn a_copy_that_is_begun_again_leaves_nothing_of_the_one_before() {
     let began = Instant::now();
     while !world.held(&volume).starts_with(&data) {
         rig.passes(1).await;
-        assert!(began.elapsed() < PATIENCE, "the first try writes nothing");
+        assert!(began.elapsed() < TIMEOUT, "the first try writes nothing");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     world.send_instead(&image, &right);

@@ -240,7 +240,7 @@ impl World {
     pub(super) async fn served(&self) {
         let began = std::time::Instant::now();
         while lock(&self.inner).open > 0 {
-            assert!(began.elapsed() < super::PATIENCE, "somebody stays");
+            assert!(began.elapsed() < super::TIMEOUT, "somebody stays");
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::frontend::{FrontendError, Host};
 
 /// Longest run of one tool. A login to a target may take many seconds.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A program of others, and what to install if it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +88,9 @@ impl Tools {
         let failed = |why: String| FrontendError::Failed(format!("failed to run {line}: {why}"));
         let mut command = self.command(tool)?;
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output())
+        let output = tokio::time::timeout(TIMEOUT, command.output())
             .await
-            .map_err(|_| failed(format!("no end after {} s", PATIENCE.as_secs())))?
+            .map_err(|_| failed(format!("no end after {} s", TIMEOUT.as_secs())))?
             .map_err(|error| failed(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         tracing::debug!(line, status = %output.status, "ran");
@@ -130,7 +130,7 @@ pub(super) struct IscsiLock {
 }
 
 /// How long others may keep the lock.
-const LOCK_PATIENCE: Duration = Duration::from_mins(2);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(2);
 
 const LOCK_RETRY: Duration = Duration::from_millis(100);
 
@@ -147,7 +147,7 @@ impl IscsiLock {
                 tokio::time::sleep(LOCK_RETRY).await;
             }
         };
-        let locked = tokio::time::timeout(LOCK_PATIENCE, locking).await;
+        let locked = tokio::time::timeout(LOCK_TIMEOUT, locking).await;
         locked.map_err(|_| failed(&"another engine keeps it"))?;
         Ok(Self { _file: file })
     }

@@ -13,8 +13,8 @@ use super::super::error::CommandError;
 use crate::etcd::{ConnectionConfig, Etcd};
 
 /// From its start until it answers.
-const START_PATIENCE: Duration = Duration::from_mins(2);
-const ASK_PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 
 /// What an etcd said about the data.
@@ -85,12 +85,12 @@ async fn ask(mut child: Child, client: &str) -> Result<(i64, u32), String> {
     let config =
         ConnectionConfig { endpoints: vec![client.to_owned()], ..ConnectionConfig::default() };
     let etcd = Etcd::connect(&config).map_err(|error| error.to_string())?;
-    let deadline = Instant::now() + START_PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     let revision = loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Err(format!("etcd ended with {status} on the restored data"));
         }
-        match etcd.revision(ASK_PATIENCE).await {
+        match etcd.revision(ASK_TIMEOUT).await {
             Ok(revision) => break revision,
             Err(error) if Instant::now() > deadline => {
                 return Err(format!("etcd does not serve the restored data: {error}"));

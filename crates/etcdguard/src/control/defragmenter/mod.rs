@@ -25,7 +25,7 @@ use super::schedule::{Schedule, wait_until};
 use crate::etcd::wire::AlarmType;
 use crate::etcd::{Etcd, EtcdError, Member};
 
-/// Between a look that asked for patience, or a step that failed, and the next look.
+/// Between a look that asked for time, or a step that failed, and the next look.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,11 +86,11 @@ impl Defragmenter {
     }
 
     async fn look(&self, slot: Slot) -> Result<Facts, EtcdError> {
-        let patience = self.etcd.config().connection_timeout;
-        let own = self.etcd.status(patience).await?;
+        let timeout = self.etcd.config().connection_timeout;
+        let own = self.etcd.status(timeout).await?;
         let alarms = self.etcd.alarms().await?;
         let mut members = Vec::new();
-        for member in self.etcd.members(patience).await? {
+        for member in self.etcd.members(timeout).await? {
             members.push(self.look_at(&member).await);
         }
         Ok(Facts {
@@ -103,8 +103,8 @@ impl Defragmenter {
     }
 
     async fn look_at(&self, member: &Member) -> Seen {
-        let patience = self.etcd.config().connection_timeout;
-        let status = async { self.client_of(member)?.status(patience).await };
+        let timeout = self.etcd.config().connection_timeout;
+        let status = async { self.client_of(member)?.status(timeout).await };
         Seen {
             id: member.id,
             is_learner: member.is_learner,

@@ -80,8 +80,8 @@ impl Session<'_> {
             return Ok(Bond::Other(why));
         }
         let Some(tail) = tail else { return Ok(Bond::Unreadable) };
-        let patience = self.tools.etcd.config().connection_timeout;
-        Ok(match tail.compare(&self.tools.etcd, patience).await? {
+        let timeout = self.tools.etcd.config().connection_timeout;
+        Ok(match tail.compare(&self.tools.etcd, timeout).await? {
             Continuity::Other(why) => Bond::Other(why),
             Continuity::Same => Bond::Continues,
             // Whatever is in an etcd, nothing was there before.

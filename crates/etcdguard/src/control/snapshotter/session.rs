@@ -199,12 +199,12 @@ impl<'t> Session<'t> {
     /// Reads the watch until it has told of `revision`. Every revision changes a key, so it will.
     async fn catch_up(&mut self, revision: i64) -> Result<(), SnapshotError> {
         self.open_watch().await?;
-        let patience = self.tools.etcd.config().connection_timeout;
+        let timeout = self.tools.etcd.config().connection_timeout;
         while self.seen() < revision {
-            let batch = tokio::time::timeout(patience, next(&mut self.watch)).await;
+            let batch = tokio::time::timeout(timeout, next(&mut self.watch)).await;
             let batch = batch.map_err(|_| {
                 let endpoint = self.tools.etcd.endpoint().to_owned();
-                EtcdError::Timeout { endpoint, after: patience }
+                EtcdError::Timeout { endpoint, after: timeout }
             })?;
             self.take(batch?).await?;
         }
@@ -364,8 +364,8 @@ impl<'t> Session<'t> {
 
 /// Where the etcd is now.
 async fn current(tools: &Tools) -> Result<i64, SnapshotError> {
-    let patience = tools.etcd.config().connection_timeout;
-    Ok(tools.etcd.revision(patience).await?)
+    let timeout = tools.etcd.config().connection_timeout;
+    Ok(tools.etcd.revision(timeout).await?)
 }
 
 fn new_spool(tools: &Tools) -> Spool {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::bolt::{Bolt, BoltError};
 use crate::datadir::{self, KEY_BUCKET, KeyValue, Revision, RowKey};
 use crate::etcd::wire::{self, RangeRequest};
-use crate::etcd::{Etcd, EtcdError, Refusal};
+use crate::etcd::{Etcd, EtcdError, Rejection};
 use crate::store::delta::{DeltaError, Event, Events, Op};
 use crate::store::{SnapStore, Snapshot};
 
@@ -114,11 +114,11 @@ impl Tail {
     pub(super) async fn compare(
         &self,
         etcd: &Etcd,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Continuity, EtcdError> {
         let mut found = Continuity::Unknown;
         for last in self.keys.iter().rev() {
-            match judge(last, self.revision, &Asked { etcd, patience }).await? {
+            match judge(last, self.revision, &Asked { etcd, timeout }).await? {
                 Continuity::Unknown => {}
                 Continuity::Same => found = Continuity::Same,
                 other @ Continuity::Other(_) => return Ok(other),
@@ -131,7 +131,7 @@ impl Tail {
 /// One look at the past of an etcd.
 struct Asked<'e> {
     etcd: &'e Etcd,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// What a key was at a revision.
@@ -144,9 +144,9 @@ enum Then {
 impl Asked<'_> {
     async fn at(&self, key: &Bytes, revision: i64) -> Result<Then, EtcdError> {
         let request = RangeRequest { key: key.clone(), revision, ..RangeRequest::default() };
-        match self.etcd.range(request, self.patience).await {
+        match self.etcd.range(request, self.timeout).await {
             Ok(answer) => Ok(answer.kvs.into_iter().next().map_or(Then::Absent, Then::Was)),
-            Err(EtcdError::Refused { reason: Refusal::Compacted, .. }) => Ok(Then::Forgotten),
+            Err(EtcdError::Refused { reason: Rejection::Compacted, .. }) => Ok(Then::Forgotten),
             Err(error) => Err(error),
         }
     }

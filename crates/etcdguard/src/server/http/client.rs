@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lists of snapshots are the largest answers.
 const BODY_MAX_BYTES: usize = 16 << 20;
 
@@ -63,11 +63,11 @@ pub async fn request(
     method: Method,
     target: &Url,
     trust: &Trust,
-    patience: Duration,
+    timeout: Duration,
     tasks: &Tasks,
 ) -> Result<Response<Bytes>, RequestError> {
     let late = || RequestError::Late { address: target.authority().to_owned() };
-    tokio::time::timeout(patience, ask(method, target, trust, tasks)).await.map_err(|_| late())?
+    tokio::time::timeout(timeout, ask(method, target, trust, tasks)).await.map_err(|_| late())?
 }
 
 async fn ask(
@@ -84,7 +84,7 @@ async fn ask(
     let address = target.authority().to_owned();
     let failed = |source| RequestError::Connect { address: address.clone(), source };
     let connecting =
-        tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect((name.as_str(), port)));
+        tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((name.as_str(), port)));
     let stream = connecting
         .await
         .map_err(|_| RequestError::Late { address: address.clone() })?

@@ -11,7 +11,7 @@ use super::client::{self, RequestError, Trust};
 use crate::etcd::{Etcd, EtcdError};
 
 /// For questions that are answered at once.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
@@ -38,7 +38,7 @@ pub struct Forwarder {
     /// Authorities of their certificates.
     pub authorities: String,
     /// A snapshot is answered when it is saved.
-    pub patience: Duration,
+    pub timeout: Duration,
     pub tasks: Tasks,
 }
 
@@ -50,12 +50,12 @@ impl Forwarder {
     ) -> Result<Response<Bytes>, ForwardError> {
         let leader = self.leader().await?;
         let trust = Trust::of(&self.authorities).map_err(ForwardError::Request)?;
-        let health = self.ask(Method::GET, &leader, "/healthz", &trust, LOOK_PATIENCE).await?;
+        let health = self.ask(Method::GET, &leader, "/healthz", &trust, LOOK_TIMEOUT).await?;
         if health.body().as_ref() != super::HEALTHY.as_bytes() {
             return Err(ForwardError::NotHealthy);
         }
         let path = uri.path_and_query().map_or("/", |it| it.as_str());
-        self.ask(method, &leader, path, &trust, self.patience).await
+        self.ask(method, &leader, path, &trust, self.timeout).await
     }
 
     async fn ask(
@@ -64,28 +64,28 @@ impl Forwarder {
         leader: &Url,
         path: &str,
         trust: &Trust,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Response<Bytes>, ForwardError> {
         let target = leader.join(path).map_err(|_| ForwardError::NoUrl)?;
         // A path cannot lead to another host.
         if target.origin() != leader.origin() {
             return Err(ForwardError::NoUrl);
         }
-        client::request(method, &target, trust, patience, &self.tasks)
+        client::request(method, &target, trust, timeout, &self.tasks)
             .await
             .map_err(ForwardError::Request)
     }
 
     /// Where the leading sidecar listens: on the host of its etcd, on our own port.
     async fn leader(&self) -> Result<Url, ForwardError> {
-        let status = self.etcd.status(LOOK_PATIENCE).await.map_err(ForwardError::Etcd)?;
+        let status = self.etcd.status(LOOK_TIMEOUT).await.map_err(ForwardError::Etcd)?;
         if status.leader == 0 {
             return Err(ForwardError::NoLeader);
         }
         if status.header.is_some_and(|header| header.member_id == status.leader) {
             return Err(ForwardError::Own);
         }
-        let members = self.etcd.members(LOOK_PATIENCE).await.map_err(ForwardError::Etcd)?;
+        let members = self.etcd.members(LOOK_TIMEOUT).await.map_err(ForwardError::Etcd)?;
         let leader = members.iter().find(|member| member.id == status.leader);
         let url = leader.and_then(|member| member.client_ur_ls.first());
         let url = url.ok_or(ForwardError::NoUrl)?;

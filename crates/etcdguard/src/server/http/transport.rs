@@ -13,17 +13,17 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tasks::{Patient, Stop, Tasks};
+use tasks::{Stop, Tasks, WriteTimeout};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// A request line and its headers must be there by then.
-const HEADER_PATIENCE: Duration = Duration::from_secs(5);
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that takes nothing of an answer for so long is cut off.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 512;
 const MAX_STREAMS: u32 = 100;
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -65,11 +65,11 @@ pub fn acceptor(certificate: &str, key: &str) -> Result<TlsAcceptor, TlsError> {
 
 /// Accepts until the task tree stops; connections then finish what they are at.
 pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, tasks: Tasks) {
-    serve_within(WRITE_PATIENCE, listener, tls, router, tasks).await;
+    serve_within(WRITE_TIMEOUT, listener, tls, router, tasks).await;
 }
 
 async fn serve_within(
-    patience: Duration,
+    timeout: Duration,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
@@ -97,20 +97,20 @@ async fn serve_within(
         };
         let (tls, router) = (tls.clone(), router.clone());
         tasks.spawn_draining("connection", |stop| async move {
-            connection(Patient::new(stream, patience), tls, router, &stop).await;
+            connection(WriteTimeout::new(stream, timeout), tls, router, &stop).await;
             drop(slot);
         });
     }
 }
 
 async fn connection(
-    stream: Patient<TcpStream>,
+    stream: WriteTimeout<TcpStream>,
     tls: Option<TlsAcceptor>,
     router: Router,
     stop: &Stop,
 ) {
     let Some(tls) = tls else { return speak(stream, router, stop, false).await };
-    let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, tls.accept(stream));
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
     match stop.or_stop(handshake).await {
         Some(Ok(Ok(stream))) => speak(stream, router, stop, true).await,
         Some(Ok(Err(error))) => {
@@ -153,7 +153,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES);
     builder
         .http2()

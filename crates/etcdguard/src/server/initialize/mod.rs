@@ -96,7 +96,7 @@ pub struct Initializer {
 }
 
 /// How long an API server may take to tell of a lease.
-const LEASE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const LEASE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 impl Initializer {
     /// # Cancel safety
@@ -180,7 +180,7 @@ impl Initializer {
             Ok(false) => Membership::Unlisted,
             Err(error) => {
                 tracing::warn!("the cluster does not answer: {}", telemetry::Chain(&error));
-                let held = leases.is_held(&neighbours.name, LEASE_PATIENCE).await;
+                let held = leases.is_held(&neighbours.name, LEASE_TIMEOUT).await;
                 if held.map_err(InitializeError::Lease)? {
                     Membership::Member
                 } else {

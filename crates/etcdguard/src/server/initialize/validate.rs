@@ -8,7 +8,7 @@ use super::{InitializeError, Initializer, Mode, Verdict};
 use crate::datadir::{self, Checked, Damage, DamageKind};
 
 /// An etcd that is just ending is waited for so long.
-const LOCK_PATIENCE: Duration = Duration::from_mins(2);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(2);
 const LOCK_POLL: Duration = Duration::from_millis(200);
 
 impl Initializer {
@@ -53,7 +53,7 @@ impl Initializer {
             if !looked.await?.map_err(failed)? {
                 return Ok(false);
             }
-            if begun.elapsed() > LOCK_PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Ok(true);
             }
             tokio::time::sleep(LOCK_POLL).await;

@@ -17,8 +17,8 @@ const PEERS_MAX: usize = 32;
 /// What a block may be longer than its content, packed, and the message around it.
 const REPLY_EXTRA_BYTES: usize = 2 << 20;
 /// How long a block may take that another fetches.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(20);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long one that has not been told of the restore may still be told of it.
 const UNTOLD: Duration = Duration::from_secs(3);
 /// How long one may take to begin.
@@ -58,7 +58,7 @@ pub(super) struct Asked {
 pub(crate) struct Peers {
     all: Vec<Other>,
     own: usize,
-    patience: Duration,
+    timeout: Duration,
     started: Instant,
 }
 
@@ -107,7 +107,7 @@ fn next(answer: &Result<BlockReply, Status>, since: Duration) -> Next {
 impl Peers {
     /// Nobody but this one.
     pub(crate) fn alone() -> Self {
-        Self { all: Vec::new(), own: 0, patience: PATIENCE, started: Instant::now() }
+        Self { all: Vec::new(), own: 0, timeout: TIMEOUT, started: Instant::now() }
     }
 
     /// `addresses` are those of the replicas, and `own` tells which is ours. A list that makes no sense
@@ -126,14 +126,14 @@ impl Peers {
         // Everybody's turn may be paid for first.
         let waiting = block_size.bytes().saturating_mul(32);
         let paid = bytes_per_second.and_then(|rate| waiting.checked_div(rate)).unwrap_or(0);
-        let patience = PATIENCE + Duration::from_secs(paid.min(3600));
+        let timeout = TIMEOUT + Duration::from_secs(paid.min(3600));
         let client = |(index, address): (usize, &String)| {
             let client =
-                (index != own).then(|| connect(address, volume, block_size, patience)).flatten();
+                (index != own).then(|| connect(address, volume, block_size, timeout)).flatten();
             Other { client, state: Mutex::default() }
         };
         let all = addresses.iter().enumerate().map(client).collect();
-        Self { all, own, patience, started: Instant::now() }
+        Self { all, own, timeout, started: Instant::now() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -175,7 +175,7 @@ impl Peers {
         let other = self.all.get(index)?;
         let mut client = other.client.clone()?;
         while other.is_askable() {
-            let asked = tokio::time::timeout(self.patience, client.block(request.clone())).await;
+            let asked = tokio::time::timeout(self.timeout, client.block(request.clone())).await;
             let answer = asked
                 .unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
                 .map(tonic::Response::into_inner);
@@ -216,11 +216,11 @@ fn connect(
     address: &str,
     volume: &str,
     block_size: BlockSize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<FanOutClient<Peer>> {
     let address = address.parse::<Address>().ok()?.sync_agent();
     let expected = Identity { volume: volume.to_owned(), instance: String::new() };
-    let peer = rpc::connect_bulk(&address, expected, Deadline::After(patience)).ok()?;
+    let peer = rpc::connect_bulk(&address, expected, Deadline::After(timeout)).ok()?;
     let reply_bytes = usize::try_from(block_size.bytes()).ok()?.checked_add(REPLY_EXTRA_BYTES)?;
     Some(FanOutClient::new(peer).max_decoding_message_size(reply_bytes))
 }
@@ -237,7 +237,7 @@ impl Other {
 
     async fn look(&self, request: LookRequest) {
         let Some(mut client) = self.client.clone() else { return };
-        let looked = tokio::time::timeout(LOOK_PATIENCE, client.look(request)).await;
+        let looked = tokio::time::timeout(LOOK_TIMEOUT, client.look(request)).await;
         let mut health = self.health();
         match looked {
             Ok(Ok(reply)) => {

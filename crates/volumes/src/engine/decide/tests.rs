@@ -15,7 +15,7 @@ struct World {
     look: Look,
     adding: Option<String>,
     resting: BTreeSet<String>,
-    refusals: BTreeMap<String, String>,
+    rejections: BTreeMap<String, String>,
     asking_restore: bool,
     may_restore: bool,
     asking_clone: bool,
@@ -40,7 +40,7 @@ fn world() -> World {
         look: Look { size: SIZE, modes, ..Look::default() },
         adding: None,
         resting: BTreeSet::new(),
-        refusals: BTreeMap::new(),
+        rejections: BTreeMap::new(),
         asking_restore: false,
         may_restore: true,
         asking_clone: false,
@@ -63,7 +63,7 @@ impl World {
             asking_restore: self.asking_restore,
             may_restore: self.may_restore,
             may_expand: true,
-            refusals: &self.refusals,
+            rejections: &self.rejections,
             asking_clone: self.asking_clone,
             clone_failure: self.clone_failure.as_deref(),
             backup_size: self.backup_size,
@@ -190,7 +190,7 @@ fn nothing_is_restored_while_copies_purge_or_one_has_failed_or_sizes_differ() {
     it.look.purges.insert(at(1), purging);
     assert_eq!(it.decide().acts, []);
     let mut it = base();
-    it.refusals.insert(at(1), "the disk is full".into());
+    it.rejections.insert(at(1), "the disk is full".into());
     let verdict = it.decide();
     assert_eq!(verdict.acts, []);
     let error = verdict.status.restore_status.unwrap()[&at(1)].error.clone();

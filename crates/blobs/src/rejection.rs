@@ -115,14 +115,14 @@ pub(crate) fn tells_of_a_lock(text: &str) -> bool {
 
 /// A service that answered, and will not do it whoever asks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     pub(crate) reason: Reason,
     pub(crate) asked: Asked,
     /// Its own words.
     pub(crate) said: String,
 }
 
-impl Refusal {
+impl Rejection {
     /// Nothing where the answer is not about who asks whom: an object that is not there, a condition
     /// that does not hold, a service that is overloaded.
     pub(crate) fn of(asked: Asked, answer: &Answer<'_>, now: &str) -> Option<Self> {
@@ -155,7 +155,7 @@ impl Refusal {
         match self.reason {
             Reason::Locked => Error::Locked { what, source: self },
             _ if self.is_denial() => Error::Denied { what, source: self },
-            _ => Error::Refused { what, refusal: self },
+            _ => Error::Refused { what, rejection: self },
         }
     }
 }
@@ -197,7 +197,7 @@ fn reason(asked: &Asked, code: &str, answer: &Answer<'_>, now: &str) -> Option<R
     })
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Asked { endpoint, bucket, method, key_id, region, .. } = &self.asked;
         let key = key_id
@@ -260,7 +260,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Rejection {}
 
 /// A text of the service as it may stand in ours.
 fn shown(text: &str) -> String {
@@ -290,7 +290,7 @@ mod tests {
 
     fn refused(status: u16, body: &str) -> Option<String> {
         let answer = Answer { status, body, ..Answer::default() };
-        Some(Refusal::of(asked(), &answer, "2026-11-15T00:00:00Z")?.to_string())
+        Some(Rejection::of(asked(), &answer, "2026-11-15T00:00:00Z")?.to_string())
     }
 
     fn error(code: &str, more: &str) -> String {
@@ -367,7 +367,7 @@ mod tests {
     fn without_credentials_it_says_how_to_give_them() {
         let asked = Asked { is_for_credentials: true, key_id: None, ..asked() };
         let answer = Answer { status: 403, ..Answer::default() };
-        let text = Refusal::of(asked, &answer, "").unwrap().to_string();
+        let text = Rejection::of(asked, &answer, "").unwrap().to_string();
         assert!(text.contains("no credentials were given"), "{text}");
         assert!(text.contains("AWS_ACCESS_KEY_ID"), "{text}");
         for (host, path, is_one) in [
@@ -403,7 +403,7 @@ mod tests {
         let nobody = Asked { key_id: None, region: None, ..asked() };
         let long = format!("<Message>{}\n</Message>", "x".repeat(10_000));
         let answer = Answer { status: 403, body: &long, ..Answer::default() };
-        let text = Refusal::of(nobody, &answer, "").unwrap().to_string();
+        let text = Rejection::of(nobody, &answer, "").unwrap().to_string();
         assert!(text.contains("to a request without a key"), "{text}");
         assert!(text.len() < 1000, "{}", text.len());
         assert_eq!(Asked::signed("Bearer secret"), (None, None));

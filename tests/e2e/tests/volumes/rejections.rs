@@ -3,16 +3,16 @@
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::refusals;
+use e2e::rejections;
 use e2e::volumes::Rig;
 use testkit::process::Process;
 
 #[test]
 fn what_makes_no_sense_is_refused_with_a_reason() {
     let rig = Rig::start();
-    refusals::check(&rig);
+    rejections::check(&rig);
     rig.volume("fixed", 16, 2);
-    refusals::check_changes(&rig, "fixed");
+    rejections::check_changes(&rig, "fixed");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use e2e::server::binary;
 use serde_json::Value;
 use testkit::process::poll_until;
 
-use crate::shell::{PATIENCE, Shell, text};
+use crate::shell::{Shell, TIMEOUT, text};
 
 #[test]
 fn what_cannot_be_done_is_said_with_a_hint() {
@@ -33,7 +33,7 @@ fn what_cannot_be_done_is_said_with_a_hint() {
     assert!(text(&output.stderr).contains("cannot read the kubeconfig"));
 }
 
-/// A refusal that was asked for with `--wait` comes at once, not when the patience is over.
+/// A rejection that was asked for with `--wait` comes at once, not when the timeout is over.
 #[test]
 fn mistyped_names_are_refused_and_leave_nothing() {
     let shell = Shell::start();
@@ -118,7 +118,7 @@ fn a_volume_without_a_place_needs_attention() {
         let status = shell.ask(&["status", "--check"]);
         (!status.status.success()).then(|| text(&status.stdout))
     };
-    let told = poll_until(PATIENCE, is_told).expect("a volume without a place is well");
+    let told = poll_until(TIMEOUT, is_told).expect("a volume without a place is well");
     assert!(told.contains("volume huge: "), "{told}");
 }
 

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 /// Those who pay wait for their turn, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     bytes_per_second: Option<u64>,
     /// When the next byte may come.
     next: tokio::sync::Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// None and 0 are no limit.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
         let bytes_per_second = bytes_per_second.filter(|rate| *rate > 0);
@@ -39,11 +39,11 @@ mod tests {
     #[tokio::test]
     async fn bytes_cost_time_whoever_pays() {
         for free in [None, Some(0)] {
-            Pace::new(free).pay(u64::MAX).await;
+            RateLimiter::new(free).pay(u64::MAX).await;
         }
         let began = Instant::now();
-        let pace = Pace::new(Some(1000));
-        tokio::join!(pace.pay(20), pace.pay(30), pace.pay(10));
+        let rate_limiter = RateLimiter::new(Some(1000));
+        tokio::join!(rate_limiter.pay(20), rate_limiter.pay(30), rate_limiter.pay(10));
         assert!(began.elapsed() >= Duration::from_millis(60));
     }
 }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cut;
 use crate::open::Network;
-use crate::refusal::{ANSWER_MAX_BYTES, Answer, Asked, GIVE_CREDENTIALS, Refusal};
+use crate::rejection::{ANSWER_MAX_BYTES, Answer, Asked, GIVE_CREDENTIALS, Rejection};
 use crate::trust;
 
 /// Until a connection stands.
@@ -42,12 +42,12 @@ const BUCKET_REGION: &str = "x-amz-bucket-region";
 
 /// The times of one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     pub(crate) silence: Duration,
     pub(crate) request: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     pub(crate) fn new(silence: Option<Duration>, request: Option<Duration>) -> Self {
         Self { silence: silence.unwrap_or(SILENCE), request: request.unwrap_or(REQUEST) }
     }
@@ -120,13 +120,13 @@ impl std::error::Error for Unreachable {}
 
 /// Makes clients that wait so long and no longer.
 #[derive(Debug, Clone)]
-pub(crate) struct Patient {
-    pub(crate) patience: Patience,
+pub(crate) struct TimedConnector {
+    pub(crate) timeout: Timeouts,
     pub(crate) bucket: String,
     pub(crate) network: Network,
 }
 
-impl Patient {
+impl TimedConnector {
     /// A client of our own, for what the library cannot ask.
     pub(crate) fn waiting(&self, options: &ClientOptions) -> object_store::Result<Waiting> {
         let inner = trust::client(&self.network, options)?;
@@ -134,7 +134,7 @@ impl Patient {
     }
 }
 
-impl HttpConnector for Patient {
+impl HttpConnector for TimedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         self.waiting(options).map(HttpClient::new)
     }
@@ -147,7 +147,7 @@ pub(crate) struct ContentMd5(pub(crate) String);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     inner: HttpClient,
-    set: Patient,
+    set: TimedConnector,
 }
 
 #[async_trait]
@@ -172,7 +172,7 @@ impl Waiting {
         let asked = self.asked(&request);
         let range = cut::asked_range(&request);
         let time =
-            self.set.patience.of(request.method(), request.uri(), request.body().content_length());
+            self.set.timeout.of(request.method(), request.uri(), request.body().content_length());
         let silent = |time, broke_off| Silent {
             endpoint: asked.endpoint.clone(),
             method: asked.method.clone(),
@@ -185,7 +185,7 @@ impl Waiting {
             Ok(Err(error)) => return Err(unreachable(&asked, error)),
             Ok(Ok(answer)) => answer,
         };
-        let silence = self.set.patience.silence;
+        let silence = self.set.timeout.silence;
         let (parts, body) = answer.into_parts();
         let body = HttpResponseBody::new(Steady {
             inner: body,
@@ -272,8 +272,8 @@ async fn refuse(asked: Asked, answer: HttpResponse) -> Result<HttpResponse, Http
         location: header(LOCATION.as_str()),
     };
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    match Refusal::of(asked, &answer, &now) {
-        Some(refusal) => Err(HttpError::new(HttpErrorKind::Unknown, refusal)),
+    match Rejection::of(asked, &answer, &now) {
+        Some(rejection) => Err(HttpError::new(HttpErrorKind::Unknown, rejection)),
         None => Ok(HttpResponse::from_parts(parts, Bytes::from(bytes).into())),
     }
 }
@@ -327,15 +327,15 @@ mod tests {
 
     #[test]
     fn much_gets_time_by_its_length_and_little_does_not() {
-        let patience = Patience::new(None, None);
+        let timeout = Timeouts::new(None, None);
         let plain = http::Uri::from_static("http://h/b/key");
-        assert_eq!(patience.of(&http::Method::GET, &plain, 0), SILENCE);
-        assert_eq!(patience.of(&http::Method::PUT, &plain, SMALL_BYTES), SILENCE);
+        assert_eq!(timeout.of(&http::Method::GET, &plain, 0), SILENCE);
+        assert_eq!(timeout.of(&http::Method::PUT, &plain, SMALL_BYTES), SILENCE);
         let delete = http::Uri::from_static("http://h/b?delete");
-        assert_eq!(patience.of(&http::Method::POST, &delete, 10), SILENCE);
+        assert_eq!(timeout.of(&http::Method::POST, &delete, 10), SILENCE);
         let complete = http::Uri::from_static("http://h/b/key?uploadId=x");
-        assert_eq!(patience.of(&http::Method::POST, &complete, 10), REQUEST);
-        let block = patience.of(&http::Method::PUT, &plain, 2 << 20);
+        assert_eq!(timeout.of(&http::Method::POST, &complete, 10), REQUEST);
+        let block = timeout.of(&http::Method::PUT, &plain, 2 << 20);
         assert_eq!(block, REQUEST + Duration::from_secs(128));
     }
 }

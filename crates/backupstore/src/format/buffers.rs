@@ -9,27 +9,27 @@ use bytes::Bytes;
 /// What disks want the places of memory and file to be multiples of.
 pub(crate) const DISK_ALIGN: usize = 4096;
 
-/// Rooms that are free. Clones are the same.
+/// Buffers that are free. Clones are the same pool.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rooms(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-impl Rooms {
+impl BufferPool {
     /// For `len` bytes; what is in it may be anything, and is to be overwritten.
-    pub(crate) fn room(&self, len: usize) -> Room {
-        let mut room = self.begin(len);
-        let end = room.start + len;
-        room.bytes.resize(end, 0);
-        room
+    pub(crate) fn buffer(&self, len: usize) -> Buffer {
+        let mut buffer = self.begin(len);
+        let end = buffer.start + len;
+        buffer.bytes.resize(end, 0);
+        buffer
     }
 
     /// An empty one, which has to grow only beyond `capacity`.
-    pub(crate) fn empty(&self, capacity: usize) -> Room {
-        let mut room = self.begin(capacity);
-        room.bytes.truncate(room.start);
-        room
+    pub(crate) fn empty(&self, capacity: usize) -> Buffer {
+        let mut buffer = self.begin(capacity);
+        buffer.bytes.truncate(buffer.start);
+        buffer
     }
 
-    fn begin(&self, capacity: usize) -> Room {
+    fn begin(&self, capacity: usize) -> Buffer {
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let whole = capacity.saturating_add(DISK_ALIGN);
         let mut bytes = free.filter(|bytes| bytes.capacity() >= whole).unwrap_or_default();
@@ -39,34 +39,34 @@ impl Rooms {
         if bytes.len() < start {
             bytes.resize(start, 0);
         }
-        Room { bytes, start, rooms: self.clone() }
+        Buffer { bytes, start, pool: self.clone() }
     }
 }
 
 /// Goes back to the others when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Its contents begin here.
     start: usize,
-    rooms: Rooms,
+    pool: BufferPool,
 }
 
-impl Room {
+impl Buffer {
     /// What is added to its contents; nothing may be taken away.
     pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 }
 
-impl Drop for Room {
+impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.rooms.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        self.pool.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
     }
 }
 
-impl Deref for Room {
+impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -74,22 +74,22 @@ impl Deref for Room {
     }
 }
 
-impl DerefMut for Room {
+impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.start..).unwrap_or_default()
     }
 }
 
-impl AsRef<[u8]> for Room {
+impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl From<Room> for Bytes {
+impl From<Buffer> for Bytes {
     /// Without a copy.
-    fn from(room: Room) -> Self {
-        Self::from_owner(room)
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
     }
 }
 
@@ -103,23 +103,23 @@ mod tests {
 
     #[test]
     fn rooms_lie_where_disks_can_take_them_and_are_used_again() {
-        let rooms = Rooms::default();
+        let pool = BufferPool::default();
         for len in [1, 4096, 2 << 20, 5] {
-            let mut room = rooms.room(len);
-            assert!(is_aligned(&room) && room.len() == len);
-            room.fill(7);
-            let place = room.as_ptr();
-            let bytes = Bytes::from(room);
+            let mut buffer = pool.buffer(len);
+            assert!(is_aligned(&buffer) && buffer.len() == len);
+            buffer.fill(7);
+            let place = buffer.as_ptr();
+            let bytes = Bytes::from(buffer);
             assert!(bytes.as_ptr() == place && bytes == vec![7; len]);
-            assert!(rooms.0.lock().unwrap().is_empty());
+            assert!(pool.0.lock().unwrap().is_empty());
             drop(bytes);
-            assert_eq!(rooms.0.lock().unwrap().len(), 1);
+            assert_eq!(pool.0.lock().unwrap().len(), 1);
         }
-        let mut room = rooms.empty(100);
-        assert!(room.is_empty());
-        room.tail().extend_from_slice(b"abc");
-        assert!(is_aligned(&room) && *room == *b"abc");
-        let larger = rooms.empty(3 << 20);
+        let mut buffer = pool.empty(100);
+        assert!(buffer.is_empty());
+        buffer.tail().extend_from_slice(b"abc");
+        assert!(is_aligned(&buffer) && *buffer == *b"abc");
+        let larger = pool.empty(3 << 20);
         assert!(larger.is_empty() && is_aligned(&larger));
     }
 }

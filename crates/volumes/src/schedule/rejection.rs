@@ -40,9 +40,9 @@ impl Reason {
 
 /// Every reason, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Refusal(BTreeSet<Reason>);
+pub struct Rejection(BTreeSet<Reason>);
 
-impl Refusal {
+impl Rejection {
     pub fn add(&mut self, reason: Reason) {
         self.0.insert(reason);
     }
@@ -52,7 +52,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, reason) in self.0.iter().enumerate() {
             let part = if index == 0 { "" } else { ";" };
@@ -62,4 +62,4 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Rejection {}

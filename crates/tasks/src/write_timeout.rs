@@ -10,16 +10,16 @@ use tokio::time::{Instant, Sleep};
 
 /// Writes fail once the peer has taken nothing for so long.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub struct WriteTimeout<S> {
     stream: S,
-    patience: Duration,
+    timeout: Duration,
     /// Runs while a write waits.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
-    pub fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, alarm: None }
+impl<S> WriteTimeout<S> {
+    pub fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, alarm: None }
     }
 
     fn judge<T>(
@@ -31,10 +31,10 @@ impl<S> Patient<S> {
             self.alarm = None;
             return result;
         }
-        let patience = self.patience;
+        let timeout = self.timeout;
         let alarm = self
             .alarm
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
         match alarm.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -42,7 +42,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -82,7 +82,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_takes_nothing_is_given_up_and_one_that_is_slow_is_not() {
         let (near, mut far) = tokio::io::duplex(10);
-        let mut near = Patient::new(near, Duration::from_secs(30));
+        let mut near = WriteTimeout::new(near, Duration::from_secs(30));
         let mut taken = [0; 10];
         for _ in 0..5 {
             near.write_all(&[1; 10]).await.unwrap();
