@@ -63,6 +63,7 @@ impl Connection {
             None => Config::from_kubeconfig(&options).await,
         };
         config
+            .map(crate::proxy::around)
             .context("no cluster to ask")
             .hint("start one with `holdfast up`, or name its kubeconfig with --kubeconfig FILE")
     }

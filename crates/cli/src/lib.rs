@@ -15,6 +15,7 @@ mod job;
 mod listing;
 pub mod node;
 pub mod output;
+pub mod proxy;
 mod restore;
 mod retention;
 mod snapshot;

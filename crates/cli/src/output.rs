@@ -1,5 +1,6 @@
 //! How commands speak: results to stdout, errors with their causes and a hint to stderr.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -51,10 +52,10 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
     if pipe.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", telemetry::Chain(error.as_ref()));
+    eprintln!("error: {}", plain(&telemetry::Chain(error.as_ref()).to_string()));
     for cause in error.chain() {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
-            eprintln!("hint: {}", hinted.hint);
+            eprintln!("hint: {}", plain(&hinted.hint));
         }
     }
     ExitCode::FAILURE
@@ -63,8 +64,20 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
 /// Writes a text and a line end.
 pub fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
+    writeln!(out, "{}", plain(text))?;
     out.flush()
+}
+
+/// A text as a terminal may have it: what others wrote into objects must not move its cursor, change its
+/// title or type for its owner.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |it: char| it.is_control() && it != '\n' && it != '\t';
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let shown =
+        |it: char| if is_obeyed(it) { it.escape_unicode().to_string() } else { it.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
 }
 
 /// A value for programs.
@@ -79,6 +92,11 @@ pub fn machine<T: Serialize>(value: &T, format: Format) -> anyhow::Result<String
 
 /// Columns padded to their widest cell.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    // A cell is one line, whatever was written into it.
+    let one_line = |cell: &String| plain(&cell.replace(['\n', '\r', '\t'], " ")).into_owned();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(one_line).collect()).collect();
+    let rows = rows.as_slice();
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -99,6 +117,14 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_instead() {
+        assert_eq!(plain("a\u{1b}]0;owned\u{7}b\nc"), "a\\u{1b}]0;owned\\u{7}b\nc");
+        assert_eq!(plain("\u{9b}2J"), "\\u{9b}2J");
+        let rows = vec![vec!["x\ny\u{1b}[2J".to_owned()]];
+        assert_eq!(table(&["K"], &rows), "K\nx y\\u{1b}[2J");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -94,6 +94,7 @@ impl Progress {
             return;
         }
         how.clone_into(&mut self.last);
+        let how = crate::output::plain(how);
         let mut out = std::io::stderr().lock();
         // A reader that is gone has seen enough; the work is not about this line.
         let _ = if self.terminal {

@@ -221,7 +221,7 @@ pub(crate) async fn connect(
         }
         None => Config::infer().await?,
     };
-    Ok(Client::try_from(config)?)
+    Ok(Client::try_from(::cli::proxy::around(config))?)
 }
 
 pub(crate) fn host_name() -> String {

@@ -285,7 +285,24 @@ fn attention(world: &World, now: Timestamp) -> Vec<String> {
             told.push(format!("job {} failed last time: {message}", it.name_any()));
         }
     }
+    told.extend(world.tenants.iter().filter_map(failed_request));
+    if world.nodes.is_empty()
+        && !world.volumes.is_empty()
+        && !world.hidden.iter().any(|it| it == "nodes")
+    {
+        told.push("no node is there to serve volumes: start one with `holdfast node`".to_owned());
+    }
     told
+}
+
+/// A tenant's backup that failed. One that was not accepted is the tenant's to mend, and only counted.
+fn failed_request(it: &NonAdminBackup) -> Option<String> {
+    let executor = tenant::backup(it).executor;
+    let is_failed = matches!(executor.as_str(), "Failed" | "PartiallyFailed" | "FailedValidation");
+    let (namespace, name) = (it.namespace().unwrap_or_default(), it.name_any());
+    is_failed.then(|| {
+        format!("backup {name} of namespace {namespace} ended {executor}: see `kubectl describe nab {name} -n {namespace}`")
+    })
 }
 
 /// A backup that waits for a store nobody has named.

@@ -178,6 +178,11 @@ impl Latest {
         latest
     }
 
+    /// The number of the history that it is of.
+    pub fn history(&self) -> Option<usize> {
+        self.full.iter().chain(&self.deltas).map(|snapshot| snapshot.history).next()
+    }
+
     /// The last revision of any of it.
     pub fn last_revision(&self) -> Option<i64> {
         let all = self.full.iter().chain(&self.deltas);

@@ -53,7 +53,10 @@ pub(super) fn start(world: &Arc<World>, target: &Arc<BackupTarget>) {
             Ok(Err(why)) => why,
             Err(_) => format!("no answer within {} s", limit.as_secs()),
         };
-        Found::Silent(format!("failed to list backup volumes in {url}: {why}"))
+        // Conditions, events and pages repeat it.
+        let shown = people::redact::without_password(&url);
+        let why = why.replace(&url, &shown);
+        Found::Silent(format!("failed to list backup volumes in {shown}: {why}"))
     });
 }
 

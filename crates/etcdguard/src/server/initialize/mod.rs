@@ -158,6 +158,15 @@ impl Initializer {
             );
             return Ok(None);
         }
+        // Written down, and killed before its first snapshot was there: what the store holds is of the history
+        // before it, whose end says nothing about this one.
+        let is_newest = histories.newest().is_some_and(|newest| newest.id == origin.id);
+        if is_newest && latest.history() != Some(histories.current()) {
+            tracing::info!(
+                "the history of the data directory has no snapshot yet: it is kept as it is"
+            );
+            return Ok(None);
+        }
         Ok(latest.last_revision())
     }
 

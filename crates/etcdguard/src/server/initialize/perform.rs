@@ -11,7 +11,7 @@ impl Initializer {
         match action {
             Action::Keep => self.keep().await,
             Action::Fail(why) => Err(InitializeError::Refused(why.clone())),
-            Action::Bootstrap => self.set_aside().await,
+            Action::Bootstrap => self.move_aside(aside::keep_aside).await,
             Action::Join => self.join().await,
             Action::Replace => {
                 let begun = Instant::now();
@@ -41,9 +41,16 @@ impl Initializer {
     }
 
     async fn set_aside(&self) -> Result<(), InitializeError> {
+        self.move_aside(aside::set_aside).await
+    }
+
+    async fn move_aside(
+        &self,
+        how: fn(&std::path::Path) -> std::io::Result<()>,
+    ) -> Result<(), InitializeError> {
         let path = self.data_dir().to_owned();
         let moved = path.clone();
-        let done = self.tasks.blocking("set the data aside", move || aside::set_aside(&moved));
+        let done = self.tasks.blocking("set the data aside", move || how(&moved));
         done.await?.map_err(|source| InitializeError::Aside { path, source })
     }
 
