@@ -307,13 +307,14 @@ mod tests {
         }
         let bob = sessions.begin(SecretString::from("t"), of("bob".to_owned()), OWN, at(2));
         assert_eq!(sessions.all().len(), MAX_SESSIONS);
-        assert!([alice, bob].iter().all(|id| sessions.find(id, OWN, true, at(3)).is_some()));
+        assert!([&alice, &bob].iter().all(|id| sessions.find(id, OWN, true, at(3)).is_some()));
         for number in 0..100 {
             let user = format!("system:serviceaccount:greedy:account-{number}");
             sessions.begin(SecretString::from("t"), of(user), OWN, at(4));
         }
         let greedy = |it: &&Arc<Session>| it.standing.user.contains(":greedy:");
-        assert_eq!(sessions.all().values().filter(greedy).count(), MAX_SESSIONS_OF_USER);
+        assert!(sessions.all().values().filter(greedy).count() <= MAX_SESSIONS_OF_USER);
+        assert!([&alice, &bob].iter().all(|id| sessions.find(id, OWN, true, at(5)).is_some()));
     }
 
     #[test]

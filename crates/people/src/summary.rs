@@ -377,12 +377,13 @@ mod tests {
             ..World::default()
         };
         let summary = Summary::of(&world, "2026-11-16T03:00:00Z".parse().unwrap());
-        let [first, second, third] = summary.attention.as_slice() else {
+        let [first, second, third, last] = summary.attention.as_slice() else {
             panic!("{:?}", summary.attention)
         };
         assert!(first.starts_with("volume b is faulted"), "{first}");
         assert!(second.contains("backup late failed: the disk is full"), "{second}");
         assert!(third.contains("volume a lacks a copy"), "{third}");
+        assert!(last.contains("no node is there"), "{last}");
         assert_eq!((summary.volumes.healthy, summary.volumes.attached), (1, 3));
     }
 

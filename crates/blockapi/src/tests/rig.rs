@@ -133,8 +133,8 @@ impl Rig {
     ) -> Answer {
         let mut request = http::Request::builder()
             .method(method)
-            .uri(format!("http://block.test/v3{path}"))
-            .header("host", "block.test")
+            .uri(format!("http://127.0.0.1:8776/v3{path}"))
+            .header("host", "127.0.0.1:8776")
             .header("x-auth-token", token)
             .header("content-type", "application/json");
         if !version.is_empty() {
