@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::auth::audit::Entry;
+use crate::auth::authenticator::Means;
 use crate::auth::certificate::CertificateError;
 use crate::auth::rbac::Attributes;
 use crate::auth::{User, impersonate};
@@ -29,7 +30,7 @@ use crate::registry::{Resource, Subresource};
 use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
 use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
-use crate::rest::{Call, create, delete, read, reviews, scale, signing, update, view, watch};
+use crate::rest::{Call, Proof, create, delete, read, reviews, scale, update, view, watch};
 use crate::server::Server;
 use crate::{clock, discovery, finish, health, heavy, intake, openapi};
 
@@ -183,7 +184,7 @@ async fn route(
     body: &mut Body,
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
-    let (user, caller) = identify(server, parts, trail)?;
+    let (user, proof, caller) = identify(server, parts, trail)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let target = parse_path(parts.uri.path());
     let mut path = match target {
@@ -228,6 +229,8 @@ async fn route(
     };
     let call = Call {
         user,
+        proof,
+        verb,
         resource: Arc::clone(&resource),
         path,
         query,
@@ -248,14 +251,14 @@ async fn route(
     Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
 }
 
-/// Whom a request acts as, and who is behind it.
+/// Whom a request acts as, what shows who is behind it, and who that is.
 fn identify(
     server: &Server,
     parts: &http::request::Parts,
     trail: &mut Trail,
-) -> Result<(User, Caller), Failure> {
-    let caller = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
-        user.clone()
+) -> Result<(User, Proof, Caller), Failure> {
+    let (caller, proof) = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
+        (user.clone(), Proof::Inside)
     } else {
         let certificate = parts.extensions.get::<PeerCertificate>().map(|one| match one {
             PeerCertificate::Trusted(der) => Ok(&der[..]),
@@ -265,13 +268,14 @@ fn identify(
             None => None,
             Some(value) => Some(value.to_str().map_err(|_| Failure::unauthorized())?),
         };
-        server
+        let (user, means) = server
             .authenticator
-            .authenticate(certificate, authorization, clock::now())
+            .identify(certificate, authorization, clock::now())
             .map_err(|refused| {
                 tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
                 Failure::unauthorized()
-            })?
+            })?;
+        (user, proof(means, parts)?)
     };
     trail.entry.user.clone_from(&caller.name);
     trail.entry.groups.clone_from(&caller.groups);
@@ -282,7 +286,7 @@ fn identify(
     if let Some(visit) = parts.extensions.get::<Arc<Visit>>() {
         visit.introduce(&behind)?;
     }
-    let Some(wanted) = wanted else { return Ok((caller, behind)) };
+    let Some(wanted) = wanted else { return Ok((caller, proof, behind)) };
     for attributes in wanted.required(&caller) {
         server.authorize(&attributes)?;
     }
@@ -290,7 +294,20 @@ fn identify(
     trail.entry.impersonator = Some(std::mem::take(&mut trail.entry.user));
     trail.entry.user.clone_from(&user.name);
     trail.entry.groups.clone_from(&user.groups);
-    Ok((user, behind))
+    Ok((user, proof, behind))
+}
+
+/// The credentials that counted.
+fn proof(means: Means, parts: &http::request::Parts) -> Result<Proof, Failure> {
+    let found = match means {
+        Means::Nothing => Some(Proof::Nothing),
+        Means::Token => parts.headers.get(header::AUTHORIZATION).cloned().map(Proof::Token),
+        Means::Certificate => match parts.extensions.get::<PeerCertificate>() {
+            Some(PeerCertificate::Trusted(der)) => Some(Proof::Certificate(der.clone())),
+            Some(PeerCertificate::Stranger) | None => None,
+        },
+    };
+    found.ok_or_else(Failure::unauthorized)
 }
 
 fn authorize_path(
@@ -375,6 +392,11 @@ pub(crate) async fn act(
         return Err(Failure::method_not_allowed(verb.as_str(), &resource.group, &resource.plural));
     }
     match (verb, &call.path.name) {
+        // The rights asked for were those at that name, and the body may name another: in their own
+        // namespace, tenants have the right to create namespaces.
+        (Verb::Create, Some(_)) if resource.built_in().is_some() => {
+            Err(Failure::method_not_allowed("POST", &resource.group, &resource.plural))
+        }
         (Verb::Create, _) if !resource.is_stored() => reviews::answer(server, call),
         (Verb::Create, _) => create::create(server, call).await,
         (Verb::Watch, _) => watch::watch(server, call).await,
@@ -401,11 +423,9 @@ async fn act_on_part(
     match (part, verb) {
         (Subresource::Status, Verb::Get) => read::get(server, call, name).await,
         (Subresource::Status, Verb::Update) => {
-            signing::may(server, call, name, signing::Right::Sign)?;
             update::put(server, call, name, Endpoint::Status).await
         }
         (Subresource::Status, Verb::Patch) => {
-            signing::may(server, call, name, signing::Right::Sign)?;
             update::patch(server, call, name, Endpoint::Status).await
         }
         (Subresource::Scale(paths), Verb::Get) => scale::get(server, call, name, &paths),
@@ -416,11 +436,9 @@ async fn act_on_part(
         }
         (Subresource::Approval, Verb::Get) => read::get(server, call, name).await,
         (Subresource::Approval, Verb::Update) => {
-            signing::may(server, call, name, signing::Right::Approve)?;
             update::put(server, call, name, Endpoint::Approval).await
         }
         (Subresource::Approval, Verb::Patch) => {
-            signing::may(server, call, name, signing::Right::Approve)?;
             update::patch(server, call, name, Endpoint::Approval).await
         }
         (Subresource::Token, Verb::Create) => reviews::token(server, call, name),

@@ -24,7 +24,7 @@ pub struct Limits {
     pub strangers: usize,
     /// Of one caller.
     pub one_caller: usize,
-    /// Kept for administrators.
+    /// Kept for administrators and, of one half, for nodes and controllers.
     pub kept: usize,
     /// A client that takes nothing of any answer for so long is cut off.
     pub write_timeout: Duration,
@@ -36,7 +36,7 @@ impl Default for Limits {
             connections: 4096,
             strangers: 1024,
             one_caller: 1024,
-            kept: 256,
+            kept: 512,
             write_timeout: Duration::from_secs(30),
         }
     }
@@ -150,6 +150,10 @@ impl Doors {
         let own = inside.known.get(&caller.name).copied().unwrap_or_default();
         let fits = match caller.level {
             Level::System => inside.known_total < known,
+            Level::Service => {
+                inside.known_total < known.saturating_sub(self.limits.kept / 2)
+                    && own < self.limits.one_caller
+            }
             Level::Known | Level::Stranger => {
                 inside.known_total < known.saturating_sub(self.limits.kept)
                     && own < self.limits.one_caller

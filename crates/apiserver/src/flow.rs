@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::auth::User;
-use crate::auth::user::MASTERS;
+use crate::auth::user::{MASTERS, NODES, SERVICE_ACCOUNTS, split_service_account};
 use crate::failure::Failure;
 
 use decide::Used;
@@ -28,10 +28,10 @@ pub(crate) enum Thing {
 impl Thing {
     const fn share(self) -> Share {
         match self {
-            Self::Requests => Share { total: 1024, one_caller: 512, strangers: 128, kept: 128 },
-            Self::Watches => Share { total: 8192, one_caller: 4096, strangers: 256, kept: 512 },
+            Self::Requests => Share { total: 1024, one_caller: 512, strangers: 128, kept: 256 },
+            Self::Watches => Share { total: 8192, one_caller: 4096, strangers: 256, kept: 1024 },
             Self::BodyBytes => {
-                Share { total: 96 << 20, one_caller: 32 << 20, strangers: 6 << 20, kept: 16 << 20 }
+                Share { total: 96 << 20, one_caller: 32 << 20, strangers: 6 << 20, kept: 24 << 20 }
             }
         }
     }
@@ -45,9 +45,15 @@ impl Thing {
     }
 }
 
+/// Namespaces whose accounts are controllers and nodes: a cluster's own, and those of volumes.
+/// No tenant has rights there.
+const SERVICE_NAMESPACES: [&str; 2] = ["kube-system", "longhorn-system"];
+
 /// Who is behind a request, whomever they act for.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
+    /// Under which it is counted. Whoever may make accounts in a namespace has as many as it likes,
+    /// so all of a namespace are one caller.
     pub name: Arc<str>,
     pub level: Level,
 }
@@ -63,11 +69,28 @@ impl Caller {
             Level::Stranger
         } else if user.in_group(MASTERS) {
             Level::System
+        } else if is_service(user) {
+            Level::Service
         } else {
             Level::Known
         };
-        Self { name: user.name.as_str().into(), level }
+        let name = match (level, split_service_account(&user.name)) {
+            (Level::Known, Some((namespace, _))) => {
+                format!("{SERVICE_ACCOUNTS}:{namespace}").into()
+            }
+            _ => user.name.as_str().into(),
+        };
+        Self { name, level }
     }
+}
+
+/// Is this a node or a controller? Names that begin so are given out by administrators only.
+fn is_service(user: &User) -> bool {
+    if let Some((namespace, _)) = split_service_account(&user.name) {
+        return SERVICE_NAMESPACES.contains(&namespace);
+    }
+    let own = ["system:", "holdfast:"].iter().any(|it| user.name.starts_with(it));
+    own || user.in_group(NODES)
 }
 
 /// The counts of one thing.
@@ -174,5 +197,34 @@ mod tests {
         drop(held);
         let count = flow.count(Thing::Requests);
         assert_eq!((count.all, count.callers.len()), (0, 0));
+    }
+
+    #[test]
+    fn accounts_are_counted_by_namespace_and_what_others_rely_on_by_itself() {
+        let of = |user: &User| {
+            let caller = Caller::of(user);
+            (caller.name.to_string(), caller.level)
+        };
+        let one = |name: &str, level| (name.to_owned(), level);
+        let tenant = one("system:serviceaccounts:t1", Level::Known);
+        for name in ["a", "b"] {
+            assert_eq!(of(&User::service_account("t1", name, "")), tenant);
+        }
+        let controller = "system:serviceaccount:kube-system:job-controller";
+        let account = User::service_account("kube-system", "job-controller", "");
+        assert_eq!(of(&account), one(controller, Level::Service));
+        let known = |name: &str, groups: &[&str]| {
+            User::authenticated(name, "", groups.iter().map(|&it| it.to_owned()))
+        };
+        for (name, groups, level) in [
+            ("ada", &[][..], Level::Known),
+            ("worker", &[NODES][..], Level::Service),
+            ("system:kube-controller-manager", &[][..], Level::Service),
+            ("holdfast:node", &[][..], Level::Service),
+            ("root", &[MASTERS][..], Level::System),
+        ] {
+            assert_eq!(of(&known(name, groups)), one(name, level));
+        }
+        assert_eq!(Caller::of(&User::anonymous()).level, Level::Stranger);
     }
 }

@@ -22,7 +22,8 @@ const HEAVY_ABOVE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     everybody: Semaphore,
-    /// Those who must get in to repair things do not queue behind the others.
+    /// Those who must get in to repair things, and those whom others rely on, do not queue behind
+    /// the rest.
     system: Semaphore,
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn act(
     level: Level,
 ) -> Result<Response, Failure> {
     let lane = match level {
-        Level::System => &server.lanes.system,
+        Level::System | Level::Service => &server.lanes.system,
         Level::Known | Level::Stranger => &server.lanes.everybody,
     };
     // Nobody closes them.

@@ -46,6 +46,15 @@ pub struct Accepted {
     pub audiences: Vec<String>,
 }
 
+/// Which of what a caller presented has shown who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    Certificate,
+    Token,
+    /// Nothing was presented.
+    Nothing,
+}
+
 /// Knows all credentials this server accepts.
 #[derive(Clone)]
 pub struct Authenticator {
@@ -79,18 +88,28 @@ impl Authenticator {
         authorization: Option<&str>,
         now: Timestamp,
     ) -> Result<User, Unauthorized> {
+        self.identify(certificate, authorization, now).map(|(user, _)| user)
+    }
+
+    /// [`Self::authenticate`], and by which of the two that is known.
+    pub fn identify(
+        &self,
+        certificate: Option<Result<&[u8], CertificateError>>,
+        authorization: Option<&str>,
+        now: Timestamp,
+    ) -> Result<(User, Means), Unauthorized> {
         let refused = match certificate.map(|one| one.and_then(|der| certificate::user(der, now))) {
-            Some(Ok(user)) => return Ok(user),
+            Some(Ok(user)) => return Ok((user, Means::Certificate)),
             Some(Err(error)) => Some(error),
             None => None,
         };
         match (authorization.map(str::trim).filter(|header| !header.is_empty()), refused) {
             (Some(header), _) => {
                 let token = bearer(header).ok_or(UnauthorizedCause::Scheme)?;
-                Ok(self.authenticate_token(token, &[], now)?.user)
+                Ok((self.authenticate_token(token, &[], now)?.user, Means::Token))
             }
             (None, Some(error)) => Err(error.into()),
-            (None, None) => Ok(User::anonymous()),
+            (None, None) => Ok((User::anonymous(), Means::Nothing)),
         }
     }
 

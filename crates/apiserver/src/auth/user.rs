@@ -15,6 +15,8 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const AUTHENTICATED: &str = "system:authenticated";
 /// Group that passes every authorization check, so that broken roles can always be repaired.
 pub const MASTERS: &str = "system:masters";
+/// Group of the nodes of a cluster.
+pub const NODES: &str = "system:nodes";
 /// Group of all service accounts; with `:NAMESPACE` appended, of those of one namespace.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// Prefix of a service account's user name: `system:serviceaccount:NAMESPACE:NAME`.

@@ -5,6 +5,8 @@
 pub(crate) enum Level {
     /// Those who must get in to repair things.
     System,
+    /// Nodes and controllers: what others rely on goes on through them.
+    Service,
     Known,
     /// Has shown no credentials.
     Stranger,
@@ -17,7 +19,7 @@ pub(crate) struct Share {
     pub one_caller: usize,
     /// All callers without credentials together.
     pub strangers: usize,
-    /// What only [`Level::System`] may have.
+    /// What nobody but [`Level::System`] and, of one half, [`Level::Service`] may have.
     pub kept: usize,
 }
 
@@ -36,6 +38,10 @@ pub(crate) fn fits(share: &Share, level: Level, used: Used, amount: usize) -> bo
     let open = share.total.saturating_sub(share.kept);
     match level {
         Level::System => within(used.all, share.total) && within(used.caller, open),
+        Level::Service => {
+            let open = share.total.saturating_sub(share.kept / 2);
+            within(used.all, open) && within(used.caller, share.one_caller)
+        }
         Level::Known => within(used.all, open) && within(used.caller, share.one_caller),
         Level::Stranger => within(used.all, open) && within(used.strangers, share.strangers),
     }
@@ -55,6 +61,9 @@ mod tests {
             (Level::Known, (20, 20, 0), 50, true),
             (Level::Known, (20, 20, 0), 51, false),
             (Level::Known, (90, 20, 20), 1, false),
+            (Level::Service, (90, 20, 20), 5, true),
+            (Level::Service, (90, 20, 20), 6, false),
+            (Level::Service, (20, 20, 50), 1, false),
             (Level::System, (90, 20, 0), 10, true),
             (Level::System, (91, 20, 0), 10, false),
             (Level::System, (90, 0, 90), 1, false),

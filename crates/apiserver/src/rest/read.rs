@@ -46,7 +46,7 @@ pub(crate) async fn get(server: &Server, call: &Call, name: &str) -> Result<Resp
     let resource = &*call.resource;
     let row = RowObject::of(call)?;
     if let Revision::At(revision) = Revision::parse(call.query.get("resourceVersion"))? {
-        reach(server, revision).await?;
+        reach(server, call, revision).await?;
     }
     let stored = find(server, resource, call.namespace(), name)?;
     view::stored_response(resource, StatusCode::OK, &stored, call.answer, call.now, row)
@@ -66,9 +66,13 @@ pub(crate) fn find(
 }
 
 /// Waits a little for a revision this server has not reached.
-pub(crate) async fn reach(server: &Server, revision: u64) -> Result<(), Failure> {
-    if server.store.wait_for(revision, FUTURE_TIMEOUT).await {
+pub(crate) async fn reach(server: &Server, call: &Call, revision: u64) -> Result<(), Failure> {
+    if server.store.revision() >= revision {
         return Ok(());
+    }
+    if server.store.wait_for(revision, FUTURE_TIMEOUT).await {
+        // That very revision may have taken the right away.
+        return call.recheck(server);
     }
     Err(Failure::revision_in_the_future(revision, server.store.revision()))
 }
@@ -127,7 +131,7 @@ async fn page(server: &Server, call: &Call) -> Result<Page, Failure> {
     let exact = query.get("resourceVersionMatch") == Some("Exact");
     let at = match revision {
         Revision::At(revision) => {
-            reach(server, revision).await?;
+            reach(server, call, revision).await?;
             // Pages that begin at a revision show it where they can.
             let pages = limit.is_some() && query.get("resourceVersionMatch").is_none();
             (exact || pages).then_some(revision)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509CertificationRequest};
 
 use super::Call;
-use super::admit;
+use super::admit::{self, Endpoint};
 use crate::auth::User;
 use crate::auth::rbac::Attributes;
 use crate::auth::user::MASTERS;
@@ -16,15 +16,9 @@ use crate::registry::Resource;
 use crate::server::Server;
 
 const GROUP: &str = "certificates.k8s.io";
-/// Certificates of this signer are believed by the API server itself.
-const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-
-/// What a caller wants to do as a signer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Right {
-    Approve,
-    Sign,
-}
+/// Certificates of these signers may be signed by the authority that the API server believes: a
+/// cluster's controllers sign for all of them with one key.
+const CLUSTER_SIGNERS: &str = "kubernetes.io/";
 
 fn is_request(resource: &Resource) -> bool {
     resource.group == GROUP && resource.built_in().is_some()
@@ -51,9 +45,10 @@ pub(crate) fn stamp(resource: &Resource, user: &User, object: &mut Value) -> Res
         spec.insert("extra".to_owned(), json!(user.extra));
     }
     let text = |member: &str| spec.get(member).and_then(Value::as_str).unwrap_or_default();
-    if text("signerName") != CLIENT_SIGNER {
+    if !text("signerName").starts_with(CLUSTER_SIGNERS) {
         return Ok(());
     }
+    let signer = text("signerName").to_owned();
     let named = organisations(text("request"));
     let name = admit::metadata_text(object, "name");
     match named {
@@ -64,8 +59,7 @@ pub(crate) fn stamp(resource: &Resource, user: &User, object: &mut Value) -> Res
             Err(admit::invalid(resource, name, &[cause]))
         }
         Some(all) if all.iter().any(|one| one == MASTERS) => {
-            let why = "use of kubernetes.io/kube-apiserver-client signer with system:masters group \
-                       is not allowed";
+            let why = format!("use of {signer} signer with {MASTERS} group is not allowed");
             Err(Failure::forbidden(why).about(admit::subject(resource, name)))
         }
         Some(_) => Ok(()),
@@ -92,21 +86,24 @@ fn organisations(request: &str) -> Option<Vec<String>> {
 }
 
 /// Changes of a signing request's decisions or certificate need the right at its signer, by its name
-/// or its domain.
-pub(crate) fn may(server: &Server, call: &Call, name: &str, right: Right) -> Result<(), Failure> {
+/// or its domain. Asked of the state that is replaced: another request may have the name by then.
+pub(crate) fn may(
+    server: &Server,
+    call: &Call,
+    endpoint: Endpoint,
+    old: &Value,
+) -> Result<(), Failure> {
     let resource = &*call.resource;
+    let verb = match endpoint {
+        Endpoint::Approval => "approve",
+        Endpoint::Status => "sign",
+        Endpoint::Main | Endpoint::Scale | Endpoint::Finalize => return Ok(()),
+    };
     if !is_request(resource) {
         return Ok(());
     }
-    // What is not there is found missing later.
-    let Some(stored) = server.store.get(&resource.id, "", name) else { return Ok(()) };
-    let object = stored.value().unwrap_or_default();
-    let signer = object.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default();
+    let signer = old.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or_default();
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
-    let verb = match right {
-        Right::Approve => "approve",
-        Right::Sign => "sign",
-    };
     let allowed = [signer, &domain].into_iter().any(|name| {
         let at = Attributes::of(&call.user);
         let wanted = Attributes { verb, group: GROUP, resource: "signers", name, ..at };
@@ -115,6 +112,7 @@ pub(crate) fn may(server: &Server, call: &Call, name: &str, right: Right) -> Res
     if allowed {
         return Ok(());
     }
+    let name = admit::metadata_text(old, "name");
     let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
     Err(Failure::forbidden(why).about(admit::subject(resource, name)))
 }

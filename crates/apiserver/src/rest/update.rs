@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::admit::{self, Author, Endpoint, Track};
 use super::options::WriteOptions;
 use super::view::{self, Left};
-use super::{Call, asked, create, decode};
+use super::{Call, asked, create, decode, signing};
 use crate::clock;
 use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm};
@@ -436,6 +436,7 @@ impl Attempt<'_> {
         mut new: Value,
     ) -> Result<Option<Left>, Failure> {
         let resource = &*self.call.resource;
+        signing::may(self.server, self.call, self.endpoint, old)?;
         let version = admit::metadata_text(&new, "resourceVersion");
         if !version.is_empty() && version != "0" && version != stored.revision.to_string() {
             return Err(Failure::stale(admit::subject(resource, self.name)));

@@ -23,10 +23,9 @@ use super::options::invalid_options;
 use super::read::{self, Revision};
 use super::select::Selection;
 use super::view::{self, ListMeta, RowObject};
-use super::{Call, admit};
+use super::{Call, Proof, admit, recheck};
 use crate::auth::User;
 use crate::clock;
-use crate::dispatch::authorize_resource;
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Shape, Syntax};
 use crate::registry::Resource;
@@ -119,6 +118,8 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
     if !stream.is_served() {
         return Err(Failure::no_such_path());
     }
+    // The beginning may have waited for a revision: what was taken away meanwhile counts.
+    stream.guard.check(server)?;
     Ok(response(stream, queue))
 }
 
@@ -155,7 +156,7 @@ async fn start(server: &Server, call: &Call) -> Result<Start, Failure> {
         (Some(true), revision) => {
             if let Revision::At(revision) = revision {
                 // What is there must not be older than what the client has seen elsewhere.
-                read::reach(server, revision).await?;
+                read::reach(server, call, revision).await?;
             }
             Start::Snapshot { end_mark: query.flag("allowWatchBookmarks") }
         }
@@ -383,8 +384,9 @@ struct Guard {
     user: User,
     path: ResourcePath,
     query: Query,
-    /// The header that proves who watches; none where a certificate did.
-    token: Option<HeaderValue>,
+    /// What showed who watches. Never judged anew where it is taken over: what does not hold any
+    /// more is not nothing.
+    proof: Proof,
     rules: tokio::sync::watch::Receiver<u64>,
     next_look: Instant,
 }
@@ -394,13 +396,11 @@ impl Guard {
         let mut rules = server.access_changes();
         // What changed between the check of this request and now counts.
         rules.mark_changed();
-        let token = call.headers.get(header::AUTHORIZATION).cloned();
-        let token = token.filter(|token| is_valid(server, token));
         Self {
             user: call.user.clone(),
             path: call.path.clone(),
             query: call.query.clone(),
-            token,
+            proof: call.proof.clone(),
             rules,
             next_look: Instant::now() + LOOK_EVERY,
         }
@@ -424,16 +424,8 @@ impl Guard {
         }
         self.rules.mark_unchanged();
         self.next_look = Instant::now() + LOOK_EVERY;
-        if self.token.as_ref().is_some_and(|token| !is_valid(server, token)) {
-            return Err(Failure::unauthorized());
-        }
-        authorize_resource(server, &self.user, Verb::Watch, &self.path, &self.query)
+        recheck(server, &self.user, &self.proof, Verb::Watch, &self.path, &self.query)
     }
-}
-
-fn is_valid(server: &Server, token: &HeaderValue) -> bool {
-    let proven = |header| server.authenticator.authenticate(None, Some(header), clock::now());
-    token.to_str().is_ok_and(|header| proven(header).is_ok())
 }
 
 /// Encodes events in the shape this watcher asked for.

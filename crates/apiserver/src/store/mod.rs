@@ -48,6 +48,10 @@ const QUEUE_WRITES: usize = 1024;
 /// The bytes they may hold together, counted in units of 1 KiB.
 const QUEUE_KIB: usize = 32 << 10;
 
+/// What an object that is being deleted may be larger than others: the mark of its deletion, and what
+/// is said about it, must always fit, or it could never go.
+const DELETION_BYTES: usize = 64 << 10;
+
 /// How a store behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -55,7 +59,8 @@ pub struct Options {
     pub history: Budget,
     /// History kept for [`Store::watch_all`].
     pub feed: Budget,
-    /// The largest object, encoded.
+    /// The largest object, encoded. One that is being deleted may be a little larger, and a deletion
+    /// itself has no limit.
     pub max_object_bytes: usize,
     /// The largest file, in pages of 4 KiB; unlimited when unset.
     pub max_pages: Option<u32>,
@@ -212,11 +217,14 @@ impl Store {
     /// When the future is dropped the write happens once or not at all; which, only a read tells.
     pub async fn write(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
         let Write { key, expected, require, change } = write;
-        let (kind, object) = match change {
-            Change::Put(object) => (EventKind::Put, object),
-            Change::Delete(object) => (EventKind::Delete, object),
+        let (kind, object, limit_bytes) = match change {
+            Change::Put(object) => {
+                let more = if is_marked(&object) { DELETION_BYTES } else { 0 };
+                (EventKind::Put, object, self.max_object_bytes.saturating_add(more))
+            }
+            Change::Delete(object) => (EventKind::Delete, object, usize::MAX),
         };
-        let draft = Draft::encode(object, self.max_object_bytes)?;
+        let draft = Draft::encode(object, limit_bytes)?;
         let queue = self.handle.queue().ok_or(WriteError::Stopped)?;
         let kib = draft.size_bytes().div_ceil(1024).clamp(1, QUEUE_KIB);
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
@@ -375,6 +383,11 @@ impl Store {
             let _ = done.await;
         }
     }
+}
+
+/// Is the object being deleted?
+fn is_marked(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
 impl Handle {

@@ -305,3 +305,36 @@ async fn objects_beyond_the_limit_are_refused() {
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
+
+/// The mark of a deletion makes an object longer; one that is as long as it may be must go too.
+#[tokio::test]
+async fn the_largest_object_can_be_marked_and_deleted() {
+    let home = Home::new();
+    let limit = 500;
+    let store = home.open_with(&Options { max_object_bytes: limit, ..Options::default() });
+    let written = |value: String, marked: bool| {
+        let mut object = body("a", &value);
+        if marked {
+            object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        }
+        object
+    };
+    let change = |expected, change| Write { key: key("a"), expected, require: Vec::new(), change };
+    // The revision is not counted: it is written in later.
+    let bare =
+        json!({"metadata": {"name": "a", "resourceVersion": "", "uid": "uid-a"}, "value": ""});
+    let value = "x".repeat(limit - bare.to_string().len());
+    let longer = change(Expected::Absent, Change::Put(written(format!("{value}x"), false)));
+    assert!(matches!(store.write(longer).await, Err(WriteError::TooLarge { .. })));
+    let whole = change(Expected::Absent, Change::Put(written(value.clone(), false)));
+    let made = store.write(whole).await.unwrap();
+    let mark = change(Expected::Revision(made.revision), Change::Put(written(value.clone(), true)));
+    let marked = store.write(mark).await.unwrap();
+    let gone = change(Expected::Revision(marked.revision), Change::Delete(written(value, true)));
+    store.write(gone).await.unwrap();
+    assert_eq!(store.count("things"), 0);
+    // What waits for its deletion is no way around the limit.
+    let long = written("x".repeat(DELETION_BYTES + limit), true);
+    let long = change(Expected::Absent, Change::Put(long));
+    assert!(matches!(store.write(long).await, Err(WriteError::TooLarge { .. })));
+}

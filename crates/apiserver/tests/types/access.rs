@@ -244,6 +244,8 @@ async fn a_watch_ends_with_the_token_that_proved_who_watches() {
     world.post(&accounts, &json!({"metadata": {"name": "bot"}})).await.is(201);
     let made = world.post(&format!("{accounts}/bot/token"), &json!({})).await.is(201);
     let token = made["status"]["token"].as_str().unwrap();
+    let account = format!("system:serviceaccount:{}:bot", world.name);
+    grant(&world, &account, "ClusterRole", "view").await;
     let path = format!("{}?watch=true", world.core("configmaps"));
     let mut watch = world.watch_by_token(&path, token).await;
     world.delete(&format!("{accounts}/bot")).await.is(200);
@@ -257,4 +259,58 @@ async fn a_watch_ends_with_the_token_that_proved_who_watches() {
     };
     assert_eq!(last["object"]["code"], 401, "{last}");
     assert_eq!(watch.next().await, None);
+}
+
+/// A read may wait for a revision; on the way there its caller may be shut out.
+#[tokio::test]
+async fn a_read_that_waited_shows_nothing_to_whom_was_shut_out_meanwhile() {
+    let world = World::new().await;
+    let accounts = world.core("serviceaccounts");
+    let account = format!("system:serviceaccount:{}:bot", world.name);
+    grant(&world, &account, "ClusterRole", "edit").await;
+    let secrets = world.core("secrets");
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}});
+    world.post(&secrets, &secret).await.is(201);
+    for query in [
+        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
+        "resourceVersionMatch=NotOlderThan",
+    ] {
+        world.post(&accounts, &json!({"metadata": {"name": "bot"}})).await.is(201);
+        let made = world.post(&format!("{accounts}/bot/token"), &json!({})).await.is(201);
+        let token = made["status"]["token"].as_str().unwrap();
+        let newest = world.get(&secrets).await.is(200)["metadata"]["resourceVersion"].clone();
+        // Upkeep may write something too; the account is gone well before.
+        let wanted = newest.as_str().unwrap().parse::<u64>().unwrap() + 20;
+        let path = format!("{secrets}?{query}&resourceVersion={wanted}");
+        let asked = world.get_by_token(&path, token);
+        let meanwhile = async {
+            world.delete(&format!("{accounts}/bot")).await.is(200);
+            let map = json!({"metadata": {"generateName": "m-"}});
+            for _ in 0..20 {
+                world.post(&world.core("configmaps"), &map).await.is(201);
+            }
+        };
+        // The reader is polled first: it was let in, and waits.
+        let (seen, ()) = tokio::join!(asked, meanwhile);
+        assert_eq!(seen.code, 401, "{query}: {}", seen.body);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_of_ones_own_makes_no_other() {
+    let world = World::new().await;
+    role(&world, "owner", &json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])).await;
+    grant(&world, "ada", "Role", "owner").await;
+    let ada = world.as_user("ada", &[]);
+    let own = format!("/api/v1/namespaces/{}", world.name);
+    let (another, same) = (json!({"generateName": "evil-"}), json!({"name": world.name}));
+    for metadata in [another, same] {
+        ada.post(&own, &json!({"metadata": metadata})).await.refused(405);
+    }
+    ada.post("/api/v1/namespaces", &json!({"metadata": {"generateName": "evil-"}})).await.is(403);
+    let apply = json!({"apiVersion": "v1", "kind": "Namespace"});
+    ada.apply("/api/v1/namespaces/evil?fieldManager=m", &apply).await.is(403);
+    let maps = world.core("configmaps");
+    ada.post(&format!("{maps}/a"), &json!({"metadata": {"name": "a"}})).await.is(405);
+    ada.post(&maps, &json!({"metadata": {"name": "a"}})).await.is(201);
 }

@@ -193,6 +193,37 @@ async fn a_signing_request_says_who_asked_and_deciding_takes_a_right_at_the_sign
     assert_eq!(kept["spec"]["username"], "ada");
 }
 
+/// Controllers of a cluster sign for all of its signers with the authority that the server believes.
+#[tokio::test]
+async fn no_signer_of_the_cluster_is_asked_for_an_administrator() {
+    let world = World::new().await;
+    let ask = |signer: Value, request: &str| {
+        let request = base64::engine::general_purpose::STANDARD.encode(request);
+        json!({"metadata": {"generateName": "r-"}, "spec": {"signerName": signer,
+            "request": request, "usages": ["client auth"]}})
+    };
+    let request = |organisation: &str| {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        parameters.distinguished_name.push(rcgen::DnType::OrganizationName, organisation);
+        let key = rcgen::KeyPair::generate().unwrap();
+        parameters.serialize_request(&key).unwrap().pem().unwrap()
+    };
+    let (masters, nodes) = (request("system:masters"), request("system:nodes"));
+    for signer in ["kube-apiserver-client", "kube-apiserver-client-kubelet", "kubelet-serving"] {
+        let signer = Value::from(format!("kubernetes.io/{signer}"));
+        let text = world.post(REQUESTS, &ask(signer.clone(), &masters)).await.refused(403);
+        assert!(text.contains("system:masters group is not allowed"), "{text}");
+        world.post(REQUESTS, &ask(signer.clone(), "noise")).await.is(422);
+        world.post(REQUESTS, &ask(signer, &nodes)).await.is(201);
+    }
+    for none in [Value::Null, "kubernetes.io/legacy-unknown".into()] {
+        let (_, field, _) = world.post(REQUESTS, &ask(none, &nodes)).await.cause();
+        assert_eq!(field, "spec.signerName");
+    }
+    world.post(REQUESTS, &ask("example.com/own".into(), &masters)).await.is(201);
+}
+
 #[tokio::test]
 async fn a_job_is_made_with_its_selector() {
     let world = World::new().await;

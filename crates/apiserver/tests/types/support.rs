@@ -127,8 +127,15 @@ impl World {
         watch(&self.client, path, None).await
     }
 
+    /// By whoever has the token: nothing else says who asks.
     pub(crate) async fn watch_by_token(&self, path: &str, token: &str) -> Lines {
-        watch(&self.client, path, Some(token)).await
+        watch(&self.server.caller_service(), path, Some(token)).await
+    }
+
+    pub(crate) async fn get_by_token(&self, path: &str, token: &str) -> Reply {
+        let header = format!("Bearer {token}");
+        let client = self.server.caller_service();
+        send(&client, Method::GET, path, &[("authorization", &header)], None).await
     }
 
     /// Looks again and again until `done` is content with the answer.

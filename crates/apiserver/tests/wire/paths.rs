@@ -113,6 +113,8 @@ async fn verbs_a_place_does_not_know_are_refused() {
         ("POST", "/api/v1/configmaps", 405),
         ("POST", "/apis/example.com/v1/widgets", 404),
         ("DELETE", "/api/v1/configmaps", 405),
+        ("POST", &format!("{MAPS}/a"), 405),
+        ("POST", "/api/v1/namespaces/default", 405),
         ("PUT", MAPS, 405),
         ("PUT", WIDGETS, 400),
         ("PATCH", WIDGETS, 400),
@@ -137,6 +139,7 @@ async fn verbs_a_place_does_not_know_are_refused() {
             assert_eq!(text, "name must be provided");
         }
     }
+    // Of custom types a cluster takes it.
     let posted = world.post(&format!("{WIDGETS}/b"), &widget("b", "x")).await.is(201);
     assert_eq!(posted["metadata"]["name"], "b");
 }

@@ -10,6 +10,7 @@ use crate::builtin::table::{MessageId, Shape, Table, Type};
 use crate::cause::Cause;
 
 const PROTOCOL: &str = "TCP";
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 pub(super) fn defaults(kind: &Kind, obj: &mut Value) {
     match kind.kind {
@@ -25,9 +26,6 @@ pub(super) fn defaults(kind: &Kind, obj: &mut Value) {
         "CSIDriver" => driver_defaults(obj),
         "FlowSchema" => set_default(obj, "spec.matchingPrecedence", 1000),
         "PriorityLevelConfiguration" => level_defaults(obj),
-        "CertificateSigningRequest" => {
-            set_default(obj, "spec.signerName", "kubernetes.io/legacy-unknown");
-        }
         _ => {}
     }
 }
@@ -118,6 +116,12 @@ pub(super) fn check(kind: &Kind, obj: &Value, causes: &mut Vec<Cause>) {
             check_one_of(obj, "addressType", "addressType", &types, causes);
         }
         "IPAddress" => check_address(obj, causes),
+        // The signer that asks for nothing: controllers of a cluster sign for it with the authority
+        // that the server believes, whatever the request says.
+        "CertificateSigningRequest" if text(obj, "spec.signerName") == LEGACY_SIGNER => {
+            let detail = "the legacy signerName is not allowed via this API version";
+            causes.push(Cause::invalid("spec.signerName", &LEGACY_SIGNER.into(), detail));
+        }
         _ => {}
     }
 }
@@ -338,6 +342,18 @@ mod tests {
         let attachment = json!({"metadata": {"name": "a"}, "spec": {"source": {}}});
         let found = causes("storage.k8s.io", "v1", "volumeattachments", &attachment);
         assert_eq!(found, ["spec.attacher", "spec.nodeName"]);
+    }
+
+    #[test]
+    fn a_signing_request_names_its_signer() {
+        let request = |signer: Value| {
+            let spec = json!({"request": "YQ==", "usages": ["client auth"], "signerName": signer});
+            let object = json!({"metadata": {"name": "a"}, "spec": spec});
+            causes("certificates.k8s.io", "v1", "certificatesigningrequests", &object)
+        };
+        assert_eq!(request(Value::Null), ["spec.signerName"]);
+        assert_eq!(request(LEGACY_SIGNER.into()), ["spec.signerName"]);
+        assert!(request("example.com/own".into()).is_empty());
     }
 
     #[test]
