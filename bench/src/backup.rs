@@ -1,6 +1,7 @@
 //! Backups, measured from where their users stand: replicas and an engine as processes, the commands
 //! of the engine, a directory and an S3 server, beside restic and borg in the same run.
 
+mod calls;
 mod contents;
 mod limits;
 mod ours;
@@ -78,6 +79,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.wants("directory") {
         let target = Target::directory(bench.path().join("store"))?;
         bench.all(&target)?;
+        let (syncs, blocks) = calls::syncs_of_a_backup(&bench.image, bench.path())?;
+        calls::print("syncs of a full backup to a directory", syncs, blocks);
     }
     if options.wants("s3") {
         let target = Target::s3(bench.path().join("s3"))?;
@@ -120,7 +123,15 @@ impl Bench<'_> {
             self.results.add(target.name(), operation, Who::Holdfast, cost);
         };
         ours.snapshot("full")?;
+        let before = target.requests();
         add(Operation::Full, ours.back_up("full")?);
+        if let (Some(before), Some(after)) = (before, target.requests()) {
+            calls::print(
+                "S3 requests of a full backup",
+                after - before,
+                data.full_bytes() / contents::CHUNK as u64,
+            );
+        }
         add(Operation::RestoreOne, ours.restore("full", 1, true)?);
         add(Operation::RestoreThree, ours.restore("full", 3, true)?);
         for (operation, name, changes) in [

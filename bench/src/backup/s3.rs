@@ -41,6 +41,7 @@ struct Shared {
     root: PathBuf,
     objects: Mutex<BTreeMap<String, Object>>,
     next: AtomicU64,
+    requests: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -59,6 +60,7 @@ impl Server {
             root,
             objects: Mutex::default(),
             next: AtomicU64::new(1),
+            requests: AtomicU64::new(0),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         });
@@ -73,6 +75,11 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// All that came, whatever was asked.
+    pub(crate) fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
     }
 
     /// Bytes of all bodies that came.
@@ -140,6 +147,7 @@ impl Received {
 }
 
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    shared.requests.fetch_add(1, Ordering::Relaxed);
     let (parts, body) = request.into_parts();
     let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy();
     let path = path.trim_start_matches('/').to_owned();

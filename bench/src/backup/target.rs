@@ -79,6 +79,11 @@ impl Target {
         ]
     }
 
+    /// Requests so far; a directory has none.
+    pub(crate) fn requests(&self) -> Option<u64> {
+        self.server.as_ref().map(s3::Server::requests)
+    }
+
     pub(crate) fn stored_bytes(&self) -> u64 {
         stored_bytes(&self.root)
     }

@@ -82,10 +82,20 @@ pub(crate) struct Workers {
     count: usize,
 }
 
+impl Default for Workers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Workers {
     /// One for each core.
     pub(crate) fn new() -> Self {
-        let count = cores();
+        Self::with(cores())
+    }
+
+    /// So many, for work that waits more than it computes.
+    pub(crate) fn with(count: usize) -> Self {
         Self { turns: Arc::new(Semaphore::new(count)), count }
     }
 

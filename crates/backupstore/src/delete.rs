@@ -6,15 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use blobs::Prefix;
-
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::layout::VolumeFolder;
-use crate::format::{LockKind, Name};
 use crate::gc::Removed;
 pub use crate::gc::{Collected, Outcome, Unreadable};
-use crate::lock::Lease;
+use crate::lock::{Lease, LockKind};
+use crate::name::Name;
 use crate::store::BackupStore;
 use crate::subject::Subject;
 
@@ -50,7 +47,7 @@ impl BackupStore {
         self.with_lock(volume, LockKind::Delete, timeout, control, async |lease, control| {
             let of = Subject::Volume(volume.clone());
             let may_finish = self.may_finish(&of, backup, &lease).await?;
-            let existed = self.remove_record(volume, backup).await?;
+            let existed = self.repository.remove_record(&of, backup).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
             let mut blocks = self.collect(&of, options, Some(backup), lease, &control).await?;
@@ -69,7 +66,7 @@ impl BackupStore {
         options: &DeleteOptions,
         control: &Control,
     ) -> Result<(), Error> {
-        if self.is_folder_empty(volume).await? {
+        if self.repository.is_volume_gone(volume).await? {
             return Ok(());
         }
         let timeout = options.lock_timeout;
@@ -77,11 +74,6 @@ impl BackupStore {
             self.remove_volume(volume, &lease, &control).await
         })
         .await
-    }
-
-    async fn is_folder_empty(&self, volume: &Name) -> Result<bool, Error> {
-        let level = self.store.list_level(&VolumeFolder::of(volume).prefix()?).await?;
-        Ok(level.folders.is_empty() && level.objects.is_empty())
     }
 
     /// A target without backing images has none that could be damaged.
@@ -93,24 +85,11 @@ impl BackupStore {
     }
 
     async fn require_volume_folder(&self, volume: &Name) -> Result<(), Error> {
-        if self.is_folder_empty(volume).await? {
-            let path = VolumeFolder::of(volume).cfg()?.to_string();
+        if self.repository.is_volume_gone(volume).await? {
+            let path = self.repository.volume_path(volume)?;
             return Err(Error::VolumeNotFound { path });
         }
         Ok(())
-    }
-
-    async fn remove_record(&self, volume: &Name, backup: &Name) -> Result<bool, Error> {
-        let folder = VolumeFolder::of(volume);
-        let key = folder.backup(backup)?;
-        let existed = match self.store.head(&key).await {
-            Ok(_) => true,
-            Err(error) if error.is_not_found() => false,
-            Err(error) => return Err(error.into()),
-        };
-        self.store.delete(&key).await?;
-        self.store.delete(&folder.single_file(backup)?).await?;
-        Ok(existed)
     }
 
     /// Records first: none may name a block that is gone. The volume's own last: until then it is
@@ -121,12 +100,9 @@ impl BackupStore {
         lease: &Lease,
         control: &Control,
     ) -> Result<(), Error> {
-        let folder = VolumeFolder::of(volume);
-        let locks = folder.locks()?;
-        self.remove_all(&folder.backups()?, &[], Removed::Records, lease, control).await?;
-        let cfg = folder.cfg()?;
-        let spared = [&locks, &Prefix::from(cfg.clone())];
-        self.remove_all(&folder.prefix()?, &spared, Removed::Blocks, lease, control).await?;
-        lease.while_held(control, self.store.delete(&cfg)).await
+        let removal = self.repository.removal_of(volume)?;
+        self.remove_all(&removal.records, &[], Removed::Records, lease, control).await?;
+        self.remove_all(&removal.all, &removal.spared, Removed::Blocks, lease, control).await?;
+        lease.while_held(control, self.repository.remove_last(&removal)).await
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use blobs::{KeyError, Retry};
 use jiff::Timestamp;
 
-use crate::format::{BlockRef, Damage, LockKind};
+use crate::block::{BlockRef, Damage};
+use crate::lock::LockKind;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

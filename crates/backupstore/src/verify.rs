@@ -7,13 +7,14 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 
+use crate::block::Checksum;
 use crate::control::{Control, in_flight};
 use crate::error::{BlockDamage, Error};
-use crate::format::layout::VolumeFolder;
-use crate::format::{BlockSize, Checksum, Compression, Name};
-use crate::gc::{NamedBlocks, Packing, References, Unreadable};
-use crate::restore::{Fetch, FetchError, FetchOptions, Plan, StoreFetch};
-use crate::store::{BackupStore, Found};
+use crate::gc::{NamedBlocks, References, Unreadable};
+use crate::name::Name;
+use crate::repository::{Codec, Found};
+use crate::restore::{Fetch, FetchError, FetchOptions, StoreFetch};
+use crate::store::BackupStore;
 use crate::subject::Subject;
 
 /// Places of damage that are kept; all are counted.
@@ -150,10 +151,7 @@ impl BackupStore {
         control: &Control,
     ) -> Result<VerifyReport, Error> {
         match of {
-            Subject::Volume(volume) => {
-                let key = VolumeFolder::of(volume).cfg()?;
-                self.read_volume(volume).await?.required(&key)?;
-            }
+            Subject::Volume(volume) => drop(self.repository.required_volume(volume).await?),
             Subject::BackingImages => {}
         }
         let mut references = self.references(of, BTreeSet::new()).await?;
@@ -190,16 +188,16 @@ impl BackupStore {
         control: &Control,
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
         let mut damaged = HashMap::new();
-        let mut pages = self.blocks_in(&of.blocks());
+        let mut pages = self.repository.blocks(of).pages();
         while let Some(page) = pages.next().await? {
             control.check()?;
             for block in page {
-                let Some((size, compression)) = wanted.is_present(&block.checksum) else {
+                let Some(codec) = wanted.is_present(&block.checksum) else {
                     report.orphan_blocks += 1;
                     report.orphan_bytes += block.len_bytes;
                     continue;
                 };
-                if !is_plausible(block.len_bytes, size, compression) {
+                if !codec.is_plausible(block.len_bytes) {
                     let len_bytes = block.len_bytes;
                     damaged.insert(block.checksum, BlockDamage::Length { len_bytes });
                 }
@@ -213,22 +211,24 @@ impl BackupStore {
     async fn check_blocks<'b>(
         &self,
         of: &Subject,
-        blocks: impl Iterator<Item = (&'b Checksum, Packing)>,
+        blocks: impl Iterator<Item = (&'b Checksum, Codec)>,
         options: &VerifyOptions,
         report: &mut VerifyReport,
         control: &Control,
     ) -> Result<HashMap<Checksum, BlockDamage>, Error> {
-        let mut by_packing: HashMap<Packing, Vec<Checksum>> = HashMap::new();
-        for (sum, packing) in blocks {
-            by_packing.entry(packing).or_default().push(*sum);
+        let mut by_codec: HashMap<Codec, Vec<Checksum>> = HashMap::new();
+        for (sum, codec) in blocks {
+            by_codec.entry(codec).or_default().push(*sum);
         }
-        let all: usize = by_packing.values().map(Vec::len).sum();
+        let all: usize = by_codec.values().map(Vec::len).sum();
         let all = u64::try_from(all).unwrap_or(u64::MAX);
         let mut damaged = HashMap::new();
-        for ((size, compression), mut sums) in by_packing {
+        for (codec, mut sums) in by_codec {
             sums.sort_unstable();
-            let fetch = Arc::new(self.fetch_of(of, size, compression, options));
-            let width = in_flight(options.concurrent_limit, size.bytes());
+            let (limit, how) = (options.concurrent_limit, options.fetch.clone());
+            let fetch = StoreFetch::new(self.repository.blocks(of), codec, limit, how);
+            let fetch = Arc::new(fetch);
+            let width = in_flight(options.concurrent_limit, codec.size().bytes());
             let mut checks = stream::iter(sums)
                 .map(|sum| {
                     let fetch = Arc::clone(&fetch);
@@ -253,25 +253,6 @@ impl BackupStore {
         Ok(damaged)
     }
 
-    fn fetch_of(
-        &self,
-        of: &Subject,
-        block_size: BlockSize,
-        compression: Compression,
-        options: &VerifyOptions,
-    ) -> StoreFetch {
-        let plan = Plan {
-            volume_bytes: 0,
-            block_size,
-            compression,
-            jobs: Vec::new(),
-            zeros: Vec::new(),
-            is_incremental: false,
-        };
-        let limit = options.concurrent_limit;
-        StoreFetch::new(self.clone(), of.blocks(), &plan, limit, options.fetch.clone())
-    }
-
     /// Which places are damaged, by the record as it is now.
     async fn judge(
         &self,
@@ -281,8 +262,10 @@ impl BackupStore {
         report: &mut VerifyReport,
     ) -> Result<(), Error> {
         // Deleted since: its blocks may be gone, too.
-        let Found::Readable(record, _) = self.read_record(of, name).await? else { return Ok(()) };
-        let folder = of.blocks();
+        let Found::Readable(record, _) = self.repository.record(of, name).await? else {
+            return Ok(());
+        };
+        let blocks = self.repository.blocks(of);
         let mut found = DamagedBackup {
             name: name.to_string(),
             damaged_places: 0,
@@ -290,7 +273,7 @@ impl BackupStore {
             places: Vec::new(),
         };
         if let Some((offset, damage)) = record.flaw() {
-            let path = of.record(name)?.to_string();
+            let path = self.repository.record_path(of, name)?;
             found.damaged_places += 1;
             found.places.push(DamagedPlace { offset, path, damage });
         }
@@ -299,7 +282,7 @@ impl BackupStore {
             found.damaged_places += 1;
             found.deep_places += u64::from(!is_seen_from_outside(damage));
             if found.places.len() < PLACES_KEPT {
-                let path = folder.block(&block.checksum)?.to_string();
+                let path = blocks.path_of(&block.checksum);
                 let damage = damage.to_string();
                 found.places.push(DamagedPlace { offset: block.offset, path, damage });
             }
@@ -318,12 +301,5 @@ fn is_seen_from_outside(damage: &BlockDamage) -> bool {
     match damage {
         BlockDamage::Missing | BlockDamage::Length { .. } => true,
         BlockDamage::Wrong(_) | BlockDamage::Unread { .. } => false,
-    }
-}
-
-fn is_plausible(len_bytes: u64, size: BlockSize, compression: Compression) -> bool {
-    match compression {
-        Compression::None => len_bytes == size.bytes(),
-        Compression::Gzip | Compression::Lz4 => (1..=size.packed_max_bytes()).contains(&len_bytes),
     }
 }

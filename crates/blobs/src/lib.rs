@@ -1,6 +1,6 @@
 //! Object stores: the one door to them.
 //!
-//! Owns: the port [`Store`] (twelve methods), keys and errors; the stores behind it (a directory,
+//! Owns: the port [`Store`] (thirteen methods), keys and errors; the stores behind it (a directory,
 //! memory, S3, Google Cloud Storage, Azure, Swift), opened by URL ([`open`]); and the wrappers for limits,
 //! retries, faults and metrics ([`wrap`]). Never: the layout of what is stored, encryption, or a
 //! type of the library underneath in a signature.
@@ -37,8 +37,8 @@ pub use open::{Credentials, Network, OpenError, open, open_held, open_over, sign
 pub use rejection::Rejection;
 pub use remote::memory;
 pub use store::{
-    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
-    delete_all, get_limited, list_all,
+    Batch, Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times,
+    Version, Waiting, delete_all, get_limited, list_all,
 };
 pub use stream::{Body, Parts, Pieces, read_stream};
 pub use swift::SwiftIdentity;

@@ -6,6 +6,8 @@
 //! directory, and all below it, must be writable by nobody but us. A key cannot lie under another
 //! key here, since a file is no folder.
 
+mod batch;
+
 use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::io;
@@ -16,14 +18,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use durable::{Disk, File, Mode, Open, Operation, Reach, RealDisk, Stat, on};
+use durable::{Barrier, Disk, File, Mode, Open, Operation, Reach, RealDisk, Stat, on};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
 use crate::store::{
-    Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times, Version,
+    Batch, Blob, Capabilities, LIST_PAGE_MAX, Level, Listing, Meta, Page, Permit, Store, Times,
+    Version,
 };
 use crate::stream::{Body, Parts, ranges};
 
@@ -41,6 +44,9 @@ const READ_TRIES: usize = 16;
 const FOLDER_TRIES: usize = 16;
 /// No write takes this long.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
+
+/// How a folder is made, and those above it.
+type MakeDir = fn(&dyn Disk, &Path, Mode) -> Result<(), durable::Error>;
 
 #[derive(Debug, Clone)]
 pub struct LocalStore {
@@ -159,6 +165,11 @@ impl Store for LocalStore {
         self.run(move |inner| inner.delete_many(&keys, &permit)).await
     }
 
+    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
+        let barrier = self.run(Inner::barrier).await?;
+        Ok(barrier.map(|barrier| batch::open(self.clone(), barrier)))
+    }
+
     fn capabilities(&self) -> Capabilities {
         let (listing, times) = match *self.inner.reach.get_or_init(|| self.inner.reach()) {
             Reach::ThisMachine => (Listing::AtOnce, Times::OfStore),
@@ -217,6 +228,17 @@ impl Inner {
         // The root may be made later.
         let found = self.root.ancestors().find_map(|path| self.disk.reach(path).ok());
         found.unwrap_or(Reach::Unknown)
+    }
+
+    /// None also where there is no directory yet.
+    fn barrier(&self) -> Result<Option<Box<dyn Barrier>>, Error> {
+        match self.disk.barrier(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map_err(|source| {
+                let (operation, path) = (Operation::Open, self.root.clone());
+                durable::Error::Io { operation, path, source }.into()
+            }),
+        }
     }
 
     /// Without the lock of the root, which is for those who compare and swap: one that is stopped in the
@@ -282,9 +304,19 @@ impl Inner {
         path: &Path,
         write: impl Fn() -> Result<T, durable::Error>,
     ) -> Result<T, Error> {
+        self.in_folder_made(key, path, on::create_dir, write)
+    }
+
+    fn in_folder_made<T>(
+        &self,
+        key: &Key,
+        path: &Path,
+        make: MakeDir,
+        write: impl Fn() -> Result<T, durable::Error>,
+    ) -> Result<T, Error> {
         for _ in 0..FOLDER_TRIES {
-            match self.make_folder(key, path).and_then(|()| Ok(write()?)) {
-                Ok(made) => return Ok(made),
+            match self.make_folder(key, path, make).and_then(|()| Ok(write()?)) {
+                Ok(written) => return Ok(written),
                 Err(Error::Disk(error)) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -491,9 +523,9 @@ impl Inner {
         Ok(self.root.join(key.as_str()))
     }
 
-    fn make_folder(&self, key: &Key, path: &Path) -> Result<(), Error> {
+    fn make_folder(&self, key: &Key, path: &Path, make: MakeDir) -> Result<(), Error> {
         let Some(folder) = path.parent() else { return Ok(()) };
-        match on::create_dir(self.disk.as_ref(), folder, Mode::PRIVATE_DIR) {
+        match make(self.disk.as_ref(), folder, Mode::PRIVATE_DIR) {
             Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => {
                 Err(Error::Unusable { key: key.clone(), why: "a part of it is an object" })
             }

@@ -180,7 +180,36 @@ pub trait Store: fmt::Debug + Send + Sync {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Many puts that become durable together; none where each costs the same however many there are.
+    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
+        Ok(None)
+    }
+
     fn capabilities(&self) -> Capabilities;
+}
+
+/// Objects that are written one by one, and are there, durable, after [`Batch::commit`]: until then
+/// nobody sees them, and after a crash they are there whole or not at all. For objects whose names say
+/// what they hold. What is not committed goes with the batch.
+#[async_trait]
+pub trait Batch: fmt::Debug + Send + Sync {
+    /// One that is not there, else [`Error::Exists`]. Where somebody else makes it before the commit,
+    /// theirs stays if it has the same length.
+    async fn put_new(&self, key: &Key, bytes: Bytes) -> Result<Waiting, Error>;
+
+    /// Takes the place of whatever is there.
+    async fn put(&self, key: &Key, bytes: Bytes) -> Result<Waiting, Error>;
+
+    /// All that was put before the call. Says which of them somebody else has made, and how long they are.
+    /// After an error none of them may be relied on.
+    async fn commit(&self) -> Result<Vec<(Key, u64)>, Error>;
+}
+
+/// What waits for a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    pub objects: usize,
+    pub bytes: u64,
 }
 
 /// The whole object, which may be at most `max_bytes` long.

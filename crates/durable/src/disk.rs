@@ -71,6 +71,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn unique(&self) -> u64;
     /// Who else may write there without this kernel knowing.
     fn reach(&self, path: &Path) -> io::Result<Reach>;
+    /// A barrier for all that is written to the file system of this directory from now on; none where
+    /// there is no such thing, or where it would not tell of what was lost.
+    fn barrier(&self, path: &Path) -> io::Result<Option<Box<dyn Barrier>>>;
+}
+
+/// One wait for everything.
+pub trait Barrier: Send + Sync + fmt::Debug {
+    /// Contents and names that were written on the file system before, by whomever, are durable when
+    /// this returns `Ok`. An error tells that something was lost since the barrier was made: nothing that
+    /// was to be covered by it may be relied on.
+    fn wait(&self) -> io::Result<()>;
 }
 
 /// From where a file system is written.

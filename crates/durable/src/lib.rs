@@ -2,7 +2,7 @@
 //!
 //! Owns: the [`Disk`] port (what we ask of a file system), the real one, the simulated one that
 //! loses what was not synced (feature `sim`), and the few operations built on it: replacing a file
-//! whole, creating it once, locking a directory. Never: formats, retries, async. A caller on a
+//! whole, creating it once, many of them at once, locking a directory. Never: formats, retries, async. A caller on a
 //! runtime moves the call to a blocking thread.
 //!
 //! The promise of [`replace`]: after a crash at any instruction the path holds the old contents or
@@ -20,7 +20,7 @@ pub mod sim;
 
 use std::path::Path;
 
-pub use disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
+pub use disk::{Barrier, Disk, Entry, File, Mode, Open, Reach, Stat};
 pub use error::{Error, Operation, Retry};
 pub use lock::{DirLock, LockError};
 pub use real::RealDisk;

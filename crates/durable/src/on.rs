@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, File, Mode, Open, Stat, write_all_at};
+use crate::disk::{Barrier, Disk, File, Mode, Open, Stat, write_all_at};
 use crate::error::{Error, Operation, While};
 
 /// Files being written are named `.durable-<number>.tmp`: not after their target, whose name may
@@ -98,6 +98,109 @@ pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Res
     Ok(stat)
 }
 
+/// A file that is written and has neither its name nor the disk's word yet: see [`commit`]. Whoever gives
+/// up calls [`Staged::discard`]; what a crash leaves is harmless, and [`sweep`] takes it later.
+#[derive(Debug)]
+pub struct Staged {
+    target: PathBuf,
+    beside: PathBuf,
+    len_bytes: u64,
+    if_taken: IfTaken,
+}
+
+/// What becomes of a file that has the name of a staged one when that is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfTaken {
+    /// One of the same length stays: names that say what is in a file are given to the same contents.
+    KeepSameLength,
+    Replace,
+}
+
+/// Which file has the name after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    Ours,
+    Theirs,
+}
+
+impl Staged {
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    pub fn discard(&self, disk: &dyn Disk) {
+        discard(disk, &self.beside);
+    }
+
+    /// Gives it its name.
+    fn name(&self, disk: &dyn Disk) -> Result<Committed, Error> {
+        if self.if_taken == IfTaken::KeepSameLength {
+            match disk.link(&self.beside, &self.target) {
+                Ok(()) => {
+                    discard(disk, &self.beside);
+                    return Ok(Committed::Ours);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let found = disk.stat(&self.target).during(Operation::Inspect, &self.target)?;
+                    if found.len_bytes == self.len_bytes {
+                        discard(disk, &self.beside);
+                        return Ok(Committed::Theirs);
+                    }
+                }
+                Err(error) => return Err(error).during(Operation::Link, &self.target),
+            }
+        }
+        disk.rename(&self.beside, &self.target).during(Operation::Rename, &self.target)?;
+        Ok(Committed::Ours)
+    }
+}
+
+/// Writes what is to become `path`. Nothing is synced.
+pub fn stage(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: &[u8],
+    mode: Mode,
+    if_taken: IfTaken,
+) -> Result<Staged, Error> {
+    let (beside, file) = open_beside(disk, directory_of(path)?, mode)?;
+    if let Err(error) = write_first(file.as_ref(), bytes).during(Operation::Write, &beside) {
+        discard(disk, &beside);
+        return Err(error);
+    }
+    let _ = file.stamp();
+    Ok(Staged { target: path.to_owned(), beside, len_bytes: bytes.len() as u64, if_taken })
+}
+
+/// Makes staged files durable under their names, with two waits for the disk however many there are:
+/// first for what is in them, then for their names. So none ever has its name without its contents,
+/// whenever the machine stops. The barrier is to be older than what was staged.
+///
+/// On an error none of them may be relied on; those that have their names are whole.
+pub fn commit(
+    disk: &dyn Disk,
+    barrier: &dyn Barrier,
+    staged: &[Staged],
+) -> Result<Vec<Committed>, Error> {
+    let Some(first) = staged.first() else { return Ok(Vec::new()) };
+    let wait = || barrier.wait().during(Operation::Sync, &first.target);
+    let named = wait().and_then(|()| {
+        let named: Result<Vec<_>, Error> = staged.iter().map(|it| it.name(disk)).collect();
+        wait()?;
+        named
+    });
+    if named.is_err() {
+        for it in staged {
+            it.discard(disk);
+        }
+    }
+    named
+}
+
 /// Removes a file for good. One that is not there is an error ([`Error::is_not_found`]).
 pub fn remove(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     let dir = directory_of(path)?;
@@ -108,6 +211,20 @@ pub fn remove(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
 /// Makes a directory, and those above it that are missing, all with `mode`. One that exists is
 /// taken as it is: its mode belongs to whoever made it.
 pub fn create_dir(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<(), Error> {
+    for dir in make_dirs(disk, path, mode)? {
+        let parent = directory_of(dir)?;
+        disk.sync_dir(parent).during(Operation::SyncDir, parent)?;
+    }
+    Ok(())
+}
+
+/// The same for what is staged: nothing is synced.
+pub fn create_dir_unsynced(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<(), Error> {
+    make_dirs(disk, path, mode).map(drop)
+}
+
+/// Those that were missing, the highest first.
+fn make_dirs<'p>(disk: &dyn Disk, path: &'p Path, mode: Mode) -> Result<Vec<&'p Path>, Error> {
     let mut missing = Vec::new();
     let mut above = Some(path);
     while let Some(dir) = above.filter(|dir| !dir.as_os_str().is_empty()) {
@@ -124,16 +241,15 @@ pub fn create_dir(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<(), Error>
         }
         above = dir.parent();
     }
-    for dir in missing.iter().rev() {
+    missing.reverse();
+    for dir in &missing {
         match disk.create_dir(dir, mode) {
-            // Another process was faster: the sync below makes it ours too.
+            // Another process was faster: it is synced as if it were ours.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => other.during(Operation::CreateDir, dir)?,
         }
-        let parent = directory_of(dir)?;
-        disk.sync_dir(parent).during(Operation::SyncDir, parent)?;
     }
-    Ok(())
+    Ok(missing)
 }
 
 /// The whole file, which may be at most `max_bytes` long.

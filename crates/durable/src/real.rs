@@ -11,7 +11,7 @@ use rustix::fs::{
     FlockOperation, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fcntl_getfl, fcntl_setfl,
 };
 
-use crate::disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
+use crate::disk::{Barrier, Disk, Entry, File, Mode, Open, Reach, Stat};
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,7 +111,47 @@ impl Disk for RealDisk {
             Reach::Unknown
         })
     }
+
+    fn barrier(&self, path: &Path) -> io::Result<Option<Box<dyn Barrier>>> {
+        let dir = fs::File::open(path)?;
+        let kind = rustix::fs::fstatfs(&dir)?.f_type;
+        let tells = TELLING.iter().any(|known| i128::from(*known) == i128::from(kind));
+        if !tells || !kernel_tells() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(FileSystem(dir))))
+    }
 }
+
+/// A directory of the file system that is waited for. It is open as long as the barrier is there: what
+/// is lost meanwhile is told to those who had it open.
+#[derive(Debug)]
+struct FileSystem(fs::File);
+
+impl Barrier for FileSystem {
+    fn wait(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+/// Since then `syncfs` tells of all that could not be written: contents (5.8) and what the file system
+/// itself says (5.17).
+const KERNEL_TELLS: (u32, u32) = (5, 17);
+
+fn kernel_tells() -> bool {
+    let release = rustix::system::uname();
+    release.release().to_str().ok().and_then(version_of).is_some_and(|it| it >= KERNEL_TELLS)
+}
+
+/// Of `6.1.0-rc1` or the like.
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// File systems whose `syncfs` is known to wait and to tell: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs. A
+/// layer over one of these does not tell.
+const TELLING: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// Its server gives files their times.
 const NFS: u32 = 0x6969;
@@ -203,5 +243,34 @@ impl File for RealFile {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_kernels_are_read() {
+        for (text, version) in [
+            ("6.18.44-x", Some((6, 18))),
+            ("5.17.0", Some((5, 17))),
+            ("5.4", Some((5, 4))),
+            ("6", None),
+            ("next", None),
+        ] {
+            assert_eq!(version_of(text), version, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_can_be_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(fs::File::create(dir.path().join("a")).unwrap());
+        match RealDisk.barrier(dir.path()).unwrap() {
+            Some(barrier) => barrier.wait().unwrap(),
+            None => println!("skipped: this file system, or kernel, has none that tells"),
+        }
+        assert!(RealDisk.barrier(&dir.path().join("gone")).is_err());
     }
 }

@@ -5,21 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use blobs::Version;
-use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::pseudo_volume;
+use crate::block::{BlockRef, Compression, Packing};
 use crate::control::Control;
-use crate::create::{Upload, Uploaded, new_writer};
+use crate::create::{Upload, Uploaded};
 use crate::error::Error;
-use crate::format::layout::{self, BlockFolder};
-use crate::format::{
-    BackingImageCfg, BlockRef, CFG_MAX_BYTES, Compression, LockKind, Name, hex, seconds, to_bytes,
-};
-use crate::lock::{LOCK_TIMEOUT, Lease};
+use crate::lock::{LOCK_TIMEOUT, Lease, LockKind};
+use crate::name::{Name, hex};
+use crate::repository::{Codec, ImageRecord, Started, seconds};
 use crate::source::Source;
 use crate::store::BackupStore;
+use crate::subject::Subject;
 
 const READ_BYTES: usize = 1 << 20;
 
@@ -66,12 +63,6 @@ pub struct StoredImage {
     pub uploaded_bytes: u64,
 }
 
-/// Where the record stands.
-enum State {
-    InProgress(Version),
-    Final(Box<BackingImageCfg>),
-}
-
 impl BackupStore {
     /// Stores an image. The same one under the same name is stored already; what an earlier try has
     /// uploaded is not uploaded again.
@@ -81,7 +72,8 @@ impl BackupStore {
         source: Arc<dyn Source>,
         control: &Control,
     ) -> Result<StoredImage, Error> {
-        let (lock, timeout) = (pseudo_volume()?, request.lock_timeout);
+        let lock = self.repository.lock_name(&Subject::BackingImages)?;
+        let timeout = request.lock_timeout;
         self.with_lock(&lock, LockKind::Use, timeout, control, async |lease, control| {
             self.store_image(request, source, &lease, &control).await
         })
@@ -97,28 +89,27 @@ impl BackupStore {
     ) -> Result<StoredImage, Error> {
         lease.settled().await;
         let (image, size) = (&request.image, source.size_bytes());
-        let begun = begun(request, size);
+        let packing = self.repository.image_packing(request.compression);
+        let begun = begun(request, size, packing);
         let stored = |checksum, uploaded: &Uploaded| StoredImage {
             url: self.url.backing_image_url(image),
             checksum,
             new_blocks: uploaded.new_blocks,
             uploaded_bytes: uploaded.new_bytes.saturating_add(uploaded.again_bytes),
         };
-        let version = match self.begin_image(image, &begun).await? {
-            State::InProgress(version) => version,
-            State::Final(cfg) => {
+        let version = match self.repository.begin_image(image, &begun).await? {
+            Started::Begun(version) => version,
+            Started::Complete(record) => {
                 let checksum = checksum_of(source, control).await?;
-                if (cfg.size, &cfg.checksum) != (size, &checksum) {
+                if (record.size_bytes, &record.checksum) != (size, &checksum) {
                     return Err(Error::Exists { what: format!("backing image {image}") });
                 }
                 return Ok(stored(checksum, &Uploaded::default()));
             }
         };
         let upload = Upload {
-            store: self,
-            blocks: BlockFolder::of_backing_images(),
-            block_size: BackingImageCfg::BLOCK_SIZE,
-            compression: request.compression,
+            blocks: self.repository.blocks(&Subject::BackingImages),
+            codec: Codec::new(packing),
             concurrent_limit: request.concurrent_limit,
             base: &[],
             writes_anew: false,
@@ -133,68 +124,41 @@ impl BackupStore {
         control.check()?;
         let done = finished(begun, &uploaded, &checksum);
         if lease.doubts_blocks() {
-            let blocks = BlockFolder::of_backing_images();
-            self.require_blocks(&blocks, &done.blocks, control).await?;
+            self.require_blocks(&Subject::BackingImages, &done.blocks, control).await?;
         }
         // Without the lock, a deletion may have removed blocks that were found there.
         lease.confirm().await?;
-        let bytes = to_bytes(&done).map_err(Error::Record)?;
-        lease.publish(&layout::backing_image(image)?, bytes.into(), &version, control).await?;
+        let publish = self.repository.publish_image(image, done, &version)?;
+        lease.while_held(control, publish).await?;
         Ok(stored(checksum, &uploaded))
-    }
-
-    async fn begin_image(&self, image: &Name, begun: &BackingImageCfg) -> Result<State, Error> {
-        let key = layout::backing_image(image)?;
-        let mut begun = begun.clone();
-        begun.others.extend([new_writer()]);
-        let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
-        match self.create(&key, bytes.clone()).await {
-            Ok(version) => return Ok(State::InProgress(version)),
-            Err(blobs::Error::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let (cfg, found) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
-        if !cfg.is_in_progress() {
-            return Ok(State::Final(Box::new(cfg)));
-        }
-        // From now on it is ours alone: an earlier try that only slept cannot finish it.
-        Ok(State::InProgress(self.replace_begun(&key, bytes, &found.version).await?))
     }
 }
 
 /// What is written before the first block.
-fn begun(request: &BackingImageRequest, size: u64) -> BackingImageCfg {
-    BackingImageCfg {
+fn begun(request: &BackingImageRequest, size_bytes: u64, packing: Packing) -> ImageRecord {
+    ImageRecord {
         name: request.image.to_string(),
-        size,
-        block_count: 0,
+        size_bytes,
         checksum: request.checksum.clone(),
         labels: request.labels.clone(),
-        compression_method: request.compression,
-        created_time: seconds(Timestamp::now()),
-        complete_time: String::new(),
+        packing,
+        started: seconds(Timestamp::now()),
+        completed: String::new(),
         secret: request.secret.clone(),
         secret_namespace: request.secret_namespace.clone(),
-        processing_blocks: None,
         blocks: Vec::new(),
-        others: serde_json::Map::new(),
+        is_fenceable: true,
     }
 }
 
-fn finished(begun: BackingImageCfg, uploaded: &Uploaded, checksum: &str) -> BackingImageCfg {
+fn finished(begun: ImageRecord, uploaded: &Uploaded, checksum: &str) -> ImageRecord {
     let blocks: Vec<BlockRef> = uploaded
         .blocks
         .iter()
         .filter_map(|(offset, sum)| sum.map(|checksum| BlockRef { offset: *offset, checksum }))
         .collect();
-    BackingImageCfg {
-        block_count: u64::try_from(blocks.len()).unwrap_or(u64::MAX),
-        checksum: checksum.to_owned(),
-        complete_time: seconds(Timestamp::now()),
-        processing_blocks: Some(serde_json::Map::new()),
-        blocks,
-        ..begun
-    }
+    let completed = seconds(Timestamp::now());
+    ImageRecord { checksum: checksum.to_owned(), completed, blocks, ..begun }
 }
 
 /// SHA-512 of all of it.

@@ -13,11 +13,12 @@ use serde::Serialize;
 
 pub use self::create::{BackingImageRequest, StoredImage};
 pub use self::restore::ImageRestoreOptions;
+use crate::block::Compression;
 use crate::control::Control;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
-use crate::format::layout;
-use crate::format::{CFG_MAX_BYTES, Compression, LockKind, Name};
+use crate::lock::LockKind;
+use crate::name::Name;
 use crate::store::BackupStore;
 use crate::subject::Subject;
 
@@ -41,27 +42,21 @@ pub struct BackingImageInfo {
 
 impl BackupStore {
     pub async fn list_backing_images(&self) -> Result<Vec<Name>, Error> {
-        let level = self.store.list_level(&layout::backing_images()?).await?;
-        let names = level.folders.iter().map(|folder| Name::parse(layout::last_part(folder)));
-        Ok(names.filter_map(Result::ok).collect())
+        Ok(self.repository.records(&Subject::BackingImages).await?.into_keys().collect())
     }
 
     pub async fn inspect_backing_image(&self, image: &Name) -> Result<BackingImageInfo, Error> {
-        let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
-        if cfg.is_in_progress() {
-            return Err(Error::InProgress { backup: image.to_string() });
-        }
+        let record = self.repository.complete_image(image).await?;
         Ok(BackingImageInfo {
-            name: cfg.name,
+            name: record.name,
             url: self.url.backing_image_url(image),
-            checksum: cfg.checksum,
-            size: cfg.size,
-            labels: cfg.labels,
-            created: cfg.complete_time,
-            compression_method: Some(cfg.compression_method),
-            secret: cfg.secret,
-            secret_namespace: cfg.secret_namespace,
+            checksum: record.checksum,
+            size: record.size_bytes,
+            labels: record.labels,
+            created: record.completed,
+            compression_method: Some(record.packing.compression),
+            secret: record.secret,
+            secret_namespace: record.secret_namespace,
             messages: BTreeMap::new(),
         })
     }
@@ -76,10 +71,10 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let of = Subject::BackingImages;
-        let (lock, timeout) = (of.lock_name()?, options.lock_timeout);
+        let (lock, timeout) = (self.repository.lock_name(&of)?, options.lock_timeout);
         self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
             let may_finish = self.may_finish(&of, image, &lease).await?;
-            self.store.delete(&layout::backing_image(image)?).await?;
+            self.repository.remove_record(&of, image).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
             self.collect(&of, options, Some(image), lease, &control).await?;
@@ -87,9 +82,4 @@ impl BackupStore {
         })
         .await
     }
-}
-
-/// Under which the locks lie.
-fn pseudo_volume() -> Result<Name, Error> {
-    Subject::BackingImages.lock_name()
 }

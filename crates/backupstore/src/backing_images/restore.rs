@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 
-use super::pseudo_volume;
+use crate::block::Checksum;
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::layout::{self, BlockFolder};
-use crate::format::{BackingImageCfg, CFG_MAX_BYTES, Checksum, LockKind, Name, hex};
-use crate::lock::LOCK_TIMEOUT;
+use crate::lock::{LOCK_TIMEOUT, LockKind};
+use crate::name::{Name, hex};
+use crate::repository::{Codec, ImageRecord};
 use crate::restore::{FetchOptions, FileSink, Job, OnDamage, Plan, StoreFetch, restore};
 use crate::store::BackupStore;
+use crate::subject::Subject;
 
 /// Of a SHA-512.
 const CHECKSUM_DIGITS: usize = 128;
@@ -47,7 +48,8 @@ impl BackupStore {
         options: &ImageRestoreOptions,
         control: &Control,
     ) -> Result<(), Error> {
-        let (lock, timeout) = (pseudo_volume()?, options.lock_timeout);
+        let lock = self.repository.lock_name(&Subject::BackingImages)?;
+        let timeout = options.lock_timeout;
         self.with_lock(&lock, LockKind::Use, timeout, control, async |_, control| {
             self.write_image(image, to.to_owned(), options, &control).await
         })
@@ -61,20 +63,16 @@ impl BackupStore {
         options: &ImageRestoreOptions,
         control: &Control,
     ) -> Result<(), Error> {
-        let key = layout::backing_image(image)?;
-        let (cfg, _) = self.read_image(image, CFG_MAX_BYTES).await?.required(&key)?;
-        if cfg.is_in_progress() {
-            return Err(Error::InProgress { backup: image.to_string() });
-        }
-        let plan = Arc::new(plan(image, &cfg)?);
-        let blocks = BlockFolder::of_backing_images();
-        let limit = options.concurrent_limit;
-        let fetch = StoreFetch::new(self.clone(), blocks, &plan, limit, options.fetch.clone());
+        let record = self.repository.complete_image(image).await?;
+        let plan = Arc::new(plan(image, &record)?);
+        let blocks = self.repository.blocks(&Subject::BackingImages);
+        let (limit, how) = (options.concurrent_limit, options.fetch.clone());
+        let fetch = StoreFetch::new(blocks, Codec::new(record.packing), limit, how);
         let sink = FileSink::create(&to, plan.volume_bytes).map_err(Error::Sink)?;
         let sink = Arc::new(sink);
         restore(plan, Arc::new(fetch), sink, limit, OnDamage::Fail, control).await?;
-        let size = cfg.size;
-        let expected = Some(cfg.checksum).filter(|sum| sum.len() == CHECKSUM_DIGITS);
+        let size = record.size_bytes;
+        let expected = Some(record.checksum).filter(|sum| sum.len() == CHECKSUM_DIGITS);
         let check = move || finish(&to, size, expected.is_some()).map(|found| (found, expected));
         let checked = tokio::task::spawn_blocking(check).await.map_err(Error::Thread)?;
         match checked.map_err(Error::Sink)? {
@@ -86,24 +84,24 @@ impl BackupStore {
     }
 }
 
-fn plan(image: &Name, cfg: &BackingImageCfg) -> Result<Plan, Error> {
-    let block_size = BackingImageCfg::BLOCK_SIZE;
-    if let Some(last) = cfg.blocks.last().filter(|last| last.offset >= cfg.size) {
-        let (backup, size_bytes) = (image.to_string(), cfg.size);
+fn plan(image: &Name, record: &ImageRecord) -> Result<Plan, Error> {
+    let (block_size, size_bytes) = (record.packing.size, record.size_bytes);
+    if let Some(last) = record.blocks.last().filter(|last| last.offset >= size_bytes) {
+        let backup = image.to_string();
         return Err(Error::PastEnd { backup, offset: last.offset, size_bytes });
     }
     let mut places: HashMap<Checksum, Vec<u64>> = HashMap::new();
-    for block in &cfg.blocks {
+    for block in &record.blocks {
         places.entry(block.checksum).or_default().push(block.offset);
     }
     let mut jobs: Vec<Job> =
         places.into_iter().map(|(checksum, offsets)| Job { checksum, offsets }).collect();
     jobs.sort_by_key(|job| job.offsets.first().copied());
-    let wrong = || Error::VolumeSize { size_bytes: cfg.size, block_bytes: block_size.bytes() };
+    let wrong = || Error::VolumeSize { size_bytes, block_bytes: block_size.bytes() };
     Ok(Plan {
-        volume_bytes: cfg.size.checked_next_multiple_of(block_size.bytes()).ok_or_else(wrong)?,
+        volume_bytes: size_bytes.checked_next_multiple_of(block_size.bytes()).ok_or_else(wrong)?,
         block_size,
-        compression: cfg.compression_method,
+        compression: record.packing.compression,
         jobs,
         zeros: Vec::new(),
         is_incremental: false,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use crate::block::{BlockSize, Compression};
 use crate::error::Error;
-use crate::format::layout::VolumeFolder;
-use crate::format::{BackupCfg, BlockSize, Compression, Name, VolumeCfg};
+use crate::name::Name;
+use crate::repository::{BackupRecord, VolumeRecord};
 use crate::store::BackupStore;
 
 type Labels = Option<BTreeMap<String, String>>;
@@ -87,64 +88,58 @@ fn is_zero(number: &u64) -> bool {
 
 impl BackupStore {
     pub async fn inspect_volume(&self, volume: &Name) -> Result<VolumeInfo, Error> {
-        let key = VolumeFolder::of(volume).cfg()?;
-        let (cfg, _) = self.read_volume(volume).await?.required(&key)?;
-        Ok(volume_info(cfg))
+        Ok(volume_info(self.repository.required_volume(volume).await?))
     }
 
     pub async fn inspect_backup(&self, volume: &Name, backup: &Name) -> Result<BackupInfo, Error> {
-        let key = VolumeFolder::of(volume).cfg()?;
-        let (of, _) = self.read_volume(volume).await?.required(&key)?;
-        let cfg = self.load_backup(volume, backup).await?;
+        let of = self.repository.required_volume(volume).await?;
+        let record = self.repository.complete_backup(volume, backup).await?;
         let url = self.url.backup_url(volume, backup);
-        Ok(backup_info(cfg, of, url))
+        Ok(backup_info(record, of, url))
     }
 
     /// When the record of a backup, or of a volume, was last written.
     pub async fn head(&self, volume: &Name, backup: Option<&Name>) -> Result<Head, Error> {
-        let folder = VolumeFolder::of(volume);
-        let key = backup.map_or_else(|| folder.cfg(), |backup| folder.backup(backup))?;
-        let found = self.store.head(&key).await.map_err(|error| Error::found(&key, error))?;
-        Ok(Head { modification_time: found.modified })
+        Ok(Head { modification_time: self.repository.modified(volume, backup).await? })
     }
 }
 
-fn volume_info(cfg: VolumeCfg) -> VolumeInfo {
+fn volume_info(record: VolumeRecord) -> VolumeInfo {
     VolumeInfo {
-        name: cfg.name,
-        size: cfg.size,
-        labels: cfg.labels,
-        created: cfg.created_time,
-        last_backup_name: cfg.last_backup_name,
-        last_backup_at: cfg.last_backup_at,
-        data_stored: cfg.block_count.saturating_mul(BlockSize::DEFAULT.bytes()),
+        name: record.name,
+        size: record.size_bytes,
+        labels: record.labels,
+        created: record.created,
+        last_backup_name: record.last_backup,
+        last_backup_at: record.last_backup_at,
+        data_stored: record.block_count.saturating_mul(BlockSize::DEFAULT.bytes()),
         messages: BTreeMap::new(),
         backups: BTreeMap::new(),
-        backing_image_name: cfg.backing_image_name,
-        backing_image_checksum: cfg.backing_image_checksum,
-        storage_class_name: cfg.storage_class_name,
-        data_engine: cfg.data_engine,
+        backing_image_name: record.backing_image,
+        backing_image_checksum: record.backing_image_checksum,
+        storage_class_name: record.storage_class,
+        data_engine: record.data_engine,
     }
 }
 
-fn backup_info(cfg: BackupCfg, of: VolumeCfg, url: String) -> BackupInfo {
+fn backup_info(record: BackupRecord, of: VolumeRecord, url: String) -> BackupInfo {
     BackupInfo {
-        name: cfg.name,
+        name: record.name,
         url,
-        snapshot_name: cfg.snapshot_name,
-        snapshot_created: cfg.snapshot_created_at,
-        created: cfg.created_time,
-        size: cfg.size,
-        labels: cfg.labels,
-        parameters: cfg.parameters,
-        is_incremental: cfg.is_incremental,
-        compression_method: Some(cfg.compression_method),
-        newly_uploaded_data_size: cfg.newly_uploaded_data_size,
-        re_uploaded_data_size: cfg.re_uploaded_data_size,
+        snapshot_name: record.snapshot,
+        snapshot_created: record.started,
+        created: record.completed,
+        size: record.size_bytes,
+        labels: record.labels,
+        parameters: record.parameters,
+        is_incremental: record.is_incremental,
+        compression_method: Some(record.packing.compression),
+        newly_uploaded_data_size: record.new_bytes,
+        re_uploaded_data_size: record.again_bytes,
         volume_name: of.name,
-        volume_size: of.size,
-        volume_created: of.created_time,
-        volume_backing_image_name: of.backing_image_name,
+        volume_size: of.size_bytes,
+        volume_created: of.created,
+        volume_backing_image_name: of.backing_image,
         messages: None,
     }
 }

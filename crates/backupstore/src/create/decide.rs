@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
+use crate::block::{BlockRef, BlockSize, Checksum};
 use crate::error::Error;
-use crate::format::{BackupCfg, BlockRef, BlockSize, Checksum};
+use crate::repository::BackupRecord;
 
 /// What the caller wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +21,7 @@ pub enum Mode {
 /// Why there is no base, or which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
-    Against(Box<BackupCfg>),
+    Against(Box<BackupRecord>),
     None,
 }
 
@@ -30,19 +31,19 @@ pub(crate) fn base(
     mode: Mode,
     snapshot: &str,
     block_size: BlockSize,
-    last: Option<BackupCfg>,
-    is_below: impl FnOnce(&BackupCfg) -> io::Result<bool>,
+    last: Option<BackupRecord>,
+    is_below: impl FnOnce(&BackupRecord) -> io::Result<bool>,
 ) -> io::Result<Base> {
-    let usable = |cfg: &BackupCfg| {
+    let usable = |record: &BackupRecord| {
         mode == Mode::Incremental
-            && !cfg.is_in_progress()
-            && !cfg.snapshot_name.is_empty()
-            && cfg.snapshot_name != snapshot
-            && cfg.single_file.file_path.is_empty()
-            && cfg.block_size() == Ok(block_size)
+            && !record.is_in_progress()
+            && !record.snapshot.is_empty()
+            && record.snapshot != snapshot
+            && !record.is_single_file
+            && record.packing.size == block_size
     };
     match last.filter(usable) {
-        Some(cfg) if is_below(&cfg)? => Ok(Base::Against(Box::new(cfg))),
+        Some(record) if is_below(&record)? => Ok(Base::Against(Box::new(record))),
         Some(_) | None => Ok(Base::None),
     }
 }
@@ -107,16 +108,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::format::{Compression, Name};
+    use crate::block::{Compression, Packing};
+    use crate::repository::Codec;
 
     const SIZE: BlockSize = BlockSize::DEFAULT;
 
-    fn last(snapshot: &str) -> BackupCfg {
-        let name = Name::parse("last").unwrap();
-        let mut cfg = BackupCfg::begun(&name, &name, Compression::Lz4);
-        cfg.snapshot_name = snapshot.to_owned();
-        cfg.created_time = "2026-11-15T06:37:12Z".to_owned();
-        cfg
+    fn last(snapshot: &str) -> BackupRecord {
+        let packing = Packing { size: SIZE, compression: Compression::Lz4 };
+        BackupRecord { snapshot: snapshot.to_owned(), ..BackupRecord::complete("last", packing) }
+    }
+
+    fn name_of(text: &str) -> Checksum {
+        Codec::names(&[text.as_bytes()]).remove(0)
     }
 
     #[test]
@@ -132,10 +135,10 @@ mod tests {
         assert_eq!(decide(Mode::Incremental, Some(last("ours")), true), Base::None);
         assert_eq!(decide(Mode::Incremental, None, true), Base::None);
         let mut begun = usable.clone();
-        begun.created_time.clear();
+        begun.completed.clear();
         assert_eq!(decide(Mode::Incremental, Some(begun), true), Base::None);
         let mut other = usable;
-        other.parameters = Some([("backup-block-size".to_owned(), "16Mi".to_owned())].into());
+        other.packing.size = BlockSize::from_bytes(16 << 20).unwrap();
         assert_eq!(decide(Mode::Incremental, Some(other), true), Base::None);
     }
 
@@ -178,13 +181,12 @@ mod tests {
 
     #[test]
     fn what_was_looked_at_takes_the_place_of_the_base() {
-        let block =
-            |offset, text: &str| BlockRef { offset, checksum: Checksum::of(text.as_bytes()) };
+        let block = |offset, text: &str| BlockRef { offset, checksum: name_of(text) };
         let base = [block(0, "a"), block(4096, "b"), block(8192, "c")];
         let ours = BTreeMap::from([
-            (4096, Some(Checksum::of(b"B"))),
+            (4096, Some(name_of("B"))),
             (8192, None),
-            (12288, Some(Checksum::of(b"d"))),
+            (12288, Some(name_of("d"))),
             (16384, None),
         ]);
         assert_eq!(merge(&base, &ours), [block(0, "a"), block(4096, "B"), block(12288, "d")]);

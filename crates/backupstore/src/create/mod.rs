@@ -11,24 +11,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blobs::{Key, Version};
-use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::Value;
 
 use self::decide::Base;
 pub use self::decide::Mode;
 pub(crate) use self::upload::{Upload, Uploaded};
+use crate::block::{BlockRef, BlockSize, Compression, Packing};
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::layout::VolumeFolder;
-use crate::format::{
-    BackupCfg, BlockRef, BlockSize, CFG_MAX_BYTES, Compression, LockKind, Name, PARAMETER_MODE,
-    VolumeCfg, WRITER, parameters, seconds, to_bytes,
-};
-use crate::lock::{LOCK_TIMEOUT, Lease};
+use crate::lock::{LOCK_TIMEOUT, Lease, LockKind};
+use crate::name::Name;
+use crate::repository::{BackupRecord, Codec, Found, Started, VolumeRecord, seconds};
 use crate::source::Source;
-use crate::store::{BackupStore, Found};
+use crate::store::BackupStore;
+use crate::subject::Subject;
+
+/// The parameter that says which kind of backup is made.
+const PARAMETER_MODE: &str = "backup-mode";
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -111,18 +110,11 @@ struct Making {
     store: BackupStore,
     request: CreateRequest,
     backup: Name,
-    compression: Compression,
+    packing: Packing,
     base: Base,
     started: Timestamp,
-    state: State,
-}
-
-/// Where the record of the backup stands.
-#[derive(Debug)]
-enum State {
-    InProgress(Version),
-    /// An earlier try wrote it, and did not come to the volume's.
-    Final(Box<BackupCfg>),
+    /// Complete where an earlier try wrote it, and did not come to the volume's.
+    state: Started<BackupRecord>,
 }
 
 impl BackupStore {
@@ -142,8 +134,9 @@ impl BackupStore {
         lease.settled().await;
         match self.prepare(&request, &backup, source).await {
             Ok((compression, base, state)) => {
-                let store = self.clone();
-                let making = Making { store, request, backup, compression, base, started, state };
+                let (store, size) = (self.clone(), request.block_size);
+                let packing = Packing { size, compression };
+                let making = Making { store, request, backup, packing, base, started, state };
                 Ok(Begun { lease, making })
             }
             Err(error) => {
@@ -158,78 +151,30 @@ impl BackupStore {
         request: &CreateRequest,
         backup: &Name,
         source: Arc<dyn Source>,
-    ) -> Result<(Compression, Base, State), Error> {
-        let volume = self.volume_or_new(request, source.size_bytes()).await?;
-        let compression = volume.compression_method;
-        let state = self.begin_record(&request.volume, backup, compression, request).await?;
+    ) -> Result<(Compression, Base, Started<BackupRecord>), Error> {
+        let (of, size_bytes) = (&request.volume, source.size_bytes());
+        let volume = self.repository.volume_or_new(of, size_bytes, request.compression).await?;
+        let compression = volume.compression;
+        let state = self.repository.begin_backup(of, backup, compression).await?;
+        match &state {
+            Started::Complete(record) if record.snapshot != request.snapshot => {
+                return Err(Error::Exists { what: format!("backup {backup}") });
+            }
+            Started::Complete(_) | Started::Begun(_) => {}
+        }
         let base = self.find_base(request, &volume, source).await?;
         Ok((compression, base, state))
-    }
-
-    async fn volume_or_new(&self, request: &CreateRequest, size: u64) -> Result<VolumeCfg, Error> {
-        let key = VolumeFolder::of(&request.volume).cfg()?;
-        if let Found::Missing = self.read_volume(&request.volume).await? {
-            let cfg = VolumeCfg::new(&request.volume, size, request.compression);
-            let bytes = to_bytes(&cfg).map_err(Error::Record)?;
-            match self.create(&key, bytes.into()).await {
-                // Another writer of the same volume was faster; its choice of packing counts.
-                Ok(_) | Err(blobs::Error::Exists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(self.read_volume(&request.volume).await?.required(&key)?.0)
-    }
-
-    /// Writes the record in progress, or finds that of an earlier try.
-    async fn begin_record(
-        &self,
-        volume: &Name,
-        backup: &Name,
-        compression: Compression,
-        request: &CreateRequest,
-    ) -> Result<State, Error> {
-        let key = VolumeFolder::of(volume).backup(backup)?;
-        let mut begun = BackupCfg::begun(backup, volume, compression);
-        begun.others.extend([new_writer()]);
-        let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
-        match self.create(&key, bytes.clone()).await {
-            Ok(version) => return Ok(State::InProgress(version)),
-            Err(blobs::Error::Exists { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        match self.read_backup(volume, backup, CFG_MAX_BYTES).await?.required(&key)? {
-            (cfg, found) if cfg.is_in_progress() => {
-                // From now on it is ours alone: an earlier try that only slept cannot finish it.
-                Ok(State::InProgress(self.replace_begun(&key, bytes, &found.version).await?))
-            }
-            (cfg, _) if cfg.snapshot_name == request.snapshot => Ok(State::Final(Box::new(cfg))),
-            _ => Err(Error::Exists { what: format!("backup {backup}") }),
-        }
-    }
-
-    /// Replaces the very record that was read, or begun; [`Error::Fenced`] where it is another's.
-    pub(crate) async fn replace_begun(
-        &self,
-        key: &Key,
-        bytes: Bytes,
-        begun: &Version,
-    ) -> Result<Version, Error> {
-        match self.swap(key, bytes, begun).await {
-            Ok(version) => Ok(version),
-            Err(blobs::Error::Changed { key }) => Err(Error::Fenced { path: key.to_string() }),
-            Err(error) => Err(error.into()),
-        }
     }
 
     async fn find_base(
         &self,
         request: &CreateRequest,
-        volume: &VolumeCfg,
+        volume: &VolumeRecord,
         source: Arc<dyn Source>,
     ) -> Result<Base, Error> {
-        let last = match Name::parse(&volume.last_backup_name) {
-            Ok(last) => match self.read_backup(&request.volume, &last, CFG_MAX_BYTES).await? {
-                Found::Readable(cfg, _) => Some(cfg),
+        let last = match Name::parse(&volume.last_backup) {
+            Ok(last) => match self.repository.backup(&request.volume, &last).await? {
+                Found::Readable(record, _) => Some(record),
                 Found::Unreadable { .. } | Found::Missing => None,
             },
             Err(_) => None,
@@ -238,17 +183,11 @@ impl BackupStore {
         let block_size = request.block_size;
         let decided = tokio::task::spawn_blocking(move || {
             decide::base(mode, &snapshot, block_size, last, |below| {
-                source.has_snapshot(&below.snapshot_name, &below.snapshot_created_at)
+                source.has_snapshot(&below.snapshot, &below.started)
             })
         });
         decided.await.map_err(Error::Thread)?.map_err(Error::Source)
     }
-}
-
-/// What tells the record of this try from that of any other, also where stores take equal texts for
-/// equal versions.
-pub(crate) fn new_writer() -> (String, Value) {
-    (WRITER.to_owned(), Value::String(format!("{:032x}", rand::random::<u128>())))
 }
 
 fn check_size(size_bytes: u64, block_size: BlockSize) -> Result<(), Error> {
@@ -280,9 +219,9 @@ impl Begun {
 impl Making {
     fn is_incremental(&self) -> bool {
         match (&self.state, &self.base) {
-            (State::Final(cfg), _) => cfg.is_incremental,
-            (State::InProgress(_), Base::Against(_)) => true,
-            (State::InProgress(_), Base::None) => false,
+            (Started::Complete(record), _) => record.is_incremental,
+            (Started::Begun(_), Base::Against(_)) => true,
+            (Started::Begun(_), Base::None) => false,
         }
     }
 
@@ -293,104 +232,96 @@ impl Making {
         control: &Control,
     ) -> Result<Created, Error> {
         let size_bytes = source.size_bytes();
-        let (cfg, new_blocks) = match &self.state {
-            State::Final(cfg) => (cfg.as_ref().clone(), 0),
-            State::InProgress(version) => {
+        let (record, new_blocks) = match &self.state {
+            Started::Complete(record) => (record.outline(), 0),
+            Started::Begun(version) => {
                 let uploaded = self.upload(source, control).await?;
                 control.check()?;
-                let cfg = self.final_record(&uploaded);
-                let blocks = VolumeFolder::of(&self.request.volume).blocks();
+                let record = self.final_record(&uploaded);
                 if lease.doubts_blocks() {
-                    self.store.require_blocks(&blocks, &cfg.blocks, control).await?;
+                    self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
                 }
                 // Without the lock, a deletion may have removed blocks that were found there.
                 lease.confirm().await?;
-                self.publish(&cfg, version, lease, control).await?;
-                (cfg, uploaded.new_blocks)
+                let (repository, outline) = (&self.store.repository, record.outline());
+                let (volume, backup) = (&self.request.volume, &self.backup);
+                let publish = repository.publish_backup(volume, backup, record, version)?;
+                lease.while_held(control, publish).await?;
+                (outline, uploaded.new_blocks)
             }
         };
-        self.tell_volume(&cfg, size_bytes, new_blocks).await?;
+        self.tell_volume(&record, size_bytes, new_blocks).await?;
         Ok(Created {
             backup: self.backup.clone(),
             url: self.store.url.backup_url(&self.request.volume, &self.backup),
-            is_incremental: cfg.is_incremental,
-            size_bytes: cfg.size,
-            uploaded_bytes: cfg.newly_uploaded_data_size,
-            uploaded_again_bytes: cfg.re_uploaded_data_size,
+            is_incremental: record.is_incremental,
+            size_bytes: record.size_bytes,
+            uploaded_bytes: record.new_bytes,
+            uploaded_again_bytes: record.again_bytes,
             new_blocks,
         })
     }
 
     async fn upload(&self, source: Arc<dyn Source>, control: &Control) -> Result<Uploaded, Error> {
         let upload = Upload {
-            store: &self.store,
-            blocks: VolumeFolder::of(&self.request.volume).blocks(),
-            block_size: self.request.block_size,
-            compression: self.compression,
+            blocks: self.store.repository.blocks(&self.subject()),
+            codec: Codec::new(self.packing),
             concurrent_limit: self.request.concurrent_limit,
             bytes_per_second: self.request.bytes_per_second,
             base: match &self.base {
-                Base::Against(cfg) => &cfg.blocks,
+                Base::Against(record) => &record.blocks,
                 Base::None => &[],
             },
             writes_anew: self.request.mode() == Mode::Full,
         };
         let base = match &self.base {
-            Base::Against(cfg) => Some(cfg.snapshot_name.clone()),
+            Base::Against(record) => Some(record.snapshot.clone()),
             Base::None => None,
         };
         upload.run(source, base, control).await
     }
 
-    fn final_record(&self, uploaded: &Uploaded) -> BackupCfg {
+    fn subject(&self) -> Subject {
+        Subject::Volume(self.request.volume.clone())
+    }
+
+    fn final_record(&self, uploaded: &Uploaded) -> BackupRecord {
         let base: &[BlockRef] = match &self.base {
-            Base::Against(cfg) => &cfg.blocks,
+            Base::Against(record) => &record.blocks,
             Base::None => &[],
         };
         let blocks = decide::merge(base, &uploaded.blocks);
         let count = u64::try_from(blocks.len()).unwrap_or(u64::MAX);
-        let is_incremental = self.is_incremental();
-        BackupCfg {
-            snapshot_name: self.request.snapshot.clone(),
-            snapshot_created_at: seconds(self.started),
-            created_time: seconds(Timestamp::now()),
-            size: count.saturating_mul(self.request.block_size.bytes()),
+        BackupRecord {
+            name: self.backup.to_string(),
+            volume: self.request.volume.to_string(),
+            snapshot: self.request.snapshot.clone(),
+            started: seconds(self.started),
+            completed: seconds(Timestamp::now()),
+            size_bytes: count.saturating_mul(self.packing.size.bytes()),
             labels: self.request.labels.clone(),
-            parameters: Some(parameters(&self.request.parameters, self.request.block_size)),
-            is_incremental,
-            newly_uploaded_data_size: uploaded.new_bytes,
-            re_uploaded_data_size: uploaded.again_bytes,
-            processing_blocks: (!is_incremental).then(serde_json::Map::new),
+            parameters: Some(self.request.parameters.clone()),
+            is_incremental: self.is_incremental(),
+            packing: self.packing,
+            new_bytes: uploaded.new_bytes,
+            again_bytes: uploaded.again_bytes,
             blocks,
-            ..BackupCfg::begun(&self.backup, &self.request.volume, self.compression)
+            is_fenceable: false,
+            is_single_file: false,
         }
     }
 
-    /// Replaces the very record that was begun: who took us for dead has removed it.
-    async fn publish(
-        &self,
-        cfg: &BackupCfg,
-        begun: &Version,
-        lease: &Lease,
-        control: &Control,
-    ) -> Result<(), Error> {
-        let key = VolumeFolder::of(&self.request.volume).backup(&self.backup)?;
-        let bytes = cfg.to_bytes().map_err(Error::Record)?;
-        lease.publish(&key, bytes.into(), begun, control).await
-    }
-
-    async fn tell_volume(&self, cfg: &BackupCfg, size_bytes: u64, new: u64) -> Result<(), Error> {
-        self.store
-            .change_volume(&self.request.volume, |volume| {
-                volume.last_backup_name.clone_from(&cfg.name);
-                volume.last_backup_at.clone_from(&cfg.snapshot_created_at);
-                volume.block_count = volume.block_count.saturating_add(new);
-                volume.size = size_bytes;
-                volume.labels.clone_from(&cfg.labels);
-                volume.backing_image_name.clone_from(&self.request.backing_image_name);
-                volume.backing_image_checksum.clone_from(&self.request.backing_image_checksum);
-                volume.storage_class_name.clone_from(&self.request.storage_class_name);
-            })
-            .await
+    async fn tell_volume(&self, record: &BackupRecord, size: u64, new: u64) -> Result<(), Error> {
+        let tell = |volume: &mut VolumeRecord| {
+            volume.last_backup.clone_from(&record.name);
+            volume.last_backup_at.clone_from(&record.started);
+            volume.block_count = volume.block_count.saturating_add(new);
+            volume.size_bytes = size;
+            volume.labels.clone_from(&record.labels);
+            volume.backing_image.clone_from(&self.request.backing_image_name);
+            volume.backing_image_checksum.clone_from(&self.request.backing_image_checksum);
+            volume.storage_class.clone_from(&self.request.storage_class_name);
+        };
+        self.store.repository.change_volume(&self.request.volume, tell).await
     }
 }

@@ -1,40 +1,40 @@
 //! Blocks on their way into the store: found, read, hashed, looked for, packed, put.
 //!
-//! So many blocks are on their way at a time as fit in a fixed memory, whatever the volume. Reading,
-//! hashing and packing run on threads, one for each core; the store is asked by at most
-//! `concurrent_limit` at a time. The first error ends it, after what was under way has ended.
+//! So many blocks are on their way at a time as fit in a fixed memory, whatever the volume. Hashing and
+//! packing run on threads, one for each core; reading on others, so that no core is idle while the disk
+//! of the volume is waited for; the store is asked by at most `concurrent_limit` at a time. The first
+//! error ends it, after what was under way has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blobs::Page;
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use futures::stream::{self, Stream, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::decide::Touched;
+use crate::block::{BlockRef, BlockSize, Checksum, is_zero};
+use crate::buffers::{Buffer, BufferPool};
 use crate::control::{CALLS_MAX, Control, TOGETHER, Workers, window};
 use crate::error::Error;
-use crate::format::layout::{BlockFolder, BlockRange};
-use crate::format::{
-    BlockRef, BlockSize, Buffer, BufferPool, Checksum, Compression, is_zero, pack_in,
-};
 use crate::rate_limiter::RateLimiter;
+use crate::repository::{BlockWriter, Blocks, Codec, Late, Put};
 use crate::source::Source;
 use crate::store::BackupStore;
+use crate::subject::Subject;
 
 /// Blocks that were found and wait to be read.
 const FOUND_AHEAD: usize = 256;
+/// Groups of blocks that are read at a time.
+const READERS: usize = 4;
 /// Blocks longer than usual that are read and hashed together: more would cost too much memory.
 const LONG_GROUP: usize = 2;
 
 pub(crate) struct Upload<'s> {
-    pub(crate) store: &'s BackupStore,
-    pub(crate) blocks: BlockFolder,
-    pub(crate) block_size: BlockSize,
-    pub(crate) compression: Compression,
+    pub(crate) blocks: Blocks,
+    pub(crate) codec: Codec,
     pub(crate) concurrent_limit: usize,
     /// The blocks of the backup that this one is made against.
     pub(crate) base: &'s [BlockRef],
@@ -69,6 +69,8 @@ struct Shared {
     present: HashSet<Checksum>,
     /// Blocks that this run has taken on: identical ones go once.
     taken: Mutex<HashSet<Checksum>>,
+    writer: BlockWriter,
+    readers: Workers,
     workers: Workers,
     /// For blocks, and for their objects.
     pool: BufferPool,
@@ -99,10 +101,13 @@ impl Upload<'_> {
     ) -> Result<Uploaded, Error> {
         let workers = Workers::new();
         let limit = self.concurrent_limit.clamp(1, CALLS_MAX);
-        let width = window(limit.saturating_add(workers.count()), self.block_size.bytes());
+        let block_size = self.codec.size();
+        let width = window(limit.saturating_add(workers.count()), block_size.bytes());
         let group = self.group();
-        let groups = window(workers.count() * group, self.block_size.bytes()).div_ceil(group);
-        let present = self.present(limit).await?;
+        let groups = window(workers.count() * group, block_size.bytes()).div_ceil(group);
+        // Also those of the base, however many there are: damage in it would be inherited by every
+        // backup after it.
+        let present = self.blocks.present(self.codec, limit).await?;
         let damaged = self.damaged_in_base(&present);
         if !damaged.is_empty() {
             tracing::warn!("{} blocks of the last backup are gone: stored again", damaged.len());
@@ -110,6 +115,8 @@ impl Upload<'_> {
         let shared = Arc::new(Shared {
             present,
             taken: Mutex::default(),
+            writer: self.blocks.writer(self.codec).await?,
+            readers: Workers::with(READERS),
             workers,
             pool: BufferPool::default(),
             packed_pool: BufferPool::default(),
@@ -120,7 +127,7 @@ impl Upload<'_> {
             stop: control.below(),
         });
         let (tell, mut found) = mpsc::channel(FOUND_AHEAD);
-        let search = search(&source, base, damaged, self.block_size, &shared, tell);
+        let search = search(&source, base, damaged, block_size, &shared, tell);
         let found = stream::poll_fn(move |context| found.poll_recv(context));
         let blocks = found
             .ready_chunks(group)
@@ -131,48 +138,10 @@ impl Upload<'_> {
             .buffer_unordered(width);
         let (searched, uploaded) =
             futures::join!(search, gather(blocks, &shared, source.size_bytes()));
-        let uploaded = uploaded?;
+        let mut uploaded = uploaded?;
         searched?;
+        uploaded.correct(shared.writer.finish().await?);
         Ok(uploaded)
-    }
-
-    /// All blocks of the store that can be what they are named. Also those of the base are looked at,
-    /// however many there are: damage in it would be inherited by every backup after it. What one page
-    /// does not show is listed in parts, side by side, so that few changes of a large volume need not
-    /// wait for one page after the other.
-    async fn present(&self, calls: usize) -> Result<HashSet<Checksum>, Error> {
-        let mut sums = HashSet::new();
-        let page = self.store.store.list(&self.blocks.prefix()?, None).await?;
-        self.add_plausible(&page, &mut sums);
-        if page.is_last || page.objects.is_empty() {
-            return Ok(sums);
-        }
-        let parts = stream::iter(self.blocks.parts()?).map(|part| self.present_in(part).boxed());
-        let mut parts = parts.buffer_unordered(calls);
-        while let Some(part) = parts.try_next().await? {
-            sums.extend(part);
-        }
-        Ok(sums)
-    }
-
-    async fn present_in(&self, part: BlockRange) -> Result<HashSet<Checksum>, Error> {
-        let (mut sums, mut after) = (HashSet::new(), part.after);
-        loop {
-            let page = self.store.store.list(&self.blocks.prefix()?, Some(&after)).await?;
-            self.add_plausible(&page, &mut sums);
-            let last = page.objects.into_iter().next_back().map(|meta| meta.key);
-            match last {
-                Some(last) if !page.is_last && part.end.as_ref().is_none_or(|end| last < *end) => {
-                    after = last;
-                }
-                Some(_) | None => return Ok(sums),
-            }
-        }
-    }
-
-    fn add_plausible(&self, page: &Page, sums: &mut HashSet<Checksum>) {
-        let plausible = page.objects.iter().filter(|meta| self.is_plausible(meta.len_bytes));
-        sums.extend(plausible.filter_map(|meta| self.blocks.checksum_of(&meta.key)));
     }
 
     /// Places of the base whose blocks are not there, or cannot be what they are named: they are read
@@ -182,20 +151,9 @@ impl Upload<'_> {
         damaged.map(|block| block.offset).collect()
     }
 
-    /// What an object must be to be taken for the block it is named after: a writer that died may
-    /// have left an empty one.
-    fn is_plausible(&self, len_bytes: u64) -> bool {
-        match self.compression {
-            Compression::None => len_bytes == self.block_size.bytes(),
-            Compression::Gzip | Compression::Lz4 => {
-                (1..=self.block_size.packed_max_bytes()).contains(&len_bytes)
-            }
-        }
-    }
-
     /// Blocks that are read and hashed together.
     fn group(&self) -> usize {
-        if self.block_size > BlockSize::DEFAULT { LONG_GROUP } else { TOGETHER }
+        if self.codec.size() > BlockSize::DEFAULT { LONG_GROUP } else { TOGETHER }
     }
 
     async fn read(
@@ -207,11 +165,15 @@ impl Upload<'_> {
         if let Err(error) = shared.stop.check() {
             return vec![Err(error)];
         }
-        let len = self.block_size.len();
+        let len = self.codec.size().len();
         let zeros = if source.shows_through() { Zeros::AreData } else { Zeros::AreHoles };
         let pool = shared.pool.clone();
-        let work = move || read_all(source.as_ref(), offsets, len, zeros, &pool);
-        shared.workers.run(work).await.unwrap_or_else(|error| vec![Err(error)])
+        let read = move || read_all(source.as_ref(), offsets, len, &pool);
+        let named = match shared.readers.run(read).await {
+            Ok(blocks) => shared.workers.run(move || name_all(blocks, zeros)).await,
+            Err(error) => Err(error),
+        };
+        named.unwrap_or_else(|error| vec![Err(error)])
     }
 
     /// A call that hangs must not keep a cancelled operation alive; one that ends later leaves a
@@ -241,15 +203,12 @@ impl Upload<'_> {
             return Ok((offset, Outcome::There(sum)));
         }
         shared.stop.check()?;
-        let compression = self.compression;
-        let packed = match compression {
-            Compression::None => block,
-            Compression::Gzip | Compression::Lz4 => {
-                let pool = shared.packed_pool.clone();
-                let packed =
-                    shared.workers.run(move || pack_in(compression, &block, &pool)).await?;
-                packed.map_err(Error::Source)?
-            }
+        let packed = if self.codec.is_plain() {
+            block
+        } else {
+            let (codec, pool) = (self.codec, shared.packed_pool.clone());
+            let packed = shared.workers.run(move || codec.pack(&block, &pool)).await?;
+            packed.map_err(Error::Source)?
         };
         shared.stop.check()?;
         Ok((offset, self.put(sum, packed.into(), state, shared).await?))
@@ -262,28 +221,20 @@ impl Upload<'_> {
         state: InStore,
         shared: &Shared,
     ) -> Result<Outcome, Error> {
-        let key = self.blocks.block(&sum)?;
         let len_bytes = u64::try_from(packed.len()).unwrap_or(u64::MAX);
         shared.rate_limiter.pay(len_bytes).await;
         let _turn = shared.turn().await?;
         match state {
-            InStore::Absent => match self.store.create(&key, packed.clone()).await {
-                Ok(_) => return Ok(Outcome::New(sum, len_bytes)),
-                Err(blobs::Error::Exists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            },
+            InStore::Absent => Ok(match shared.writer.put_new(&sum, packed).await? {
+                Put::New => Outcome::New(sum, len_bytes),
+                Put::There => Outcome::There(sum),
+                Put::Again => Outcome::Again(sum, len_bytes),
+            }),
             InStore::Plausible => {
-                self.store.store.put(&key, packed).await?;
-                return Ok(Outcome::Again(sum, len_bytes));
+                shared.writer.put(&sum, packed).await?;
+                Ok(Outcome::Again(sum, len_bytes))
             }
         }
-        // Another writer was faster, or the object cannot be the block.
-        let found = self.store.store.head(&key).await?;
-        if self.is_plausible(found.len_bytes) {
-            return Ok(Outcome::There(sum));
-        }
-        self.store.store.put(&key, packed).await?;
-        Ok(Outcome::Again(sum, len_bytes))
     }
 }
 
@@ -292,12 +243,13 @@ impl BackupStore {
     /// lock, or be seen late: the next try finds what is gone, and stores it.
     pub(crate) async fn require_blocks(
         &self,
-        folder: &BlockFolder,
+        of: &Subject,
         named: &[BlockRef],
         control: &Control,
     ) -> Result<(), Error> {
         let mut missing: HashSet<Checksum> = named.iter().map(|block| block.checksum).collect();
-        let mut pages = self.blocks_in(folder);
+        let blocks = self.repository.blocks(of);
+        let mut pages = blocks.pages();
         while let Some(page) = pages.next().await? {
             control.check()?;
             for block in page {
@@ -306,7 +258,7 @@ impl BackupStore {
         }
         match missing.into_iter().next() {
             None => Ok(()),
-            Some(sum) => Err(Error::BlockVanished { path: folder.block(&sum)?.to_string() }),
+            Some(sum) => Err(Error::BlockVanished { path: blocks.path_of(&sum) }),
         }
     }
 }
@@ -378,19 +330,23 @@ struct Read {
     block: Option<(Checksum, Buffer)>,
 }
 
+type Contents = Result<(u64, Buffer), Error>;
+
 fn read_all(
     source: &dyn Source,
     offsets: Vec<Result<u64, Error>>,
     len: usize,
-    zeros: Zeros,
     pool: &BufferPool,
-) -> Vec<Result<Read, Error>> {
+) -> Vec<Contents> {
     let read = |offset: Result<u64, Error>| {
         let (offset, mut block) = (offset?, pool.buffer(len));
         source.read_at(offset, &mut block).map_err(Error::Source)?;
         Ok((offset, block))
     };
-    let blocks: Vec<Result<(u64, Buffer), Error>> = offsets.into_iter().map(read).collect();
+    offsets.into_iter().map(read).collect()
+}
+
+fn name_all(blocks: Vec<Contents>, zeros: Zeros) -> Vec<Result<Read, Error>> {
     let is_full = |block: &Buffer| zeros == Zeros::AreData || !is_zero(block);
     let full: Vec<bool> =
         blocks.iter().map(|it| it.as_ref().is_ok_and(|(_, block)| is_full(block))).collect();
@@ -399,8 +355,8 @@ fn read_all(
         .zip(&full)
         .filter_map(|(it, full)| it.as_ref().ok().filter(|_| *full).map(|(_, b)| &**b))
         .collect();
-    let mut sums = Checksum::of_each(&contents).into_iter();
-    let take = |(it, full): (Result<(u64, Buffer), Error>, bool)| {
+    let mut sums = Codec::names(&contents).into_iter();
+    let take = |(it, full): (Contents, bool)| {
         let (offset, block) = it?;
         let sum = if full { sums.next() } else { None };
         Ok(Read { offset, block: sum.map(|sum| (sum, block)) })
@@ -436,6 +392,11 @@ async fn gather(
 }
 
 impl Uploaded {
+    fn correct(&mut self, late: Late) {
+        self.new_blocks = self.new_blocks.saturating_sub(late.blocks);
+        self.new_bytes = self.new_bytes.saturating_sub(late.bytes);
+    }
+
     fn add(&mut self, offset: u64, outcome: &Outcome) {
         let sum = match outcome {
             Outcome::Zeros => None,

@@ -1,14 +1,13 @@
 //! Records in progress under our delete lock: whose writers are gone for sure, and which may still finish.
 
-use blobs::{Version, get_limited};
-use bytes::{BufMut, BytesMut};
 use jiff::{SignedDuration, Timestamp};
 
 use super::references::InProgress;
 use crate::error::Error;
-use crate::format::{CFG_MAX_BYTES, Name};
 use crate::lock::Lease;
-use crate::store::{Abilities, BackupStore, Found};
+use crate::name::Name;
+use crate::repository::Found;
+use crate::store::{Abilities, BackupStore};
 use crate::subject::Subject;
 
 /// A writer that nobody can keep from finishing is gone when its record is older.
@@ -51,49 +50,21 @@ impl BackupStore {
         name: &Name,
         lease: &Lease,
     ) -> Result<bool, Error> {
-        match self.read_record_within(of, name, BEGUN_MAX_BYTES).await {
+        match self.repository.record_within(of, name, BEGUN_MAX_BYTES).await {
             Ok(Found::Readable(record, stored)) if record.is_in_progress => {
                 let record = InProgress::new(name.clone(), &record, stored);
                 Ok(writer_of(&record, lease.store_time(), self.abilities()) == Writer::MayFinish)
             }
-            Ok(Found::Missing) => self.is_listed(of, name).await,
+            Ok(Found::Missing) => self.repository.is_listed(of, name).await,
             Ok(_) | Err(Error::Store(blobs::Error::TooLong { .. })) => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Makes sure that the writer of a record in progress cannot finish it, and removes it. False if
-    /// it did in the meantime.
-    pub(super) async fn fence(
-        &self,
-        of: &Subject,
-        name: &Name,
-        version: &Version,
-    ) -> Result<bool, Error> {
-        let key = &of.record(name)?;
-        let found = match get_limited(self.store.as_ref(), key, CFG_MAX_BYTES).await {
-            Ok(found) if found.meta.version == *version => found,
-            Ok(_) => return Ok(false),
-            // As long as it is listed, its writer may find it there.
-            Err(error) if error.is_not_found() => return Ok(!self.is_listed(of, name).await?),
-            Err(error) => return Err(error.into()),
-        };
-        // Another text, since some stores take equal texts for equal versions.
-        let mut bytes = BytesMut::from(found.bytes.as_ref());
-        bytes.put_u8(b'\n');
-        match self.swap(key, bytes.freeze(), version).await {
-            Ok(_) => {}
-            Err(blobs::Error::Changed { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        self.store.delete(key).await?;
-        Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use blobs::{Listing, Times};
+    use blobs::{Listing, Times, Version};
 
     use super::*;
 

@@ -13,15 +13,15 @@ use serde::Serialize;
 
 use self::fence::{Writer, writer_of};
 pub use self::references::Unreadable;
-pub(crate) use self::references::{NamedBlocks, Packing, References};
+pub(crate) use self::references::{NamedBlocks, References};
 pub(crate) use self::sweep::Removed;
 use crate::control::Control;
 use crate::delete::DeleteOptions;
 use crate::error::Error;
-use crate::format::layout::VolumeFolder;
-use crate::format::{LockKind, Name};
-use crate::lock::Lease;
-use crate::store::{BackupStore, Found};
+use crate::lock::{Lease, LockKind};
+use crate::name::Name;
+use crate::repository::{Found, VolumeRecord};
+use crate::store::BackupStore;
 use crate::subject::Subject;
 
 /// What became of the blocks of a volume, or of all backing images.
@@ -80,7 +80,7 @@ impl BackupStore {
         control: &Control,
     ) -> Result<Collected, Error> {
         self.require(of).await?;
-        let (lock, timeout) = (of.lock_name()?, options.lock_timeout);
+        let (lock, timeout) = (self.repository.lock_name(of)?, options.lock_timeout);
         self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
             self.collect(of, options, None, Some(&lease), &control).await
         })
@@ -134,7 +134,8 @@ impl BackupStore {
         match of {
             Subject::Volume(volume) if collected.outcome == Outcome::Removed => {
                 let count = collected.referenced_blocks;
-                match self.change_volume(volume, |cfg| cfg.block_count = count).await {
+                let changed = self.repository.change_volume(volume, |it| it.block_count = count);
+                match changed.await {
                     Ok(()) | Err(Error::VolumeNotFound { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -155,7 +156,7 @@ impl BackupStore {
             unreadable.into_iter().partition(|(name, _)| options.abandon.contains(name));
         references.unreadable = kept;
         for (name, _) in given_up {
-            self.store.delete(&of.record(&name)?).await?;
+            self.repository.remove_record(of, &name).await?;
             references.removed.insert(name);
         }
         Ok(())
@@ -194,7 +195,7 @@ impl BackupStore {
             return Ok(Outcome::KeptForInProgress);
         }
         for record in &references.in_progress {
-            if !self.fence(of, &record.name, &record.version).await? {
+            if !self.repository.fence(of, &record.name, &record.version).await? {
                 return Ok(Outcome::KeptForChange);
             }
             references.removed.insert(record.name.clone());
@@ -204,27 +205,27 @@ impl BackupStore {
 
     /// The volume's last backup is one that is there, or none.
     async fn mend_last_backup(&self, volume: &Name, references: &References) -> Result<(), Error> {
-        let key = VolumeFolder::of(volume).cfg()?;
-        match self.read_volume(volume).await? {
+        match self.repository.volume(volume).await? {
             Found::Unreadable { why } => {
-                return Err(Error::Unreadable { path: key.to_string(), why });
+                let path = self.repository.volume_path(volume)?;
+                return Err(Error::Unreadable { path, why });
             }
             // Somebody has lost it: what is left can be removed all the same.
             Found::Missing => return Ok(()),
             Found::Readable(..) => {}
         }
         let newest = references.newest();
-        self.change_volume(volume, |cfg| {
-            let last = Name::parse(&cfg.last_backup_name);
+        let mend = |record: &mut VolumeRecord| {
+            let last = Name::parse(&record.last_backup);
             if last.is_ok_and(|last| references.complete.contains_key(&last)) {
                 return;
             }
             let (name, at) =
                 newest.map_or_else(Default::default, |(name, at)| (name.to_string(), at.clone()));
-            cfg.last_backup_name = name;
-            cfg.last_backup_at = at;
-        })
-        .await
+            record.last_backup = name;
+            record.last_backup_at = at;
+        };
+        self.repository.change_volume(volume, mend).await
     }
 }
 

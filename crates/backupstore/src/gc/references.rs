@@ -3,18 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use blobs::{Key, Meta, Version};
+use blobs::Version;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::block::Checksum;
 use crate::error::Error;
-use crate::format::layout::{self, VolumeFolder};
-use crate::format::{BlockSize, CFG_MAX_BYTES, Checksum, Compression, Name};
-use crate::store::{BackupStore, Found, Stored};
-use crate::subject::{Outside, Record, Subject};
+use crate::name::Name;
+use crate::repository::{Codec, Found, Outside, RECORD_MAX_BYTES, Record, Stored};
+use crate::store::BackupStore;
+use crate::subject::Subject;
 
 const READS_AT_ONCE: usize = 8;
 /// Of records that are read at a time, all together, but for one that is longer.
@@ -29,51 +30,47 @@ pub struct Unreadable {
     pub why: String,
 }
 
-/// How a block is packed.
-pub(crate) type Packing = (BlockSize, Compression);
-
 /// The blocks that records name, in little memory: a volume may have millions.
 #[derive(Debug, Default)]
 pub(crate) struct NamedBlocks {
     blocks: HashMap<Checksum, Named>,
-    packings: Vec<Packing>,
+    codecs: Vec<Codec>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Named {
-    /// Its place among the packings: there are few.
-    packing: u8,
+    /// The place of its codec: there are few.
+    codec: u8,
     is_present: bool,
 }
 
 impl NamedBlocks {
-    fn add(&mut self, sum: Checksum, packing: Packing) {
-        let known = self.blocks.get(&sum).map(|named| self.packing(*named));
-        let packing = self.place(known.map_or(packing, |known| wider(known, packing)));
-        self.blocks.entry(sum).or_insert(Named { packing, is_present: false }).packing = packing;
+    fn add(&mut self, sum: Checksum, codec: Codec) {
+        let known = self.blocks.get(&sum).map(|named| self.codec(*named));
+        let codec = self.place(known.map_or(codec, |known| known.wider(codec)));
+        self.blocks.entry(sum).or_insert(Named { codec, is_present: false }).codec = codec;
     }
 
-    fn place(&mut self, packing: Packing) -> u8 {
-        let known = self.packings.iter().position(|it| *it == packing);
+    fn place(&mut self, codec: Codec) -> u8 {
+        let known = self.codecs.iter().position(|it| *it == codec);
         let place = known.unwrap_or_else(|| {
-            self.packings.push(packing);
-            self.packings.len() - 1
+            self.codecs.push(codec);
+            self.codecs.len() - 1
         });
         // More than 256 ways to pack are not in one volume; of those, the last is as wide as any.
         u8::try_from(place).unwrap_or(u8::MAX)
     }
 
-    fn packing(&self, named: Named) -> Packing {
-        let usual = (BlockSize::DEFAULT, Compression::Lz4);
-        self.packings.get(usize::from(named.packing)).copied().unwrap_or(usual)
+    fn codec(&self, named: Named) -> Codec {
+        self.codecs.get(usize::from(named.codec)).copied().unwrap_or_default()
     }
 
     /// Notes that it lies in the store, and says how it is packed; nothing where none names it.
-    pub(crate) fn is_present(&mut self, sum: &Checksum) -> Option<Packing> {
+    pub(crate) fn is_present(&mut self, sum: &Checksum) -> Option<Codec> {
         let named = self.blocks.get_mut(sum)?;
         named.is_present = true;
         let named = *named;
-        Some(self.packing(named))
+        Some(self.codec(named))
     }
 
     pub(crate) fn present(&self) -> u64 {
@@ -86,8 +83,8 @@ impl NamedBlocks {
         self.blocks.iter().filter(|(_, named)| !named.is_present).map(|(sum, _)| sum)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Checksum, Packing)> {
-        self.blocks.iter().map(|(sum, named)| (sum, self.packing(*named)))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Checksum, Codec)> {
+        self.blocks.iter().map(|(sum, named)| (sum, self.codec(*named)))
     }
 }
 
@@ -154,22 +151,13 @@ impl References {
                 if record.flaw().is_some() {
                     self.flawed.insert(name.clone());
                 }
-                let packing = (record.block_size, record.compression);
+                let codec = Codec::new(record.packing);
                 for block in &record.blocks {
-                    self.blocks.add(block.checksum, packing);
+                    self.blocks.add(block.checksum, codec);
                 }
                 self.complete.insert(name, record.started);
             }
         }
-    }
-}
-
-/// Of two ways to pack a block the one that lets its object have more lengths: images that are packed
-/// differently share blocks, and any of them may have written it.
-fn wider(known: Packing, new: Packing) -> Packing {
-    match known.1 {
-        Compression::None if known.0 == new.0 => new,
-        Compression::None | Compression::Gzip | Compression::Lz4 => known,
     }
 }
 
@@ -193,28 +181,13 @@ impl ReadBudget {
 }
 
 impl BackupStore {
-    /// The records of a volume, read or not, as they are listed. One whose file name no backup can have
-    /// is left out, and nothing it may name is protected by it: nobody can restore it either.
-    pub(crate) async fn backups(&self, volume: &Name) -> Result<BTreeMap<Name, Meta>, Error> {
-        let level = self.store.list_level(&VolumeFolder::of(volume).backups()?).await?;
-        let mut names = BTreeMap::new();
-        for meta in level.objects {
-            if let Some(name) = layout::backup_of(&meta.key) {
-                names.insert(name, meta);
-            } else {
-                tracing::warn!("{} is not the record of a backup", meta.key);
-            }
-        }
-        Ok(names)
-    }
-
     /// What all records say, but for those that we have `removed` ourselves.
     pub(crate) async fn references(
         &self,
         of: &Subject,
         removed: BTreeSet<Name>,
     ) -> Result<References, Error> {
-        let listed = self.records(of).await?;
+        let listed = self.repository.records(of).await?;
         let budget = &ReadBudget::new();
         let mut records = stream::iter(listed.clone())
             .map(|(name, outside)| {
@@ -244,10 +217,10 @@ impl BackupStore {
         name: Name,
         all: &mut References,
     ) -> Result<(), Error> {
-        if all.removed.contains(&name) || !self.is_listed(of, &name).await? {
+        if all.removed.contains(&name) || !self.repository.is_listed(of, &name).await? {
             return Ok(());
         }
-        match self.read_record(of, &name).await? {
+        match self.repository.record(of, &name).await? {
             Found::Missing => {
                 let why = "it is listed, and not found when it is read".to_owned();
                 all.unreadable.push((name, why));
@@ -268,52 +241,12 @@ impl BackupStore {
     ) -> Result<(Found<Record>, SemaphorePermit<'b>), Error> {
         let len_bytes = outside.len_bytes().unwrap_or(READ_MIN_BYTES).max(READ_MIN_BYTES);
         let permit = budget.take(len_bytes).await?;
-        match self.read_record_within(of, name, len_bytes.min(CFG_MAX_BYTES)).await {
+        match self.repository.record_within(of, name, len_bytes.min(RECORD_MAX_BYTES)).await {
             Err(Error::Store(blobs::Error::TooLong { .. })) => {}
             done => return Ok((done?, permit)),
         }
         drop(permit);
-        let permit = budget.take(CFG_MAX_BYTES).await?;
-        Ok((self.read_record(of, name).await?, permit))
+        let permit = budget.take(RECORD_MAX_BYTES).await?;
+        Ok((self.repository.record(of, name).await?, permit))
     }
-
-    /// The blocks that lie in a folder.
-    pub(crate) fn blocks_in(&self, folder: &layout::BlockFolder) -> BlockPages<'_> {
-        BlockPages { store: self, folder: folder.clone(), after: None, is_over: false }
-    }
-}
-
-/// Blocks of a folder, page by page.
-pub(crate) struct BlockPages<'s> {
-    store: &'s BackupStore,
-    folder: layout::BlockFolder,
-    after: Option<Key>,
-    is_over: bool,
-}
-
-impl BlockPages<'_> {
-    /// The next page; it may be empty, and nothing is the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<StoredBlock>>, Error> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let page = self.store.store.list(&self.folder.prefix()?, self.after.as_ref()).await?;
-        self.is_over = page.is_last || page.objects.is_empty();
-        self.after = page.objects.last().map(|meta| meta.key.clone());
-        let found = page.objects.into_iter().filter_map(|meta| {
-            let checksum = self.folder.checksum_of(&meta.key)?;
-            let (key, len_bytes, written) = (meta.key, meta.len_bytes, meta.modified);
-            Some(StoredBlock { key, checksum, len_bytes, written })
-        });
-        Ok(Some(found.collect()))
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct StoredBlock {
-    pub(crate) key: Key,
-    pub(crate) checksum: Checksum,
-    pub(crate) len_bytes: u64,
-    /// By the clock of the store.
-    pub(crate) written: Timestamp,
 }

@@ -3,12 +3,13 @@
 use blobs::{Key, Prefix};
 
 use super::fence::grace;
-use super::references::{References, StoredBlock};
+use super::references::References;
 use super::{Collected, Outcome};
 use crate::control::Control;
 use crate::error::Error;
 use crate::lock::Lease;
-use crate::store::{BackupStore, Found};
+use crate::repository::{Found, StoredBlock};
+use crate::store::BackupStore;
 use crate::subject::Subject;
 
 /// How objects are removed.
@@ -30,8 +31,7 @@ impl BackupStore {
         lease: Option<&Lease>,
         control: &Control,
     ) -> Result<(), Error> {
-        let blocks = of.blocks();
-        let mut pages = self.blocks_in(&blocks);
+        let mut pages = self.repository.blocks(of).pages();
         while let Some(page) = pages.next().await? {
             control.check()?;
             let mut orphans = Vec::new();
@@ -85,14 +85,14 @@ impl BackupStore {
 
     /// Whether there is a record that was not read, by one who does not keep to locks.
     async fn has_changed(&self, of: &Subject, references: &References) -> Result<bool, Error> {
-        for (name, outside) in self.records(of).await? {
+        for (name, outside) in self.repository.records(of).await? {
             let is_known = references.complete.contains_key(&name)
                 && references.listed.get(&name) == Some(&outside);
             // The folder of an image is listed for whatever lies in it, and a late listing shows what
             // was removed.
-            let is_there = async || match self.read_record(of, &name).await? {
+            let is_there = async || match self.repository.record(of, &name).await? {
                 Found::Missing if references.removed.contains(&name) => Ok::<_, Error>(false),
-                Found::Missing => self.is_listed(of, &name).await,
+                Found::Missing => self.repository.is_listed(of, &name).await,
                 Found::Readable(..) | Found::Unreadable { .. } => Ok(true),
             };
             if !is_known && is_there().await? {
@@ -116,21 +116,21 @@ impl BackupStore {
             return Ok(());
         }
         let permit = lease.permit(control);
-        lease.while_held(control, self.store.delete_many(keys, &permit)).await
+        lease.while_held(control, self.repository.remove_objects(keys, &permit)).await
     }
 
     /// Removes everything under `prefix`, whole parts only, but for what lies under `spared`.
     pub(crate) async fn remove_all(
         &self,
         prefix: &Prefix,
-        spared: &[&Prefix],
+        spared: &[Prefix],
         what: Removed,
         lease: &Lease,
         control: &Control,
     ) -> Result<(), Error> {
         let mut after: Option<Key> = None;
         loop {
-            let page = self.store.list(prefix, after.as_ref()).await?;
+            let page = self.repository.page(prefix, after.as_ref()).await?;
             let is_last = page.is_last || page.objects.is_empty();
             let is_spared = |key: &Key| {
                 spared.iter().any(|spared| spared.holds(key) || spared.folder() == Some(key))
@@ -144,7 +144,7 @@ impl BackupStore {
             match what {
                 Removed::Records => {
                     for key in &keys {
-                        lease.while_held(control, self.store.delete(key)).await?;
+                        lease.while_held(control, self.repository.remove_object(key)).await?;
                     }
                 }
                 Removed::Blocks => self.remove_keys(&keys, lease, control).await?,

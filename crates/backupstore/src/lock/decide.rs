@@ -5,7 +5,7 @@ use std::time::Duration;
 use blobs::{Listing, Times};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::format::{EXPIRY, SeenLock};
+use super::record::{EXPIRY, SeenLock};
 use crate::store::Abilities;
 
 /// Work ends this long before its lock does: a call that was sent by then is done by the end of the
@@ -111,7 +111,7 @@ pub(crate) fn unseen_for(abilities: Abilities, settle: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{LockKind, LockRecord};
+    use crate::lock::{LockKind, LockRecord};
 
     fn lock(kind: LockKind, acquired: bool, second: i64) -> SeenLock {
         let record = LockRecord { name: "lock-x".to_owned(), kind, acquired };

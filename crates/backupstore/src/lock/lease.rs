@@ -7,22 +7,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use blobs::{Key, Listing, Permit, Version};
-use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::decide::{Term, is_ended, unseen_for};
+use super::record::LockRecord;
 use super::wanted::Wanted;
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::LockRecord;
-use crate::format::layout::VolumeFolder;
+use crate::repository::Locks;
 use crate::store::BackupStore;
 
 /// Dropped without [`Lease::release`], it lies in the store until it ends.
 #[derive(Debug)]
 pub(crate) struct Lease {
     store: BackupStore,
-    folder: VolumeFolder,
+    locks: Locks,
     key: Key,
     record: LockRecord,
     held: Arc<Mutex<Held>>,
@@ -41,12 +40,12 @@ struct Held {
 
 impl Lease {
     pub(super) fn new(store: BackupStore, wanted: Wanted, term: Term) -> Self {
-        let Wanted { folder, key, record, version, passed_deleter, .. } = wanted;
+        let Wanted { locks, key, record, version, passed_deleter, .. } = wanted;
         let held = Arc::new(Mutex::new(Held { version, term, is_lost: false }));
         let taken = store.clock.now();
         Self {
             store,
-            folder,
+            locks,
             key,
             record,
             held,
@@ -137,15 +136,13 @@ impl Lease {
         if self.left().is_zero() {
             return Err(self.lost());
         }
-        let bytes = self.record.to_bytes().map_err(Error::Record)?;
         let (asked, version) = (self.store.clock.now(), self.held().version.clone());
-        match self.store.swap(&self.key, bytes.into(), &version).await {
-            Ok(version) => self.held().version = version,
-            Err(blobs::Error::Changed { .. }) => return Err(self.lost()),
-            Err(error) => return Err(error.into()),
+        match self.locks.renew(&self.key, &self.record, &version).await? {
+            Some(version) => self.held().version = version,
+            None => return Err(self.lost()),
         }
-        let stamped = match self.store.store.head(&self.key).await {
-            Ok(found) => found.modified,
+        let stamped = match self.locks.written(&self.key).await {
+            Ok(written) => written,
             Err(error) if error.is_not_found() => return Err(self.lost()),
             Err(error) => return Err(error.into()),
         };
@@ -165,7 +162,7 @@ impl Lease {
         self.renew().await?;
         let (now, times) = (self.store_time(), self.store.abilities().times);
         let mut is_there = false;
-        for other in self.store.found_locks(&self.folder).await? {
+        for other in self.locks.found().await? {
             let seen = &other.seen;
             is_there |= seen.record.name == self.record.name;
             let excludes = seen.record.kind != self.record.kind && seen.record.acquired;
@@ -207,42 +204,25 @@ impl Lease {
 
     /// Makes a call go on only while the lock is held: one that was not sent when a stopped process
     /// wakes up is not sent any more.
-    pub(crate) async fn while_held<T>(
+    pub(crate) async fn while_held<T, E: Into<Error>>(
         &self,
         control: &Control,
-        call: impl Future<Output = Result<T, blobs::Error>>,
+        call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Error> {
         let mut call = pin!(call);
         let guarded = poll_fn(|context| {
             if self.left().is_zero() {
                 return Poll::Ready(Err(self.lost()));
             }
-            call.as_mut().poll(context).map_err(|error| match error {
-                blobs::Error::PermitEnded => self.lost(),
-                error => Error::from(error),
+            call.as_mut().poll(context).map_err(|error| match error.into() {
+                Error::Store(blobs::Error::PermitEnded) => self.lost(),
+                error => error,
             })
         });
         tokio::select! {
             biased;
             () = control.cancelled() => Err(Error::Cancelled),
             done = guarded => done,
-        }
-    }
-
-    /// Makes a record final in the place of the very one that was begun, while the lock is held.
-    pub(crate) async fn publish(
-        &self,
-        key: &Key,
-        bytes: Bytes,
-        begun: &Version,
-        control: &Control,
-    ) -> Result<(), Error> {
-        match self.while_held(control, self.store.swap(key, bytes, begun)).await {
-            Ok(_) => Ok(()),
-            Err(Error::Store(blobs::Error::Changed { key })) => {
-                Err(Error::Fenced { path: key.to_string() })
-            }
-            Err(error) => Err(error),
         }
     }
 
@@ -254,6 +234,6 @@ impl Lease {
 
     /// Gives it back. A failure is not one of the work that was done: it ends by itself.
     pub(crate) async fn release(&self) {
-        self.store.forget(&self.key).await;
+        self.locks.forget(&self.key).await;
     }
 }

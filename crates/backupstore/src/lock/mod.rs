@@ -7,31 +7,31 @@
 
 mod decide;
 mod lease;
+mod record;
 mod wanted;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blobs::{Key, Version, get_limited};
-use bytes::Bytes;
+use blobs::Key;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
 pub(crate) use self::lease::Lease;
+pub(crate) use self::record::SeenLock;
+pub use self::record::{LockKind, LockRecord};
 use self::wanted::Wanted;
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::layout::{self, VolumeFolder};
-use crate::format::{LOCK_MAX_BYTES, LockKind, LockRecord, Name, SeenLock};
+use crate::name::Name;
+use crate::repository::{FoundLock, Locks};
 use crate::store::BackupStore;
 
 /// More are not looked at: those of dead processes are taken away long before.
 const LOCKS_MAX: usize = 10_000;
 const LOOKS_AT_ONCE: usize = 8;
-/// What stands in the place of a lock that was ended, until it is removed: no lock, to any reader.
-const ENDED: &[u8] = b"ended\n";
 
 /// The times of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,14 +61,6 @@ impl Default for LockSchedule {
     }
 }
 
-/// A lock as it was found.
-#[derive(Debug, Clone)]
-struct FoundLock {
-    key: Key,
-    version: Version,
-    seen: SeenLock,
-}
-
 impl BackupStore {
     /// Does `work` under a lock, which is renewed meanwhile and given back. Where it is lost the work is
     /// told to stop. The control that work is given is its own.
@@ -96,14 +88,14 @@ impl BackupStore {
         control: &Control,
     ) -> Result<Lease, Error> {
         self.learn().await?;
-        let folder = VolumeFolder::of(volume);
+        let locks = self.repository.locks(volume);
         let name = Name::new_lock();
-        let key = folder.lock(&name)?;
+        let key = locks.key(&name)?;
         let record = LockRecord { name: name.to_string(), kind, acquired: false };
-        let mut wanted = match Wanted::put(self, folder, key.clone(), record).await {
+        let mut wanted = match Wanted::put(self, locks.clone(), key.clone(), record).await {
             Ok(wanted) => wanted,
             Err(error) => {
-                self.forget(&key).await;
+                locks.forget(&key).await;
                 return Err(error);
             }
         };
@@ -115,24 +107,24 @@ impl BackupStore {
         match taken {
             Ok(term) => Ok(Lease::new(self.clone(), wanted, term)),
             Err(error) => {
-                self.forget(&key).await;
+                locks.forget(&key).await;
                 Err(error)
             }
         }
     }
+}
 
+impl Locks {
     /// Removes a lock of ours. Where that fails, it ends by itself.
     async fn forget(&self, key: &Key) {
-        if let Err(error) = self.store.delete(key).await {
+        if let Err(error) = self.remove(key).await {
             tracing::warn!("{key} is left to its end: {error}");
         }
     }
 
     /// The locks that lie in the store, with those that cannot be read left out.
-    async fn found_locks(&self, folder: &VolumeFolder) -> Result<Vec<FoundLock>, Error> {
-        let level = self.store.list_level(&folder.locks()?).await?;
-        let mut locks: Vec<_> = level.objects;
-        locks.retain(|meta| layout::lock_of(&meta.key).is_some());
+    async fn found(&self) -> Result<Vec<FoundLock>, Error> {
+        let mut locks = self.list().await?;
         // Of too many, the oldest: they are the dead, and go when they were looked at.
         locks.sort_by_key(|meta| meta.modified);
         let newest = locks.split_off(locks.len().min(LOCKS_MAX));
@@ -140,41 +132,24 @@ impl BackupStore {
             tracing::warn!("{} locks: {LOCKS_MAX} are looked at", locks.len() + newest.len());
         }
         let mut found: Vec<FoundLock> = stream::iter(locks)
-            .map(|meta| self.read_lock(meta.key).boxed())
+            .map(|meta| self.read(meta.key).boxed())
             .buffer_unordered(LOOKS_AT_ONCE)
             .try_filter_map(|seen| async move { Ok(seen) })
             .try_collect()
             .await?;
         for meta in newest {
-            found.extend(self.read_lock(meta.key).await?);
+            found.extend(self.read(meta.key).await?);
         }
         Ok(found)
     }
 
-    async fn read_lock(&self, key: Key) -> Result<Option<FoundLock>, Error> {
-        match get_limited(self.store.as_ref(), &key, LOCK_MAX_BYTES).await {
-            Ok(blob) => Ok(LockRecord::parse(&blob.bytes).map(|record| FoundLock {
-                seen: SeenLock { record, written: blob.meta.modified },
-                version: blob.meta.version,
-                key,
-            })),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(blobs::Error::TooLong { .. }) => Ok(None),
-            Err(error) => Err(Error::Store(error)),
+    /// Takes a lock that has ended away. False if it was renewed just then.
+    async fn pass(&self, lock: &FoundLock) -> Result<bool, Error> {
+        let is_ended = self.end(lock).await?;
+        if is_ended {
+            tracing::info!("{} was not renewed since {}: removed", lock.key, lock.seen.written);
         }
-    }
-
-    /// Makes a lock nobody's: first in a way that its holder, who may only sleep, must notice when it
-    /// renews it. False if it was renewed just then.
-    async fn end_lock(&self, lock: &FoundLock) -> Result<bool, Error> {
-        match self.swap(&lock.key, Bytes::from_static(ENDED), &lock.version).await {
-            Ok(_) => {}
-            Err(blobs::Error::Changed { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        self.store.delete(&lock.key).await?;
-        tracing::info!("{} was not renewed since {}: removed", lock.key, lock.seen.written);
-        Ok(true)
+        Ok(is_ended)
     }
 }
 

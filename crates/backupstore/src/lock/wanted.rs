@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use blobs::{Key, Listing, Version};
 
+use super::Watched;
 use super::decide::{Standing, Term, seems_ended, standing};
-use super::{FoundLock, Watched};
+use super::record::{LockKind, LockRecord, SeenLock};
 use crate::control::Control;
 use crate::error::{Error, Locked};
-use crate::format::layout::VolumeFolder;
-use crate::format::{LockKind, LockRecord, SeenLock};
+use crate::repository::{FoundLock, Locks};
 use crate::store::BackupStore;
 
 /// Locks of the dead that are made nobody's before a look is worth nothing any more.
@@ -20,7 +20,7 @@ const SWEPT_MAX: usize = 64;
 
 pub(super) struct Wanted {
     store: BackupStore,
-    pub(super) folder: VolumeFolder,
+    pub(super) locks: Locks,
     pub(super) key: Key,
     pub(super) record: LockRecord,
     pub(super) version: Version,
@@ -43,17 +43,16 @@ struct Look {
 impl Wanted {
     pub(super) async fn put(
         store: &BackupStore,
-        folder: VolumeFolder,
+        locks: Locks,
         key: Key,
         record: LockRecord,
     ) -> Result<Self, Error> {
-        let bytes = record.to_bytes().map_err(Error::Record)?;
         let asked = store.clock.now();
-        let version = store.create(&key, bytes.into()).await?;
-        let found = store.store.head(&key).await.map_err(|error| Error::found(&key, error))?;
-        let term = Term { asked, stamped: found.modified };
+        let version = locks.create(&key, &record).await?;
+        let stamped = locks.written(&key).await.map_err(|error| Error::found(&key, error))?;
+        let term = Term { asked, stamped };
         let (store, watched) = (store.clone(), Watched::default());
-        Ok(Self { store, folder, key, record, version, term, watched, passed_deleter: false })
+        Ok(Self { store, locks, key, record, version, term, watched, passed_deleter: false })
     }
 
     fn seen(&self) -> SeenLock {
@@ -61,17 +60,13 @@ impl Wanted {
     }
 
     async fn write(&mut self) -> Result<(), Error> {
-        let bytes = self.record.to_bytes().map_err(Error::Record)?;
         let asked = self.store.clock.now();
-        match self.store.swap(&self.key, bytes.into(), &self.version).await {
-            Ok(version) => self.version = version,
-            Err(blobs::Error::Changed { key }) => {
-                return Err(Error::LockLost { path: key.to_string() });
-            }
-            Err(error) => return Err(error.into()),
+        match self.locks.renew(&self.key, &self.record, &self.version).await? {
+            Some(version) => self.version = version,
+            None => return Err(Error::LockLost { path: self.key.to_string() }),
         }
-        let found = self.store.store.head(&self.key).await;
-        let stamped = found.map_err(|error| Error::found(&self.key, error))?.modified;
+        let written = self.locks.written(&self.key).await;
+        let stamped = written.map_err(|error| Error::found(&self.key, error))?;
         self.term = Term { asked, stamped };
         Ok(())
     }
@@ -153,7 +148,7 @@ impl Wanted {
     async fn look(&mut self) -> Result<Look, Error> {
         'again: for _ in 0..LOOKS_MAX {
             let (mut look, mut swept) = (Look::default(), 0);
-            for other in self.store.found_locks(&self.folder).await? {
+            for other in self.locks.found().await? {
                 if other.seen.record.name == self.record.name {
                     continue;
                 }
@@ -165,7 +160,7 @@ impl Wanted {
                     }
                     Standing::Second => look.is_disputed = true,
                     Standing::Ended => {
-                        if !self.store.end_lock(&other).await? {
+                        if !self.locks.pass(&other).await? {
                             continue 'again;
                         }
                         self.passed_deleter |= other.seen.record.kind == LockKind::Delete;
@@ -173,14 +168,14 @@ impl Wanted {
                     }
                     Standing::Litter if swept < SWEPT_MAX => {
                         swept += 1;
-                        self.store.end_lock(&other).await?;
+                        self.locks.pass(&other).await?;
                     }
                     Standing::Litter => {}
                 }
             }
             return Ok(look);
         }
-        Err(Error::Contended { path: self.folder.locks()?.to_string() })
+        Err(Error::Contended { path: self.locks.path()? })
     }
 
     fn standing(&mut self, other: &FoundLock) -> Standing {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::block::{BlockRef, BlockSize, Checksum, Compression, Packing, is_zero};
 use crate::error::Error;
-use crate::format::{BackupCfg, BlockRef, BlockSize, Checksum, Compression};
+use crate::repository::BackupRecord;
 
 /// A block that is fetched once and written wherever it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,31 +34,31 @@ impl Plan {
     pub fn places(&self) -> u64 {
         self.jobs.iter().map(|job| u64::try_from(job.offsets.len()).unwrap_or(u64::MAX)).sum()
     }
+
+    pub(crate) fn packing(&self) -> Packing {
+        Packing { size: self.block_size, compression: self.compression }
+    }
 }
 
 /// From nothing, or from `old`.
 pub(crate) fn plan(
-    new: &BackupCfg,
-    old: Option<&BackupCfg>,
+    new: &BackupRecord,
+    old: Option<&BackupRecord>,
     volume_bytes: u64,
 ) -> Result<Plan, Error> {
-    let unreadable = |cfg: &BackupCfg| {
-        let path = cfg.name.clone();
-        move |why| Error::Unreadable { path, why }
-    };
-    let block_size = new.block_size().map_err(unreadable(new))?;
+    let Packing { size: block_size, compression } = new.packing;
     if volume_bytes == 0 || !volume_bytes.is_multiple_of(block_size.bytes()) {
         return Err(Error::VolumeSize {
             size_bytes: volume_bytes,
             block_bytes: block_size.bytes(),
         });
     }
-    for cfg in [Some(new), old].into_iter().flatten() {
-        check(cfg, volume_bytes)?;
+    for record in [Some(new), old].into_iter().flatten() {
+        check(record, volume_bytes)?;
     }
     let mut base = BTreeMap::new();
     if let Some(old) = old {
-        let old_size = old.block_size().map_err(unreadable(old))?;
+        let old_size = old.packing.size;
         if old_size != block_size {
             let (from, to) = (old_size.bytes(), block_size.bytes());
             return Err(Error::BlockSizeChanged { from, to });
@@ -71,17 +72,16 @@ pub(crate) fn plan(
         base.remove(&block.offset);
     }
     let zeros = join(base.into_keys(), block_size.bytes());
-    let compression = new.compression_method;
     Ok(Plan { volume_bytes, block_size, compression, jobs, zeros, is_incremental: old.is_some() })
 }
 
-fn check(cfg: &BackupCfg, volume_bytes: u64) -> Result<(), Error> {
-    if !cfg.single_file.file_path.is_empty() {
-        return Err(Error::SingleFile { backup: cfg.name.clone() });
+fn check(record: &BackupRecord, volume_bytes: u64) -> Result<(), Error> {
+    if record.is_single_file {
+        return Err(Error::SingleFile { backup: record.name.clone() });
     }
-    match cfg.blocks.last() {
+    match record.blocks.last() {
         Some(last) if last.offset >= volume_bytes => Err(Error::PastEnd {
-            backup: cfg.name.clone(),
+            backup: record.name.clone(),
             offset: last.offset,
             size_bytes: volume_bytes,
         }),
@@ -119,7 +119,7 @@ pub(crate) fn runs(block: &[u8], unit: usize) -> Vec<(Range<usize>, Content)> {
     let mut runs: Vec<(Range<usize>, Content)> = Vec::new();
     let mut at = 0;
     for piece in block.chunks(unit.max(1)) {
-        let content = if crate::format::is_zero(piece) { Content::Zeros } else { Content::Bytes };
+        let content = if is_zero(piece) { Content::Zeros } else { Content::Bytes };
         let end = at + piece.len();
         match runs.last_mut() {
             Some((range, last)) if *last == content => range.end = end,
@@ -139,30 +139,33 @@ pub(crate) enum Content {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Name;
+    use crate::repository::Codec;
 
     const BLOCK: u64 = 4096;
 
-    fn cfg(blocks: &[(u64, &str)]) -> BackupCfg {
-        let name = Name::parse("backup").unwrap();
-        let mut cfg = BackupCfg::begun(&name, &name, Compression::Lz4);
-        cfg.parameters = Some([("backup-block-size".to_owned(), BLOCK.to_string())].into());
-        let checksum = |text: &str| Checksum::of(text.as_bytes());
-        cfg.blocks = blocks
+    fn name_of(text: &str) -> Checksum {
+        Codec::names(&[text.as_bytes()]).remove(0)
+    }
+
+    fn record(blocks: &[(u64, &str)]) -> BackupRecord {
+        let size = BlockSize::from_bytes(BLOCK).unwrap();
+        let mut record =
+            BackupRecord::complete("backup", Packing { size, compression: Compression::Lz4 });
+        record.blocks = blocks
             .iter()
-            .map(|(index, text)| BlockRef { offset: index * BLOCK, checksum: checksum(text) })
+            .map(|(index, text)| BlockRef { offset: index * BLOCK, checksum: name_of(text) })
             .collect();
-        cfg
+        record
     }
 
     fn job(text: &str, places: &[u64]) -> Job {
         let offsets = places.iter().map(|index| index * BLOCK).collect();
-        Job { checksum: Checksum::of(text.as_bytes()), offsets }
+        Job { checksum: name_of(text), offsets }
     }
 
     #[test]
     fn a_block_of_many_places_is_fetched_once() {
-        let new = cfg(&[(0, "a"), (1, "b"), (2, "a"), (5, "a")]);
+        let new = record(&[(0, "a"), (1, "b"), (2, "a"), (5, "a")]);
         let plan = plan(&new, None, 8 * BLOCK).unwrap();
         assert_eq!(plan.jobs, [job("a", &[0, 2, 5]), job("b", &[1])]);
         assert_eq!((plan.zeros.len(), plan.places(), plan.is_incremental), (0, 4, false));
@@ -170,8 +173,8 @@ mod tests {
 
     #[test]
     fn only_what_differs_is_done() {
-        let old = cfg(&[(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (7, "f")]);
-        let new = cfg(&[(0, "a"), (1, "B"), (4, "e"), (5, "B")]);
+        let old = record(&[(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (7, "f")]);
+        let new = record(&[(0, "a"), (1, "B"), (4, "e"), (5, "B")]);
         let plan = plan(&new, Some(&old), 8 * BLOCK).unwrap();
         assert_eq!(plan.jobs, [job("B", &[1, 5])]);
         assert_eq!(plan.zeros, [2 * BLOCK..4 * BLOCK, 7 * BLOCK..8 * BLOCK]);
@@ -179,15 +182,15 @@ mod tests {
 
     #[test]
     fn lies_about_sizes_are_refused() {
-        let past = plan(&cfg(&[(8, "a")]), None, 8 * BLOCK).unwrap_err();
+        let past = plan(&record(&[(8, "a")]), None, 8 * BLOCK).unwrap_err();
         assert!(past.to_string().contains("past the end of the volume"), "{past}");
         for size in [0, 4097] {
-            let error = plan(&cfg(&[]), None, size).unwrap_err();
+            let error = plan(&record(&[]), None, size).unwrap_err();
             assert!(matches!(error, Error::VolumeSize { .. }));
         }
-        let mut other = cfg(&[]);
-        other.parameters = None;
-        let error = plan(&other, Some(&cfg(&[])), 2 << 20).unwrap_err();
+        let mut other = record(&[]);
+        other.packing.size = BlockSize::DEFAULT;
+        let error = plan(&other, Some(&record(&[])), 2 << 20).unwrap_err();
         assert_eq!(error.to_string(), "backup block size is changed from 4096 to 2097152");
     }
 

@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use blobs::{Retry, get_limited};
+use blobs::Retry;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use super::decide::Plan;
 use super::unpack::Unpacker;
+use crate::block::{Checksum, Compression, Damage};
 use crate::control::CALLS_MAX;
 use crate::error::{BlockDamage, Error};
-use crate::format::layout::BlockFolder;
-use crate::format::{BlockSize, Checksum, Compression, Damage};
 use crate::rate_limiter::RateLimiter;
-use crate::store::BackupStore;
+use crate::repository::{Blocks, Codec};
 
 /// Why a block did not come.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -64,10 +62,8 @@ impl Default for FetchOptions {
 /// Blocks of a volume, from its store.
 #[derive(Debug)]
 pub struct StoreFetch {
-    store: BackupStore,
-    blocks: BlockFolder,
-    size: BlockSize,
-    compression: Compression,
+    blocks: Blocks,
+    codec: Codec,
     options: FetchOptions,
     calls: Semaphore,
     unpacker: Unpacker,
@@ -77,19 +73,16 @@ pub struct StoreFetch {
 
 impl StoreFetch {
     pub(crate) fn new(
-        store: BackupStore,
-        blocks: BlockFolder,
-        plan: &Plan,
+        blocks: Blocks,
+        codec: Codec,
         concurrent_limit: usize,
         options: FetchOptions,
     ) -> Self {
         Self {
-            store,
             blocks,
+            codec,
             calls: Semaphore::new(concurrent_limit.clamp(1, CALLS_MAX)),
-            unpacker: Unpacker::new(plan.block_size),
-            size: plan.block_size,
-            compression: plan.compression,
+            unpacker: Unpacker::default(),
             rate_limiter: RateLimiter::new(options.bytes_per_second),
             options,
             fetched_bytes: Arc::default(),
@@ -108,7 +101,7 @@ impl StoreFetch {
 
     /// How blocks are packed, where their objects say nothing else.
     pub fn compression(&self) -> Compression {
-        self.compression
+        self.codec.compression()
     }
 
     /// The object of a block as it lies in the store, not checked.
@@ -129,7 +122,7 @@ impl StoreFetch {
         object: Bytes,
         block: &Checksum,
     ) -> Result<Bytes, FetchError> {
-        let opened = self.unpacker.unpack(packing, object).await?;
+        let opened = self.unpacker.unpack(self.codec.packed_by(packing), object).await?;
         let (found, opened) = opened.map_err(BlockDamage::from)?;
         if found != *block {
             return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
@@ -138,23 +131,24 @@ impl StoreFetch {
     }
 
     async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {
-        let key = self.blocks.block(block)?;
         let mut pauses = self.options.pauses.iter();
         loop {
-            let error =
-                match get_limited(self.store.store.as_ref(), &key, self.size.packed_max_bytes())
-                    .await
-                {
-                    Ok(blob) => return Ok(blob.bytes),
-                    Err(error) => error,
-                };
+            let error = match self.blocks.get(block, self.codec.size()).await {
+                Ok(object) => return Ok(object),
+                Err(error) => error,
+            };
             match (error.retry(), pauses.next()) {
                 (Retry::Later, Some(pause)) => {
-                    tracing::warn!("{key} is asked for again in {pause:?}: {error}");
+                    let path = self.blocks.path_of(block);
+                    tracing::warn!("{path} is asked for again in {pause:?}: {error}");
                     tokio::time::sleep(*pause).await;
                 }
                 (Retry::Later, None) => {
-                    let why = telemetry::Chain(&error).to_string();
+                    let why = match error {
+                        // As the store says it.
+                        Error::Store(error) => telemetry::Chain(&error).to_string(),
+                        error => telemetry::Chain(&error).to_string(),
+                    };
                     return Err(BlockDamage::Unread { why }.into());
                 }
                 (Retry::Never, _) => return Err(never(error)),
@@ -163,11 +157,13 @@ impl StoreFetch {
     }
 }
 
-fn never(error: blobs::Error) -> FetchError {
+fn never(error: Error) -> FetchError {
     match error {
-        blobs::Error::NotFound { .. } => BlockDamage::Missing.into(),
-        blobs::Error::TooLong { len_bytes, .. } => BlockDamage::Length { len_bytes }.into(),
-        other => Error::Store(other).into(),
+        Error::Store(blobs::Error::NotFound { .. }) => BlockDamage::Missing.into(),
+        Error::Store(blobs::Error::TooLong { len_bytes, .. }) => {
+            BlockDamage::Length { len_bytes }.into()
+        }
+        other => other.into(),
     }
 }
 
@@ -175,10 +171,10 @@ fn never(error: blobs::Error) -> FetchError {
 impl Fetch for StoreFetch {
     async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
         let object = self.packed(block).await?;
-        self.unpack(self.compression, object, block).await
+        self.unpack(self.codec.compression(), object, block).await
     }
 
     fn path_of(&self, block: &Checksum) -> String {
-        self.blocks.block(block).map_or_else(|_| block.to_string(), |key| key.to_string())
+        self.blocks.path_of(block)
     }
 }

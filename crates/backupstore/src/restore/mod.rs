@@ -22,12 +22,14 @@ use self::decide::{Content, runs};
 pub use self::decide::{Job, Plan};
 pub use self::fetch::{Fetch, FetchError, FetchOptions, StoreFetch};
 pub use self::sink::{FileSink, Sink};
+use crate::block::BlockRef;
 use crate::control::{Control, Workers, in_flight};
 use crate::error::{DamagedBlock, DamagedBlocks, Error};
-use crate::format::layout::VolumeFolder;
-use crate::format::{BlockRef, LockKind, Name};
-use crate::lock::{LOCK_TIMEOUT, Lease};
-use crate::store::{BackupStore, Found};
+use crate::lock::{LOCK_TIMEOUT, Lease, LockKind};
+use crate::name::Name;
+use crate::repository::{Codec, Found};
+use crate::store::BackupStore;
+use crate::subject::Subject;
 
 /// The unit in which zeros inside a block become holes: that of a volume.
 const UNIT_BYTES: usize = 4096;
@@ -100,9 +102,9 @@ impl BackupStore {
             self.lock(&request.volume, LockKind::Use, request.lock_timeout, control).await?;
         match self.plan_restore(&request.volume, &request.backup, request.previous.as_ref()).await {
             Ok(plan) => {
-                let blocks = VolumeFolder::of(&request.volume).blocks();
+                let blocks = self.repository.blocks(&Subject::Volume(request.volume.clone()));
                 let (limit, options) = (request.concurrent_limit, request.fetch.clone());
-                let fetch = StoreFetch::new(self.clone(), blocks, &plan, limit, options);
+                let fetch = StoreFetch::new(blocks, Codec::new(plan.packing()), limit, options);
                 Ok(RestoreBegun { lease, request, plan: Arc::new(plan), fetch: Arc::new(fetch) })
             }
             Err(error) => {
@@ -119,22 +121,23 @@ impl BackupStore {
         backup: &Name,
         previous: Option<&Name>,
     ) -> Result<Plan, Error> {
-        let key = VolumeFolder::of(volume).cfg()?;
-        let cfg = match self.read_volume(volume).await? {
-            Found::Missing => return Err(Error::SourceVolumeNotFound { path: key.to_string() }),
-            found => found.required(&key)?.0,
+        let path = || self.repository.volume_path(volume);
+        let size_bytes = match self.repository.volume(volume).await? {
+            Found::Readable(record, _) => record.size_bytes,
+            Found::Unreadable { why } => return Err(Error::Unreadable { path: path()?, why }),
+            Found::Missing => return Err(Error::SourceVolumeNotFound { path: path()? }),
         };
-        let new = self.load_backup(volume, backup).await?;
+        let new = self.repository.complete_backup(volume, backup).await?;
         let old = match previous {
-            Some(previous) => Some(self.load_backup(volume, previous).await?),
+            Some(previous) => Some(self.repository.complete_backup(volume, previous).await?),
             None => None,
         };
-        decide::plan(&new, old.as_ref(), cfg.size)
+        decide::plan(&new, old.as_ref(), size_bytes)
     }
 
     /// Whether a backup can be the base of an incremental restore: its record loads.
     pub async fn has_backup(&self, volume: &Name, backup: &Name) -> Result<bool, Error> {
-        match self.load_backup(volume, backup).await {
+        match self.repository.complete_backup(volume, backup).await {
             Ok(_) => Ok(true),
             Err(Error::Store(error)) => Err(error.into()),
             Err(_) => Ok(false),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use crate::format::DISK_ALIGN;
+use crate::buffers::DISK_ALIGN;
 
 /// What is shorter is better gathered by the kernel.
 const DIRECT_MIN_BYTES: usize = 64 * 1024;
@@ -138,7 +138,7 @@ fn write_zeros(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::BufferPool;
+    use crate::buffers::BufferPool;
 
     /// From any place in memory to any place in the file, and over what was there.
     #[test]

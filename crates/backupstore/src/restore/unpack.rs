@@ -9,9 +9,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::block::{Checksum, Damage};
+use crate::buffers::BufferPool;
 use crate::control::{TOGETHER, Workers};
 use crate::error::Error;
-use crate::format::{BlockSize, BufferPool, Checksum, Compression, Damage, open};
+use crate::repository::Codec;
 
 /// How long a block waits for others. Where they come more slowly than that, hashing is not what
 /// takes the time.
@@ -23,7 +25,7 @@ type Opened = Result<(Checksum, Bytes), Damage>;
 /// An object, and who waits for its block.
 #[derive(Debug)]
 struct Request {
-    packing: Compression,
+    codec: Codec,
     object: Bytes,
     answer: oneshot::Sender<Opened>,
 }
@@ -56,35 +58,26 @@ impl Waiting {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Unpacker {
-    size: BlockSize,
     workers: Workers,
     pool: BufferPool,
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Unpacker {
-    pub(super) fn new(size: BlockSize) -> Self {
-        Self { size, workers: Workers::new(), pool: BufferPool::default(), waiting: Arc::default() }
-    }
-
     /// The block of an object, with the checksum that it has.
-    pub(super) async fn unpack(
-        &self,
-        packing: Compression,
-        object: Bytes,
-    ) -> Result<Opened, Error> {
+    pub(super) async fn unpack(&self, codec: Codec, object: Bytes) -> Result<Opened, Error> {
         let (answer, mut answered) = oneshot::channel();
-        let (number, is_full) = lock(&self.waiting).push(Request { packing, object, answer });
+        let (number, is_full) = lock(&self.waiting).push(Request { codec, object, answer });
         if !is_full && let Ok(opened) = timeout(LINGER, &mut answered).await {
             return opened.map_err(|_| Error::Cancelled);
         }
-        let (waiting, size, pool) = (Arc::clone(&self.waiting), self.size, self.pool.clone());
+        let (waiting, pool) = (Arc::clone(&self.waiting), self.pool.clone());
         let work = move || {
             // Where another has taken the block, those that came after it wait for their own group.
             while let Some(group) = take(&waiting, number) {
-                unpack_all(group, size, &pool);
+                unpack_all(group, &pool);
             }
         };
         self.workers.run(work).await?;
@@ -100,17 +93,17 @@ fn take(waiting: &Mutex<Waiting>, number: u64) -> Option<Vec<Request>> {
     lock(waiting).take(number)
 }
 
-fn unpack_all(group: Vec<Request>, size: BlockSize, pool: &BufferPool) {
+fn unpack_all(group: Vec<Request>, pool: &BufferPool) {
     let mut opened = Vec::with_capacity(group.len());
-    for Request { packing, object, answer } in group {
-        match open(packing, &object, size, pool) {
+    for Request { codec, object, answer } in group {
+        match codec.open(&object, pool) {
             Ok(block) => opened.push((block, answer)),
             // Who asked may be gone.
             Err(damage) => drop(answer.send(Err(damage))),
         }
     }
     let blocks: Vec<&[u8]> = opened.iter().map(|(block, _)| &**block).collect();
-    let sums = Checksum::of_each(&blocks);
+    let sums = Codec::names(&blocks);
     for ((block, answer), sum) in opened.into_iter().zip(sums) {
         let _ = answer.send(Ok((sum, block.into())));
     }
@@ -119,20 +112,21 @@ fn unpack_all(group: Vec<Request>, size: BlockSize, pool: &BufferPool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::pack;
 
     #[tokio::test]
     async fn each_gets_its_own_block_or_its_own_damage() {
-        let unpacker = Unpacker::new(BlockSize::DEFAULT);
-        let len = BlockSize::DEFAULT.len();
+        let unpacker = Unpacker::default();
+        let codec = Codec::default();
+        let len = codec.size().len();
         let all = (0..40_u8).map(|n| {
             let unpacker = unpacker.clone();
             async move {
                 let block = vec![n; len - usize::from(n % 5 == 4)];
-                let object = pack(Compression::Lz4, &block).unwrap();
-                match unpacker.unpack(Compression::Lz4, object.into()).await.unwrap() {
+                let object = codec.pack(&block, &BufferPool::default()).unwrap();
+                match unpacker.unpack(codec, object.into()).await.unwrap() {
                     Ok(opened) => {
-                        assert!(opened == (Checksum::of(&block), block.into()) && n % 5 < 4);
+                        let names = Codec::names(&[&block]);
+                        assert!(names == [opened.0] && opened.1 == block && n % 5 < 4);
                     }
                     Err(damage) => {
                         assert!(matches!(damage, Damage::Length { .. }) && n % 5 == 4, "{damage}");

@@ -11,10 +11,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Shown;
 use crate::control::Control;
 use crate::error::Error;
-use crate::format::Name;
+use crate::name::Name;
 use crate::store::BackupStore;
 use crate::subject::Subject;
 use crate::verify::{DamagedPlace, Depth, Slice, VerifyOptions, VerifyReport};
@@ -139,8 +138,7 @@ pub enum Next<'v> {
 impl BackupStore {
     /// Names of the volumes there are.
     pub async fn volumes(&self) -> Result<Vec<Name>, Error> {
-        let listed = self.list(Shown::VolumesOnly).await?;
-        listed.keys().map(|name| Name::parse(name)).collect()
+        self.repository.volumes().await
     }
 
     /// Checks one part, and notes in the report what was found. Only a cancellation is an error: that a

@@ -1,12 +1,14 @@
 //! What is known of a target as a store: probed once, kept in the target for all who use it, shown, and
 //! set by hand where a probe cannot tell.
 
+use aws_lc_rs::digest;
 use blobs::{Listing, Times, get_limited};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::places;
 use crate::error::Error;
-use crate::format::{Checksum, layout, to_bytes};
+use crate::name::hex;
 use crate::store::{Abilities, BackupStore};
 
 const RECORD_MAX_BYTES: u64 = 64 << 10;
@@ -98,7 +100,7 @@ pub(crate) enum Trust {
 impl Trust {
     /// Of the service at that place.
     pub(crate) fn probed(place: &str) -> Self {
-        let mut service = Checksum::of(place.as_bytes()).to_string();
+        let mut service = hex(digest::digest(&digest::SHA512, place.as_bytes()).as_ref());
         service.truncate(IDENTITY_DIGITS);
         Self::Probed { service }
     }
@@ -107,9 +109,9 @@ impl Trust {
 impl BackupStore {
     /// Learns what the store can do, the first time that it matters.
     pub(crate) async fn learn(&self) -> Result<(), Error> {
-        let learned = self.learned.get_or_try_init(|| async {
+        let learned = self.repository.learned().get_or_try_init(|| async {
             let known = self.known().await?;
-            let stated = Abilities::stated_by(self.store.as_ref());
+            let stated = Abilities::stated_by(self.repository.store());
             Ok::<_, Error>(known.set.or(known.found).over(stated))
         });
         learned.await.map(drop)
@@ -130,8 +132,8 @@ impl BackupStore {
     }
 
     async fn read_known(&self) -> Result<Known, Error> {
-        let key = layout::target_record()?;
-        match get_limited(self.store.as_ref(), &key, RECORD_MAX_BYTES).await {
+        let key = places::record()?;
+        match get_limited(self.repository.store(), &key, RECORD_MAX_BYTES).await {
             Ok(blob) => Ok(serde_json::from_slice(&blob.bytes).unwrap_or_else(|error| {
                 tracing::warn!("{key} cannot be read, and is not regarded: {error}");
                 Known::default()
@@ -142,7 +144,7 @@ impl BackupStore {
     }
 
     async fn probe_anew(&self, known: Known, service: &str) -> Result<Known, Error> {
-        let found = Abilities::probe(self.store.as_ref()).await?;
+        let found = Abilities::probe(self.repository.store()).await?;
         tracing::info!(target = %self.url, ?found, "the target was tried for what it can do");
         let found = AbilityValues::of(found);
         let probed = Some(Timestamp::now());
@@ -154,8 +156,8 @@ impl BackupStore {
     }
 
     async fn write_known(&self, known: &Known) -> Result<(), Error> {
-        let bytes = to_bytes(known).map_err(Error::Record)?;
-        self.store.put(&layout::target_record()?, bytes.into()).await?;
+        let bytes = serde_json::to_vec(known).map_err(Error::Record)?;
+        self.repository.store().put(&places::record()?, bytes.into()).await?;
         Ok(())
     }
 
@@ -179,7 +181,7 @@ impl BackupStore {
     }
 
     fn target_info(&self, known: &Known) -> TargetInfo {
-        let stated = Abilities::stated_by(self.store.as_ref());
+        let stated = Abilities::stated_by(self.repository.store());
         TargetInfo {
             url: self.url.to_string(),
             probed: known.probed,

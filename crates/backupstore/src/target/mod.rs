@@ -3,6 +3,7 @@
 mod known;
 mod mount;
 mod open;
+mod places;
 mod probe;
 mod secret;
 mod url;

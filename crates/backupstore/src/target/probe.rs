@@ -3,8 +3,8 @@
 use blobs::{Key, Listing, Prefix, Store};
 use bytes::Bytes;
 
+use super::places;
 use crate::error::Error;
-use crate::format::layout;
 use crate::store::Abilities;
 
 impl Abilities {
@@ -12,7 +12,7 @@ impl Abilities {
     /// says it cannot do is not tried.
     pub async fn probe(store: &dyn Store) -> Result<Self, Error> {
         let stated = Self::stated_by(store);
-        let key = layout::probe(rand::random())?;
+        let key = places::probe(rand::random())?;
         let found = Probe { store, key: &key }.run(stated).await;
         // Whatever came of it: nothing is left behind.
         let removed = store.delete(&key).await;
@@ -68,7 +68,7 @@ impl Probe<'_> {
 
     /// Whether what was just written is listed, and what was just removed is not.
     async fn is_listed(&self) -> Result<bool, Error> {
-        let folder: Prefix = layout::probes()?;
+        let folder: Prefix = places::probes()?;
         let listed = self.store.list_level(&folder).await?;
         let is_there = listed.objects.iter().any(|meta| meta.key == *self.key);
         self.store.delete(self.key).await?;

@@ -14,6 +14,7 @@ mod faults;
 mod golden;
 mod hostile;
 mod locks;
+mod power;
 mod s3;
 mod sim;
 mod upload;

@@ -145,6 +145,71 @@ fn a_long_object_is_whole_after_a_crash_at_any_call() {
     }
 }
 
+/// Dies at every call of a batch, loses power, and opens again: what was committed is there, and of what
+/// was not, nothing is there in part.
+#[test]
+fn a_batch_is_whole_after_a_crash_at_any_call() {
+    let names = ["a/b/one", "a/b/two", "a/c/three", "d/four"];
+    let contents = |name: &str| Bytes::from(name.repeat(400));
+    for seed in 0..6 {
+        for nth in 1.. {
+            let disk = SimDisk::new(seed);
+            let store = LocalStore::open_on(Box::new(disk.clone()), "/store").unwrap();
+            disk.die_at_call(nth);
+            let committed = block_on(async {
+                let batch = store.batch().await?.unwrap();
+                for name in &names[..3] {
+                    batch.put_new(&key(name), contents(name)).await?;
+                }
+                batch.commit().await?;
+                batch.put(&key(names[3]), contents(names[3])).await?;
+                batch.commit().await
+            });
+            let fired = disk.fault_fired();
+            disk.crash();
+            let store = LocalStore::open_on(Box::new(disk), "/store").unwrap();
+            for name in names {
+                match block_on(get_limited(&store, &key(name), 9999)) {
+                    Ok(blob) => assert_eq!(blob.bytes, contents(name), "{seed} {nth}"),
+                    Err(error) => assert!(error.is_not_found() && committed.is_err(), "{error:?}"),
+                }
+            }
+            if !fired {
+                assert!(committed.unwrap().is_empty() && nth > 20);
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_not_seen_before_its_commit_and_goes_when_it_is_given_up() {
+    let (dir, store) = real();
+    let Some(batch) = store.batch().await.unwrap() else {
+        return println!("skipped: this file system has no barrier that tells");
+    };
+    let (a, b, c) = (key("f/a"), key("f/b"), key("f/c"));
+    store.put_new(&c, "there".into()).await.unwrap();
+    let found = batch.put_new(&c, "there".into()).await;
+    assert!(matches!(found, Err(Error::Exists { .. })), "{found:?}");
+    batch.put_new(&a, "first".into()).await.unwrap();
+    let waiting = batch.put_new(&b, "second".into()).await.unwrap();
+    assert_eq!(waiting, crate::Waiting { objects: 2, bytes: 11 });
+    assert_eq!(list_all(&store, &Prefix::ROOT).await.unwrap().len(), 1);
+    // Others are faster: one with the same, one with what cannot be it.
+    store.put_new(&a, "FIRST".into()).await.unwrap();
+    store.put_new(&b, "".into()).await.unwrap();
+    batch.put(&c, "replaced".into()).await.unwrap();
+    assert_eq!(batch.commit().await.unwrap(), [(a.clone(), 5)]);
+    for (key, bytes) in [(&a, "FIRST"), (&b, "second"), (&c, "replaced")] {
+        assert_eq!(get_limited(&store, key, 99).await.unwrap().bytes, bytes);
+    }
+    batch.put_new(&key("f/d"), "given up".into()).await.unwrap();
+    drop(batch);
+    let left = std::fs::read_dir(dir.path().join("store/f")).unwrap().count();
+    assert_eq!(left, 3);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Any keys, listed from any of them on, come in the order of their bytes.

@@ -75,6 +75,10 @@ impl Faulty {
 }
 
 impl Around for Faulty {
+    fn lets_batches_pass(&self) -> bool {
+        false
+    }
+
     async fn around<T: Send>(
         &self,
         method: Method,

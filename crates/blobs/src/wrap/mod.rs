@@ -22,7 +22,7 @@ pub use retry::{Policy, Retrying, RetryingHolds};
 
 use crate::error::Error;
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
+use crate::store::{Batch, Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
 use crate::stream::{Body, Parts};
 
 /// Which of the methods is called.
@@ -66,6 +66,11 @@ trait Around: fmt::Debug + Send + Sync {
         method: Method,
         call: impl Future<Output = Result<T, Error>> + Send,
     ) -> impl Future<Output = Result<T, Error>> + Send;
+
+    /// Whether batches pass by: there is nothing around what is done in them.
+    fn lets_batches_pass(&self) -> bool {
+        true
+    }
 }
 
 /// A store with something around each of its calls.
@@ -125,6 +130,10 @@ impl<A: Around> Store for Wrapped<A> {
 
     async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
         self.around.around(Method::DeleteMany, self.inner.delete_many(keys, permit)).await
+    }
+
+    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
+        if self.around.lets_batches_pass() { self.inner.batch().await } else { Ok(None) }
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::error::{Cause, Error};
 use crate::holds::{Held, Holds};
 use crate::key::{Key, Prefix};
-use crate::store::{Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
+use crate::store::{Batch, Blob, Capabilities, Level, Meta, Page, Permit, Store, Version};
 use crate::stream::{Body, Parts};
 
 #[derive(Debug, Clone)]
@@ -250,6 +250,11 @@ impl Store for Retrying {
                 done => return done,
             }
         }
+    }
+
+    /// Of a directory, which needs no second try.
+    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
+        self.inner.batch().await
     }
 
     fn capabilities(&self) -> Capabilities {

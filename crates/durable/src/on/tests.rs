@@ -123,6 +123,36 @@ fn create_new_leaves_nothing_or_all_wherever_it_dies() {
     }
 }
 
+#[test]
+fn what_is_committed_together_is_there_and_nothing_is_there_in_part() {
+    let new = long(b'n');
+    for seed in 0..SEEDS {
+        for before in [None, Some(long(b'o'))] {
+            let together = |disk: &SimDisk| {
+                let barrier = disk.barrier(Path::new("/data")).during(Operation::Open, file())?;
+                let staged = stage(disk, file(), &new, Mode::PUBLIC, IfTaken::Replace)?;
+                commit(disk, barrier.unwrap().as_ref(), &[staged]).map(drop)
+            };
+            for_every_call(seed, before.as_deref(), &new, SimDisk::die_at_call, together);
+            let fail = |disk: &SimDisk, nth| disk.fail_call(nth, ErrorKind::Other);
+            for_every_call(seed, before.as_deref(), &new, fail, together);
+        }
+    }
+}
+
+/// The model has teeth: a name that is given before the contents were waited for.
+#[test]
+fn naming_before_the_barrier_is_caught() {
+    let torn = (0..SEEDS).any(|seed| {
+        let disk = disk_with(seed, None);
+        let staged = stage(&disk, file(), &long(b'n'), Mode::PUBLIC, IfTaken::Replace).unwrap();
+        staged.name(&disk).unwrap();
+        disk.crash();
+        contents(&disk).is_some_and(|found| found != long(b'n'))
+    });
+    assert!(torn);
+}
+
 /// The model has teeth: writing in place, without a sync, is caught.
 #[test]
 fn writing_in_place_is_caught() {

@@ -19,7 +19,7 @@ use faults::Verdict;
 pub use state::SECTOR_BYTES;
 use state::{Inode, State};
 
-use crate::disk::{Disk, Entry, File, Mode, Open, Reach, Stat};
+use crate::disk::{Barrier, Disk, Entry, File, Mode, Open, Reach, Stat};
 
 /// Cheap to clone; clones are the same disk.
 #[derive(Debug, Clone)]
@@ -64,6 +64,11 @@ impl SimDisk {
     /// Calls made so far.
     pub fn calls(&self) -> u64 {
         self.lock().faults.calls()
+    }
+
+    /// How often somebody waited for the medium, for whatever.
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
     }
 
     /// Power fails and comes back: what was not synced is lost, kept or torn; open files are dead
@@ -139,6 +144,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.enter()?;
+        state.syncs += 1;
         let inode = state.find(path)?;
         state.sync_dir(inode)
     }
@@ -159,6 +165,38 @@ impl Disk for SimDisk {
 
     fn reach(&self, _: &Path) -> io::Result<Reach> {
         Ok(Reach::ThisMachine)
+    }
+
+    fn barrier(&self, path: &Path) -> io::Result<Option<Box<dyn Barrier>>> {
+        let state = self.enter()?;
+        state.find(path)?;
+        Ok(Some(Box::new(SimBarrier { disk: self.clone(), life: state.life })))
+    }
+}
+
+#[derive(Debug)]
+struct SimBarrier {
+    disk: SimDisk,
+    life: u64,
+}
+
+impl Barrier for SimBarrier {
+    fn wait(&self) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        if state.life != self.life {
+            return Err(io::Error::other("this barrier was made before the machine stopped"));
+        }
+        state.syncs += 1;
+        match state.faults.next() {
+            Verdict::Go => {
+                state.sync_all();
+                Ok(())
+            }
+            Verdict::Fail(kind) => {
+                state.fail_sync_all();
+                Err(kind.into())
+            }
+        }
     }
 }
 
@@ -194,6 +232,7 @@ impl SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.lock();
         self.alive(&state)?;
+        state.syncs += 1;
         match state.faults.next() {
             Verdict::Go => state.sync_file(self.inode),
             Verdict::Fail(kind) => {

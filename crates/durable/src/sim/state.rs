@@ -25,6 +25,8 @@ pub(super) struct State {
     last_number: u64,
     rng: SplitMix,
     pub(super) faults: Faults,
+    /// Waits for the medium: of files, of directories, and of everything.
+    pub(super) syncs: u64,
     pub(super) capacity_bytes: Option<u64>,
     /// Counts the runs of the machine: files opened in an earlier one are dead.
     pub(super) life: u64,
@@ -96,6 +98,7 @@ impl State {
             last_number: ROOT,
             rng: SplitMix(seed),
             faults: Faults::default(),
+            syncs: 0,
             capacity_bytes: None,
             life: 0,
         }
@@ -320,6 +323,30 @@ impl State {
         let file = self.file_mut(inode)?;
         file.settle(&mut rng);
         Ok(())
+    }
+
+    /// All files and all names.
+    pub(super) fn sync_all(&mut self) {
+        for change in std::mem::take(&mut self.unsynced_names) {
+            self.apply_names(&change, |names| &mut names.on_medium);
+        }
+        for inode in self.inodes.values_mut() {
+            if let Inode::File(file) = inode {
+                for change in std::mem::take(&mut file.unsynced) {
+                    change.apply(&mut file.on_medium);
+                }
+            }
+        }
+    }
+
+    /// As [`State::fail_sync`], of all files; names are as unsynced as before.
+    pub(super) fn fail_sync_all(&mut self) {
+        let mut rng = self.rng.split();
+        for inode in self.inodes.values_mut() {
+            if let Inode::File(file) = inode {
+                file.settle(&mut rng);
+            }
+        }
     }
 
     /// What a failing write got through.

@@ -1,15 +1,9 @@
-//! `<lock>.lck`: what a lock object says, and which of two locks goes first.
+//! What a lock says, and which of two locks goes first.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::json;
 
 /// A lock that was not written anew for longer is nobody's.
 pub(crate) const EXPIRY: SignedDuration = SignedDuration::from_secs(150);
-/// No lock object is longer.
-pub(crate) const LOCK_MAX_BYTES: u64 = 64 * 1024;
 
 /// What a lock is for. Locks of one kind do not exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,40 +30,11 @@ impl LockKind {
     }
 }
 
-impl Serialize for LockKind {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_u64(self.number())
-    }
-}
-
-impl<'de> Deserialize<'de> for LockKind {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match u64::deserialize(from)? {
-            1 => Ok(Self::Use),
-            2 => Ok(Self::Delete),
-            other => Err(D::Error::custom(format!("there is no lock of type {other}"))),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRecord {
     pub name: String,
-    #[serde(rename = "Type")]
     pub kind: LockKind,
-    #[serde(default, deserialize_with = "json::flag")]
     pub acquired: bool,
-}
-
-impl LockRecord {
-    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
-        json::to_bytes(self)
-    }
-
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        json::from_bytes(bytes).ok()
-    }
 }
 
 /// A lock as it lies in the store.
@@ -105,15 +70,6 @@ mod tests {
     fn lock(name: &str, kind: LockKind, acquired: bool, second: i64) -> SeenLock {
         let record = LockRecord { name: name.to_owned(), kind, acquired };
         SeenLock { record, written: Timestamp::from_second(second).unwrap() }
-    }
-
-    #[test]
-    fn a_record_is_byte_exact() {
-        let text = br#"{"Name":"lock-14b53d40b80b4268","Type":1,"Acquired":true}"#;
-        let record = LockRecord::parse(text).unwrap();
-        assert_eq!(record.kind, LockKind::Use);
-        assert_eq!(record.to_bytes().unwrap(), text);
-        assert_eq!(LockRecord::parse(br#"{"Name":"x","Type":3,"Acquired":true}"#), None);
     }
 
     #[test]

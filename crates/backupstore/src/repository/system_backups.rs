@@ -6,8 +6,10 @@ use aws_lc_rs::digest;
 use blobs::{Key, get_limited};
 use bytes::Bytes;
 
+use super::v1::layout;
+use super::v1::{CFG_MAX_BYTES, SystemBackupCfg};
 use crate::error::Error;
-use crate::format::{CFG_MAX_BYTES, Name, SystemBackupCfg, hex, layout};
+use crate::name::{Name, hex};
 use crate::store::BackupStore;
 
 const RECORD: &str = "system-backup.cfg";
@@ -42,7 +44,7 @@ impl BackupStore {
         record.checksum = sha256(&archive);
         record.name = backup.name.to_string();
         record.version = backup.version.to_string();
-        match self.create(&key, archive).await {
+        match self.repository.create(&key, archive).await {
             Ok(_) => {}
             Err(blobs::Error::Exists { key }) => {
                 return Err(Error::Exists { what: key.to_string() });
@@ -50,7 +52,7 @@ impl BackupStore {
             Err(error) => return Err(error.into()),
         }
         let bytes = record.to_bytes().map_err(Error::Record)?;
-        self.store.put(&layout::below(&folder, RECORD)?, bytes.into()).await?;
+        self.repository.store.put(&layout::below(&folder, RECORD)?, bytes.into()).await?;
         Ok(record)
     }
 
@@ -58,7 +60,7 @@ impl BackupStore {
     pub async fn download_system_backup(&self, backup: &SystemBackup) -> Result<Bytes, Error> {
         let record = self.system_backup(backup).await?;
         let key = layout::below(&backup.folder()?, ARCHIVE)?;
-        let found = get_limited(self.store.as_ref(), &key, ARCHIVE_MAX_BYTES).await;
+        let found = get_limited(self.repository.store(), &key, ARCHIVE_MAX_BYTES).await;
         let archive = found.map_err(|error| Error::found(&key, error))?.bytes;
         let found = sha256(&archive);
         if found != record.checksum {
@@ -70,14 +72,15 @@ impl BackupStore {
 
     pub async fn system_backup(&self, backup: &SystemBackup) -> Result<SystemBackupCfg, Error> {
         let key = layout::below(&backup.folder()?, RECORD)?;
-        Ok(self.read(&key, CFG_MAX_BYTES, SystemBackupCfg::parse).await?.required(&key)?.0)
+        let found = self.repository.read(&key, CFG_MAX_BYTES, SystemBackupCfg::parse).await?;
+        Ok(found.required(&key)?.0)
     }
 
     /// Where each lies, by name.
     pub async fn list_system_backups(&self) -> Result<BTreeMap<String, String>, Error> {
         let mut found = BTreeMap::new();
-        for version in self.store.list_level(&layout::system_backups()?).await?.folders {
-            for folder in self.store.list_level(&version.into()).await?.folders {
+        for version in self.repository.store.list_level(&layout::system_backups()?).await?.folders {
+            for folder in self.repository.store.list_level(&version.into()).await?.folders {
                 if let Ok(name) = Name::parse(layout::last_part(&folder)) {
                     found.insert(name.to_string(), folder.to_string());
                 }
@@ -90,7 +93,7 @@ impl BackupStore {
     pub async fn delete_system_backup(&self, backup: &SystemBackup) -> Result<(), Error> {
         let folder = backup.folder()?;
         for part in [RECORD, ARCHIVE] {
-            self.store.delete(&layout::below(&folder, part)?).await?;
+            self.repository.store.delete(&layout::below(&folder, part)?).await?;
         }
         Ok(())
     }

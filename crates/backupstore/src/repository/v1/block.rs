@@ -3,122 +3,45 @@
 //! What comes from a store is believed in nothing: a block that unpacks to another length, or whose
 //! checksum is another, is refused, and no more is unpacked than a block can hold.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use lz4_flex::frame::FrameDecoder;
-use serde::{Deserialize, Serialize};
 
-use super::buffers::{Buffer, BufferPool};
 use super::frame::{self, Rejection};
 use super::json;
-use super::names::Checksum;
+use crate::block::{BlockSize, Checksum, Compression, Damage, Packing};
+use crate::buffers::{Buffer, BufferPool};
 
 /// How long an object of a block may be beside the block: no packing adds more.
 const PACKED_EXTRA_BYTES: u64 = 64 * 1024;
 
-/// The length of all blocks of a backup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockSize(u32);
-
-impl BlockSize {
-    pub const DEFAULT: Self = Self(2 << 20);
-    const UNIT: u32 = 4096;
-    const MAX: u32 = 64 << 20;
-
-    /// Whole pages, at most 64 MiB: a lie about it must not cost more memory than that.
-    pub fn from_bytes(bytes: u64) -> Option<Self> {
-        let bytes = u32::try_from(bytes).ok()?;
-        (bytes > 0 && bytes % Self::UNIT == 0 && bytes <= Self::MAX).then_some(Self(bytes))
-    }
-
-    /// As in parameters: empty and 0 are the default.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let size = match json::quantity(text) {
-            None if text.is_empty() => Some(Self::DEFAULT),
-            Some(0) => Some(Self::DEFAULT),
-            Some(bytes) => Self::from_bytes(bytes),
-            None => None,
-        };
-        size.ok_or_else(|| format!("its size of blocks, {text:?}, cannot be used"))
-    }
-
-    pub fn bytes(self) -> u64 {
-        u64::from(self.0)
-    }
-
-    pub(crate) fn len(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-
-    /// The longest object that can be a block of this size.
-    pub(crate) fn packed_max_bytes(self) -> u64 {
-        self.bytes() + self.bytes() / 64 + PACKED_EXTRA_BYTES
-    }
+/// As in parameters: empty and 0 are the default.
+pub(super) fn parse_size(text: &str) -> Result<BlockSize, String> {
+    let size = match json::quantity(text) {
+        None if text.is_empty() => Some(BlockSize::DEFAULT),
+        Some(0) => Some(BlockSize::DEFAULT),
+        Some(bytes) => BlockSize::from_bytes(bytes),
+        None => None,
+    };
+    size.ok_or_else(|| format!("its size of blocks, {text:?}, cannot be used"))
 }
 
-/// How blocks are packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(try_from = "Option<String>", into = "&'static str")]
-pub enum Compression {
-    None,
-    /// What the absence of a name means, too.
-    #[default]
-    Gzip,
-    Lz4,
+/// The longest object that can be a block of this size.
+pub(crate) fn object_max_bytes(size: BlockSize) -> u64 {
+    size.bytes() + size.bytes() / 64 + PACKED_EXTRA_BYTES
 }
 
-impl Compression {
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "gzip" | "" => Ok(Self::Gzip),
-            "lz4" => Ok(Self::Lz4),
-            other => Err(format!("unsupported compression method: {other}")),
+/// Whether an object of this length can be the block it is named after: a writer that died may have
+/// left an empty one.
+pub(crate) fn is_plausible(packing: Packing, len_bytes: u64) -> bool {
+    match packing.compression {
+        Compression::None => len_bytes == packing.size.bytes(),
+        Compression::Gzip | Compression::Lz4 => {
+            (1..=object_max_bytes(packing.size)).contains(&len_bytes)
         }
     }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Gzip => "gzip",
-            Self::Lz4 => "lz4",
-        }
-    }
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.as_str())
-    }
-}
-
-impl TryFrom<Option<String>> for Compression {
-    type Error = String;
-
-    fn try_from(text: Option<String>) -> Result<Self, String> {
-        Self::parse(&text.unwrap_or_default())
-    }
-}
-
-impl From<Compression> for &'static str {
-    fn from(method: Compression) -> Self {
-        method.as_str()
-    }
-}
-
-/// Why an object is not the block that its name says.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
-    #[error("it cannot be unpacked: {why}")]
-    Packing { why: String },
-    #[error("it holds {found} bytes, {expected} are a block")]
-    Length { found: u64, expected: u64 },
-    /// Tools look for these words.
-    #[error("checksum verification failed: its contents have the checksum {found}")]
-    Checksum { found: Checksum },
 }
 
 /// Packs one block.
@@ -222,20 +145,16 @@ fn inflate(mut from: impl Read, size: BlockSize, pool: &BufferPool) -> Result<Bu
     }
 }
 
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    let (chunks, rest) = bytes.as_chunks::<64>();
-    // No comparison of slices: that would be a call for each.
-    let is_zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
-    chunks.iter().all(|chunk| is_zero(chunk)) && is_zero(rest)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    const SMALL: BlockSize = BlockSize(8192);
+    fn small() -> BlockSize {
+        BlockSize::from_bytes(8192).unwrap()
+    }
+
     const METHODS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Lz4];
 
     fn block() -> Vec<u8> {
@@ -260,14 +179,14 @@ mod tests {
         {
             let packed = pack(method, &block).unwrap();
             let sum = Checksum::of(&block);
-            assert_eq!(unpack(method, &packed, SMALL, &sum).unwrap(), block);
-            assert!(packed.len() as u64 <= SMALL.packed_max_bytes());
+            assert_eq!(unpack(method, &packed, small(), &sum).unwrap(), block);
+            assert!(packed.len() as u64 <= object_max_bytes(small()));
         }
         let packed = pack(Compression::Gzip, &block()).unwrap();
-        let other = unpack(Compression::Lz4, &packed, SMALL, &Checksum::of(&block()));
+        let other = unpack(Compression::Lz4, &packed, small(), &Checksum::of(&block()));
         assert_eq!(other.unwrap(), block(), "gzip where lz4 was announced");
         let packed = pack(Compression::Lz4, &block()).unwrap();
-        let other = unpack(Compression::Gzip, &packed, SMALL, &Checksum::of(&block()));
+        let other = unpack(Compression::Gzip, &packed, small(), &Checksum::of(&block()));
         assert_eq!(other.unwrap(), block(), "lz4 where gzip was announced");
     }
 
@@ -275,10 +194,10 @@ mod tests {
     fn an_object_that_holds_more_or_less_than_a_block_is_refused() {
         for method in METHODS {
             let bomb = pack(method, &vec![7; 1 << 20]).unwrap();
-            let refused = unpack(method, &bomb, SMALL, &Checksum::of(b"")).unwrap_err();
+            let refused = unpack(method, &bomb, small(), &Checksum::of(b"")).unwrap_err();
             assert_eq!(refused, Damage::Length { found: 8193, expected: 8192 });
             let short = pack(method, &[7; 100]).unwrap();
-            let refused = unpack(method, &short, SMALL, &Checksum::of(&[7; 100])).unwrap_err();
+            let refused = unpack(method, &short, small(), &Checksum::of(&[7; 100])).unwrap_err();
             assert_eq!(refused, Damage::Length { found: 100, expected: 8192 });
         }
     }
@@ -294,19 +213,9 @@ mod tests {
                 *byte ^= flip;
             }
             for damaged in [flipped, good[..cut.min(good.len())].to_vec()] {
-                if let Ok(found) = unpack(method, &damaged, SMALL, &sum) {
+                if let Ok(found) = unpack(method, &damaged, small(), &sum) {
                     prop_assert!(found == block());
                 }
-            }
-        }
-
-        #[test]
-        fn zeros_are_found(len in 0_usize..300, at in 0_usize..300) {
-            let mut bytes = vec![0; len];
-            prop_assert!(is_zero(&bytes));
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte = 1;
-                prop_assert!(!is_zero(&bytes));
             }
         }
     }

@@ -8,7 +8,7 @@ const MATCH_MIN: usize = 4;
 /// No search begins in the last bytes of a chunk.
 const TAIL: usize = 14;
 /// How many literals in a row make the search step wider by one byte, as a power of two.
-const TIMEOUT: u32 = 7;
+const SKIP_SHIFT: u32 = 7;
 const SLOTS: usize = 1 << 16;
 
 /// The bytes at `start` are those at `start - distance`.
@@ -87,7 +87,7 @@ impl Finder<'_> {
             if self.repeats(word >> 16, at + 2, back_third) {
                 return Some(self.extend(anchor, at + 2, back_third));
             }
-            at += 4 + ((at + 2 - anchor) >> TIMEOUT);
+            at += 4 + ((at + 2 - anchor) >> SKIP_SHIFT);
         }
         None
     }
@@ -199,8 +199,8 @@ mod tests {
     use lz4_flex::block::decompress;
     use proptest::prelude::*;
 
+    use super::super::frame::checksum;
     use super::*;
-    use crate::format::frame::checksum;
 
     /// A stream of numbers (splitmix64).
     fn numbers(seed: u64) -> impl Iterator<Item = u64> {

@@ -1,24 +1,16 @@
 //! `backup_<name>.cfg`: the complete list of the blocks of one backup.
 
-use std::collections::BTreeMap;
-
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::block::{BlockSize, Compression};
+use super::block::parse_size;
 use super::json::{self, Labels};
-use super::names::{Checksum, Name};
+use crate::block::{BlockRef, BlockSize, Checksum, Compression, Packing};
+use crate::name::Name;
+use crate::repository::BackupRecord;
 
-pub(crate) const PARAMETER_BLOCK_SIZE: &str = "backup-block-size";
-pub(crate) const PARAMETER_MODE: &str = "backup-mode";
-
-/// A block and the place in the volume where it belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BlockRef {
-    pub offset: u64,
-    pub checksum: Checksum,
-}
+const PARAMETER_BLOCK_SIZE: &str = "backup-block-size";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -104,7 +96,7 @@ impl BackupCfg {
 
     pub fn block_size(&self) -> Result<BlockSize, String> {
         let stated = self.parameters.as_ref().and_then(|all| all.get(PARAMETER_BLOCK_SIZE));
-        BlockSize::parse(stated.map_or("", String::as_str))
+        parse_size(stated.map_or("", String::as_str))
     }
 
     /// Reads and checks everything that can be checked without the store.
@@ -151,16 +143,53 @@ impl BackupCfg {
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         json::to_bytes(self)
     }
-}
 
-/// Parameters as given by a caller, with the size of blocks.
-pub(crate) fn parameters(
-    given: &BTreeMap<String, String>,
-    block_size: BlockSize,
-) -> BTreeMap<String, String> {
-    let mut all = given.clone();
-    all.insert(PARAMETER_BLOCK_SIZE.to_owned(), block_size.bytes().to_string());
-    all
+    /// The record of a backup that is complete.
+    pub(crate) fn of(record: BackupRecord) -> Self {
+        let mut parameters = record.parameters.unwrap_or_default();
+        let block_bytes = record.packing.size.bytes().to_string();
+        parameters.insert(PARAMETER_BLOCK_SIZE.to_owned(), block_bytes);
+        Self {
+            name: record.name,
+            volume_name: record.volume,
+            snapshot_name: record.snapshot,
+            snapshot_created_at: record.started,
+            created_time: record.completed,
+            size: record.size_bytes,
+            labels: record.labels,
+            parameters: Some(parameters),
+            is_incremental: record.is_incremental,
+            compression_method: record.packing.compression,
+            newly_uploaded_data_size: record.new_bytes,
+            re_uploaded_data_size: record.again_bytes,
+            processing_blocks: (!record.is_incremental).then(Map::new),
+            blocks: record.blocks,
+            single_file: SingleFile::default(),
+            others: Map::new(),
+        }
+    }
+
+    /// What it says.
+    pub(crate) fn into_record(self) -> Result<BackupRecord, String> {
+        let packing = Packing { size: self.block_size()?, compression: self.compression_method };
+        Ok(BackupRecord {
+            packing,
+            is_fenceable: self.others.contains_key(super::WRITER),
+            is_single_file: !self.single_file.file_path.is_empty(),
+            name: self.name,
+            volume: self.volume_name,
+            snapshot: self.snapshot_name,
+            started: self.snapshot_created_at,
+            completed: self.created_time,
+            size_bytes: self.size,
+            labels: self.labels,
+            parameters: self.parameters,
+            is_incremental: self.is_incremental,
+            new_bytes: self.newly_uploaded_data_size,
+            again_bytes: self.re_uploaded_data_size,
+            blocks: self.blocks,
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]

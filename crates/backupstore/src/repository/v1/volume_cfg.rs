@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::block::Compression;
 use super::json::{self, Labels};
-use super::names::Name;
+use crate::block::Compression;
+use crate::name::Name;
+use crate::repository::{VolumeRecord, seconds};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -59,11 +60,40 @@ impl VolumeCfg {
             others: Map::new(),
         }
     }
-}
 
-/// A time as all configurations have it: UTC, to the second.
-pub(crate) fn seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    /// What it says.
+    pub(crate) fn into_record(self) -> VolumeRecord {
+        VolumeRecord {
+            name: self.name,
+            size_bytes: self.size,
+            labels: self.labels,
+            created: self.created_time,
+            last_backup: self.last_backup_name,
+            last_backup_at: self.last_backup_at,
+            block_count: self.block_count,
+            backing_image: self.backing_image_name,
+            backing_image_checksum: self.backing_image_checksum,
+            compression: self.compression_method,
+            storage_class: self.storage_class_name,
+            data_engine: self.data_engine,
+        }
+    }
+
+    /// Says that from now on; what it knows beyond stays.
+    pub(crate) fn change_to(&mut self, record: VolumeRecord) {
+        self.name = record.name;
+        self.size = record.size_bytes;
+        self.labels = record.labels;
+        self.created_time = record.created;
+        self.last_backup_name = record.last_backup;
+        self.last_backup_at = record.last_backup_at;
+        self.block_count = record.block_count;
+        self.backing_image_name = record.backing_image;
+        self.backing_image_checksum = record.backing_image_checksum;
+        self.compression_method = record.compression;
+        self.storage_class_name = record.storage_class;
+        self.data_engine = record.data_engine;
+    }
 }
 
 fn first_engine() -> String {

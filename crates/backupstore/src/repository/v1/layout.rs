@@ -3,10 +3,11 @@
 
 use blobs::{Key, KeyError, Prefix};
 
-use super::names::{Checksum, Name};
+use crate::block::Checksum;
 use crate::error::Error;
+use crate::name::Name;
 
-pub(crate) const ROOT: &str = "backupstore";
+const ROOT: &str = "backupstore";
 const CFG: &str = ".cfg";
 const BLOCK: &str = ".blk";
 const LOCK: &str = ".lck";
@@ -21,20 +22,6 @@ fn key(text: &str) -> Result<Key, Error> {
 
 pub(crate) fn volumes() -> Result<Prefix, Error> {
     Ok(key(&format!("{ROOT}/volumes"))?.into())
-}
-
-/// What is known of the target as a store; no other engine looks there.
-pub(crate) fn target_record() -> Result<Key, Error> {
-    key(&format!("{ROOT}/holdfast/target.json"))
-}
-
-/// Where objects lie with which a store is tried.
-pub(crate) fn probes() -> Result<Prefix, Error> {
-    Ok(key(&format!("{ROOT}/holdfast/probes"))?.into())
-}
-
-pub(crate) fn probe(number: u64) -> Result<Key, Error> {
-    key(&format!("{ROOT}/holdfast/probes/{number:016x}"))
 }
 
 /// The folder of a volume.

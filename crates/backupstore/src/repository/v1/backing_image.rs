@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::backup_cfg::{BlockRef, read_blocks, write_blocks};
-use super::block::{BlockSize, Compression};
+use super::backup_cfg::{read_blocks, write_blocks};
 use super::json::{self, Labels};
+use crate::block::{BlockRef, BlockSize, Compression, Packing};
+use crate::repository::ImageRecord;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -63,6 +64,43 @@ impl BackingImageCfg {
             next_free = block.offset.saturating_add(Self::BLOCK_SIZE.bytes());
         }
         Ok(cfg)
+    }
+
+    /// The record of an image, begun or complete.
+    pub(crate) fn of(record: ImageRecord) -> Self {
+        let processing_blocks = (!record.is_in_progress()).then(Map::new);
+        Self {
+            name: record.name,
+            size: record.size_bytes,
+            block_count: u64::try_from(record.blocks.len()).unwrap_or(u64::MAX),
+            checksum: record.checksum,
+            labels: record.labels,
+            compression_method: record.packing.compression,
+            created_time: record.started,
+            complete_time: record.completed,
+            secret: record.secret,
+            secret_namespace: record.secret_namespace,
+            processing_blocks,
+            blocks: record.blocks,
+            others: Map::new(),
+        }
+    }
+
+    /// What it says.
+    pub(crate) fn into_record(self) -> ImageRecord {
+        ImageRecord {
+            packing: Packing { size: Self::BLOCK_SIZE, compression: self.compression_method },
+            is_fenceable: self.others.contains_key(super::WRITER),
+            name: self.name,
+            size_bytes: self.size,
+            checksum: self.checksum,
+            labels: self.labels,
+            started: self.created_time,
+            completed: self.complete_time,
+            secret: self.secret,
+            secret_namespace: self.secret_namespace,
+            blocks: self.blocks,
+        }
     }
 }
 

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_lie_where_disks_can_take_them_and_are_used_again() {
+    fn buffers_lie_where_disks_can_take_them_and_are_used_again() {
         let pool = BufferPool::default();
         for len in [1, 4096, 2 << 20, 5] {
             let mut buffer = pool.buffer(len);

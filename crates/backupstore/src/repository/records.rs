@@ -1,0 +1,194 @@
+//! What records say, whichever bytes say it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::block::{BlockRef, Compression, Packing};
+
+type Labels = Option<BTreeMap<String, String>>;
+
+/// A volume of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeRecord {
+    pub(crate) name: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) labels: Labels,
+    pub(crate) created: String,
+    /// Empty where there is none.
+    pub(crate) last_backup: String,
+    pub(crate) last_backup_at: String,
+    pub(crate) block_count: u64,
+    pub(crate) backing_image: String,
+    pub(crate) backing_image_checksum: String,
+    /// Of all its backups.
+    pub(crate) compression: Compression,
+    pub(crate) storage_class: String,
+    pub(crate) data_engine: String,
+}
+
+/// A backup of a volume. Times are as they are written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BackupRecord {
+    pub(crate) name: String,
+    pub(crate) volume: String,
+    pub(crate) snapshot: String,
+    pub(crate) started: String,
+    /// Empty: in progress.
+    pub(crate) completed: String,
+    /// Of all blocks.
+    pub(crate) size_bytes: u64,
+    pub(crate) labels: Labels,
+    pub(crate) parameters: Labels,
+    pub(crate) is_incremental: bool,
+    pub(crate) packing: Packing,
+    /// Of objects that were not in the store, and of those that were written anew.
+    pub(crate) new_bytes: u64,
+    pub(crate) again_bytes: u64,
+    /// Ascending by offset.
+    pub(crate) blocks: Vec<BlockRef>,
+    /// Whether its writer can be kept from finishing it: it replaces only the very record it began.
+    pub(crate) is_fenceable: bool,
+    /// Of a kind without blocks that is no longer written.
+    pub(crate) is_single_file: bool,
+}
+
+impl BackupRecord {
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.completed.is_empty()
+    }
+
+    /// One without blocks.
+    #[cfg(test)]
+    pub(crate) fn complete(name: &str, packing: Packing) -> Self {
+        Self {
+            name: name.to_owned(),
+            volume: "volume".to_owned(),
+            snapshot: "snapshot".to_owned(),
+            started: "2026-11-15T06:37:10Z".to_owned(),
+            completed: "2026-11-15T06:37:12Z".to_owned(),
+            size_bytes: 0,
+            labels: None,
+            parameters: None,
+            is_incremental: false,
+            packing,
+            new_bytes: 0,
+            again_bytes: 0,
+            blocks: Vec::new(),
+            is_fenceable: false,
+            is_single_file: false,
+        }
+    }
+
+    /// All but its blocks, of which there may be millions.
+    pub(crate) fn outline(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            volume: self.volume.clone(),
+            snapshot: self.snapshot.clone(),
+            started: self.started.clone(),
+            completed: self.completed.clone(),
+            labels: self.labels.clone(),
+            parameters: self.parameters.clone(),
+            blocks: Vec::new(),
+            ..*self
+        }
+    }
+}
+
+/// A backing image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ImageRecord {
+    pub(crate) name: String,
+    pub(crate) size_bytes: u64,
+    /// SHA-512 of the whole image, in hex digits.
+    pub(crate) checksum: String,
+    pub(crate) labels: Labels,
+    pub(crate) packing: Packing,
+    pub(crate) started: String,
+    /// Empty: in progress.
+    pub(crate) completed: String,
+    pub(crate) secret: String,
+    pub(crate) secret_namespace: String,
+    pub(crate) blocks: Vec<BlockRef>,
+    pub(crate) is_fenceable: bool,
+}
+
+impl ImageRecord {
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.completed.is_empty()
+    }
+}
+
+/// What matters of a record for those who check and clean.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) is_in_progress: bool,
+    pub(crate) packing: Packing,
+    pub(crate) blocks: Vec<BlockRef>,
+    pub(crate) started: String,
+    pub(crate) is_fenceable: bool,
+    /// Where it ends, if it says so: no block lies there or behind.
+    end: Option<u64>,
+}
+
+impl Record {
+    /// Why it cannot be restored whatever blocks there are.
+    pub(crate) fn flaw(&self) -> Option<(u64, String)> {
+        let (last, end) = (self.blocks.last()?, self.end?);
+        let text = || format!("the record names a block past its end at {end}");
+        (last.offset >= end).then(|| (last.offset, text()))
+    }
+}
+
+impl From<BackupRecord> for Record {
+    fn from(record: BackupRecord) -> Self {
+        Self {
+            is_in_progress: record.is_in_progress(),
+            is_fenceable: record.is_fenceable,
+            packing: record.packing,
+            blocks: record.blocks,
+            started: record.started,
+            // Its size is what it stores, not what the volume has.
+            end: None,
+        }
+    }
+}
+
+impl From<ImageRecord> for Record {
+    fn from(record: ImageRecord) -> Self {
+        Self {
+            is_in_progress: record.is_in_progress(),
+            is_fenceable: record.is_fenceable,
+            packing: record.packing,
+            blocks: record.blocks,
+            started: record.started,
+            end: Some(record.size_bytes),
+        }
+    }
+}
+
+/// What a list shows of a record, where it does: when it was written, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outside(pub(super) Option<(Timestamp, u64)>);
+
+impl Outside {
+    /// At most, as a list has it; nothing is known of some.
+    pub(crate) fn len_bytes(self) -> Option<u64> {
+        self.0.map(|(_, len_bytes)| len_bytes)
+    }
+}
+
+/// A record that was begun.
+#[derive(Debug)]
+pub(crate) enum Started<T> {
+    /// Ours alone, as that version.
+    Begun(blobs::Version),
+    /// An earlier try, or somebody else, has completed it.
+    Complete(Box<T>),
+}
+
+/// A time as records have it: UTC, to the second.
+pub(crate) fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,96 @@
+//! A directory on a disk that forgets what was not synced: power fails at every call of a backup. Then:
+//! every complete backup restores byte for byte, and the same backup, made again, succeeds. And how often
+//! a backup waits for the disk.
+
+use std::sync::Arc;
+
+use blobs::{LocalStore, Store};
+use durable::sim::SimDisk;
+
+use crate::world::{Volume, back_up, check_all, drop_locks, over};
+
+/// More than wait together, so that some are committed on the way.
+const BLOCKS: u64 = 80;
+const SEEDS: u64 = 3;
+/// Of the calls of a long backup, one of so many.
+const STRIDE: usize = 35;
+
+fn directory(disk: &SimDisk) -> Arc<dyn Store> {
+    Arc::new(LocalStore::open_on(Box::new(disk.clone()), "/store").unwrap())
+}
+
+fn full(blocks: u64) -> Volume {
+    let mut of = Volume::new(blocks);
+    for block in 0..blocks {
+        of.write(usize::try_from(2 * block).unwrap(), block + 1);
+    }
+    of.snapshot();
+    for page in [0, 3, 11] {
+        of.write(page, 1000 + page as u64);
+    }
+    of
+}
+
+/// One backup is complete; power fails in the one after it.
+async fn fail_at(seed: u64, nth: u64, of: &Volume) -> bool {
+    let disk = SimDisk::new(seed);
+    let store = directory(&disk);
+    disk.die_at_call(nth);
+    let first = back_up(&over(Arc::clone(&store)), of, 0, "backup-0").await;
+    let second = back_up(&over(store), of, 1, "backup-1").await;
+    let fired = disk.fault_fired();
+    disk.crash();
+    let store = directory(&disk);
+    drop_locks(&store).await;
+    let target = over(store);
+    let complete = check_all(&target, of).await;
+    let acknowledged = usize::from(first.is_ok()) + usize::from(second.is_ok());
+    assert!(complete >= acknowledged, "seed {seed}, call {nth}: {complete} of {acknowledged}");
+    for (index, name) in [(0, "backup-0"), (1, "backup-1")] {
+        back_up(&target, of, index, name).await.unwrap();
+    }
+    assert_eq!(check_all(&target, of).await, 2, "seed {seed}, call {nth}");
+    fired
+}
+
+#[tokio::test]
+async fn power_fails_at_every_call_of_a_short_backup() {
+    let of = full(6);
+    for seed in 0..SEEDS {
+        let mut points = 0;
+        for nth in 1.. {
+            points += 1;
+            if !fail_at(seed, nth, &of).await {
+                break;
+            }
+        }
+        assert!(points > 100, "{points}");
+    }
+}
+
+#[tokio::test]
+async fn power_fails_in_a_backup_that_commits_on_its_way() {
+    let of = full(BLOCKS);
+    for seed in 0..SEEDS {
+        for nth in (1 + seed..).step_by(STRIDE) {
+            if !fail_at(seed, nth, &of).await {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn blocks_wait_for_the_disk_together() {
+    const MANY: u64 = 256;
+    let disk = SimDisk::new(1);
+    let store = directory(&disk);
+    let of = full(MANY);
+    let before = disk.syncs();
+    let made = back_up(&over(store), &of, 0, "backup-0").await.unwrap();
+    assert_eq!(made.new_blocks, MANY);
+    let syncs = disk.syncs() - before;
+    println!("{MANY} blocks: {syncs} syncs");
+    // Locks and records take their own, whatever the number of blocks.
+    assert!(syncs < MANY / 4, "{syncs} syncs for {MANY} blocks");
+}
