@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use testkit::process::Process;
 use tokio::task::JoinSet;
 
+use crate::measure::percentile;
 use http::Client;
 use rows::Database;
 
@@ -28,8 +29,14 @@ const RACERS: usize = 100;
 const PAGE: usize = 100;
 const DETAIL: &str = "/volumes/detail?limit=100";
 /// One volume in a thousand; the same page however many there are, since what it shows has its price too.
-const FILTERED: &str = "/volumes/detail?limit=1&status=error";
-const BACKED_UP: &str = "/volumes/detail?limit=1&backup_status=backing-up";
+/// The last one is the page of the oldest.
+const FILTERED: &[(&str, &str)] = &[
+    ("status=error", "status=error"),
+    ("status=in-use", "status=in-use"),
+    ("backup_status=backing-up", "backup_status=backing-up"),
+    ("metadata={'tier':'gold'}", "metadata=%7B%27tier%27:%27gold%27%7D"),
+    ("the oldest", "marker=00000000-0000-4000-8000-000000000002"),
+];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -101,11 +108,6 @@ struct Figures {
     rate: f64,
 }
 
-fn percentile(times: &[Duration], of_hundred: usize) -> Duration {
-    let last = times.len().saturating_sub(1);
-    times.get(last * of_hundred / 100).copied().unwrap_or_default()
-}
-
 fn tell(what: &str, it: &Figures) {
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
     println!("| {what} | {:.2} ms | {:.2} ms | {:.0} /s |", ms(it.p50), ms(it.p99), it.rate);
@@ -123,30 +125,31 @@ async fn measure(engine: &str, database: &str, server: &Server, options: &Option
     rows.grow(1_000).await?;
     let service = Service::start(database, server)?;
     let few = options.requests.min(500);
-    for (what, path) in [("status=error", FILTERED), ("backup_status=backing-up", BACKED_UP)] {
-        let name = format!("page of {what}, of 1,000 volumes");
-        tell(&name, &pages(&service, path, few).await?);
-    }
+    filtered(&service, 1_000, few).await?;
     rows.grow(options.volumes).await?;
     let count = options.volumes;
     let shown = load(&service, options.requests, move |number| {
         format!("/volumes/{}", rows::id(number % count + 1))
     });
     tell(&format!("show, of {count} volumes"), &shown.await?);
-    tell(&format!("page of {PAGE}, in detail"), &pages(&service, DETAIL, few).await?);
-    tell(&format!("page of status=error, of {count}"), &pages(&service, FILTERED, few).await?);
+    let page = load(&service, few, |_| DETAIL.to_owned());
+    tell(&format!("page of {PAGE}, in detail"), &page.await?);
     make(&service, options.made).await?;
     race(&service).await?;
     rows.grow(options.many).await?;
-    for (what, path) in [("status=error", FILTERED), ("backup_status=backing-up", BACKED_UP)] {
-        let name = format!("page of {what}, of {} volumes", options.many);
-        tell(&name, &pages(&service, path, few).await?);
-    }
-    Ok(())
+    filtered(&service, options.many, few).await
 }
 
-async fn pages(service: &Service, path: &'static str, requests: u32) -> Result<Figures> {
-    load(service, requests, move |_| path.to_owned()).await
+async fn filtered(service: &Service, of: u32, requests: u32) -> Result<()> {
+    for (what, query) in FILTERED {
+        let path = format!("/volumes/detail?limit=1&{query}");
+        let (_, found) = service.client().await?.get(&path).await?;
+        let shown = found.pointer("/volumes").and_then(Value::as_array).map_or(0, Vec::len);
+        ensure!(shown == 1, "{what} shows {shown} volumes: {found}");
+        let figures = load(service, requests, move |_| path.clone()).await?;
+        tell(&format!("page of {what}, of {of} volumes"), &figures);
+    }
+    Ok(())
 }
 
 /// The same request again and again: alone, then side by side.

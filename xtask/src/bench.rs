@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::peers::server::{Audit, KubeApiServer};
 use crate::postgres::{ADDRESS_VARIABLE, Postgres};
-use crate::{tools, workspace};
+use crate::{peers, stores, tools, workspace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -77,11 +77,23 @@ enum Subject {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
+    /// Tenants' backups, beside a real Velero where Go can build it.
+    Tenants {
+        /// A binary that was built before is measured; the measurement itself is a debug build.
+        #[arg(long)]
+        binary: Option<PathBuf>,
+        /// Further arguments of the measurement, as `--namespaces 50 --objects 500 --volume 64`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Subject::BlockApi { debug, more } = &arguments.subject {
         return block_api(*debug, more);
+    }
+    if let Subject::Tenants { binary, more } = &arguments.subject {
+        return tenants(binary.clone(), more);
     }
     workspace::succeed(&mut workspace::cargo(["build", "--release", "--package", "holdfast"]))?;
     let target = workspace::metadata()?.target_directory;
@@ -125,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             command.arg("etcd").env("HOLDFAST_ETCD_DIR", tools::etcd()?);
             command.env("TMPDIR", dir.as_ref().unwrap_or(&target)).args(more);
         }
-        Subject::BlockApi { .. } => {}
+        Subject::BlockApi { .. } | Subject::Tenants { .. } => {}
     }
     workspace::succeed(&mut command)
 }
@@ -143,6 +155,33 @@ fn block_api(debug: bool, more: &[String]) -> Result<()> {
     match &database {
         Ok(database) => drop(command.env(ADDRESS_VARIABLE, database.address())),
         Err(why) => println!("PostgreSQL is not to be had: {why:#}"),
+    }
+    workspace::succeed(&mut command)
+}
+
+fn tenants(binary: Option<PathBuf>, more: &[String]) -> Result<()> {
+    tools::kubectl()?;
+    let (profile, folder): (&[&str], _) =
+        if binary.is_some() { (&[], "debug") } else { (&["--release"], "release") };
+    // Together with all others, so that nothing is built twice.
+    let build = ["build", "--workspace", "--bin", "holdfast", "--bin", "bench"];
+    workspace::succeed(workspace::cargo(build).args(profile))?;
+    let target = workspace::metadata()?.target_directory.join(folder);
+    let mut command = workspace::command(target.join("bench"));
+    command.arg("tenants").args(more);
+    command.env("HOLDFAST_BIN", binary.unwrap_or_else(|| target.join("holdfast")));
+    match peers::velero() {
+        Ok((velero, plugin)) => {
+            command.env("VELERO_PROGRAM", velero).env("VELERO_AWS_PROGRAM", plugin);
+        }
+        Err(why) => println!("no Velero beside it: {why:#}"),
+    }
+    let store = stores::Started::s3();
+    match &store {
+        Ok(store) => {
+            command.env(stores::ADDRESS_VARIABLE, store.address().to_string());
+        }
+        Err(why) => println!("no S3 service: {why:#}"),
     }
     workspace::succeed(&mut command)
 }

@@ -199,10 +199,20 @@ pub(crate) fn controller_manager(report: &mut Report, program: &Path) -> Result<
     cargo_test(report, &mut command)
 }
 
-/// A real Velero and its plugin for S3 beside ours, through one S3 service.
-pub(crate) fn velero_peer(report: &mut Report, velero: &Path, plugin: &Path) -> Result<Outcome> {
+/// A real Velero and its plugin for S3 beside ours, through one S3 service; on the embedded server, and
+/// on an upstream one where that can be had.
+pub(crate) fn velero_peer(
+    report: &mut Report,
+    (velero, plugin): (&Path, &Path),
+    cluster: Option<&KubeApiServer>,
+) -> Result<Outcome> {
+    tools::kubectl()?;
     let mut command = suite(&binary()?, "velero_peer", None);
     command.env("VELERO_PROGRAM", velero).env("VELERO_AWS_PROGRAM", plugin);
+    if let Some(cluster) = cluster {
+        command.env("HOLDFAST_CLUSTER", cluster.kubeconfig()?);
+        command.env("HOLDFAST_CLUSTER_AUDIT", cluster.audit_log());
+    }
     let server = match stores::Started::s3() {
         Ok(server) => server,
         Err(why) => return Ok(Outcome::lacking(&why)),
@@ -224,6 +234,14 @@ pub(crate) fn volumes_on(report: &mut Report, server: &KubeApiServer) -> Result<
     let mut command = suite(&binary()?, "volumes_cluster", None);
     command.env("HOLDFAST_CLUSTER", server.kubeconfig()?);
     command.env("HOLDFAST_CLUSTER_AUDIT", server.audit_log());
+    cargo_test(report, &mut command)
+}
+
+/// Requests made up by the document of the Block Storage API.
+pub(crate) fn made_up(report: &mut Report, program: &Path, examples: u32) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "block_api", Some("made_up"));
+    command.env("HOLDFAST_SCHEMATHESIS", program);
+    command.env("HOLDFAST_SCHEMATHESIS_EXAMPLES", examples.to_string());
     cargo_test(report, &mut command)
 }
 
@@ -322,6 +340,14 @@ fn provide(
         Needs::BlockStorage => {
             report.excuse(tools::block());
             command.env("HOLDFAST_OPENSTACK_BIN", tools::openstack()?);
+            match tools::schemathesis() {
+                Ok(program) => drop(command.env("HOLDFAST_SCHEMATHESIS", program)),
+                Err(why) => {
+                    println!("no Schemathesis: {why:#}");
+                    let name = "HOLDFAST_SCHEMATHESIS";
+                    report.excuse(tools::is_not_offered(&why).then_some(name));
+                }
+            }
         }
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);

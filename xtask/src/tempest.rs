@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::steps::{Outcome, Report};
-use crate::test::cargo_test;
 use crate::{suites, tools, workspace};
 
 /// What the tests are run against, and which; the rest is in `tests/e2e/tempest`.
@@ -36,26 +35,12 @@ pub(crate) fn run(only: Option<&str>, keep: Option<&Path>) -> ExitCode {
     report.finish()
 }
 
-/// Requests made up by the document of the API, to the service over its test backend.
+/// Requests made up by the document of the API, more of them than the suite of the API makes.
 pub(crate) fn make_up(examples: u32) -> ExitCode {
     let mut report = Report::default();
-    report.step("schemathesis", |report| {
-        let program = match tools::schemathesis() {
-            Ok(program) => program,
-            Err(why) => return Ok(Outcome::lacking(&why)),
-        };
-        let test = "nothing_made_up_by_the_document_breaks_it";
-        let mut command = workspace::cargo([
-            "test",
-            "--package",
-            "blockapi",
-            "--lib",
-            test,
-            "--",
-            "--show-output",
-        ]);
-        command.env("SCHEMATHESIS", program).env("SCHEMATHESIS_EXAMPLES", examples.to_string());
-        cargo_test(report, &mut command)
+    report.step("schemathesis", |report| match tools::schemathesis() {
+        Ok(program) => suites::made_up(report, &program, examples),
+        Err(why) => Ok(Outcome::lacking(&why)),
     });
     report.finish()
 }

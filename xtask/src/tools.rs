@@ -35,6 +35,7 @@ pub(crate) fn installable() -> impl Iterator<Item = &'static str> {
     block.chain([
         "TEST_POSTGRES_URL",
         "HOLDFAST_OPENSTACK_BIN",
+        "HOLDFAST_SCHEMATHESIS",
         "HOLDFAST_CHROMIUM",
         "kubectl",
         "moto_server",

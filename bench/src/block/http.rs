@@ -30,7 +30,7 @@ impl Client {
     ) -> Result<(u16, Value)> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = format!(
-            "{method} /v3{path} HTTP/1.1\r\nhost: bench\r\nx-auth-token: {}\r\n\
+            "{method} /v3{path} HTTP/1.1\r\nhost: localhost\r\nx-auth-token: {}\r\n\
              openstack-api-version: volume 3.72\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n{body}",
             self.token,

@@ -37,8 +37,8 @@ impl Database {
         Ok(())
     }
 
-    /// Adds rows until there are so many: one in a thousand failed, as many are backed up, each has
-    /// two pairs of metadata. The statements are the same on both.
+    /// Adds rows until there are so many: one in a thousand failed, as many are backed up, as many are in
+    /// use and of another tier; each has two pairs of metadata. The statements are the same on both.
     pub(super) async fn grow(&self, to: u32) -> Result<()> {
         let numbers = format!(
             "WITH RECURSIVE have (n) AS (SELECT COUNT(*) FROM volumes WHERE user_id = 'bench'), \
@@ -52,15 +52,16 @@ impl Database {
              display_name, volume_type_id, status, backup_status, attach_status, shared_targets, \
              created_at) SELECT {id}, 'bench', '{PROJECT}', 1, 'nova', 'bench@holdfast#holdfast', \
              'volume ' || CAST(i AS TEXT), (SELECT MIN(id) FROM volume_types WHERE deleted = 0), \
-             CASE WHEN i % 1000 = 7 THEN 'error' ELSE 'available' END, \
+             CASE i % 1000 WHEN 7 THEN 'error' WHEN 9 THEN 'in-use' ELSE 'available' END, \
              CASE WHEN i % 1000 = 8 THEN 'backing-up' END, 'detached', 0, \
              '2026-01-01T00:00:00.' || substr(CAST(1000000 + i AS TEXT), 2) FROM numbers"
         ))
         .await?;
         for key in ["tier", "owner"] {
             self.execute(format!(
-                "INSERT INTO volume_metadata (volume_id, key, value) SELECT id, '{key}', 'v' \
-                 FROM volumes WHERE user_id = 'bench' AND NOT EXISTS (SELECT 1 FROM volume_metadata m \
+                "INSERT INTO volume_metadata (volume_id, key, value) SELECT id, '{key}', \
+                 CASE WHEN status = 'in-use' AND '{key}' = 'tier' THEN 'gold' ELSE 'v' END FROM volumes \
+                 WHERE user_id = 'bench' AND NOT EXISTS (SELECT 1 FROM volume_metadata m \
                  WHERE m.volume_id = volumes.id AND m.key = '{key}')"
             ))
             .await?;

@@ -12,6 +12,7 @@
 
 pub mod auth;
 pub mod cli;
+mod figures;
 mod images;
 mod model;
 mod rest;
@@ -27,6 +28,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use auth::{Identity, NoAuth};
+pub use figures::Figures;
 pub use images::Glance;
 pub use rest::Behaviour;
 pub use worker::backend::Backend;
@@ -50,6 +52,7 @@ pub struct Options {
     pub migrate: bool,
     /// Also work on rows, not only serve them.
     pub work: bool,
+    pub figures: Figures,
 }
 
 /// Why the service does not start.
@@ -114,19 +117,31 @@ impl BlockApi {
             backend: backend.clone(),
             behaviour: behaviour.clone(),
             images: images.clone(),
+            figures: options.figures.clone(),
         };
+        let figures = options.figures;
         if options.work {
             let name = format!("{}/{}", behaviour.host, store::new_id());
             let started = jiff::Timestamp::now();
             let copies = images::Copies::new(tasks.child("block-images"));
-            let worker =
-                worker::Worker { store, backend, behaviour, name, started, images, copies };
+            let worker = worker::Worker {
+                store,
+                backend,
+                behaviour,
+                name,
+                started,
+                images,
+                copies,
+                figures,
+            };
             // Before the first request: whoever asks finds the services up.
             worker.report().await?;
             tasks.spawn_draining("block-worker", move |stop| worker.run(stop));
         } else {
             store.look_for_old_services().await?;
-            tasks.spawn_draining("block-services", move |stop| worker::watch_services(store, stop));
+            tasks.spawn_draining("block-services", move |stop| {
+                worker::watch_services(store, figures, stop)
+            });
         }
         let router = service.router();
         let limits = serve::Limits::default();

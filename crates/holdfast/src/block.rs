@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use apiserver::auth::controller::{Controller as Identity, Grant};
 use blockapi::auth::{Keystone, KeystoneOptions};
 use blockapi::cli::{DbCommand, UpgradeCommand};
-use blockapi::{Behaviour, BlockApi, Glance, NoAuth, Options, Resources};
+use blockapi::{Behaviour, BlockApi, Figures, Glance, NoAuth, Options, Resources};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli;
@@ -87,10 +87,6 @@ pub(crate) struct Args {
     /// In place of the address clients used, in links.
     #[arg(long, value_name = "URL")]
     public_endpoint: Option<String>,
-    /// The certificate authority of volumes that are reached inside TLS: clients get it with the
-    /// address of a volume.
-    #[arg(long, value_name = "FILE")]
-    nbd_ca_file: Option<PathBuf>,
     /// The image service, as in <http://127.0.0.1:9292>: volumes can then be made from its raw images,
     /// and images from volumes.
     #[arg(long, value_name = "URL")]
@@ -168,6 +164,7 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
             project_domain: args.auth_domain.clone(),
         })?),
     };
+    let mut metrics = telemetry::Registry::new("holdfast");
     let options = Options {
         database,
         listen: config.block_listen.unwrap_or_else(|| ([127, 0, 0, 1], 8776).into()),
@@ -181,18 +178,13 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
         images: args.glance_url.as_deref().map(Glance::new).transpose()?,
         migrate: false,
         work: !args.no_worker,
+        figures: Figures::new(&mut metrics),
     };
     let tasks = tasks::Tasks::new();
     let health = Health::start(&args.health, &tasks).await?;
-    let mut backend = Resources::new(client, REPLICAS);
-    if let Some(file) = &args.nbd_ca_file {
-        let pem = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the certificate authority {}", file.display()))?;
-        backend = backend.with_authority(pem);
-    }
-    let backend = Arc::new(backend);
+    let backend = Arc::new(with_authority(Resources::new(client, REPLICAS), config)?);
     let api = BlockApi::start(options, backend, &tasks).await?;
-    health.ready(telemetry::Registry::new("holdfast"));
+    health.ready(metrics);
     output::say(&format!("Block Storage API  http://{}/v3", api.address()))?;
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -205,11 +197,24 @@ async fn serve(args: &Args, config: &Config, database: String) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
+/// With what clients believe volumes by that are reached inside TLS.
+fn with_authority(backend: Resources, config: &Config) -> anyhow::Result<Resources> {
+    let Some(file) = &config.nbd_ca_file else { return Ok(backend) };
+    let pem = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the certificate authority {}", file.display()))?;
+    Ok(backend.with_authority(pem))
+}
+
 /// The service beside the embedded API server. One that cannot start does not keep the rest from
 /// running, be it for a port that is taken or a disk that is full: it is told, with what to do.
-pub(crate) async fn beside(config: &Config, client: kube::Client, tasks: &tasks::Tasks) -> Beside {
+pub(crate) async fn beside(
+    config: &Config,
+    client: kube::Client,
+    figures: Figures,
+    tasks: &tasks::Tasks,
+) -> Beside {
     let Some(listen) = config.block_listen else { return Beside::Off };
-    match begin(config, listen, client, tasks).await {
+    match begin(config, listen, (client, figures), tasks).await {
         Ok(api) => Beside::Serves(api),
         Err(error) => {
             tracing::warn!(%listen, error = format!("{error:#}"), "the Block Storage API is not served");
@@ -227,7 +232,7 @@ pub(crate) async fn beside(config: &Config, client: kube::Client, tasks: &tasks:
 async fn begin(
     config: &Config,
     listen: SocketAddr,
-    client: kube::Client,
+    (client, figures): (kube::Client, Figures),
     tasks: &tasks::Tasks,
 ) -> anyhow::Result<BlockApi> {
     let options = Options {
@@ -239,11 +244,13 @@ async fn begin(
         // A file of our own is brought up to date; a database that others share is theirs to upgrade.
         migrate: config.database_url.is_none(),
         work: true,
+        figures,
     };
     let folder = config.data_dir.join("block-backups");
     durable::create_dir_private(&folder)?;
     let folder = std::path::absolute(folder)?;
-    let backend = Arc::new(Resources::new(client, REPLICAS_HERE).with_store(folder));
+    let backend = Resources::new(client, REPLICAS_HERE).with_store(folder);
+    let backend = Arc::new(with_authority(backend, config)?);
     Ok(BlockApi::start(options, backend, tasks).await?)
 }
 

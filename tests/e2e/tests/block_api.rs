@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use e2e::{Server, skip};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use testkit::process::{Process, Scratch};
 
 /// A tour may take so long, on a machine with other things to do.
@@ -70,7 +71,7 @@ fn stock_clients_find_types_limits_and_services_and_rows_outlive_a_kill() {
     let checked = server.holdfast(&["block-api", "upgrade", "check"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
     let version = server.holdfast(&["block-api", "db", "version"]);
-    assert!(text(&version).contains("0004_pages"), "{}", text(&version));
+    assert!(text(&version).contains("0005_metadata"), "{}", text(&version));
 }
 
 #[test]
@@ -100,6 +101,35 @@ fn volumes_live_by_stock_clients() {
     let output = command.output().unwrap();
     print!("{}", text(&output));
     assert!(output.status.success(), "{}\n{}", output.status, server.stderr());
+}
+
+#[test]
+fn volumes_are_reached_inside_tls_by_what_clients_are_told() {
+    let Some(folder) = clients() else { return };
+    if Command::new("nbdinfo").arg("--version").output().is_err() {
+        return skip("no nbdinfo, so no volume was read inside TLS");
+    }
+    let papers = Scratch::new().unwrap();
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let put = |name: &str, text: &str| {
+        let path = papers.path().join(name);
+        e2e::write(&path, text);
+        path.display().to_string()
+    };
+    let (cert, ca) = (put("cert.pem", &certificate.pem()), put("ca.pem", &authority.pem()));
+    let key = put("key.pem", &key.serialize_pem());
+    let tls = ["--nbd-tls-cert", &cert, "--nbd-tls-key", &key, "--nbd-ca-file", &ca];
+    let mut server = Server::start_with(&tls);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/block_tls.py");
+    let mut command = Command::new(folder.join("python"));
+    let output = command.arg(script).args([&server.block_url(), PROJECT]).output().unwrap();
+    print!("{}", text(&output));
+    assert!(output.status.success(), "{}\n{}", text(&output), server.stderr());
 }
 
 /// One command of a tour, and what it prints.
@@ -218,6 +248,37 @@ fn the_tour_of_the_guide_prints_what_it_says() {
         assert_eq!(lasting(seen), lasting(&step.output), "{}\n{}", step.command, server.stderr());
     }
     assert!(output.status.success(), "{}: {said}", output.status);
+}
+
+/// What Schemathesis may be answered when it breaks the document, without a token as well.
+const REJECTIONS: &str = "[checks]\n\
+    negative_data_rejection.expected-statuses = [204, 400, 401, 403, 404, 405, 406, 409, 413]\n";
+
+/// Answers are what the document says, nothing that breaks it is taken, and nothing breaks.
+#[test]
+fn requests_made_up_by_the_document_are_answered_as_it_says() {
+    let Some(program) = std::env::var_os("HOLDFAST_SCHEMATHESIS") else {
+        return skip("HOLDFAST_SCHEMATHESIS names no program that makes up requests");
+    };
+    let mut server = Server::start();
+    let url = server.block_url();
+    let scratch = Scratch::new().unwrap();
+    let config = scratch.path().join("schemathesis.toml");
+    e2e::write(&config, REJECTIONS);
+    let document = format!("{url}/v3/openapi.json");
+    let examples = std::env::var("HOLDFAST_SCHEMATHESIS_EXAMPLES");
+    let mut command = Command::new(program);
+    command.arg("--config-file").arg(&config).args(["run", &document, "--url", &url]);
+    command.args(["--generation-deterministic", "--continue-on-failure", "--warnings", "off"]);
+    command.args(["--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all"]);
+    command.args(["--checks", "not_a_server_error,status_code_conformance"]);
+    command.args(["--checks", "content_type_conformance,response_schema_conformance"]);
+    command.args(["--checks", "negative_data_rejection"]);
+    command.args(["--header", &format!("X-Auth-Token: admin:{PROJECT}")]);
+    command.args(["--max-examples", examples.as_deref().unwrap_or("5")]);
+    let output = command.current_dir(scratch.path()).output().unwrap();
+    print!("{}", text(&output));
+    assert!(output.status.success(), "{}: {}", output.status, server.stderr());
 }
 
 /// A kill of the server in the middle of every operation at once, sooner and later: the next one drives

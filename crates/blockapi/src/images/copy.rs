@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::disk::{Disk, PIECE};
+use super::disk::{Disk, PIECE, Place};
 use super::{Image, ImageError, Images, as_service};
 use crate::store::work::Work;
 use crate::store::{Store, hex};
@@ -166,16 +166,16 @@ impl Claim {
     }
 }
 
-/// Writes an image into the volume at an NBD URI. Pieces of zeros are left out where nothing was ever
+/// Writes an image into a volume. Pieces of zeros are left out where nothing was ever
 /// written to the volume.
 pub(crate) async fn fill(
     images: &Images,
     image: &Image,
-    uri: &str,
+    place: &Place,
     is_empty: bool,
     claim: &Claim,
 ) -> Result<(), CopyError> {
-    let mut disk = Disk::open(uri).await?;
+    let mut disk = Disk::open(place).await?;
     let data = as_service!(images, token => images.glance.read(token, &image.id).await)?;
     let mut data = std::pin::pin!(data);
     let (mut hash, mut offset, mut read) = (Hash::of(image), 0_u64, 0_u64);
@@ -219,10 +219,10 @@ pub(crate) async fn fill(
     Ok(disk.flush().await?)
 }
 
-/// Reads the volume at an NBD URI into an image.
-pub(crate) async fn upload(images: &Images, image: &str, uri: &str) -> Result<(), CopyError> {
+/// Reads a volume into an image.
+pub(crate) async fn upload(images: &Images, image: &str, place: &Place) -> Result<(), CopyError> {
     as_service!(images, token => {
-        let disk = Disk::open(uri).await?;
+        let disk = Disk::open(place).await?;
         images.glance.write(token, image, disk.size_bytes, pieces(disk)).await
     })?;
     Ok(())

@@ -1,19 +1,44 @@
 //! The bytes of a volume through NBD, for copies to and from images.
 
 use std::io;
+use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use wire::nbd::client::{Agreed, Dial, Dialing, Reply, decode_reply};
-use wire::nbd::{Command, CommandFlags, Request, encode_request};
+use wire::nbd::{Command, CommandFlags, DEFAULT_PORT, Request, encode_request};
 
 /// What one request moves at most.
 pub(super) const PIECE: usize = 1 << 20;
 
-#[derive(Debug)]
+/// Where the bytes of a volume are, and whom to believe there.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    uri: String,
+    authority: Option<String>,
+}
+
+impl Place {
+    /// As connection info tells it.
+    pub(crate) fn of(connection: &Value) -> Option<Self> {
+        let text = |path: &str| connection.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { uri: text("/uri")?, authority: text("/tls/ca_certificate") })
+    }
+}
+
+trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+
 pub(super) struct Disk {
-    stream: TcpStream,
+    stream: Box<dyn Line>,
     received: BytesMut,
     cookie: u64,
     pub(super) size_bytes: u64,
@@ -23,25 +48,59 @@ fn odd(what: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("the volume's server does not behave: {what}"))
 }
 
+fn hopeless(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
 impl Disk {
-    /// By the URI of connection info. Volumes inside TLS are for clients that have the keys.
-    pub(super) async fn open(uri: &str) -> io::Result<Self> {
-        let Some((address, export)) = uri.strip_prefix("nbd://").and_then(|it| it.split_once('/'))
+    pub(super) async fn open(place: &Place) -> io::Result<Self> {
+        let uri = &place.uri;
+        let parsed = url::Url::parse(uri).ok().filter(|it| ["nbd", "nbds"].contains(&it.scheme()));
+        let (Some(parsed), Some(host)) = (&parsed, parsed.as_ref().and_then(|it| it.host_str()))
         else {
-            let why = format!("images are copied through plain NBD over TCP only, not {uri}");
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            return Err(hopeless(format!(
+                "images are copied through NBD over TCP only, not {uri}"
+            )));
         };
-        let mut stream = TcpStream::connect(address).await?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, parsed.port().unwrap_or(DEFAULT_PORT))).await?;
         stream.set_nodelay(true)?;
-        let mut dialing = Dialing::new(Dial { export: export.to_owned(), ..Dial::default() });
-        let (mut received, mut sent) = (BytesMut::new(), BytesMut::new());
+        let export = parsed.path().trim_start_matches('/').to_owned();
+        if parsed.scheme() == "nbd" {
+            return Self::dial(Box::new(stream), export, BytesMut::new()).await;
+        }
+        let Some(authority) = &place.authority else {
+            let why =
+                "the volume is reached inside TLS, and --nbd-ca-file does not say whom to believe";
+            return Err(hopeless(why.to_owned()));
+        };
+        let stream = inside_tls(stream, host, authority).await?;
+        // Said before: the negotiation goes on where it was.
+        Self::dial(Box::new(stream), export, BytesMut::from(GREETING)).await
+    }
+
+    /// Agrees on an export, with what the server said so far.
+    async fn dial(
+        mut stream: Box<dyn Line>,
+        export: String,
+        mut received: BytesMut,
+    ) -> io::Result<Self> {
+        let was_greeted = !received.is_empty();
+        let mut dialing = Dialing::new(Dial { export, ..Dial::default() });
+        let mut sent = BytesMut::new();
+        let mut agreed = dialing.feed(&mut received, &mut sent).map_err(odd)?;
+        if was_greeted {
+            // So were the flags.
+            sent.advance(size_of::<u32>());
+        }
         let Agreed { size_bytes, .. } = loop {
-            let agreed = dialing.feed(&mut received, &mut sent).map_err(odd)?;
             stream.write_all(&sent.split()).await?;
+            stream.flush().await?;
             match agreed {
                 Some(agreed) => break agreed,
                 None => more(&mut stream, &mut received).await?,
             }
+            agreed = dialing.feed(&mut received, &mut sent).map_err(odd)?;
         };
         Ok(Self { stream, received, cookie: 0, size_bytes })
     }
@@ -65,6 +124,7 @@ impl Disk {
         let (head, payload) = encode_request(&request).map_err(odd)?;
         self.stream.write_all(head.as_slice()).await?;
         self.stream.write_all(&payload).await?;
+        self.stream.flush().await?;
         loop {
             let reply = decode_reply(&mut self.received, answered, |_| answered).map_err(odd)?;
             match reply {
@@ -81,7 +141,53 @@ impl Disk {
     }
 }
 
-async fn more(stream: &mut TcpStream, received: &mut BytesMut) -> io::Result<()> {
+/// What a server says first, and the flags that are answered.
+const GREETING: &[u8] = b"NBDMAGICIHAVEOPT\x00\x03";
+const FLAGS: u32 = 3;
+const OPTION_MAGIC: &[u8] = b"IHAVEOPT";
+const OPTION_START_TLS: u32 = 5;
+const ACKNOWLEDGED: u32 = 1;
+/// Magic, option, kind and length.
+const ANSWER_BYTES: usize = 20;
+
+/// Asks for TLS, and goes on inside it.
+async fn inside_tls(
+    mut stream: TcpStream,
+    host: &str,
+    authority: &str,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        let certificate = certificate.map_err(|_| hopeless(NO_AUTHORITY.to_owned()))?;
+        roots.add(certificate).map_err(|_| hopeless(NO_AUTHORITY.to_owned()))?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(odd)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(odd)?;
+    let mut greeting = [0; GREETING.len()];
+    stream.read_exact(&mut greeting).await?;
+    let mut asked = BytesMut::new();
+    asked.put_u32(FLAGS);
+    asked.put_slice(OPTION_MAGIC);
+    asked.put_u32(OPTION_START_TLS);
+    asked.put_u32(0);
+    stream.write_all(&asked).await?;
+    let mut answer = [0; ANSWER_BYTES];
+    stream.read_exact(&mut answer).await?;
+    let kind = answer.get(12..16).map(|mut it| it.get_u32());
+    if kind != Some(ACKNOWLEDGED) {
+        return Err(odd("it does not begin TLS"));
+    }
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+const NO_AUTHORITY: &str = "what --nbd-ca-file holds is no certificate authority";
+
+async fn more(stream: &mut Box<dyn Line>, received: &mut BytesMut) -> io::Result<()> {
     if stream.read_buf(received).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

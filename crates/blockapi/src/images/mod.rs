@@ -12,6 +12,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 pub(crate) use copy::{Claim, Copies, CopyError, State, fill, upload};
+pub(crate) use disk::Place;
 
 use crate::auth::Identity;
 

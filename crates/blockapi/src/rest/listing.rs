@@ -8,7 +8,7 @@ use super::request::{Request, truth};
 use super::version::Version;
 use crate::model::status::BackupStatus;
 use crate::store::guard::{OLD_FORM, backup_sql, backup_without_error_sql, legacy_sql, status_sql};
-use crate::store::list::{Key, Page};
+use crate::store::list::{Condition, Key, Page, Pair};
 use crate::store::statement::Statement;
 
 const PAGE_MAX: i64 = 1000;
@@ -83,7 +83,7 @@ impl Resource {
         request: &Request,
         key: &str,
         value: &str,
-    ) -> Result<Option<Statement>, Fault> {
+    ) -> Result<Option<Condition>, Fault> {
         let version = request.version;
         let (name, is_like) = match key.strip_suffix('~') {
             Some(name) if version.has(34) => (name, true),
@@ -93,7 +93,7 @@ impl Resource {
         let may = request.caller.is_admin() || self.members.contains(&name);
         match field {
             Some(field) if may => condition(request, field, value, is_like).map(Some),
-            _ if request.caller.is_admin() => Ok(Some(Statement::new("FALSE"))),
+            _ if request.caller.is_admin() => Ok(Some(Statement::new("FALSE").into())),
             _ if version.has(31) => {
                 Err(Fault::bad(format!("Invalid filters {name} are found in query options.")))
             }
@@ -149,10 +149,10 @@ fn condition(
     field: Field,
     value: &str,
     is_like: bool,
-) -> Result<Statement, Fault> {
+) -> Result<Condition, Fault> {
     let version = request.version;
     if is_like {
-        return Ok(like(&expression(request, field), value));
+        return Ok(like(&expression(request, field), value).into());
     }
     let literal = literal::parse(value);
     let values = match &literal {
@@ -163,7 +163,7 @@ fn condition(
     if values > VALUES {
         return Err(too_many("values", VALUES));
     }
-    Ok(match field {
+    let filter = match field {
         Field::Text(column) => text(column, &literal),
         Field::Number(column) => number(column, &literal),
         Field::Truth(column) => match truth(value) {
@@ -181,17 +181,18 @@ fn condition(
             None => Statement::new("FALSE"),
         },
         Field::Time(column) => times(column, value)?,
-        Field::Pairs(table, owner, id) => pairs(table, owner, id, &literal),
+        Field::Pairs(table, owner, id) => return Ok(pairs((table, owner, id), literal)),
         Field::Status if version.has_backup_status() => match &literal {
-            Literal::Text(value) => status(value),
+            Literal::Text(value) => return status(request, value),
             other => text(&status_sql(), other),
         },
-        Field::Status => legacy(request, &literal),
+        Field::Status => return legacy(request, &literal),
         Field::BackupStatus => match or_none(literal) {
             Literal::Text(value) => backup(&backup_sql(), &value),
             other => text(&backup_sql(), &other),
         },
-    })
+    };
+    Ok(filter.into())
 }
 
 /// What stands for no backup status, alone or in a list.
@@ -203,27 +204,26 @@ fn or_none(literal: Literal) -> Literal {
     }
 }
 
-/// A status of a volume. Most volumes are available or in use: a page of them is found by walking
-/// back in time. The others are few, and found by an index, which wants the column itself.
-fn status(value: &str) -> Statement {
-    let mut sql = Statement::default();
-    match value {
-        "available" | "in-use" => {
-            sql.push(&status_sql()).push(" = ").bind(value);
-        }
-        // Rows of the release before are this by their attachments.
-        "attaching" | "detaching" | "reserved" => {
-            sql.push("(volumes.status = ").bind(value).push(" OR ").push(OLD_FORM);
-            sql.push(") AND ").push(&status_sql()).push(" = ").bind(value);
-        }
-        backup if BackupStatus::parse(backup).is_some() => {
-            sql.push("FALSE");
-        }
-        other => {
-            sql.push("volumes.status = ").bind(other);
-        }
+/// A status of a volume, by the column itself where that can be: it has an index.
+fn status(request: &Request, value: &str) -> Result<Condition, Fault> {
+    let mut plain = Statement::new("volumes.status = ");
+    plain.bind(value);
+    // Rows of the release before are these by their attachments.
+    let by_attachments = ["available", "in-use", "attaching", "detaching", "reserved"];
+    if !by_attachments.contains(&value) {
+        let is_backup = BackupStatus::parse(value).is_some();
+        return Ok(if is_backup { Statement::new("FALSE") } else { plain }.into());
     }
-    sql
+    let mut old = Statement::new(OLD_FORM);
+    old.push(" AND ").push(&status_sql()).push(" = ").bind(value);
+    // Most volumes of all projects are available or in use: a page of them is found by walking back in
+    // time, and there is no index by status alone.
+    if all_projects(request)? {
+        let mut sql = Statement::new(&status_sql());
+        sql.push(" = ").bind(value);
+        return Ok(sql.into());
+    }
+    Ok(Condition::Either(plain, old))
 }
 
 /// A backup's state, by the expression the client sees it by; the first one has an index.
@@ -356,41 +356,44 @@ fn like(expression: &str, value: &str) -> Statement {
 }
 
 /// A status that older clients know, asked of two fields.
-fn legacy(request: &Request, literal: &Literal) -> Statement {
+fn legacy(request: &Request, literal: &Literal) -> Result<Condition, Fault> {
     let seen = seen_backup(request);
-    let one = |value: &str| {
-        if BackupStatus::parse(value).is_some() {
-            let mut sql = backup(&seen, value);
-            sql.push(" AND ").push(&status_sql()).push(" IN ('available', 'in-use')");
-            return sql;
-        }
-        let mut sql = status(value);
-        if ["available", "in-use"].contains(&value) {
-            sql.push(" AND ").push(&seen).push(" IS NULL");
-        }
-        sql
-    };
-    match literal {
-        Literal::Text(value) => one(value),
+    let value = match literal {
+        Literal::Text(value) => value,
         Literal::List(items) => {
             let mut sql = Statement::new(&legacy_sql(&seen));
             sql.push(" IN ").bind_list(items.iter().filter_map(Literal::as_text));
-            sql
+            return Ok(sql.into());
         }
-        Literal::None | Literal::Pairs(_) => Statement::new("FALSE"),
+        Literal::None | Literal::Pairs(_) => return Ok(Statement::new("FALSE").into()),
+    };
+    if BackupStatus::parse(value).is_some() {
+        let mut sql = backup(&seen, value);
+        sql.push(" AND ").push(&status_sql()).push(" IN ('available', 'in-use')");
+        return Ok(sql.into());
     }
+    let found = status(request, value)?;
+    if !["available", "in-use"].contains(&value.as_str()) {
+        return Ok(found);
+    }
+    let unseen = |mut sql: Statement| {
+        sql.push(" AND ").push(&seen).push(" IS NULL");
+        sql
+    };
+    Ok(match found {
+        Condition::One(sql) => unseen(sql).into(),
+        Condition::Either(plain, old) => Condition::Either(unseen(plain), unseen(old)),
+        pairs @ Condition::Pairs(_) => pairs,
+    })
 }
 
-fn pairs(table: &str, owner: &str, id: &str, literal: &Literal) -> Statement {
-    let Literal::Pairs(wanted) = literal else { return Statement::new("FALSE") };
-    let mut sql = Statement::new("TRUE");
-    for (key, value) in wanted {
-        sql.push(&format!(
-            " AND EXISTS (SELECT 1 FROM {table} m WHERE m.{owner} = {id} AND m.key = "
-        ));
-        sql.bind(key.as_str()).push(" AND m.value = ").bind(value.as_str()).push(")");
-    }
-    sql
+fn pairs(
+    (table, owner, id): (&'static str, &'static str, &'static str),
+    literal: Literal,
+) -> Condition {
+    let Literal::Pairs(wanted) = literal else { return Statement::new("FALSE").into() };
+    let pair = |(key, value)| Pair { table, owner, id, key, value };
+    Condition::Pairs(wanted.into_iter().map(pair).collect())
 }
 
 /// `gt:2026-01-01T00:00:00,lt:…`, or a time alone.

@@ -34,6 +34,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use crate::auth::{AuthError, Caller, Identity, Tokens};
+use crate::figures::Figures;
 use crate::images::Images;
 use crate::store::Store;
 use crate::worker::backend::Backend;
@@ -82,6 +83,7 @@ pub(crate) struct Service {
     pub(crate) behaviour: Arc<Behaviour>,
     /// Nothing where no image service is configured.
     pub(crate) images: Option<Arc<Images>>,
+    pub(crate) figures: Figures,
 }
 
 impl Service {
@@ -93,6 +95,7 @@ impl Service {
     }
 
     pub(crate) async fn serve(&self, request: http::Request<Body>) -> Response<Body> {
+        let begin = std::time::Instant::now();
         let id = format!("req-{}", crate::store::new_id());
         let (head, body) = request.into_parts();
         let answered = std::panic::AssertUnwindSafe(self.answer(&head, body, &id)).catch_unwind();
@@ -102,6 +105,7 @@ impl Service {
         });
         let headers = response.headers_mut();
         set(headers, "x-openstack-request-id", &id);
+        self.figures.answered(&head.method, response.status().as_u16(), begin.elapsed());
         response
     }
 
@@ -371,4 +375,30 @@ pub(crate) fn openapi_document() -> Value {
 #[cfg(test)]
 pub(crate) fn openapi_paths() -> impl Iterator<Item = (&'static str, &'static str)> {
     openapi::PATHS.iter().map(|(method, path, ..)| (*method, *path))
+}
+
+/// How the database finds a page of volumes that a member of a project asks for.
+#[cfg(test)]
+pub(crate) async fn plan_of_page(
+    service: &Service,
+    query: &[(&str, &str)],
+    project: &str,
+) -> String {
+    let identity = crate::auth::NoAuth;
+    let token = format!("member:{project}");
+    let caller = identity.caller(Tokens { user: Some(&token), service: None }).await;
+    let request = Request {
+        method: http::Method::GET,
+        path: Vec::new(),
+        query: query.iter().map(|(key, it)| ((*key).to_owned(), (*it).to_owned())).collect(),
+        body: Bytes::new(),
+        headers: HeaderMap::new(),
+        version: Version::MAX,
+        caller: caller.unwrap_or_else(|_| panic!("nobody is refused")),
+        id: String::new(),
+        links: Links { base: String::new(), project: None },
+        hides_backup_error: false,
+    };
+    let page = volumes::page(&request).unwrap_or_else(|fault| panic!("{fault:?}"));
+    service.store.plan_of_volumes(&page).await.unwrap().join("\n")
 }

@@ -3,6 +3,7 @@
 //! handlers take.
 
 mod bodies;
+mod replies;
 
 use serde_json::{Map, Value, json};
 
@@ -222,11 +223,21 @@ pub(super) fn document() -> Value {
         "description": "Refused or failed: one key that names the fault, with its code and message",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Fault"}}},
     });
+    let offer = json!({
+        "description": "Without a token, where there is no identity service: the one to come with",
+        "headers": {"X-Auth-Token": {"schema": {"type": "string"}}},
+    });
     let mut paths: Map<String, Value> = Map::new();
     for (method, path, tag, success, summary) in PATHS {
+        let mut granted = json!({"description": "Done or accepted"});
+        if let (Some(schema), Some(granted)) =
+            (replies::schema(method, path, success), granted.as_object_mut())
+        {
+            granted.insert("content".to_owned(), json!({"application/json": {"schema": schema}}));
+        }
         let mut operation = json!({
             "tags": [tag], "summary": summary, "parameters": parameters(path, tag),
-            "responses": {*success: {"description": "Done or accepted"}, "default": fault},
+            "responses": {"204": offer, *success: granted, "default": fault},
         });
         if let Some(schema) = bodies::schema(method, path) {
             let content = json!({"application/json": {"schema": schema}});

@@ -16,6 +16,7 @@ use crate::model::status::BackupStatus;
 use crate::store::backups::Backup;
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
+use crate::store::list::Page;
 use crate::store::statement::Statement;
 use crate::store::types::{DEFAULT_TYPE, VolumeType};
 use crate::store::volumes::{NewVolume, Volume};
@@ -163,8 +164,8 @@ pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answ
     Ok(Reply::ok(json!({"volume": views::volume(request, &volume, Extent::Whole)})))
 }
 
-pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
-    allow(&request.caller, Needs::Reader, "volume:get_all")?;
+/// The page a request asks for, of volumes that the caller may see.
+pub(super) fn page(request: &Request) -> Result<Page, Fault> {
     let mut page = RESOURCE.page(request)?;
     listing::isolate(request, &mut page, "volumes.project_id")?;
     if !request.caller.is_admin() {
@@ -172,6 +173,12 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
             "volumes.migration_status IS NULL OR substr(volumes.migration_status, 1, 7) <> 'target:'",
         ));
     }
+    Ok(page)
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "volume:get_all")?;
+    let page = page(request)?;
     let mut found = service.store.volumes(&page, detail).await.map_err(list_fault("Volume"))?;
     let items: Vec<Value> = found
         .volumes
@@ -550,9 +557,10 @@ pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> An
     Ok(Reply::empty(202))
 }
 
-/// Nobody has a volume while an image is written to it.
-const NOT_FILLING: &str = "NOT EXISTS (SELECT 1 FROM workers w WHERE w.resource_type = 'volume' \
-     AND w.resource_id = volumes.id AND w.status = 'downloading')";
+/// Nobody has a volume while an image is written to it, nor before a copy that was cancelled is cut off.
+const NOT_FILLING: &str = "NOT EXISTS (SELECT 1 FROM workers w WHERE (w.resource_type = 'volume' \
+     AND w.resource_id = volumes.id AND w.status = 'downloading') OR (w.resource_type = 'connection' \
+     AND w.resource_id = COALESCE(volumes.name_id, volumes.id) || '/image-copy'))";
 /// Nothing of a volume may go while a new one is being made from it.
 pub(super) const NO_CLONES: &str = "NOT EXISTS (SELECT 1 FROM volumes c WHERE c.source_volid = volumes.id \
      AND c.deleted = 0 AND c.status = 'creating')";

@@ -135,7 +135,7 @@ macro_rules! fetch {
             .fetch_all($on)
             .await
             .map_err(DbError::from)
-            .and_then(|rows| rows.iter().map($read).collect::<Result<Vec<Row>, DbError>>())
+            .and_then(|rows| $read(&rows))
     };
 }
 

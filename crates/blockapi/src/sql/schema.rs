@@ -6,13 +6,14 @@ use super::{Db, DbError, Tx};
 /// The schema of the release before `backup_status`.
 pub const BASE_REVISION: &str = "0001_base";
 /// The schema this build needs.
-pub const HEAD_REVISION: &str = "0004_pages";
+pub const HEAD_REVISION: &str = "0005_metadata";
 
 const STEPS: &[(&str, &str)] = &[
     (BASE_REVISION, include_str!("migrations/0001_base.sql")),
     ("0002_backup_status", include_str!("migrations/0002_backup_status.sql")),
     ("0003_qos_and_encryption", include_str!("migrations/0003_qos_and_encryption.sql")),
-    (HEAD_REVISION, include_str!("migrations/0004_pages.sql")),
+    ("0004_pages", include_str!("migrations/0004_pages.sql")),
+    (HEAD_REVISION, include_str!("migrations/0005_metadata.sql")),
 ];
 
 const REVISION_TABLE: &str =

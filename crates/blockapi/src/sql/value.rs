@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgColumn, PgRow};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Column as _, Row as _, TypeInfo as _, ValueRef as _};
 
@@ -57,46 +57,62 @@ impl From<bool> for Value {
     }
 }
 
-/// One row of an answer, fields by name.
+/// One row of an answer, fields by name. All rows of an answer have the names in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    fields: Vec<(Arc<str>, Value)>,
+    names: Arc<[Box<str>]>,
+    values: Vec<Value>,
+}
+
+fn names<R: sqlx::Row>(rows: &[R]) -> Arc<[Box<str>]> {
+    let columns = rows.first().map(sqlx::Row::columns).unwrap_or_default();
+    columns.iter().map(|it| Box::from(it.name())).collect()
 }
 
 impl Row {
-    pub(super) fn of_sqlite(row: &SqliteRow) -> Result<Self, DbError> {
-        let fields = row.columns().iter().map(|column| {
-            let at = column.ordinal();
+    pub(super) fn of_sqlite(rows: &[SqliteRow]) -> Result<Vec<Self>, DbError> {
+        let names = names(rows);
+        let value = |row: &SqliteRow, at: usize| {
             let raw = row.try_get_raw(at)?;
-            let value = if raw.is_null() {
+            Ok(if raw.is_null() {
                 Value::Text(None)
             } else if raw.type_info().name() == "INTEGER" {
                 Value::Int(row.try_get(at)?)
             } else {
                 Value::Text(row.try_get(at)?)
-            };
-            Ok((Arc::from(column.name()), value))
-        });
-        Ok(Self { fields: fields.collect::<Result<_, DbError>>()? })
+            })
+        };
+        let row = |row: &SqliteRow| {
+            let values =
+                (0..names.len()).map(|at| value(row, at)).collect::<Result<_, DbError>>()?;
+            Ok(Self { names: names.clone(), values })
+        };
+        rows.iter().map(row).collect()
     }
 
-    pub(super) fn of_postgres(row: &PgRow) -> Result<Self, DbError> {
-        let fields = row.columns().iter().map(|column| {
+    pub(super) fn of_postgres(rows: &[PgRow]) -> Result<Vec<Self>, DbError> {
+        let names = names(rows);
+        let value = |row: &PgRow, column: &PgColumn| {
             let at = column.ordinal();
-            let value = match column.type_info().name() {
+            Ok(match column.type_info().name() {
                 "INT8" => Value::Int(row.try_get(at)?),
                 "INT4" => Value::Int(row.try_get::<Option<i32>, _>(at)?.map(i64::from)),
                 "BOOL" => Value::Int(row.try_get::<Option<bool>, _>(at)?.map(i64::from)),
                 _ => Value::Text(row.try_get(at)?),
-            };
-            Ok((Arc::from(column.name()), value))
-        });
-        Ok(Self { fields: fields.collect::<Result<_, DbError>>()? })
+            })
+        };
+        let row = |row: &PgRow| {
+            let columns = row.columns().iter();
+            let values =
+                columns.map(|column| value(row, column)).collect::<Result<_, DbError>>()?;
+            Ok(Self { names: names.clone(), values })
+        };
+        rows.iter().map(row).collect()
     }
 
     fn field(&self, name: &str) -> Result<&Value, DbError> {
-        let found = self.fields.iter().find(|(known, _)| &**known == name);
-        found.map(|(_, value)| value).ok_or_else(|| wrong(name, "is not there"))
+        let at = self.names.iter().position(|known| **known == *name);
+        at.and_then(|at| self.values.get(at)).ok_or_else(|| wrong(name, "is not there"))
     }
 
     /// Text, or nothing for a null.

@@ -1,7 +1,5 @@
 //! Attachments of volumes to servers.
 
-use std::collections::BTreeMap;
-
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
 use super::{Store, now};
@@ -42,6 +40,22 @@ impl Attachment {
             connection_info: row.opt("connection_info")?,
         })
     }
+
+    /// Of a row that holds more than one thing.
+    pub(super) fn of_volume(row: &Row) -> Result<Self, DbError> {
+        Ok(Self {
+            id: row.text("attachment_id")?,
+            volume_id: row.text("of_volume")?,
+            instance: row.opt("instance_uuid")?,
+            host: row.opt("attached_host")?,
+            mountpoint: row.opt("mountpoint")?,
+            attached_at: row.opt("attach_time")?,
+            detached_at: row.opt("detach_time")?,
+            status: row.text("attached_as")?,
+            mode: row.opt("attach_mode")?,
+            connection_info: row.opt("connection_info")?,
+        })
+    }
 }
 
 /// What a new attachment is.
@@ -57,21 +71,6 @@ pub(crate) struct NewAttachment {
 }
 
 impl Store {
-    pub(super) async fn attachments_of(
-        &self,
-        volumes: &[&str],
-    ) -> Result<BTreeMap<String, Vec<Attachment>>, DbError> {
-        let mut sql = Statement::new("SELECT ");
-        sql.push(COLUMNS).push(" FROM volume_attachment WHERE volume_id IN ");
-        sql.bind_list(volumes.iter().copied()).push(" AND deleted = 0 ORDER BY created_at, id");
-        let mut found: BTreeMap<String, Vec<Attachment>> = BTreeMap::new();
-        for row in self.db.fetch(&sql.text, &sql.values).await? {
-            let attachment = Attachment::of(&row)?;
-            found.entry(attachment.volume_id.clone()).or_default().push(attachment);
-        }
-        Ok(found)
-    }
-
     /// An attachment of a volume that is the project's, if one is given.
     pub(crate) async fn attachment(
         &self,

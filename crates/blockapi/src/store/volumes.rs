@@ -128,7 +128,52 @@ impl Volume {
             attachments: Vec::new(),
         })
     }
+
+    /// One row of [`belongings`].
+    fn take(&mut self, row: &Row) -> Result<(), DbError> {
+        let metadata = match row.text("of_kind")?.as_str() {
+            "user" => &mut self.metadata,
+            "admin" => &mut self.admin_metadata,
+            "image" => &mut self.image_metadata,
+            "attachment" => {
+                self.attachments.push(Attachment::of_volume(row)?);
+                return Ok(());
+            }
+            // A volume without any.
+            _ => return Ok(()),
+        };
+        metadata.insert(row.text("key")?, row.text("value")?);
+        Ok(())
+    }
 }
+
+/// Metadata and attachments of volumes in the columns of both, `of_kind` telling which it is.
+fn belongings(ids: &[&str]) -> Statement {
+    let mut sql = Statement::default();
+    for (kind, table) in METADATA {
+        sql.push(&format!(
+            "SELECT '{kind}' AS of_kind, volume_id AS of_volume, key, value, NULL AS attachment_id, \
+             NULL AS instance_uuid, NULL AS attached_host, NULL AS mountpoint, NULL AS attach_time, \
+             NULL AS detach_time, NULL AS attach_mode, NULL AS connection_info, NULL AS attached_as, \
+             NULL AS since FROM {table} WHERE volume_id IN "
+        ));
+        sql.bind_list(ids.iter().copied()).push(" UNION ALL ");
+    }
+    sql.push(
+        "SELECT 'attachment', volume_id, NULL, NULL, id, instance_uuid, attached_host, mountpoint, \
+         attach_time, detach_time, attach_mode, connection_info, attach_status, created_at \
+         FROM volume_attachment WHERE deleted = 0 AND volume_id IN ",
+    );
+    sql.bind_list(ids.iter().copied());
+    sql
+}
+
+const METADATA: [(&str, &str); 3] = [
+    ("user", "volume_metadata"),
+    ("admin", "volume_admin_metadata"),
+    ("image", "volume_glance_metadata"),
+];
+const BELONGINGS_ORDER: &str = "of_it.since, of_it.attachment_id";
 
 /// Volumes of a page, and of how many.
 #[derive(Debug)]
@@ -145,15 +190,21 @@ impl Store {
         project: Option<&str>,
     ) -> Result<Option<Volume>, DbError> {
         let mut sql = Statement::new("SELECT ");
-        sql.push(&columns()).push(" FROM volumes").push(JOINS);
+        sql.push(&columns()).push(", of_it.*").push(" FROM volumes").push(JOINS);
+        sql.push(" LEFT JOIN (").splice(&belongings(&[id]));
+        sql.push(") of_it ON of_it.of_volume = volumes.id");
         sql.push(" WHERE volumes.id = ").bind(id).push(" AND volumes.deleted = 0");
         if let Some(project) = project {
             sql.push(" AND volumes.project_id = ").bind(project);
         }
-        let Some(row) = self.db.fetch_one(&sql.text, &sql.values).await? else { return Ok(None) };
-        let mut volumes = vec![Volume::of(&row)?];
-        self.fill(&mut volumes).await?;
-        Ok(volumes.pop())
+        sql.push(" ORDER BY ").push(BELONGINGS_ORDER);
+        let rows = self.db.fetch(&sql.text, &sql.values).await?;
+        let Some(first) = rows.first() else { return Ok(None) };
+        let mut volume = Volume::of(first)?;
+        for row in &rows {
+            volume.take(row)?;
+        }
+        Ok(Some(volume))
     }
 
     pub(crate) async fn volumes(&self, page: &Page, whole: bool) -> Result<Volumes, ListError> {
@@ -166,41 +217,30 @@ impl Store {
         Ok(Volumes { volumes, count: found.count })
     }
 
-    /// Metadata and attachments, two statements for all of them.
+    /// How the database finds a page, line by line.
+    #[cfg(test)]
+    pub(crate) async fn plan_of_volumes(&self, page: &Page) -> Result<Vec<String>, ListError> {
+        let source = Source { table: "volumes", joins: JOINS, columns: &columns() };
+        let name = if self.db.is_postgres() { "QUERY PLAN" } else { "detail" };
+        let rows = list::explain(&self.db, source, page).await?;
+        Ok(rows.iter().map(|row| row.text(name)).collect::<Result<_, _>>()?)
+    }
+
+    /// Metadata and attachments, one statement for all of them.
     async fn fill(&self, volumes: &mut [Volume]) -> Result<(), DbError> {
         if volumes.is_empty() {
             return Ok(());
         }
         let ids: Vec<&str> = volumes.iter().map(|it| it.id.as_str()).collect();
-        let mut sql = Statement::default();
-        for (at, (kind, table)) in [
-            ("user", "volume_metadata"),
-            ("admin", "volume_admin_metadata"),
-            ("image", "volume_glance_metadata"),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            sql.push(if at == 0 { "SELECT " } else { " UNION ALL SELECT " });
-            sql.push(&format!(
-                "'{kind}' AS kind, volume_id, key, value FROM {table} WHERE volume_id IN "
-            ));
-            sql.bind_list(ids.iter().copied());
-        }
-        let mut kinds: BTreeMap<(String, String), Metadata> = BTreeMap::new();
-        for row in self.db.fetch(&sql.text, &sql.values).await? {
-            let entry = kinds.entry((row.text("volume_id")?, row.text("kind")?)).or_default();
-            entry.insert(row.text("key")?, row.text("value")?);
-        }
-        let mut attachments = self.attachments_of(&ids).await?;
-        for volume in volumes {
-            let mut take = |kind: &str| {
-                kinds.remove(&(volume.id.clone(), kind.to_owned())).unwrap_or_default()
-            };
-            volume.metadata = take("user");
-            volume.admin_metadata = take("admin");
-            volume.image_metadata = take("image");
-            volume.attachments = attachments.remove(&volume.id).unwrap_or_default();
+        let mut sql = Statement::new("SELECT * FROM (");
+        sql.splice(&belongings(&ids)).push(") of_it ORDER BY ").push(BELONGINGS_ORDER);
+        let rows = self.db.fetch(&sql.text, &sql.values).await?;
+        let mut by_id: BTreeMap<String, &mut Volume> =
+            volumes.iter_mut().map(|it| (it.id.clone(), it)).collect();
+        for row in &rows {
+            if let Some(volume) = by_id.get_mut(row.text("of_volume")?.as_str()) {
+                volume.take(row)?;
+            }
         }
         Ok(())
     }

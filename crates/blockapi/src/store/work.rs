@@ -232,6 +232,25 @@ impl Store {
         Ok(())
     }
 
+    /// How much work there is of each kind, of all workers together.
+    pub(crate) async fn work_counts(
+        &self,
+    ) -> Result<Vec<((&'static str, &'static str), i64)>, DbError> {
+        let sql = "SELECT resource_type, status, COUNT(*) AS n FROM workers \
+             GROUP BY resource_type, status";
+        let rows = self.db.fetch(sql, &[]).await?;
+        let mut counts: Vec<_> = Verb::ALL.into_iter().map(|it| (it.words(), 0)).collect();
+        for row in rows {
+            let (kind, word) = (row.text("resource_type")?, row.text("status")?);
+            let known =
+                counts.iter_mut().find(|((of, doing), _)| (*of, *doing) == (&*kind, &*word));
+            if let Some((_, count)) = known {
+                *count = row.int("n")?;
+            }
+        }
+        Ok(counts)
+    }
+
     /// Whether work is still this worker's.
     pub(crate) async fn holds(&self, work: &Work, owner: &str) -> Result<bool, DbError> {
         let sql = "SELECT id FROM workers WHERE id = $1 AND owner = $2";

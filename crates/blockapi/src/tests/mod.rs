@@ -10,6 +10,7 @@ mod interleavings;
 mod operators;
 mod outside;
 mod owners;
+mod pages;
 mod qos;
 mod rig;
 mod upgrade;

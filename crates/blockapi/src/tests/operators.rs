@@ -77,3 +77,31 @@ async fn a_type_that_asks_for_something_else_gets_no_volumes() {
     let said = told["messages"][0]["user_message"].as_str().unwrap();
     assert!(said.contains("extra specs of the volume type"), "{said}");
 }
+
+#[tokio::test]
+async fn requests_work_and_backups_are_counted() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        assert_eq!(rig.get("/volumes/no-such-one", NEW).await.code, 404);
+        assert_eq!(rig.backup(&volume, false).await.code, 202);
+        rig.worker.report().await.unwrap();
+        let told = rig.metrics.encode();
+        assert!(told.contains("test_block_work{of=\"backup\",doing=\"creating\"} 1"), "{told}");
+        rig.settle().await;
+        rig.backend.mood(|it| it.fail_backups = Some("full".to_owned()));
+        assert_eq!(rig.backup(&volume, false).await.code, 202);
+        rig.settle().await;
+        rig.worker.report().await.unwrap();
+        let told = rig.metrics.encode();
+        for line in [
+            "test_block_requests_total{method=\"GET\",code=\"404\"} 1",
+            "test_block_requests_total{method=\"POST\",code=\"202\"} 3",
+            "test_block_request_seconds_count{method=\"POST\"} 3",
+            "test_block_work{of=\"backup\",doing=\"creating\"} 0",
+            "test_block_backup_seconds_count{outcome=\"available\"} 1",
+            "test_block_backup_seconds_count{outcome=\"error\"} 1",
+        ] {
+            assert!(told.contains(line), "{line} is not in {told}");
+        }
+    }
+}

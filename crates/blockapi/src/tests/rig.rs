@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::auth::NoAuth;
+use crate::figures::Figures;
 use crate::images::Copies;
 use crate::rest::{Behaviour, Service};
 use crate::sql::Db;
@@ -23,6 +24,7 @@ pub(super) struct Rig {
     pub(super) worker: Worker,
     pub(super) backend: Arc<Simulated>,
     pub(super) store: Store,
+    pub(super) metrics: telemetry::Registry,
     /// As what requests are made.
     pub(super) token: String,
     place: Place,
@@ -82,12 +84,15 @@ impl Rig {
         store.ensure_default_type().await.unwrap();
         let backend = Arc::new(Simulated::default());
         let behaviour = Arc::new(Behaviour::default());
+        let mut metrics = telemetry::Registry::new("test");
+        let figures = Figures::new(&mut metrics);
         let service = Service {
             store: store.clone(),
             identity: Arc::new(NoAuth),
             backend: backend.clone(),
             behaviour: behaviour.clone(),
             images: None,
+            figures: figures.clone(),
         };
         let worker = Worker {
             store: store.clone(),
@@ -97,10 +102,18 @@ impl Rig {
             started: jiff::Timestamp::now(),
             images: None,
             copies: Copies::new(tasks::Tasks::new()),
+            figures,
         };
         worker.report().await.unwrap();
-        let rig =
-            Self { service, worker, backend, store, token: format!("admin:{PROJECT}"), place };
+        let rig = Self {
+            service,
+            worker,
+            backend,
+            store,
+            metrics,
+            token: format!("admin:{PROJECT}"),
+            place,
+        };
         let limits = json!({"quota_set": {"volumes": -1, "gigabytes": -1, "snapshots": -1,
             "backups": -1, "backup_gigabytes": -1}});
         rig.ok("PUT", &format!("/os-quota-sets/{PROJECT}"), limits, NEW).await;
@@ -133,8 +146,8 @@ impl Rig {
     ) -> Answer {
         let mut request = http::Request::builder()
             .method(method)
-            .uri(format!("http://127.0.0.1:8776/v3{path}"))
-            .header("host", "127.0.0.1:8776")
+            .uri(format!("http://localhost/v3{path}"))
+            .header("host", "localhost")
             .header("x-auth-token", token)
             .header("content-type", "application/json");
         if !version.is_empty() {

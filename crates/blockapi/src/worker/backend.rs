@@ -131,7 +131,13 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         connector: &Value,
     ) -> Result<Progress<Value>, BackendError>;
 
-    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError>;
+    /// Takes a connection down. Done when nothing reaches the volume by it any more, except where others
+    /// are connected: what they use stays up.
+    async fn disconnect(
+        &self,
+        volume: &str,
+        attachment: &str,
+    ) -> Result<Progress<()>, BackendError>;
 
     /// Who is connected, by the names they were connected with.
     async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError>;

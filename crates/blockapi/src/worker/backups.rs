@@ -186,6 +186,9 @@ impl Worker {
             self.drop_older_copies(&mut tx, work, backup).await?;
         }
         tx.commit().await?;
+        if done {
+            self.figures.backed_up("available", &backup.created_at);
+        }
         Ok(Next::Ended)
     }
 
@@ -259,12 +262,17 @@ impl Worker {
         }
         tracing::warn!(backup = backup.id, why, "a backup failed");
         let also = [("fail_reason", reason(&why).into())];
-        if self.store.move_backup(&mut tx, &backup.id, &["creating"], "error", &also).await? {
+        let failed =
+            self.store.move_backup(&mut tx, &backup.id, &["creating"], "error", &also).await?;
+        if failed {
             self.let_go(&mut tx, work, backup, left).await?;
             let of = ("VOLUME_BACKUP", backup.id.as_str(), backup.project_id.as_str());
             self.tell(&mut tx, work, of, Action::CreateBackup, "020").await?;
         }
         tx.commit().await?;
+        if failed {
+            self.figures.backed_up("error", &backup.created_at);
+        }
         Ok(Next::Ended)
     }
 

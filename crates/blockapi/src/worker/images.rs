@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::backend::{Origin, Progress};
 use super::volumes::settled;
 use super::{Next, WorkError, Worker};
-use crate::images::{Claim, CopyError, State, fill, upload};
+use crate::images::{Claim, CopyError, Place, State, fill, upload};
 use crate::store::Pairs;
 use crate::store::guard::{Change, Set};
 use crate::store::messages::Action;
@@ -20,6 +20,16 @@ enum Copied {
     Not(Next),
     Done,
     Failed(String),
+}
+
+/// How a copy ended, kept while its connection is taken down.
+const ENDED: &str = "ended";
+
+fn ended(work: &Work) -> Option<Copied> {
+    match work.detail.get(ENDED)? {
+        Value::String(why) => Some(Copied::Failed(why.clone())),
+        _ => Some(Copied::Done),
+    }
 }
 
 fn text<'a>(work: &'a Work, key: &str) -> Option<&'a str> {
@@ -42,13 +52,13 @@ impl Worker {
     }
 
     /// Where the bytes of a volume are, once it is connected.
-    async fn uri_of(&self, volume: &str) -> Result<Progress<String>, WorkError> {
+    async fn place_of(&self, volume: &str) -> Result<Progress<Place>, WorkError> {
         let connected = self.backend.connect(volume, IMAGE_COPY, &json!({})).await;
         Ok(match settled(connected)? {
             Progress::Running => Progress::Running,
             Progress::Failed(why) => Progress::Failed(why),
-            Progress::Done(connection) => match connection.get("uri").and_then(Value::as_str) {
-                Some(uri) => Progress::Done(uri.to_owned()),
+            Progress::Done(connection) => match Place::of(&connection) {
+                Some(place) => Progress::Done(place),
                 None => Progress::Failed("the volume has no address".to_owned()),
             },
         })
@@ -60,8 +70,10 @@ impl Worker {
         let (Some(volume), Some(image)) = (volume, text(work, "image")) else {
             return self.abandon(work).await;
         };
-        let outcome = match self.copied(work) {
-            Some(copied) => copied,
+        let known = ended(work);
+        let is_noted = known.is_some();
+        let outcome = match known.or_else(|| self.copied(work)) {
+            Some(outcome) => outcome,
             None => self.begin_filling(work, &volume, image).await?,
         };
         let change = Change::of(&volume.id).while_status("downloading");
@@ -73,8 +85,16 @@ impl Worker {
             }
             Copied::Failed(why) => (change.set(Set::Status("error")), Some(why)),
         };
-        // Before anybody else may have it.
-        self.backend.disconnect(volume.backend_name(), IMAGE_COPY).await?;
+        let outcome = failed.clone().map_or(Value::Bool(true), Value::String);
+        if !is_noted && !self.note(work, ENDED, outcome).await? {
+            return Ok(Next::Soon);
+        }
+        // Nobody else may have it before: a worker that lost this work, and does not know it, may still
+        // be writing.
+        let taken_down = self.backend.disconnect(volume.backend_name(), IMAGE_COPY).await?;
+        if taken_down != Progress::Done(()) {
+            return Ok(Next::Soon);
+        }
         let mut tx = self.store.on_volume(&volume.id).await?;
         if self.store.end(&mut tx, work, &self.name).await? {
             change.apply(&self.store, &mut tx).await?;
@@ -105,10 +125,10 @@ impl Worker {
         let Some(images) = self.images.clone() else {
             return Ok(Copied::Failed(NO_SERVICE.to_owned()));
         };
-        let uri = match self.uri_of(volume.backend_name()).await? {
+        let place = match self.place_of(volume.backend_name()).await? {
             Progress::Running => return Ok(Copied::Not(Next::Soon)),
             Progress::Failed(why) => return Ok(Copied::Failed(why)),
-            Progress::Done(uri) => uri,
+            Progress::Done(place) => place,
         };
         let is = |key: &str| work.detail.get(key).and_then(Value::as_bool).unwrap_or(false);
         let (is_new, was_tried) = (is("new"), is("tried"));
@@ -130,7 +150,7 @@ impl Worker {
         let image = image.to_owned();
         self.copies.begin(&work.id, async move {
             let image = images.show(&image).await?;
-            fill(&images, &image, &uri, is_empty, &claim).await
+            fill(&images, &image, &place, is_empty, &claim).await
         });
         Ok(Copied::Not(Next::Soon))
     }
@@ -186,17 +206,17 @@ impl Worker {
         };
         let origin = Origin::Volume { volume: volume.backend_name().to_owned() };
         let order = self.order(volume, place, origin).await?;
-        let uri = match settled(self.backend.ensure_volume(&order).await)? {
+        let place = match settled(self.backend.ensure_volume(&order).await)? {
             Progress::Running => return Ok(Copied::Not(Next::Soon)),
             Progress::Failed(why) => return Ok(Copied::Failed(why)),
-            Progress::Done(()) => match self.uri_of(place).await? {
+            Progress::Done(()) => match self.place_of(place).await? {
                 Progress::Running => return Ok(Copied::Not(Next::Soon)),
                 Progress::Failed(why) => return Ok(Copied::Failed(why)),
-                Progress::Done(uri) => uri,
+                Progress::Done(place) => place,
             },
         };
         let image = image.to_owned();
-        self.copies.begin(&work.id, async move { upload(&images, &image, &uri).await });
+        self.copies.begin(&work.id, async move { upload(&images, &image, &place).await });
         Ok(Copied::Not(Next::Soon))
     }
 }

@@ -17,13 +17,14 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
+use crate::figures::Figures;
 use crate::images::{Copies, Images};
 use crate::rest::Behaviour;
 use crate::sql::DbError;
 use crate::store::Store;
 use crate::store::volumes::Volume;
-use crate::store::work::{Verb, Work};
-use backend::{Backend, BackendError};
+use crate::store::work::{IMAGE_COPY, Verb, Work};
+use backend::{Backend, BackendError, Progress};
 
 /// Work in hand at once.
 const AT_ONCE: usize = 16;
@@ -87,13 +88,18 @@ pub(crate) struct Worker {
     /// Nothing where no image service is configured.
     pub(crate) images: Option<Arc<Images>>,
     pub(crate) copies: Copies,
+    pub(crate) figures: Figures,
 }
 
 /// For a process without a worker: looks now and then whether services of the release before run.
-pub(crate) async fn watch_services(store: Store, stop: tasks::Stop) {
+pub(crate) async fn watch_services(store: Store, figures: Figures, stop: tasks::Stop) {
     while !stop.is_stopping() {
         stop.or_stop(tokio::time::sleep(HEARTBEAT)).await;
-        if let Err(error) = store.look_for_old_services().await {
+        let looked = async {
+            store.look_for_old_services().await?;
+            figures.count_work(&store).await
+        };
+        if let Err(error) = looked.await {
             tracing::warn!(error = %telemetry::Chain(&error), "services cannot be looked up");
         }
     }
@@ -148,7 +154,7 @@ impl Worker {
         self.store.report_service(machine, "cinder-scheduler", zone).await?;
         self.store.look_for_old_services().await?;
         self.store.expire_messages().await?;
-        Ok(())
+        self.figures.count_work(&self.store).await
     }
 
     /// One look at everything that is due; whether anything runs.
@@ -226,9 +232,9 @@ impl Worker {
             return Ok(Next::Later);
         }
         match self.backend.remove_volume(name).await? {
-            backend::Progress::Running => Ok(Next::Later),
-            backend::Progress::Done(()) => self.abandon(work).await,
-            backend::Progress::Failed(why) => Err(BackendError::Unreachable(why).into()),
+            Progress::Running => Ok(Next::Later),
+            Progress::Done(()) => self.abandon(work).await,
+            Progress::Failed(why) => Err(BackendError::Unreachable(why).into()),
         }
     }
 
@@ -245,7 +251,11 @@ impl Worker {
     async fn end_connection(&self, work: &Work) -> Result<Next, WorkError> {
         let text = |key: &str| work.detail.get(key).and_then(serde_json::Value::as_str);
         let name = text("name").unwrap_or(&work.resource_id);
-        self.backend.disconnect(text("volume").unwrap_or_default(), name).await?;
+        let taken_down = self.backend.disconnect(text("volume").unwrap_or_default(), name).await?;
+        // Of the others clients let go themselves; a copy may go on writing.
+        if name == IMAGE_COPY && taken_down != Progress::Done(()) {
+            return Ok(Next::Soon);
+        }
         self.abandon(work).await
     }
 }

@@ -575,16 +575,28 @@ impl Backend for Resources {
         }))
     }
 
-    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
+    async fn disconnect(
+        &self,
+        volume: &str,
+        attachment: &str,
+    ) -> Result<Progress<()>, BackendError> {
         let name = volume_name(volume);
         let ticket = format!("{TICKET}{attachment}");
-        let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else { return Ok(()) };
+        let Some(wishes) = self.find::<VolumeAttachment>(&name).await? else {
+            return Ok(Progress::Done(()));
+        };
         let tickets = wishes.spec.attachment_tickets.unwrap_or_default();
-        if !tickets.contains_key(&ticket) {
-            return Ok(());
+        if tickets.contains_key(&ticket) {
+            let patch = json!({"spec": {"attachmentTickets": {ticket: null}}});
+            self.patch::<VolumeAttachment>(&name, &patch).await?;
+            return Ok(Progress::Running);
         }
-        let patch = json!({"spec": {"attachmentTickets": {ticket: null}}});
-        self.patch::<VolumeAttachment>(&name, &patch).await
+        let others = tickets.keys().any(|it| it.starts_with(TICKET));
+        let found = if others { None } else { self.find::<Volume>(&name).await? };
+        let state = found.and_then(|it| it.status?.state);
+        // Sessions end with the engine.
+        let is_down = matches!(state, None | Some(VolumeState::Detached | VolumeState::Creating));
+        Ok(if is_down { Progress::Done(()) } else { Progress::Running })
     }
 
     async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError> {

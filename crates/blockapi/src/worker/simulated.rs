@@ -48,12 +48,16 @@ pub(crate) struct Moods {
     /// Why volumes cannot be removed or connected.
     pub(crate) fail_removals: Option<String>,
     pub(crate) fail_connections: Option<String>,
+    /// Connections stay up.
+    pub(crate) hold_connections: bool,
     /// Snapshots stay under way.
     pub(crate) hold_snapshots: bool,
     /// Reverts are not begun.
     pub(crate) hold_reverts: bool,
     /// Who serves the bytes of volumes, by their names.
     pub(crate) disks: Option<String>,
+    /// Inside TLS, by this certificate authority.
+    pub(crate) authority: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -322,21 +326,31 @@ impl Backend for Simulated {
             return Ok(Progress::Failed(why.clone()));
         }
         let address = state.moods.disks.clone().unwrap_or_else(|| "127.0.0.1:1".to_owned());
+        let authority = state.moods.authority.clone();
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
         if !disk.connections.iter().any(|it| it == attachment) {
             disk.connections.push(attachment.to_owned());
         }
+        let scheme = if authority.is_some() { "nbds" } else { "nbd" };
         Ok(Progress::Done(json!({
-            "driver_volume_type": "nbd", "uri": format!("nbd://{address}/{volume}"),
+            "driver_volume_type": "nbd", "uri": format!("{scheme}://{address}/{volume}"),
+            "tls": {"ca_certificate": authority},
         })))
     }
 
-    async fn disconnect(&self, volume: &str, attachment: &str) -> Result<(), BackendError> {
+    async fn disconnect(
+        &self,
+        volume: &str,
+        attachment: &str,
+    ) -> Result<Progress<()>, BackendError> {
         let mut state = self.call()?;
+        if state.moods.hold_connections {
+            return Ok(Progress::Running);
+        }
         if let Some(disk) = state.disks.get_mut(volume) {
             disk.connections.retain(|it| it != attachment);
         }
-        Ok(())
+        Ok(Progress::Done(()))
     }
 
     async fn connections(&self, volume: &str) -> Result<Vec<String>, BackendError> {

@@ -220,6 +220,7 @@ fn volume() -> Value {
     if let Some(outer) = body.get_mut("properties") {
         put(outer, "OS-SCH-HNT:scheduler_hints", json!({}));
     }
+    put(&mut body, "examples", json!([{"volume": {"size": 1, "name": "data"}}]));
     body
 }
 

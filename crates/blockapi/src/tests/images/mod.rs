@@ -69,6 +69,25 @@ async fn a_volume_holds_what_its_image_holds_and_so_do_its_copies() {
     assert_eq!(&seen["volume"]["volume_image_metadata"]["image_id"], &json!(image));
 }
 
+#[tokio::test]
+async fn volumes_inside_tls_are_filled_and_read_alike() {
+    let mut rig = Rig::new().await;
+    let world = World::inside_tls(&mut rig).await;
+    let data = noise(BYTES);
+    let image = world.image(&data, &json!({}));
+    let volume = from_image(&rig, &image).await;
+    until(&rig, &volume, "available").await;
+    assert!(world.held(&volume).starts_with(&data), "the bytes are the image's");
+    // Whoever cannot be believed gets nothing.
+    rig.backend.mood(|it| it.authority = Some(String::new()));
+    let other = from_image(&rig, &image).await;
+    until(&rig, &other, "downloading").await;
+    rig.age().await;
+    rig.worker.started = jiff::Timestamp::UNIX_EPOCH;
+    until(&rig, &other, "error").await;
+    assert!(world.held(&other).is_empty());
+}
+
 /// Whoever gets a volume gets all of its image.
 #[tokio::test]
 async fn nobody_has_a_volume_while_its_image_is_written() {
@@ -89,6 +108,60 @@ async fn nobody_has_a_volume_while_its_image_is_written() {
     world.hold(false);
     until(&rig, &volume, "available").await;
     rig.attach(&volume, &server).await;
+}
+
+/// A worker that lost its work may not know it, and goes on writing as long as its connection is up.
+#[tokio::test]
+async fn a_volume_is_its_users_when_the_connection_of_the_copy_is_down() {
+    let mut rig = Rig::new().await;
+    let world = World::beside(&mut rig).await;
+    let image = world.image(&noise(BYTES), &json!({}));
+    rig.backend.mood(|it| it.hold_connections = true);
+    let volume = from_image(&rig, &image).await;
+    until(&rig, &volume, "downloading").await;
+    let began = Instant::now();
+    while !world.held(&volume).starts_with(&noise(BYTES)) {
+        assert!(began.elapsed() < TIMEOUT, "nobody copies");
+        rig.passes(1).await;
+    }
+    rig.passes(20).await;
+    rig.expect(&volume, "downloading", None).await;
+    // Another worker takes over: it does not copy again.
+    rig.worker.name = "worker-2".to_owned();
+    rig.worker.copies = crate::images::Copies::new(tasks::Tasks::new());
+    rig.store.release("worker-1").await.unwrap();
+    world.hold(true);
+    rig.passes(5).await;
+    rig.expect(&volume, "downloading", None).await;
+    rig.backend.mood(|it| it.hold_connections = false);
+    until(&rig, &volume, "available").await;
+}
+
+/// Cut off or not: who gets a volume after a copy was cancelled must not share it with the copy.
+#[tokio::test]
+async fn nobody_is_connected_beside_a_copy_that_was_cancelled() {
+    let mut rig = Rig::new().await;
+    let world = World::beside(&mut rig).await;
+    let image = world.image(&noise(BYTES), &json!({}));
+    world.hold(true);
+    rig.backend.mood(|it| it.hold_connections = true);
+    let volume = from_image(&rig, &image).await;
+    until(&rig, &volume, "downloading").await;
+    let began = Instant::now();
+    while !rig.backend.connected(&volume).contains(&"image-copy".to_owned()) {
+        assert!(began.elapsed() < TIMEOUT, "nobody copies");
+        rig.passes(1).await;
+    }
+    let reset = json!({"status": "available"});
+    assert_eq!(rig.action(&volume, "os-reset_status", reset, NEW).await.code, 202);
+    rig.passes(3).await;
+    let connector = json!({"connector": {"host": "h"}});
+    let refused = rig.action(&volume, "os-initialize_connection", connector.clone(), NEW).await;
+    assert_eq!(refused.code, 400, "{refused:?}");
+    rig.backend.mood(|it| it.hold_connections = false);
+    rig.passes(2).await;
+    let made = rig.action(&volume, "os-initialize_connection", connector, NEW).await;
+    assert_eq!(made.code, 200, "{made:?}");
 }
 
 /// A copy that is no longer wanted ends, and nothing is connected any more.

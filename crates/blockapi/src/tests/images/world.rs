@@ -10,11 +10,14 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 use wire::nbd::{
-    BlockSize, Command, Export, Exports, MAX_PAYLOAD, Negotiation, Policy, Session, Step,
+    BlockSize, Command, Export, Exports, MAX_PAYLOAD, Negotiation, Policy, Session, Step, Tls,
     TransmissionFlags, decode_request,
 };
 
@@ -153,6 +156,17 @@ async fn remove(
 impl World {
     /// Gives a rig an image service, and volumes with bytes.
     pub(super) async fn beside(rig: &mut Rig) -> Self {
+        Self::with(rig, None).await
+    }
+
+    /// The same, volumes inside TLS.
+    pub(super) async fn inside_tls(rig: &mut Rig) -> Self {
+        let (authority, acceptor) = papers();
+        rig.backend.mood(|moods| moods.authority = Some(authority));
+        Self::with(rig, Some(acceptor)).await
+    }
+
+    async fn with(rig: &mut Rig, acceptor: Option<TlsAcceptor>) -> Self {
         let inner = Shared::default();
         lock(&inner).tokens.insert(rig.token.clone());
         let (hold, is_held) = tokio::sync::watch::channel(false);
@@ -174,11 +188,11 @@ impl World {
         let (shared, below) = (inner.clone(), tasks.clone());
         tasks.spawn("disks", async move {
             while let Ok((stream, _)) = disks.accept().await {
-                let shared = shared.clone();
+                let (shared, acceptor) = (shared.clone(), acceptor.clone());
                 below.spawn("disk", async move {
                     lock(&shared).open += 1;
                     // A client that goes away in the middle is no fault of the server.
-                    let _ = serve(stream, &shared).await;
+                    let _ = meet(stream, acceptor, &shared).await;
                     lock(&shared).open -= 1;
                 });
             }
@@ -259,23 +273,85 @@ impl Exports for Any {
     }
 }
 
-async fn serve(mut stream: tokio::net::TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let (mut input, mut output) = (BytesMut::new(), BytesMut::new());
-    let mut negotiation = Negotiation::new(Policy::default(), &mut output);
-    let session = loop {
+/// A certificate authority, and a server of 127.0.0.1 that it knows.
+fn papers() -> (String, TlsAcceptor) {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        );
+    (authority.pem(), TlsAcceptor::from(Arc::new(config.unwrap())))
+}
+
+async fn meet(
+    mut stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    shared: &Shared,
+) -> std::io::Result<()> {
+    let mut output = BytesMut::new();
+    let tls = if acceptor.is_some() { Tls::Required } else { Tls::Off };
+    let mut negotiation = Negotiation::new(Policy { tls }, &mut output);
+    match (negotiate(&mut stream, &mut negotiation, output).await?, acceptor) {
+        (Met::Session(session, input), _) => serve(stream, session, input, shared).await,
+        (Met::Tls, Some(acceptor)) => {
+            let mut stream = acceptor.accept(stream).await?;
+            negotiation.encrypted();
+            match negotiate(&mut stream, &mut negotiation, BytesMut::new()).await? {
+                Met::Session(session, input) => serve(stream, session, input, shared).await,
+                Met::Tls | Met::Gone => Ok(()),
+            }
+        }
+        (Met::Tls | Met::Gone, _) => Ok(()),
+    }
+}
+
+enum Met {
+    Session(Session, BytesMut),
+    Tls,
+    Gone,
+}
+
+async fn negotiate(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    negotiation: &mut Negotiation,
+    mut output: BytesMut,
+) -> std::io::Result<Met> {
+    let mut input = BytesMut::new();
+    loop {
         let step = negotiation.feed(&mut input, &Any, &mut output);
         stream.write_all(&output.split()).await?;
+        stream.flush().await?;
         match step {
             Step::Again => {}
             Step::NeedMore => {
                 if stream.read_buf(&mut input).await? == 0 {
-                    return Ok(());
+                    return Ok(Met::Gone);
                 }
             }
-            Step::Done(session) => break session,
-            Step::StartTls | Step::Close(_) => return Ok(()),
+            Step::Done(session) => return Ok(Met::Session(session, input)),
+            Step::StartTls => return Ok(Met::Tls),
+            Step::Close(_) => return Ok(Met::Gone),
         }
-    };
+    }
+}
+
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    session: Session,
+    mut input: BytesMut,
+    shared: &Shared,
+) -> std::io::Result<()> {
+    let mut output = BytesMut::new();
     let name = session.export.name().to_owned();
     lock(shared).disks.entry(name.clone()).or_insert_with(|| vec![FILL; EXPORT_BYTES]);
     loop {
@@ -292,6 +368,7 @@ async fn serve(mut stream: tokio::net::TcpStream, shared: &Shared) -> std::io::R
         }
         answer(&session, &request, &mut lock(shared).disks, &mut output)?;
         stream.write_all(&output.split()).await?;
+        stream.flush().await?;
     }
 }
 
