@@ -8,6 +8,7 @@ mod block;
 mod engine;
 mod etcd;
 mod measure;
+mod tenants;
 mod usage;
 
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ enum Arguments {
     Etcd(etcd::Options),
     /// The Block Storage API.
     BlockApi(block::Options),
+    /// Tenants' backups.
+    Tenants(tenants::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -61,5 +64,6 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(block::run(&options))
         }
+        Arguments::Tenants(options) => tenants::run(&options),
     }
 }

@@ -41,6 +41,12 @@ impl Cost {
     }
 }
 
+/// Of times that are sorted.
+pub(crate) fn percentile(times: &[Duration], of_hundred: usize) -> Duration {
+    let last = times.len().saturating_sub(1);
+    times.get(last * of_hundred / 100).copied().unwrap_or_default()
+}
+
 /// Runs a program to its end. `moved_bytes` is what it read, sockets and files together.
 pub(crate) fn run(command: &mut Command, dir: &Path) -> Result<(Cost, String)> {
     let (out, err) = (dir.join("command.stdout"), dir.join("command.stderr"));

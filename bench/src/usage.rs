@@ -11,11 +11,21 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// User and system time of a process so far, in seconds.
 pub(crate) fn processor_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    ticks(&format!("/proc/{pid}/stat"), 11, 2)
+}
+
+/// So many times that stand in a row in such a file, together.
+fn ticks(path: &str, first: usize, count: usize) -> f64 {
+    let stat = std::fs::read_to_string(path).unwrap_or_default();
     // The name, in parentheses, may hold anything; the numbers come after it.
     let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = numbers.split_whitespace().skip(11).take(2);
+    let ticks = numbers.split_whitespace().skip(first).take(count);
     ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
+}
+
+/// As [`processor_seconds`], with those it started that have ended.
+pub(crate) fn family_seconds(pid: u32) -> f64 {
+    ticks(&format!("/proc/{pid}/stat"), 11, 4)
 }
 
 /// Processes started by this one.
@@ -31,10 +41,7 @@ pub(crate) fn is_in_memory(dir: &Path) -> Result<bool> {
 
 /// User and system time of all children that have ended and were waited for, with theirs.
 pub(crate) fn children_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let numbers = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = numbers.split_whitespace().skip(13).take(2);
-    ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SECOND
+    ticks("/proc/self/stat", 13, 2)
 }
 
 /// The most memory that was resident since the start, or since [`forget_peak`].

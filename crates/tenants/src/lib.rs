@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backup;
+pub mod chosen;
 mod config;
 mod counts;
 pub mod download;
@@ -53,6 +54,45 @@ pub fn controllers() -> Vec<Controller> {
     vec![CONTROLLER]
 }
 
+/// What it may do in the administrators' namespace only: there the executor is asked, and there lie the
+/// settings, the copies of tenants' credentials, and what is remembered.
+pub const ADMIN_GRANTS: &[Grant] = &[
+    Grant {
+        groups: &["oadp.openshift.io"],
+        resources: &[
+            "nonadminbackupstoragelocationrequests",
+            "nonadminbackupstoragelocationrequests/status",
+        ],
+        verbs: WRITE,
+    },
+    Grant {
+        groups: &["velero.io"],
+        resources: &[
+            "backups",
+            "restores",
+            "backupstoragelocations",
+            "deletebackuprequests",
+            "downloadrequests",
+        ],
+        verbs: WRITE,
+    },
+    Grant {
+        groups: &["velero.io"],
+        resources: &["datauploads", "datadownloads", "podvolumebackups", "podvolumerestores"],
+        verbs: READ,
+    },
+    Grant {
+        groups: &[""],
+        resources: &["configmaps"],
+        verbs: &["get", "list", "watch", "create", "patch"],
+    },
+    Grant {
+        groups: &[""],
+        resources: &["secrets"],
+        verbs: &["get", "list", "create", "update", "delete"],
+    },
+];
+
 /// As it is without other settings.
 pub const CONTROLLER: Controller = Controller {
     name: "tenants",
@@ -66,31 +106,14 @@ pub const CONTROLLER: Controller = Controller {
                 "nonadminrestores/status",
                 "nonadminbackupstoragelocations",
                 "nonadminbackupstoragelocations/status",
-                "nonadminbackupstoragelocationrequests",
-                "nonadminbackupstoragelocationrequests/status",
                 "nonadmindownloadrequests",
                 "nonadmindownloadrequests/status",
             ],
             verbs: WRITE,
         },
-        Grant {
-            groups: &["velero.io"],
-            resources: &[
-                "backups",
-                "restores",
-                "backupstoragelocations",
-                "deletebackuprequests",
-                "downloadrequests",
-            ],
-            verbs: WRITE,
-        },
-        Grant {
-            groups: &["velero.io"],
-            resources: &["datauploads", "datadownloads", "podvolumebackups", "podvolumerestores"],
-            verbs: READ,
-        },
         Grant { groups: &[""], resources: &["namespaces"], verbs: &["get", "create"] },
-        Grant { groups: &[""], resources: &["configmaps", "secrets"], verbs: WRITE },
+        // Of a tenant's Secrets the one that a storage location names; nobody's are listed.
+        Grant { groups: &[""], resources: &["secrets"], verbs: &["get"] },
         EVENT_RIGHTS,
     ],
     acts_on: &[

@@ -88,6 +88,9 @@ async fn sync_one(
         return Ok(());
     }
     let Some(home) = world.home(&origin.namespace).await? else { return Ok(()) };
+    if world.unserved(&origin.namespace).await?.is_some() {
+        return Ok(());
+    }
     if location.is_none() && home.succeeds(&found.metadata) {
         return bury(world, origin, found, status.expiration).await;
     }

@@ -1,8 +1,9 @@
 //! Places in the executor's queue.
 //!
 //! Owns the order: by creation, ties by name, over all Velero objects of one kind, whoever made them.
-//! An object that left the queue moves only those behind it, and [`Queue::set`] says which they are:
-//! the cost of a change is the number of places that changed.
+//! An object that enters or leaves moves those behind it and nobody else, and [`Queue::set`] says where
+//! they begin. Noting a change costs the same however many they are; whoever tells them their new places
+//! takes them from [`Queue::behind`], once for all changes that came meanwhile.
 
 use std::collections::HashMap;
 
@@ -64,8 +65,9 @@ impl Progress {
     }
 }
 
+/// Where an object stands in the order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+pub struct Place {
     created: Time,
     name: String,
 }
@@ -78,32 +80,36 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Notes how far an object is; returns the names of those whose place moved.
-    pub fn set(&mut self, name: &str, created: Time, progress: Progress) -> Vec<String> {
+    /// Notes how far an object is; returns the first place whose holder moved by it, beside its own.
+    pub fn set(&mut self, name: &str, created: Time, progress: Progress) -> Option<Place> {
         let before = self.known.insert(name.to_owned(), (created, progress));
         if before == Some((created, progress)) {
-            return Vec::new();
+            return None;
         }
         let left = before.and_then(|(created, progress)| self.leave(name, created, progress));
         let entered = progress.counts().then(|| self.enter(name, created));
         match (left, entered) {
             // It has the same place as before: nobody behind it moved.
-            (Some(left), Some(entered)) if left == entered => vec![name.to_owned()],
+            (Some(left), Some(entered)) if left == entered => None,
+            (None, Some(entered)) => self.order.get(entered + 1).cloned(),
             (left, entered) => {
-                let first = [left, entered].into_iter().flatten().min();
-                let mut moved = first.map(|first| self.behind(first)).unwrap_or_default();
-                if !moved.iter().any(|it| it == name) {
-                    moved.push(name.to_owned());
-                }
-                moved
+                self.order.get([left, entered].into_iter().flatten().min()?).cloned()
             }
         }
     }
 
-    /// Forgets an object; returns the names of those whose place moved.
-    pub fn remove(&mut self, name: &str) -> Vec<String> {
-        let Some((created, progress)) = self.known.remove(name) else { return Vec::new() };
-        self.leave(name, created, progress).map(|left| self.behind(left)).unwrap_or_default()
+    /// Forgets an object; returns the first place whose holder moved by it.
+    pub fn remove(&mut self, name: &str) -> Option<Place> {
+        let (created, progress) = self.known.remove(name)?;
+        let left = self.leave(name, created, progress)?;
+        self.order.get(left).cloned()
+    }
+
+    /// The names from a place on, so many at most, and the place to go on from.
+    pub fn behind(&self, from: &Place, max: usize) -> (Vec<String>, Option<Place>) {
+        let first = self.order.partition_point(|place| place < from);
+        let names = self.order.iter().skip(first).take(max).map(|place| place.name.clone());
+        (names.collect(), self.order.get(first.saturating_add(max)).cloned())
     }
 
     /// 0: done. 1: running, or next. More: one for itself and one for each that comes before it.
@@ -136,10 +142,6 @@ impl Queue {
         self.order.remove(at);
         Some(at)
     }
-
-    fn behind(&self, first: usize) -> Vec<String> {
-        self.order.iter().skip(first).map(|place| place.name.clone()).collect()
-    }
 }
 
 #[cfg(test)]
@@ -152,20 +154,31 @@ mod tests {
         jiff::Timestamp::from_second(second).unwrap().into()
     }
 
+    /// Everybody who moved beside the one that was set or removed.
+    fn moved(queue: &Queue, from: Option<Place>) -> Vec<String> {
+        from.map(|from| queue.behind(&from, usize::MAX).0).unwrap_or_default()
+    }
+
+    fn set(queue: &mut Queue, name: &str, second: i64, progress: Progress) -> Vec<String> {
+        let from = queue.set(name, at(second), progress);
+        moved(queue, from)
+    }
+
     #[test]
     fn three_that_wait_are_one_two_three_and_move_up_when_the_first_is_done() {
         let mut queue = Queue::default();
         for (name, second) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(queue.set(name, at(second), Progress::Waiting), [name]);
+            assert!(set(&mut queue, name, second, Progress::Waiting).is_empty());
         }
         let places = |queue: &Queue| ["a", "b", "c"].map(|name| queue.position(name).unwrap());
         assert_eq!(places(&queue), [1, 2, 3]);
-        assert_eq!(queue.set("a", at(1), Progress::Running), ["a"]);
+        assert!(set(&mut queue, "a", 1, Progress::Running).is_empty());
         assert_eq!(places(&queue), [1, 2, 3]);
-        assert_eq!(queue.set("a", at(1), Progress::Done), ["b", "c", "a"]);
+        assert_eq!(set(&mut queue, "a", 1, Progress::Done), ["b", "c"]);
         assert_eq!(places(&queue), [0, 1, 2]);
-        assert!(queue.set("a", at(1), Progress::Done).is_empty());
-        assert_eq!(queue.remove("b"), ["c"]);
+        assert!(set(&mut queue, "a", 1, Progress::Done).is_empty());
+        let from = queue.remove("b");
+        assert_eq!(moved(&queue, from), ["c"]);
         assert_eq!(queue.position("c"), Some(1));
         assert_eq!(queue.position("b"), None);
     }
@@ -176,8 +189,19 @@ mod tests {
         for second in 0..100 {
             queue.set(&format!("n{second:03}"), at(second), Progress::Waiting);
         }
-        assert_eq!(queue.set("n099", at(99), Progress::Done), ["n099"]);
-        assert_eq!(queue.set("n097", at(97), Progress::Done), ["n098", "n097"]);
+        assert!(set(&mut queue, "n099", 99, Progress::Done).is_empty());
+        assert_eq!(set(&mut queue, "n097", 97, Progress::Done), ["n098"]);
+        // Those behind are told a few at a time, each once.
+        let mut from = queue.set("n000", at(0), Progress::Done);
+        let mut told = Vec::new();
+        while let Some(place) = from {
+            let (names, rest) = queue.behind(&place, 7);
+            assert!((1..=7).contains(&names.len()), "{names:?}");
+            told.extend(names);
+            from = rest;
+        }
+        assert_eq!(told.len(), 97);
+        assert!(told.is_sorted() && told[0] == "n001");
     }
 
     #[test]
@@ -228,7 +252,7 @@ mod tests {
                 let name = format!("n{who}");
                 let old: HashMap<String, Option<i64>> =
                     model.keys().map(|it| (it.clone(), queue.position(it))).collect();
-                let moved = if let Some(progress) = ALL.get(what) {
+                let from = if let Some(progress) = ALL.get(what) {
                     let created = model.get(&name).map_or(at(second), |it| it.0);
                     model.insert(name.clone(), (created, *progress));
                     queue.set(&name, created, *progress)
@@ -236,6 +260,7 @@ mod tests {
                     model.remove(&name);
                     queue.remove(&name)
                 };
+                let told = moved(&queue, from);
                 for (it, (created, progress)) in &model {
                     let before = model.iter().filter(|(other, (made, how))| {
                         how.counts() && (made, *other) < (created, it)
@@ -247,7 +272,8 @@ mod tests {
                     };
                     prop_assert_eq!(queue.position(it), Some(want));
                     let was = old.get(it).copied().flatten();
-                    prop_assert!(was == Some(want) || moved.contains(it), "{} moved unsaid", it);
+                    let is_said = *it == name || told.contains(it);
+                    prop_assert!(was == Some(want) || is_said, "{} moved unsaid", it);
                 }
             }
         }

@@ -1,14 +1,12 @@
 //! Wires the controllers: which change asks for which pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::nonadmin::Phase;
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{PartialObjectMeta, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::PostParams;
 use kube::{Api, Resource as _};
 use reconcile::{Context, Key, Loop, Object, Store};
 
@@ -17,16 +15,24 @@ use crate::backup::run::Backups;
 use crate::config::Config;
 use crate::download::run::Downloads;
 use crate::location::run::Locations;
+use crate::location::validate;
 use crate::loose::Loose;
 use crate::names::Kind;
 use crate::periodic;
 use crate::queue::Progress;
 use crate::restore::run::Restores;
-use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Vb, World, created, origin_key};
+use crate::spec;
+use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Nabsl, Vb, World, created, is_name, origin_key};
 
 /// Every object is looked at this often, though nothing changes.
 const RESYNC: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(1);
+/// Passes mostly wait for the API server, which commits together what comes together.
+const WORKERS: usize = 16;
+/// Storage locations are looked at for another version of their Secret this often, with a pause from one
+/// to the next: many of them are looked at less often, not faster.
+const SECRETS_EVERY: Duration = Duration::from_mins(1);
+const SECRETS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped, beside an executor whose namespace is `admin`.
 pub async fn run(context: Context, admin: String, place: Place) {
@@ -62,8 +68,8 @@ pub async fn run(context: Context, admin: String, place: Place) {
         restores.run(Arc::new(Restores(Arc::clone(&world)))),
         locations.run(Arc::new(Locations(Arc::clone(&world)))),
         downloads.run(Arc::new(Downloads(Arc::clone(&world)))),
-        world.moved_backups.feed(&backup_keys),
-        world.moved_restores.feed(&restore_keys),
+        world.feed_backups(&backup_keys),
+        world.feed_restores(&restore_keys),
         again,
         secrets,
         sync,
@@ -144,6 +150,7 @@ fn edited<K>(key: &Key, before: Option<&Loose<K>>, now: Option<&Loose<K>>) -> Ve
 
 fn backups(context: &Context, world: &Arc<World>) -> Loop {
     let it = Loop::new("nonadminbackup", context)
+        .workers(WORKERS)
         .resync(&world.backups, RESYNC)
         .map(&world.backups, edited);
     let shared = Arc::clone(world);
@@ -215,6 +222,7 @@ where
 
 fn restores(context: &Context, world: &Arc<World>) -> Loop {
     let it = Loop::new("nonadminrestore", context)
+        .workers(WORKERS)
         .resync(&world.restores, RESYNC)
         .needs(&world.velero_backups)
         .needs(&world.velero_locations)
@@ -282,28 +290,46 @@ fn resettle(
     }
 }
 
-/// A Secret that comes or changes asks for a pass of the locations that name it. Only names and
-/// labels of Secrets are watched, never what is in them.
+/// A Secret that changes asks for a pass of the locations that name it. They are asked for by name, one
+/// after the other: a right to watch Secrets is a right to read everybody's.
 fn follow_secrets(world: Arc<World>, locations: &Loop) -> impl Future<Output = ()> + use<> {
     let queue = locations.queue();
     async move {
-        let api: Api<PartialObjectMeta<Secret>> = Api::all(world.client.clone());
-        let config = watcher::Config::default();
-        let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-        while let Some(event) = events.next().await {
-            let Ok(
-                watcher::Event::Apply(secret)
-                | watcher::Event::InitApply(secret)
-                | watcher::Event::Delete(secret),
-            ) = event
-            else {
-                continue;
-            };
-            let namespace = secret.metadata.namespace.unwrap_or_default();
-            let name = secret.metadata.name.unwrap_or_default();
-            for it in world.locations.by(BY_TARGET, &format!("{namespace}/{name}")) {
-                queue.add(&Key::of(it.as_ref()));
+        world.locations.ready().await;
+        let mut seen: HashMap<Key, Option<String>> = HashMap::new();
+        loop {
+            tokio::time::sleep(SECRETS_EVERY).await;
+            let mut now = HashMap::new();
+            for location in world.locations.list() {
+                tokio::time::sleep(SECRETS_PAUSE).await;
+                let key = Key::of(location.as_ref());
+                let Ok(version) = secret_version(&world, &key, &location).await else {
+                    // Not known: as it was.
+                    now.extend(seen.remove(&key).map(|version| (key, version)));
+                    continue;
+                };
+                if seen.get(&key) != Some(&version) {
+                    queue.add(&key);
+                }
+                now.insert(key, version);
             }
+            seen = now;
         }
     }
+}
+
+/// Which version of its Secret a location would copy now; `None` without one.
+async fn secret_version(
+    world: &World,
+    key: &Key,
+    location: &Nabsl,
+) -> Result<Option<String>, kube::Error> {
+    let asked = spec::object(&location.spec, "/backupStorageLocationSpec");
+    let asked = validate::filled(&asked, &world.settings());
+    let Some(name) = validate::secret_name(&asked).filter(|name| is_name(name)) else {
+        return Ok(None);
+    };
+    let api: Api<Secret> = Api::namespaced(world.client.clone(), &key.namespace);
+    let found = api.get_metadata_opt(name).await?;
+    Ok(found.and_then(|it| it.metadata.resource_version))
 }

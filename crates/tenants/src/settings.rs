@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::chosen::NamespaceSelector;
 use crate::endpoint::Endpoint;
 
 /// The `ConfigMap` in the administrators' namespace, and the key in it.
@@ -60,6 +61,8 @@ pub struct Settings {
     pub allowed_endpoints: Option<Vec<Endpoint>>,
     /// The service account of a tenant's namespace that its restores act as, whoever asks.
     pub restore_account: Option<String>,
+    /// Whose tenants may ask for anything new. `None`: those of all namespaces.
+    pub tenant_namespaces: Option<NamespaceSelector>,
 }
 
 impl Default for Settings {
@@ -79,6 +82,7 @@ impl Default for Settings {
             denied_restore_kinds: Vec::new(),
             allowed_endpoints: None,
             restore_account: None,
+            tenant_namespaces: None,
         }
     }
 }
@@ -113,6 +117,8 @@ pub enum SettingsError {
          https://s3.example.com, 10.1.2.3:9000 or *.example.com"
     )]
     Endpoint(String),
+    #[error("DPA spec.nonAdmin.tenantNamespaceSelector cannot be used: {0}")]
+    Selector(String),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -141,6 +147,7 @@ struct Section {
     denied_restore_kinds: Option<Vec<String>>,
     allowed_endpoints: Option<Vec<String>>,
     restore_identity: Option<RestoreIdentity>,
+    tenant_namespace_selector: Option<NamespaceSelector>,
 }
 
 /// Whose rights restores of tenants have.
@@ -205,6 +212,7 @@ impl Section {
             denied_restore_kinds: self.denied_restore_kinds.unwrap_or_default(),
             allowed_endpoints: self.allowed_endpoints.map(endpoints).transpose()?,
             restore_account: account(self.restore_identity)?,
+            tenant_namespaces: chosen(self.tenant_namespace_selector)?,
         };
         settings.location_period()?;
         Ok(settings)
@@ -227,6 +235,13 @@ impl Settings {
 fn endpoints(given: Vec<String>) -> Result<Vec<Endpoint>, SettingsError> {
     let read = |text: String| Endpoint::parse(&text).ok_or(SettingsError::Endpoint(text));
     given.into_iter().map(read).collect()
+}
+
+fn chosen(selector: Option<NamespaceSelector>) -> Result<Option<NamespaceSelector>, SettingsError> {
+    match selector.as_ref().and_then(NamespaceSelector::fault) {
+        Some(fault) => Err(SettingsError::Selector(fault)),
+        None => Ok(selector),
+    }
 }
 
 fn account(identity: Option<RestoreIdentity>) -> Result<Option<String>, SettingsError> {
@@ -400,6 +415,11 @@ nonAdmin:
                 "restoreIdentity.serviceAccount (a:b) is not the name",
             ),
             ("nonAdmin: {restoreIdentity: {user: root}}", "config.yaml cannot be read"),
+            ("nonAdmin: {tenantNamespaceSelector: {matchLabel: {a: b}}}", "cannot be read"),
+            (
+                "nonAdmin: {tenantNamespaceSelector: {matchExpressions: [{key: a, operator: In}]}}",
+                "tenantNamespaceSelector cannot be used: the expression for a needs values",
+            ),
             (
                 "nonAdmin: {allowedEndpoints: ['http://x/path']}",
                 "allowedEndpoints (http://x/path) is not an endpoint",

@@ -1,6 +1,5 @@
 //! What the controllers of tenants share: caches, settings, the two queues, and questions about them.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +21,9 @@ use tokio::sync::{Mutex as Turn, Notify, OnceCell, watch};
 use crate::Place;
 use crate::loose::Loose;
 use crate::names::{Home, Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
-use crate::queue::{Progress, Queue};
+use crate::queue::{Place as QueuePlace, Progress, Queue};
 use crate::settings::Settings;
+use crate::spec::Verdict;
 
 pub(crate) type Nab = Loose<NonAdminBackup>;
 pub(crate) type Nar = Loose<NonAdminRestore>;
@@ -38,8 +38,7 @@ pub(crate) type Dr = Loose<DownloadRequest>;
 
 /// Objects by their namespace.
 pub(crate) const BY_NAMESPACE: &str = "namespace";
-/// Restores by `namespace/backup`; locations by `namespace/secret`; Velero objects of one backup or
-/// restore by its name.
+/// Restores by `namespace/backup`; Velero objects of one backup or restore by its name.
 pub(crate) const BY_TARGET: &str = "target";
 /// Velero objects by the namespace of the tenant they were made for.
 pub(crate) const BY_TENANT: &str = "tenant";
@@ -69,7 +68,7 @@ pub(crate) struct World {
     pub(crate) pod_restores: Store<Loose<PodVolumeRestore>>,
     pub(crate) backup_queue: Mutex<Queue>,
     pub(crate) restore_queue: Mutex<Queue>,
-    /// Tenants' objects whose place moved, which nobody has looked at since.
+    /// Places that moved and that nobody was told since.
     pub(crate) moved_backups: Moved,
     pub(crate) moved_restores: Moved,
     /// Held while a backup is counted against the quota and takes its place in it.
@@ -105,12 +104,7 @@ impl World {
                 .index(BY_NAMESPACE, in_namespace)
                 .index(BY_TARGET, |it: &Nar| beside(it, &it.spec, "/restoreSpec/backupName"))
                 .start(context),
-            locations: Store::everywhere()
-                .index(BY_NAMESPACE, in_namespace)
-                .index(BY_TARGET, |it: &Nabsl| {
-                    beside(it, &it.spec, "/backupStorageLocationSpec/credential/name")
-                })
-                .start(context),
+            locations: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
             downloads: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
             approvals: Store::within(admin).start(context),
             velero_backups: Store::within(admin)
@@ -211,6 +205,20 @@ impl World {
         })
     }
 
+    /// Why tenants of a namespace are not served; its labels may change at any time.
+    pub(crate) async fn unserved(&self, namespace: &str) -> Result<Option<Verdict>, Failure> {
+        let settings = self.settings();
+        let Some(selector) = &settings.tenant_namespaces else { return Ok(None) };
+        let found = self.namespace(namespace).await?;
+        let labels = found.and_then(|it| it.metadata.labels);
+        Ok((!selector.matches(labels.as_ref())).then(|| {
+            Verdict::NotYet(format!(
+                "namespace {namespace} is not one whose tenants are served: the administrator chooses \
+                 them by their labels (tenantNamespaceSelector)"
+            ))
+        }))
+    }
+
     /// Which namespace has this name now; `None` for one that ends or is not there.
     pub(crate) async fn home(&self, namespace: &str) -> Result<Option<Home>, Failure> {
         let found = self.namespace(namespace).await?;
@@ -234,7 +242,7 @@ impl World {
         location.is_some_and(|it| Origin::read(Kind::Location, &it.metadata).is_some())
     }
 
-    /// Notes how far a Velero backup is, and which tenants' backups moved by that.
+    /// Notes how far a Velero backup is, and from where on others moved by that.
     pub(crate) fn note_backup(&self, name: &str, now: Option<&Vb>) {
         let mut queue = self.backup_queue.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = match now.and_then(|it| Some((it, created(it)?))) {
@@ -244,14 +252,10 @@ impl World {
             None => queue.remove(name),
         };
         drop(queue);
-        let origins = moved.iter().filter_map(|name| {
-            let found = self.velero_backups.get(&self.admin_key(name))?;
-            origin_key(Kind::Backup, found.as_ref())
-        });
-        self.moved_backups.add(origins);
+        self.moved_backups.note(moved);
     }
 
-    /// Notes how far a Velero restore is, and which tenants' restores moved by that.
+    /// Notes how far a Velero restore is, and from where on others moved by that.
     pub(crate) fn note_restore(&self, name: &str, now: Option<&Vr>) {
         let mut queue = self.restore_queue.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = match now.and_then(|it| Some((it, created(it)?))) {
@@ -261,11 +265,25 @@ impl World {
             None => queue.remove(name),
         };
         drop(queue);
-        let origins = moved.iter().filter_map(|name| {
+        self.moved_restores.note(moved);
+    }
+
+    /// Asks for a pass of the tenants' backups whose place moved, until it is dropped.
+    pub(crate) async fn feed_backups(&self, keys: &reconcile::Queue) {
+        let origin = |name: &str| {
+            let found = self.velero_backups.get(&self.admin_key(name))?;
+            origin_key(Kind::Backup, found.as_ref())
+        };
+        self.moved_backups.feed(&self.backup_queue, keys, origin).await;
+    }
+
+    /// Asks for a pass of the tenants' restores whose place moved, until it is dropped.
+    pub(crate) async fn feed_restores(&self, keys: &reconcile::Queue) {
+        let origin = |name: &str| {
             let found = self.velero_restores.get(&self.admin_key(name))?;
             origin_key(Kind::Restore, found.as_ref())
-        });
-        self.moved_restores.add(origins);
+        };
+        self.moved_restores.feed(&self.restore_queue, keys, origin).await;
     }
 
     /// Velero backups of a namespace: those that are its own, not those that only say so.
@@ -287,40 +305,49 @@ impl World {
     }
 }
 
-/// Objects whose place in the queue moved, in the order of their places. One end moves all behind it:
-/// these must not stand in the way of the one that ended, nor be written once for every end.
+/// From where on places in a queue have moved since they were last told. One end moves all behind it:
+/// these must not stand in the way of the one that ended, nor be written once for every end, nor cost
+/// anything while more ends come.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    keys: Mutex<(Vec<Key>, HashSet<Key>)>,
+    from: Mutex<Option<QueuePlace>>,
     changed: Notify,
 }
 
 impl Moved {
-    fn add(&self, keys: impl Iterator<Item = Key>) {
-        let mut waiting = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        for key in keys {
-            if waiting.1.insert(key.clone()) {
-                waiting.0.push(key);
-            }
+    fn note(&self, from: Option<QueuePlace>) {
+        let Some(from) = from else { return };
+        let mut noted = self.from.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.as_ref().is_none_or(|noted| from < *noted) {
+            *noted = Some(from);
         }
-        drop(waiting);
+        drop(noted);
         self.changed.notify_one();
     }
 
-    /// Gives them to the queue, a few at a time, until it is dropped.
-    pub(crate) async fn feed(&self, queue: &reconcile::Queue) {
-        /// So many may wait before more are given.
-        const AHEAD: usize = 8;
+    /// Gives them to the keys that wait for a pass, a few at a time and in their order.
+    async fn feed(
+        &self,
+        queue: &Mutex<Queue>,
+        keys: &reconcile::Queue,
+        origin: impl Fn(&str) -> Option<Key>,
+    ) {
+        /// So many may wait before more are given: new ones come behind no more than these.
+        const AHEAD: usize = 32;
         const PAUSE: Duration = Duration::from_millis(5);
         loop {
             self.changed.notified().await;
-            let waiting =
-                std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
-            for key in waiting.0 {
-                while queue.depth() >= AHEAD {
+            let mut from = self.from.lock().unwrap_or_else(PoisonError::into_inner).take();
+            while let Some(place) = from {
+                let (names, rest) =
+                    queue.lock().unwrap_or_else(PoisonError::into_inner).behind(&place, AHEAD);
+                while keys.depth() >= AHEAD {
                     tokio::time::sleep(PAUSE).await;
                 }
-                queue.add(&key);
+                for key in names.iter().filter_map(|name| origin(name)) {
+                    keys.add(&key);
+                }
+                from = rest;
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::door::Door;
 use crate::downloads::Downloads;
 use crate::names;
 use crate::place::{self, Place};
+use crate::restore::room::Room;
 
 /// How the executor is set up.
 #[derive(Debug, Clone)]
@@ -85,6 +86,8 @@ pub(crate) struct World {
     /// Stores that were opened, by what they were opened with.
     open: Mutex<HashMap<String, Arc<dyn Blobs>>>,
     pub(crate) running: Running,
+    /// For what restores unpack.
+    pub(crate) room: Room,
 }
 
 impl std::fmt::Debug for World {
@@ -110,6 +113,7 @@ impl World {
             questions: Store::within(&namespace).status_in_object().start(context),
             open: Mutex::default(),
             running: Running::default(),
+            room: Room::default(),
             context: context.clone(),
             settings,
         })

@@ -1,5 +1,7 @@
 //! A server whose objects are backed up, seen by kubectl.
 
+pub mod peer;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,6 +11,7 @@ use serde_json::{Value, json};
 use testkit::process::poll_until;
 
 use crate::Server;
+use crate::volumes::Home;
 
 /// Where administrators and the executor are.
 pub const NAMESPACE: &str = "openshift-adp";
@@ -18,8 +21,8 @@ const TIMEOUT: Duration = Duration::from_mins(3);
 pub const ENDED: [&str; 4] = ["Completed", "PartiallyFailed", "Failed", "FailedValidation"];
 
 #[derive(Debug)]
-pub struct World {
-    pub server: Server,
+pub struct World<H = Server> {
+    pub server: H,
 }
 
 impl World {
@@ -31,6 +34,12 @@ impl World {
         world
     }
 
+    pub fn folder(&self, backup: &str) -> PathBuf {
+        self.server.data_dir().join("locations/backups/backups").join(backup)
+    }
+}
+
+impl<H: Home> World<H> {
     pub fn command(&self, arguments: &[&str]) -> Command {
         self.command_as(&self.server.kubeconfig(), arguments)
     }
@@ -86,7 +95,7 @@ impl World {
     #[track_caller]
     pub fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let seen = poll_until(TIMEOUT, || is_so().then_some(()));
-        let log = self.server.stderr();
+        let log = self.server.log();
         assert!(seen.is_some(), "{what} did not come about; the server says:\n{log}");
     }
 
@@ -127,9 +136,5 @@ impl World {
         self.apply(&json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "web", "namespace": namespace},
             "spec": {"selector": {"a": "w"}, "ports": [{"port": 80}]}}));
-    }
-
-    pub fn folder(&self, backup: &str) -> PathBuf {
-        self.server.data_dir().join("locations/backups/backups").join(backup)
     }
 }

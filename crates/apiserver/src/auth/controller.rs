@@ -19,6 +19,60 @@ pub struct Controller {
     pub grants: &'static [Grant],
 }
 
+/// What a controller may do in one namespace, beside what it may do everywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Near {
+    /// The name of the controller.
+    pub name: &'static str,
+    pub namespace: String,
+    pub grants: &'static [Grant],
+}
+
+impl Near {
+    /// The role in that namespace, and the binding that gives it to the controller.
+    pub fn objects(&self) -> [(Kind, Value); 2] {
+        let scope = Scope::Namespace(&self.namespace);
+        objects(self.name, self.grants, scope)
+    }
+}
+
+/// Where a role holds.
+#[derive(Debug, Clone, Copy)]
+enum Scope<'a> {
+    Cluster,
+    Namespace(&'a str),
+}
+
+/// A role with these grants, and its binding to the user of the controller.
+fn objects(controller: &str, grants: &[Grant], scope: Scope<'_>) -> [(Kind, Value); 2] {
+    let name = format!("{PREFIX}{controller}");
+    let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
+    let (role, binding, metadata) = match scope {
+        Scope::Cluster => {
+            (Kind::ClusterRole, Kind::ClusterRoleBinding, json!({"name": name, "labels": labels}))
+        }
+        Scope::Namespace(namespace) => (
+            Kind::Role,
+            Kind::RoleBinding,
+            json!({"name": name, "namespace": namespace, "labels": labels}),
+        ),
+    };
+    let rules: Vec<Value> = grants
+        .iter()
+        .map(|grant| {
+            json!({"apiGroups": grant.groups, "resources": grant.resources,
+                "verbs": grant.verbs})
+        })
+        .collect();
+    let version = format!("{GROUP}/v1");
+    let made = json!({"apiVersion": version, "kind": role.as_str(), "metadata": metadata,
+        "rules": rules});
+    let bound = json!({"apiVersion": version, "kind": binding.as_str(), "metadata": metadata,
+        "roleRef": {"apiGroup": GROUP, "kind": role.as_str(), "name": name},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": name}]});
+    [(role, made), (binding, bound)]
+}
+
 impl Controller {
     /// Under whom it acts, in the audit log as well.
     pub fn user(&self) -> User {
@@ -27,29 +81,6 @@ impl Controller {
 
     /// Its role and the binding that gives it the role.
     pub fn objects(&self) -> [(Kind, Value); 2] {
-        let name = format!("{PREFIX}{}", self.name);
-        let labels = json!({"kubernetes.io/bootstrapping": "rbac-defaults"});
-        let rules: Vec<Value> = self
-            .grants
-            .iter()
-            .map(|grant| {
-                json!({"apiGroups": grant.groups, "resources": grant.resources,
-                    "verbs": grant.verbs})
-            })
-            .collect();
-        let role = json!({
-            "apiVersion": format!("{GROUP}/v1"),
-            "kind": "ClusterRole",
-            "metadata": {"name": name, "labels": labels},
-            "rules": rules,
-        });
-        let binding = json!({
-            "apiVersion": format!("{GROUP}/v1"),
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name, "labels": labels},
-            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": GROUP, "kind": "User", "name": name}],
-        });
-        [(Kind::ClusterRole, role), (Kind::ClusterRoleBinding, binding)]
+        objects(self.name, self.grants, Scope::Cluster)
     }
 }

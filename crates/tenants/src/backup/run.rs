@@ -200,6 +200,12 @@ impl Pass<'_> {
     }
 
     async fn judge(&self, known: &Status) -> Result<spec::Verdict, Failure> {
+        // What was begun goes on.
+        if known.phase < Some(Phase::Created)
+            && let Some(verdict) = self.world.unserved(&self.key.namespace).await?
+        {
+            return Ok(verdict);
+        }
         let is_counted = self.settings.max_backups.is_some() && known.nacuuid().is_none();
         let others = if is_counted { self.others().await? } else { Others::default() };
         let (namespace, storage) = (&self.key.namespace, self.storage());

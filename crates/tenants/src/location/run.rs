@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::mirror::Mirror;
 use api::nonadmin::{
     Approval as Decision, NonAdminBackupStorageLocation, NonAdminBackupStorageLocationRequest,
-    NonAdminBackupStorageLocationStatus as Status,
+    NonAdminBackupStorageLocationStatus as Status, Phase,
 };
 use api::velero::BackupStorageLocation;
 use k8s_openapi::api::core::v1::Secret;
@@ -100,7 +100,15 @@ impl Pass<'_> {
         let nacuuid =
             known.velero_backup_storage_location.as_ref().and_then(|it| it.nacuuid.clone());
         let nacuuid = nacuuid.filter(|it| !it.is_empty());
-        let (source, credentials) = self.credentials().await;
+        let unserved = if known.phase < Some(Phase::Created) {
+            self.world.unserved(&self.key.namespace).await?
+        } else {
+            None
+        };
+        let (source, credentials) = match &unserved {
+            None => self.credentials().await,
+            Some(_) => (None, Credentials::Missing),
+        };
         let beside = self.beside(nacuuid.as_deref(), source).await?;
         let origin = self.origin(nacuuid.as_deref().unwrap_or_default());
         let seen = Observed {
@@ -112,12 +120,10 @@ impl Pass<'_> {
             is_deleted: object.is_deleted(),
             has_finalizer: object.has_finalizer(LOCATION_FINALIZER),
             requested: self.requested(),
-            spec: validate::judge(
-                &object.spec,
-                &credentials,
-                &self.settings,
-                self.world.place.is_local,
-            ),
+            spec: unserved.unwrap_or_else(|| {
+                let is_local = self.world.place.is_local;
+                validate::judge(&object.spec, &credentials, &self.settings, is_local)
+            }),
             candidate: names::nacuuid(
                 &self.key.namespace,
                 &self.key.name,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use api::condition;
 use api::nonadmin::condition::QUEUED;
 use api::nonadmin::{
-    NonAdminBackup, NonAdminBackupStatus, NonAdminRestore, NonAdminRestoreStatus as Status,
+    NonAdminBackup, NonAdminBackupStatus, NonAdminRestore, NonAdminRestoreStatus as Status, Phase,
 };
 use api::velero::{Backup, BackupPhase, BackupStatus, Restore};
 use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
@@ -84,7 +84,7 @@ impl Pass<'_> {
             generation: object.metadata.generation,
             is_deleted,
             has_finalizer: object.has_finalizer(RESTORE_FINALIZER),
-            spec: self.judged(&source),
+            spec: self.judged(&known, &source).await?,
             candidate: names::nacuuid(
                 &self.key.namespace,
                 &self.key.name,
@@ -97,14 +97,19 @@ impl Pass<'_> {
         Ok((seen, source))
     }
 
-    fn judged(&self, source: &Source) -> Verdict {
+    async fn judged(&self, known: &Status, source: &Source) -> Result<Verdict, Failure> {
+        if known.phase < Some(Phase::Created)
+            && let Some(verdict) = self.world.unserved(&self.key.namespace).await?
+        {
+            return Ok(verdict);
+        }
         let object = &self.object;
         // What was begun here goes on, whoever marks it later.
         let asked = matches!(source, Source::Used);
         let labels = object.metadata.labels.as_ref().filter(|_| !asked);
-        validate::brought_back(labels).unwrap_or_else(|| {
+        Ok(validate::brought_back(labels).unwrap_or_else(|| {
             validate::judge(&self.key.namespace, &object.spec, source, &self.settings)
-        })
+        }))
     }
 
     /// The backup to restore from, as the API server has it, and only if its Velero backup is this

@@ -4,5 +4,6 @@ pub(crate) mod decide;
 pub(crate) mod edit;
 pub(crate) mod item;
 pub(crate) mod queue;
+pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod spool;

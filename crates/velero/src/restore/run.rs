@@ -19,6 +19,7 @@ use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
 use super::queue::{Stage, stage};
+use super::room::Whose;
 use super::spool::{Contents, Entry, Spool};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, Identity, code, words};
@@ -184,7 +185,9 @@ async fn carry_out(
         .location(location)
         .ok_or_else(|| format!("backup storage location {location} not found"))?;
     let opened = world.open(&location).await?;
-    let contents = fetch(world, &opened, backup, is_tenants(&location)).await?;
+    let confined = Confined::of(begun, &location);
+    let whose = if confined.is_tenants() { Whose::Tenants } else { Whose::Administrators };
+    let contents = fetch(world, &opened, backup, is_tenants(&location), whose).await?;
     let volumes = match crate::volumes::stored(&opened, &location, backup).await {
         Ok(volumes) => volumes,
         Err(_) if begun.spec.restore_pvs == Some(false) => Stored::default(),
@@ -194,7 +197,6 @@ async fn carry_out(
         }
     };
     let owners = Owners::of(backup, &location, Some(begun));
-    let confined = Confined::of(begun, &location);
     let held = Held { contents, volumes, owners };
     let mut restorer = Restorer::new(world, begun, backup, held, confined, count).await?;
     restorer.run().await;
@@ -241,6 +243,7 @@ async fn fetch(
     opened: &Opened,
     backup: &Backup,
     is_tenants: bool,
+    whose: Whose,
 ) -> Result<Contents, String> {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let key = BackupFile::Contents.key(name).map_err(|error| error.to_string())?;
@@ -249,7 +252,7 @@ async fn fetch(
     };
     let (meta, mut pieces) =
         blobs::read_stream(Arc::clone(&opened.store), &key).await.map_err(|error| told(&error))?;
-    let spool = Spool::new(&world.settings.spool, meta.len_bytes)
+    let spool = Spool::new(&world.settings.spool, &world.room, whose, meta.len_bytes)
         .map_err(|error| format!("no room to unpack the backup: {error}"))?;
     let limits = if is_tenants { Limits::of_tenants() } else { Limits::default() };
     let mut unpacker = Unpacker::new(spool, limits);
@@ -298,6 +301,11 @@ impl Confined {
     fn allows(&self, from: &str, to: &str) -> bool {
         let only = |it: &Option<String>, name: &str| it.as_deref().is_none_or(|it| it == name);
         only(&self.tenant, to) && only(&self.author, from)
+    }
+
+    /// Whether a tenant asked for it, or may have written what is restored.
+    fn is_tenants(&self) -> bool {
+        self.tenant.is_some() || self.author.is_some()
     }
 
     /// Whether objects without a namespace may come back.

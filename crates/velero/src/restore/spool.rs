@@ -9,38 +9,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::room::{Held, Room, Whose};
 use crate::layout::{Member, member};
 use crate::order;
 use crate::tarball::Sink;
-
-/// What others keep of the disk that archives are unpacked on.
-const LEFT_FREE_BYTES: u64 = 64 << 20;
-/// How much is written before it is looked how much is left.
-const LOOK_EVERY_BYTES: u64 = 16 << 20;
-
-/// How much can be written beside a file.
-type Free = fn(&File) -> io::Result<u64>;
-
-fn free_bytes(file: &File) -> io::Result<u64> {
-    let found = rustix::fs::fstatvfs(file)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-fn room_for(needed: u64, free: u64) -> io::Result<()> {
-    if free.saturating_sub(LEFT_FREE_BYTES) >= needed {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::StorageFull,
-        format!(
-            "the disk for unpacking has {} MiB free, of which {} MiB stay so, and at least {} MiB are \
-             needed; make room there and restore again",
-            free >> 20,
-            LEFT_FREE_BYTES >> 20,
-            needed.div_ceil(1 << 20)
-        ),
-    ))
-}
 
 /// Where an object lies in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,29 +28,30 @@ pub(crate) struct Entry {
 pub(crate) struct Spool {
     file: io::BufWriter<File>,
     written: u64,
-    looked_at: u64,
-    free: Free,
+    held: Held,
     /// By `resource.group`.
     entries: BTreeMap<String, Vec<Entry>>,
 }
 
 impl Spool {
     /// For an archive that is this long as it is packed: unpacked it is no shorter.
-    pub(crate) fn new(folder: &Path, packed_bytes: u64) -> io::Result<Self> {
-        Self::on(folder, packed_bytes, free_bytes)
-    }
-
-    fn on(folder: &Path, packed_bytes: u64, free: Free) -> io::Result<Self> {
+    pub(crate) fn new(
+        folder: &Path,
+        room: &Room,
+        whose: Whose,
+        packed_bytes: u64,
+    ) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
-        room_for(packed_bytes, free(&file)?)?;
+        let mut held = room.begin(whose);
+        held.reach(&file, packed_bytes)?;
         let file = io::BufWriter::with_capacity(256 * 1024, file);
-        Ok(Self { file, written: 0, looked_at: 0, free, entries: BTreeMap::new() })
+        Ok(Self { file, written: 0, held, entries: BTreeMap::new() })
     }
 
     /// The archive is whole.
     pub(crate) fn finish(self) -> io::Result<Contents> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(Contents { file, entries: self.entries })
+        Ok(Contents { file, entries: self.entries, _held: self.held })
     }
 }
 
@@ -96,12 +69,12 @@ impl Sink for Spool {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.written += bytes.len() as u64;
-        if self.written - self.looked_at >= LOOK_EVERY_BYTES {
-            room_for(LOOK_EVERY_BYTES, (self.free)(self.file.get_ref())?)?;
-            self.looked_at = self.written;
-        }
-        self.file.write_all(bytes)
+        let next = self.written + bytes.len() as u64;
+        self.held.reach(self.file.get_ref(), next)?;
+        self.file.write_all(bytes)?;
+        self.written = next;
+        self.held.wrote(next);
+        Ok(())
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -114,6 +87,8 @@ impl Sink for Spool {
 pub(crate) struct Contents {
     file: File,
     entries: BTreeMap<String, Vec<Entry>>,
+    /// The file's room on the disk, given back with it.
+    _held: Held,
 }
 
 impl Contents {
@@ -175,7 +150,13 @@ mod tests {
             write_member(&mut bytes, path, text.as_bytes(), 0).unwrap();
         }
         write_end(&mut bytes).unwrap();
-        let mut read = Members::new(Spool::new(folder.path(), 0).unwrap(), Limits::default());
+        let mut read = Members::new(
+            {
+                let room = Room::default();
+                Spool::new(folder.path(), &room, Whose::Administrators, 0).unwrap()
+            },
+            Limits::default(),
+        );
         read.push(&bytes).unwrap();
         read.finish().unwrap().finish().unwrap()
     }
@@ -208,19 +189,5 @@ mod tests {
         for resource in ["a", "b", "c", "d"] {
             assert!(held.read(&held.of(resource)[0]).is_err(), "{resource}");
         }
-    }
-
-    #[test]
-    fn a_disk_is_not_filled_to_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let some: Free = |_| Ok(LEFT_FREE_BYTES + (8 << 20));
-        let refused = Spool::on(folder.path(), 9 << 20, some).unwrap_err();
-        assert!(refused.to_string().contains("has 72 MiB free"), "{refused}");
-        // It fits packed, and grows.
-        let mut spool = Spool::on(folder.path(), 1 << 20, some).unwrap();
-        let piece = vec![0; 1 << 20];
-        let written = (0..64).take_while(|_| spool.bytes(&piece).is_ok()).count();
-        assert!(written < 16, "{written} MiB were written");
-        assert!(free_bytes(spool.file.get_ref()).unwrap() > 0, "the disk is asked");
     }
 }

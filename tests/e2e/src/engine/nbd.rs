@@ -64,6 +64,24 @@ pub enum NbdError {
     Refused(Errno, String),
 }
 
+impl std::fmt::Display for NbdError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(_) => f.write_str("the connection to the volume is gone"),
+            Self::Refused(errno, why) => write!(f, "the volume refused: {errno:?} {why}"),
+        }
+    }
+}
+
+impl std::error::Error for NbdError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Lost(error) => Some(error),
+            Self::Refused(..) => None,
+        }
+    }
+}
+
 impl From<io::Error> for NbdError {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)

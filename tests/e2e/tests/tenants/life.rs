@@ -240,3 +240,49 @@ async fn a_failed_backup_is_done_and_wrong_specs_come_back_to_life() {
     let velero = world.get("Backup", ADMIN, &nacuuid(&it)).await.unwrap();
     assert_ne!(velero["spec"]["ttl"], json!(null), "{velero}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_say_which_namespaces_have_tenants() {
+    let mut world = World::start().await;
+    world.play(3);
+    world.namespace("team-a").await;
+    world.ready("team-a", "before").await;
+    world.set(&json!({"tenantNamespaceSelector": {"matchLabels": {"backups": "yes"}}})).await;
+    let object = json!({"metadata": {"name": "after"}, "spec": {"backupSpec": {}}});
+    world.create(NAB, "team-a", &object).await;
+    let is_refused = |it: &Value| it["status"]["phase"] == "BackingOff";
+    let it = world.see(NAB, ("team-a", "after"), "to be refused", is_refused).await;
+    assert!(conditions(&it)[0].contains("(tenantNamespaceSelector)"), "{:?}", conditions(&it));
+    // What was begun is not taken away, and goes when its tenant wants it to.
+    let it = world.get(NAB, "team-a", "before").await.unwrap();
+    assert_eq!(conditions(&it)[0], ACCEPTED);
+    world.patch(NAB, "team-a", "before", &json!({"spec": {"deleteBackup": true}})).await;
+    world.gone(NAB, "team-a", "before").await;
+    let alice = world.server.kubeconfig();
+    let output = world.kubectl(&alice, &["label", "namespace", "team-a", "backups=yes"]);
+    assert!(output.status.success(), "{output:?}");
+    world.see(NAB, ("team-a", "after"), "to come to life", super::is_created).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_secret_of_a_location_is_copied() {
+    let mut world = World::start().await;
+    world.play(4);
+    world.namespace("team-a").await;
+    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": "[default]"}});
+    world.create("Secret", "team-a", &secret).await;
+    let spec = json!({"provider": "aws", "credential": {"name": "cloud", "key": "cloud"},
+        "objectStorage": {"bucket": "b"}, "config": {"region": "r"}});
+    let location =
+        json!({"metadata": {"name": "own"}, "spec": {"backupStorageLocationSpec": spec}});
+    world.create("NonAdminBackupStorageLocation", "team-a", &location).await;
+    let made = |it: &Value| it["status"]["phase"] == "Created";
+    let place = ("team-a", "own");
+    let it = world.see("NonAdminBackupStorageLocation", place, "to be Created", made).await;
+    let identity = nacuuid(&it);
+    let change = json!({"stringData": {"cloud": "[default]\naws_access_key_id=new\n"}});
+    world.patch("Secret", "team-a", "cloud", &change).await;
+    let wanted = world.get("Secret", "team-a", "cloud").await.unwrap()["data"].clone();
+    let same = |it: &Value| it["data"] == wanted;
+    world.see("Secret", (ADMIN, &identity), "to have the new credentials", same).await;
+}
