@@ -109,6 +109,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         definitions: Vec::new(),
         services: apiserver::ServiceRanges::default(),
         controllers: Vec::new(),
+        near: Vec::new(),
     };
     let mut metrics = telemetry::Registry::new("bench");
     let server = ApiServer::start(options, tasks::Tasks::new(), &mut metrics).await?;

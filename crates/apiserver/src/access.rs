@@ -13,6 +13,9 @@ use crate::auth::rbac::{Kind, RbacIndex};
 use crate::registry::Resource;
 use crate::store::{Event, EventKind, Store, Stored};
 
+/// Where namespaces are kept.
+const NAMESPACES: &str = "/namespaces";
+
 #[derive(Debug)]
 pub(crate) struct Access {
     index: RwLock<RbacIndex>,
@@ -32,11 +35,21 @@ impl Access {
                 self.put(kind, &stored);
             }
         }
+        let is_there = |name: &str| store.get(NAMESPACES, "", name).is_some();
+        self.change(|index| index.only_in(is_there));
     }
 
     /// Takes in one change.
     pub(crate) fn follow(&self, event: &Event) {
-        let Some(kind) = kind_of(&event.object.key.resource) else { return };
+        let key = &event.object.key;
+        if *key.resource == *NAMESPACES {
+            return match event.kind {
+                EventKind::Put if event.is_creation() => self.change(|it| it.enter(&key.name)),
+                EventKind::Put => {}
+                EventKind::Delete => self.change(|it| it.leave(&key.name)),
+            };
+        }
+        let Some(kind) = kind_of(&key.resource) else { return };
         match event.kind {
             EventKind::Put => self.put(kind, &event.object),
             EventKind::Delete => self.remove(kind, &event.object),

@@ -12,7 +12,7 @@ use objects::crd::Definition;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::registry::{CustomTypes, custom_resources};
+use crate::registry::{CustomTypes, Which, custom_resources};
 use crate::rest::admit;
 use crate::store::Stored;
 
@@ -103,6 +103,7 @@ pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<Cus
         names: Names::read(&accepted),
         waits_for_names: has_condition(&object, "NamesAccepted", "False"),
         resources: Vec::new(),
+        hidden: None,
     };
     // An older version let definitions take the place of built-in types; these are not served.
     if types.names.overlaps(&Names::built_in(&types.group)) {
@@ -116,7 +117,7 @@ pub(crate) fn types(stored: &Stored, before: Option<&CustomTypes>) -> Option<Cus
         if let Some(names) = object.pointer_mut("/spec/names") {
             *names = accepted;
         }
-        types.resources = resources(stored, &object, before);
+        resources(stored, &object, before, &mut types);
     }
     Some(types)
 }
@@ -125,7 +126,8 @@ fn resources(
     stored: &Stored,
     object: &Value,
     before: Option<&CustomTypes>,
-) -> Vec<Arc<crate::registry::Resource>> {
+    types: &mut CustomTypes,
+) {
     let definition = match Definition::parse(object) {
         Ok(definition) => Arc::new(definition),
         Err(causes) => {
@@ -135,7 +137,7 @@ fn resources(
                 causes = causes.join("; "),
                 "a stored definition cannot be served"
             );
-            return Vec::new();
+            return;
         }
     };
     // A definition that was never changed has no objects older than its schema.
@@ -144,7 +146,11 @@ fn resources(
         (Some(_), Some(before)) if same_schemas(before, &definition) => schema_since(before),
         (Some(_), _) => stored.revision,
     };
-    custom_resources(&definition, schema_since, stored.meta.deleting)
+    let of = |which| custom_resources(&definition, which, schema_since, stored.meta.deleting);
+    types.resources = of(Which::Served);
+    if types.resources.is_empty() {
+        types.hidden = of(Which::Stored).pop();
+    }
 }
 
 fn schema_since(types: &CustomTypes) -> u64 {

@@ -1,6 +1,7 @@
 //! What a server has from its first start: namespaces, default roles, the definitions of every
 //! dialect. Repeated at each start, so that a newer build brings its own versions up to date.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use objects::admission::SYSTEM_CLASSES;
 use serde_json::{Value, json};
 
 use crate::auth::bootstrap;
-use crate::auth::controller::Controller;
+use crate::auth::controller::{Controller, Near};
 use crate::auth::rbac::GROUP;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
@@ -36,12 +37,15 @@ struct Wanted {
     ours: &'static [&'static str],
 }
 
+/// Everybody who acts inside the process, and what some of them may do in one namespace only.
+type Controllers = (Vec<Controller>, Vec<Near>);
+
 /// Installs at a start. On a full disk a server that has been installed before starts all the same,
 /// and gets what this build has changed when there is space.
 pub(crate) async fn at_start(
     server: &Arc<Server>,
     definitions: Vec<Value>,
-    controllers: Vec<Controller>,
+    controllers: Controllers,
     client_authority: String,
 ) -> Result<(), Failure> {
     let installed = server.store.get("/namespaces", "", "kube-system").is_some();
@@ -59,7 +63,7 @@ pub(crate) async fn at_start(
 async fn later(
     server: Arc<Server>,
     definitions: Vec<Value>,
-    controllers: Vec<Controller>,
+    controllers: Controllers,
     client_authority: String,
 ) {
     loop {
@@ -78,7 +82,7 @@ async fn later(
 async fn install(
     server: &Server,
     definitions: &[Value],
-    controllers: &[Controller],
+    controllers: &Controllers,
     client_authority: &str,
 ) -> Result<(), Failure> {
     let wanted = wanted(definitions, controllers, client_authority);
@@ -96,18 +100,18 @@ async fn install(
     Ok(())
 }
 
-fn wanted(
-    definitions: &[Value],
-    controllers: &[Controller],
-    client_authority: &str,
-) -> Vec<Wanted> {
-    let namespaces = NAMESPACES.iter().map(|name| Wanted {
+fn wanted(definitions: &[Value], controllers: &Controllers, client_authority: &str) -> Vec<Wanted> {
+    let (controllers, near) = controllers;
+    let homes = near.iter().map(|it| it.namespace.as_str());
+    let homes: BTreeSet<&str> = NAMESPACES.into_iter().chain(homes).collect();
+    let namespaces = homes.into_iter().map(|name| Wanted {
         group: "",
         plural: "namespaces",
         object: json!({"metadata": {"name": name}}),
         ours: &[],
     });
     let own = upkeep::controllers::ALL.iter().chain(controllers).flat_map(Controller::objects);
+    let own = own.chain(near.iter().flat_map(Near::objects));
     let roles = bootstrap::objects().into_iter().chain(own).map(|(kind, object)| Wanted {
         group: GROUP,
         plural: kind.resource(),

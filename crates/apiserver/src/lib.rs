@@ -55,7 +55,7 @@ use tokio::net::TcpListener;
 
 pub use addresses::{AddressRange, ServiceRanges};
 use auth::audit::{AuditLog, Limits};
-use auth::controller::Controller;
+use auth::controller::{Controller, Near};
 use auth::service_account::Signer;
 use auth::{Authenticator, User, tokens::StaticTokens};
 use dispatch::Insider;
@@ -90,6 +90,8 @@ pub struct Options {
     /// Controllers that will act through [`ApiServer::client_service`]; their roles exist from the
     /// start.
     pub controllers: Vec<Controller>,
+    /// What some of them may do in one namespace only; it exists from the start, too.
+    pub near: Vec<Near>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -171,9 +173,14 @@ impl ApiServer {
             options.services,
         ));
         let authority = pki.ca_pem().to_owned();
-        install::at_start(&server, options.definitions, options.controllers, authority)
-            .await
-            .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
+        install::at_start(
+            &server,
+            options.definitions,
+            (options.controllers, options.near),
+            authority,
+        )
+        .await
+        .map_err(|failure| StartError::Install(failure.message().to_owned()))?;
         tasks.spawn("upkeep", upkeep::run(server.clone()));
         tasks.spawn(
             "listener",

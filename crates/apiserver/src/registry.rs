@@ -149,6 +149,9 @@ pub struct CustomTypes {
     pub waits_for_names: bool,
     /// The served types.
     pub resources: Vec<Arc<Resource>>,
+    /// The type as it is stored, where no version is served: its objects are there nevertheless, and
+    /// go with their namespace and their definition.
+    pub hidden: Option<Arc<Resource>>,
 }
 
 /// A group with its versions, most stable first.
@@ -178,6 +181,7 @@ impl GroupVersion {
 pub struct Registry {
     by_path: HashMap<(String, String, String), Arc<Resource>>,
     by_kind: HashMap<(String, String), Arc<Resource>>,
+    hidden: HashMap<Arc<str>, Arc<Resource>>,
     groups: Vec<Group>,
     pub(crate) aggregated_core: OnceLock<Bytes>,
     pub(crate) aggregated_groups: OnceLock<Bytes>,
@@ -206,6 +210,11 @@ impl Registry {
         let mut registry = Self {
             by_path: HashMap::new(),
             by_kind: HashMap::new(),
+            hidden: customs
+                .values()
+                .filter_map(|custom| custom.hidden.clone())
+                .map(|resource| (resource.id.clone(), resource))
+                .collect(),
             groups: Vec::new(),
             aggregated_core: OnceLock::new(),
             aggregated_groups: OnceLock::new(),
@@ -254,8 +263,13 @@ impl Registry {
         self.by_kind.get(&(group.to_owned(), kind.to_owned()))
     }
 
-    /// The type whose objects the store keeps under `id`, in the form they are stored in.
+    /// The type whose objects the store keeps under `id`, in the form they are stored in; whether or
+    /// not it is served.
     pub fn by_id(&self, id: &str) -> Option<&Arc<Resource>> {
+        self.served_by_id(id).or_else(|| self.hidden.get(id))
+    }
+
+    fn served_by_id(&self, id: &str) -> Option<&Arc<Resource>> {
         let (group, plural) = id.split_once('/')?;
         let group = self.group(group)?;
         let mut served = group
@@ -345,9 +359,17 @@ fn built_in(kind: &'static Kind) -> Option<Resource> {
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// The served versions of a definition.
+/// Versions of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    Served,
+    /// The one that objects are stored in.
+    Stored,
+}
+
 pub(crate) fn custom_resources(
     definition: &Arc<Definition>,
+    which: Which,
     schema_since: u64,
     terminating: bool,
 ) -> Vec<Arc<Resource>> {
@@ -356,7 +378,10 @@ pub(crate) fn custom_resources(
     definition
         .versions
         .iter()
-        .filter(|version| version.served)
+        .filter(|version| match which {
+            Which::Served => version.served,
+            Which::Stored => version.storage,
+        })
         .map(|version| {
             let version = Arc::new(version.clone());
             Arc::new(Resource {

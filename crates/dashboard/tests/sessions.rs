@@ -53,6 +53,7 @@ impl Site {
                 node_ports: 30000..=32767,
             },
             controllers: Vec::new(),
+            near: Vec::new(),
         };
         let server = ApiServer::start(options, tasks.clone(), &mut metrics).await.unwrap();
         let options = Options {

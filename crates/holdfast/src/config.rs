@@ -66,6 +66,20 @@ pub(crate) struct Settings {
     /// loopback it is served inside TLS [env: HOLDFAST_DASHBOARD_LISTEN; default: 127.0.0.1:7480]
     #[arg(long, value_name = "ADDR:PORT")]
     dashboard_listen: Option<String>,
+    /// Certificate of volumes, which engines of this machine then serve inside TLS (PEM) [env:
+    /// HOLDFAST_NBD_TLS_CERT]
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_cert: Option<String>,
+    /// Key of that certificate (PEM) [env: HOLDFAST_NBD_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_key: Option<String>,
+    /// Whose clients are let in (PEM); without it, every one [env: HOLDFAST_NBD_TLS_CLIENT_CA]
+    #[arg(long, value_name = "FILE")]
+    nbd_tls_client_ca: Option<String>,
+    /// The certificate authority of volumes that are reached inside TLS (PEM): clients of the Block
+    /// Storage API get it with the address of a volume [env: HOLDFAST_NBD_CA_FILE]
+    #[arg(long, value_name = "FILE")]
+    nbd_ca_file: Option<String>,
     /// Whether this program executes the resources of Velero: true, false, or auto, which is true in
     /// `up` and false for a cluster [env: HOLDFAST_VELERO; default: auto]
     #[arg(long, value_name = "WHEN")]
@@ -121,6 +135,10 @@ impl Settings {
             "block-listen" => self.block_listen.as_ref(),
             "block-database-url" => self.block_database_url.as_ref(),
             "dashboard-listen" => self.dashboard_listen.as_ref(),
+            "nbd-tls-cert" => self.nbd_tls_cert.as_ref(),
+            "nbd-tls-key" => self.nbd_tls_key.as_ref(),
+            "nbd-tls-client-ca" => self.nbd_tls_client_ca.as_ref(),
+            "nbd-ca-file" => self.nbd_ca_file.as_ref(),
             "log" => self.log.as_ref(),
             "log-format" => self.log_format.as_ref(),
             "otlp-endpoint" => self.otlp_endpoint.as_ref(),
@@ -135,7 +153,7 @@ impl Settings {
 }
 
 /// Every key with its default; the order is that of `config show`.
-const KEYS: [(&str, &str); 19] = [
+const KEYS: [(&str, &str); 23] = [
     ("data-dir", "./holdfast-data"),
     ("listen", "127.0.0.1:7443"),
     ("tls-san", ""),
@@ -148,6 +166,10 @@ const KEYS: [(&str, &str); 19] = [
     ("block-listen", "127.0.0.1:8776"),
     ("block-database-url", ""),
     ("dashboard-listen", "127.0.0.1:7480"),
+    ("nbd-tls-cert", ""),
+    ("nbd-tls-key", ""),
+    ("nbd-tls-client-ca", ""),
+    ("nbd-ca-file", ""),
     ("velero", "auto"),
     ("admin-namespace", "openshift-adp"),
     ("concurrent-backups", "1"),
@@ -273,6 +295,23 @@ impl Resolved {
         })
     }
 
+    /// How engines serve inside TLS, if they do.
+    fn nbd_tls(&self) -> Result<Option<NbdTls>, ConfigError> {
+        let certificate = self.parse("nbd-tls-cert", file)?;
+        let key = self.parse("nbd-tls-key", |text| match (&certificate, file(text)?) {
+            (Some(_), None) => Err("is missing: a certificate needs its key".to_owned()),
+            (None, Some(_)) => Err("is of no use without nbd-tls-cert".to_owned()),
+            (_, key) => Ok(key),
+        })?;
+        let client_ca =
+            self.parse("nbd-tls-client-ca", |text| match (&certificate, file(text)?) {
+                (None, Some(_)) => Err("is of no use without nbd-tls-cert".to_owned()),
+                (_, client_ca) => Ok(client_ca),
+            })?;
+        let pair = certificate.zip(key);
+        Ok(pair.map(|(certificate, key)| NbdTls { certificate, key, client_ca }))
+    }
+
     /// Every value in its type, or what is wrong with one and where it was set.
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         let optional = |text: &str| Ok(Some(text.to_owned()).filter(|text| !text.is_empty()));
@@ -304,6 +343,8 @@ impl Resolved {
             block_listen: self.parse("block-listen", address_or_off)?,
             dashboard_listen: self.parse("dashboard-listen", address_or_off)?,
             database_url: self.parse("block-database-url", optional)?,
+            nbd_tls: self.nbd_tls()?,
+            nbd_ca_file: self.parse("nbd-ca-file", file)?,
             velero: self.parse("velero", |text| match text {
                 "auto" => Ok(None),
                 "true" => Ok(Some(true)),
@@ -358,6 +399,15 @@ fn node_address(text: &str) -> Result<Option<IpAddr>, String> {
         Ok(address) if !address.is_unspecified() => Ok(Some(address)),
         _ => Err("is not an address of this machine, such as 10.0.0.7".to_owned()),
     }
+}
+
+/// A file that is there, by a path that means the same in every directory.
+fn file(text: &str) -> Result<Option<PathBuf>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    if path.is_file() { Ok(Some(path)) } else { Err("is not a file".to_owned()) }
 }
 
 /// A number, or one of a unit.
@@ -426,6 +476,27 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
     Ok(values)
 }
 
+/// What volumes are served inside TLS with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NbdTls {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+impl NbdTls {
+    /// As an engine is told.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let flags = [
+            ("--nbd-tls-cert", Some(&self.certificate)),
+            ("--nbd-tls-key", Some(&self.key)),
+            ("--nbd-tls-client-ca", self.client_ca.as_ref()),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
+        given.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]).collect()
+    }
+}
+
 /// The configuration of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -443,6 +514,8 @@ pub(crate) struct Config {
     pub(crate) database_url: Option<String>,
     /// Nothing: not served.
     pub(crate) dashboard_listen: Option<SocketAddr>,
+    pub(crate) nbd_tls: Option<NbdTls>,
+    pub(crate) nbd_ca_file: Option<PathBuf>,
     /// Whether Velero's resources are executed here, if it is said.
     pub(crate) velero: Option<bool>,
     pub(crate) admin_namespace: String,
@@ -546,6 +619,40 @@ mod tests {
             ("99999999999Gi", None),
         ] {
             assert_eq!(byte_count(text).ok(), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn volumes_inside_tls_take_a_certificate_and_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str| {
+            let path = dir.path().join(name);
+            durable::replace(&path, b"PEM").unwrap();
+            path.display().to_string()
+        };
+        let (cert, key, ca) = (put("cert"), put("key"), put("ca"));
+        let told = |given: [Option<&String>; 3]| {
+            let [nbd_tls_cert, nbd_tls_key, nbd_tls_client_ca] =
+                given.map(Option::<&String>::cloned);
+            let settings =
+                Settings { nbd_tls_cert, nbd_tls_key, nbd_tls_client_ca, ..Settings::default() };
+            let config = Resolved::load_from(&settings, |_| None).unwrap().config();
+            config.map(|it| it.nbd_tls).map_err(|error| error.to_string())
+        };
+        assert_eq!(told([None, None, None]), Ok(None));
+        let engine = told([Some(&cert), Some(&key), Some(&ca)]).unwrap().unwrap().arguments();
+        let wanted = ["--nbd-tls-cert", &cert, "--nbd-tls-key", &key, "--nbd-tls-client-ca", &ca];
+        assert_eq!(engine, wanted);
+        assert_eq!(told([Some(&cert), Some(&key), None]).unwrap().unwrap().arguments().len(), 4);
+        let missing = "/no/such/file".to_owned();
+        for (given, problem) in [
+            ([Some(&cert), None, None], "a certificate needs its key"),
+            ([None, Some(&key), None], "of no use without"),
+            ([None, None, Some(&ca)], "of no use without"),
+            ([Some(&missing), Some(&key), None], "is not a file"),
+        ] {
+            let said = told(given).unwrap_err();
+            assert!(said.contains(problem), "{said}");
         }
     }
 

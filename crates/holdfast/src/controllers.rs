@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 pub(crate) use apiserver::auth::controller::Controller as Identity;
+use apiserver::auth::controller::Near;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -60,11 +61,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = cli::resolve(&args.settings)?;
     if args.roles {
-        output::say(crate::roles::manifest().trim_end())?;
+        output::say(crate::roles::manifest(&config.admin_namespace).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let config = cli::resolve(&args.settings)?;
     let runtime = cli::runtime()?;
     runtime.block_on(async {
         let _guard = cli::telemetry(&config)?;
@@ -284,6 +285,15 @@ pub(crate) fn identities(has_executor: bool) -> Vec<Identity> {
     all.iter().map(identity).chain(others).collect()
 }
 
+/// What the controllers of tenants may do in the administrators' namespace only.
+pub(crate) fn near(admin_namespace: &str) -> Near {
+    Near {
+        name: tenants::CONTROLLER.name,
+        namespace: admin_namespace.to_owned(),
+        grants: tenants::ADMIN_GRANTS,
+    }
+}
+
 /// Starts controllers, each with a client of its own.
 pub(crate) fn spawn(
     place: tenants::Place,
@@ -354,6 +364,8 @@ pub(crate) mod tests {
 
     use apiserver::auth::tokens::StaticTokens;
     use apiserver::{ApiServer, Options, ServiceRanges};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::api::{DeleteParams, ListParams, PostParams, WatchParams};
 
     use super::*;
 
@@ -370,6 +382,7 @@ pub(crate) mod tests {
             definitions: Vec::new(),
             services: ServiceRanges::default(),
             controllers,
+            near: vec![near(tenants::names::ADMIN_NAMESPACE)],
         };
         let tasks = tasks::Tasks::new();
         let mut metrics = telemetry::Registry::new("test");
@@ -397,6 +410,50 @@ pub(crate) mod tests {
         let (running, tasks) = server(folder.path(), Vec::new()).await;
         let refused = work(&running).await.unwrap_err();
         assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+        let _ = tasks.stop(TIMEOUT).await;
+        running.close(TIMEOUT).await;
+    }
+
+    #[tokio::test]
+    async fn the_controllers_of_tenants_read_no_secret_or_settings_of_others() {
+        use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+        let folder = tempfile::tempdir().unwrap();
+        let (running, tasks) = server(folder.path(), all().iter().map(identity).collect()).await;
+        let tenants = identity(&tenants::CONTROLLER).user();
+        let client = Client::new(running.client_service(tenants), "default");
+        let code = |done: Result<(), kube::Error>| match done {
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("{error}"),
+            Ok(()) => 200,
+        };
+        let all: ListParams = ListParams::default();
+        let (post, named) = (PostParams::default(), |name: &str| ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        });
+        let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
+        let maps = |namespace: &str| Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        // What it needs: its own namespace, and a Secret that it was told the name of.
+        let admin = tenants::names::ADMIN_NAMESPACE;
+        let copy = Secret { metadata: named("copy"), ..Secret::default() };
+        assert_eq!(code(secrets(admin).create(&post, &copy).await.map(drop)), 200);
+        assert_eq!(code(secrets(admin).list(&all).await.map(drop)), 200);
+        assert_eq!(code(maps(admin).list(&all).await.map(drop)), 200);
+        assert_eq!(code(secrets("default").get("credentials").await.map(drop)), 404);
+        // What it does not.
+        let everywhere = Api::<Secret>::all(client.clone());
+        assert_eq!(code(everywhere.list(&all).await.map(drop)), 403);
+        let watch = everywhere.watch(&WatchParams::default(), "0").await.map(drop);
+        assert_eq!(code(watch), 403);
+        assert_eq!(code(Api::<ConfigMap>::all(client.clone()).list(&all).await.map(drop)), 403);
+        for namespace in ["default", "kube-system"] {
+            assert_eq!(code(secrets(namespace).list(&all).await.map(drop)), 403, "{namespace}");
+            assert_eq!(code(secrets(namespace).create(&post, &copy).await.map(drop)), 403);
+            let gone = secrets(namespace).delete("x", &DeleteParams::default()).await.map(drop);
+            assert_eq!(code(gone), 403);
+            assert_eq!(code(maps(namespace).get("x").await.map(drop)), 403, "{namespace}");
+            assert_eq!(code(maps(namespace).list(&all).await.map(drop)), 403, "{namespace}");
+        }
         let _ = tasks.stop(TIMEOUT).await;
         running.close(TIMEOUT).await;
     }

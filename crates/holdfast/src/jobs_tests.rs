@@ -39,6 +39,7 @@ impl Rig {
             definitions: api::crds(),
             services: ServiceRanges::default(),
             controllers: all().iter().map(identity).collect(),
+            near: Vec::new(),
         };
         let tasks = tasks::Tasks::new();
         let mut metrics = telemetry::Registry::new("test");

@@ -10,6 +10,7 @@ mod controllers;
 mod dashboard;
 mod doctor;
 mod health;
+mod home;
 mod install;
 #[cfg(test)]
 mod jobs_tests;

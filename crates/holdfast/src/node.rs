@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 use volumes::instances::{Instances, Options, Processes};
 
 use crate::cli;
-use crate::config::{Config, Settings};
+use crate::config::{Config, NbdTls, Settings};
 use crate::controllers::{self, Identity};
 use crate::health::{self, Health};
-use ::cli::output::{self, Hint};
+use ::cli::output;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than it takes to see that another machine of the same name lives.
@@ -64,10 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 async fn serve(args: &Args, config: &Config) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    durable::create_dir_private(&config.data_dir)
-        .hint("choose a directory you can write to with --data-dir")?;
-    let _lock = durable::DirLock::acquire(&config.data_dir)
-        .hint("stop the other process, or choose another directory with --data-dir")?;
+    let _lock = crate::home::hold(&config.data_dir).await?;
     let client = controllers::connect(args.kubeconfig.as_ref(), args.context.as_deref()).await?;
     let tasks = Tasks::new();
     let health = Health::start(&args.health, &tasks).await?;
@@ -106,6 +103,7 @@ pub(crate) struct Place {
     name: String,
     address: IpAddr,
     data_dir: PathBuf,
+    engine_arguments: Vec<String>,
 }
 
 impl Place {
@@ -116,6 +114,7 @@ impl Place {
             name: config.node_name.clone(),
             address: config.node_address.unwrap_or(usual),
             data_dir: config.data_dir.clone(),
+            engine_arguments: config.nbd_tls.as_ref().map_or_else(Vec::new, NbdTls::arguments),
         }
     }
 }
@@ -150,6 +149,7 @@ pub(crate) async fn start(
             address: place.address,
             ports: Options::PORTS,
             program: program()?,
+            engine_arguments: place.engine_arguments.clone(),
             max: Options::MAX,
             timeout: Options::TIMEOUT,
         },

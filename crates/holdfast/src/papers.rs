@@ -168,12 +168,14 @@ async fn shown() -> BTreeSet<String> {
         definitions: Vec::new(),
         services: apiserver::ServiceRanges::default(),
         controllers: Vec::new(),
+        near: Vec::new(),
     };
     let tasks = tasks::Tasks::new();
     let mut registry = telemetry::Registry::new("holdfast");
     let timeout = std::time::Duration::from_mins(1);
     let server = apiserver::ApiServer::start(options, tasks.clone(), &mut registry).await.unwrap();
     let _ = crate::controllers::Gauges::new(&mut registry);
+    let _ = blockapi::Figures::new(&mut registry);
     let _ = tasks.stop(timeout).await;
     server.close(timeout).await;
     let names = registry.names().iter().flat_map(|name| {

@@ -11,8 +11,10 @@ use crate::{block, controllers, node};
 const NAMESPACE: &str = volumes::NAMESPACE;
 const HEAD: &str = "\
 # What Holdfast needs in a cluster: the output of `holdfast controllers --roles`.
-# Rights on volumes hold in their namespace only. The executor of Velero's resources reads and writes
-# whole namespaces: its role is bound to nobody here; bind it where `--velero true` is wanted.
+# Rights on volumes hold in their namespace only, those of tenants' backups in the administrators'; what
+# controllers of tenants read elsewhere is the Secret that a storage location names. The executor of
+# Velero's resources reads and writes whole namespaces: its role is bound to nobody here; bind it where
+# `--velero true` is wanted.
 # Whoever has view, edit or admin in a namespace may ask for backups and restores of it, as the roles at
 # the end join those three.
 ";
@@ -35,7 +37,7 @@ const TENANT_ROLES: [(&str, &[&str]); 2] =
     [("edit", &["create", "delete", "patch", "update"]), ("view", &["get", "list", "watch"])];
 
 /// All manifests, as one document after another.
-pub(crate) fn manifest() -> String {
+pub(crate) fn manifest(admin_namespace: &str) -> String {
     let mut text = HEAD.to_owned();
     let account = |name: &str| {
         format!(
@@ -48,6 +50,10 @@ pub(crate) fn manifest() -> String {
         "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n  \
          labels: {{pod-security.kubernetes.io/enforce: privileged}}"
     );
+    let _ = writeln!(
+        text,
+        "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {admin_namespace}}}"
+    );
     text.push_str(&account("holdfast-controllers"));
     text.push_str(&account("holdfast-node"));
     text.push_str(&account("holdfast-block-api"));
@@ -56,18 +62,22 @@ pub(crate) fn manifest() -> String {
         let name = format!("holdfast:controller:{}", controller.name);
         let is_executor = controller.name == velero::CONTROLLER.name;
         let holder = (!is_executor).then_some("holdfast-controllers");
-        let near = of_volumes.contains(&controller.name);
+        let near = of_volumes.contains(&controller.name).then_some(NAMESPACE);
         roles(&mut text, &name, controller.grants, near, holder);
+        if controller.name == tenants::CONTROLLER.name {
+            roles(&mut text, &name, tenants::ADMIN_GRANTS, Some(admin_namespace), holder);
+        }
     }
-    roles(&mut text, "holdfast:node", node::IDENTITY.grants, true, Some("holdfast-node"));
+    let near = Some(NAMESPACE);
+    roles(&mut text, "holdfast:node", node::IDENTITY.grants, near, Some("holdfast-node"));
     let of_blocks = block::IDENTITY.grants;
-    roles(&mut text, "holdfast:block-api", of_blocks, true, Some("holdfast-block-api"));
+    roles(&mut text, "holdfast:block-api", of_blocks, near, Some("holdfast-block-api"));
     election(&mut text);
-    tenants(&mut text);
+    of_tenants(&mut text);
     text
 }
 
-fn tenants(text: &mut String) {
+fn of_tenants(text: &mut String) {
     for (role, verbs) in TENANT_ROLES {
         let _ = writeln!(
             text,
@@ -84,15 +94,21 @@ fn tenants(text: &mut String) {
     }
 }
 
-/// A role for the whole cluster, and, if the rights can be had in one namespace, one for that.
-fn roles(text: &mut String, name: &str, grants: &[Grant], near: bool, holder: Option<&str>) {
+/// A role for the whole cluster, and, for what can be had in one namespace, one for that.
+fn roles(
+    text: &mut String,
+    name: &str,
+    grants: &[Grant],
+    near: Option<&str>,
+    holder: Option<&str>,
+) {
     let wide = |group: &str, resource: &str| CLUSTER_WIDE.contains(&(group, resource));
     let mut rules = (String::new(), String::new());
     for grant in grants {
         for group in grant.groups {
             let (far, close): (Vec<&str>, Vec<&str>) =
                 grant.resources.iter().partition(|resource| {
-                    !near || wide(group, resource.split('/').next().unwrap_or(""))
+                    near.is_none() || wide(group, resource.split('/').next().unwrap_or(""))
                 });
             for (resources, rules) in [(far, &mut rules.0), (close, &mut rules.1)] {
                 if resources == ["customresourcedefinitions"] {
@@ -107,8 +123,10 @@ fn roles(text: &mut String, name: &str, grants: &[Grant], near: bool, holder: Op
         if rules.is_empty() {
             continue;
         }
-        let place =
-            if kind == "Role" { format!(", namespace: {NAMESPACE}") } else { String::new() };
+        let place = match near {
+            Some(namespace) if kind == "Role" => format!(", namespace: {namespace}"),
+            _ => String::new(),
+        };
         let head = |kind: &str| {
             format!(
                 "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: \"{name}\"{place}}}\n"
@@ -186,7 +204,7 @@ mod tests {
     fn the_manifests_of_the_repository_are_what_this_build_needs() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
         let stored = std::fs::read_to_string(path).unwrap();
-        let now = manifest();
+        let now = manifest(tenants::names::ADMIN_NAMESPACE);
         let (stored, now): (Vec<&str>, Vec<&str>) =
             (stored.split("---\n").collect(), now.split("---\n").collect());
         for document in now {
@@ -200,7 +218,7 @@ mod tests {
     /// Both servers give tenants the same.
     #[test]
     fn tenants_may_do_in_a_cluster_what_they_may_beside_the_embedded_server() {
-        let documents = manifest();
+        let documents = manifest(tenants::names::ADMIN_NAMESPACE);
         let documents: Vec<&str> = documents.split("---\n").collect();
         let kinds = apiserver::auth::bootstrap::objects();
         for (role, _) in TENANT_ROLES {
@@ -218,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_others_depend_on_can_be_changed_by_name_only() {
-        let text = manifest();
+        let text = manifest("admins");
         let rules = text.lines().filter(|it| {
             it.contains("\"customresourcedefinitions\"")
                 || (it.contains("\"leases\"") && it.contains("\"update\""))
@@ -235,14 +253,20 @@ mod tests {
     }
 
     #[test]
-    fn rights_on_secrets_of_volumes_end_at_their_namespace() {
-        let text = manifest();
-        let documents = text.split("---\n");
-        let wide = documents.filter(|it| {
-            it.contains("kind: ClusterRole\n")
-                && (it.contains("controller:volumes\"") || it.contains("holdfast:node\""))
-        });
-        for document in wide {
+    fn rights_on_secrets_end_at_the_namespace_of_whoever_needs_them() {
+        let text = manifest("admins");
+        let wide = |name: &str| {
+            let name = format!("{name}\"");
+            text.split("---\n").find(|it| it.contains("kind: ClusterRole\n") && it.contains(&name))
+        };
+        let of_tenants = wide("controller:tenants").unwrap();
+        assert!(
+            !of_tenants.contains("configmaps") && !of_tenants.contains("velero.io"),
+            "{of_tenants}"
+        );
+        assert!(of_tenants.contains("[\"secrets\"], verbs: [\"get\"]"), "{of_tenants}");
+        assert!(text.contains("controller:tenants\", namespace: admins}"), "{text}");
+        for document in [wide("controller:volumes"), wide("holdfast:node")].into_iter().flatten() {
             assert!(
                 !document.contains("secrets") && !document.contains("longhorn.io"),
                 "{document}"

@@ -49,10 +49,7 @@ pub(crate) fn run(settings: &Settings, role: Role) -> anyhow::Result<ExitCode> {
 async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    durable::create_dir_private(&config.data_dir)
-        .hint("choose a directory you can write to with --data-dir")?;
-    let _lock = durable::DirLock::acquire(&config.data_dir)
-        .hint("stop the other process, or choose another directory with --data-dir")?;
+    let _lock = crate::home::hold(&config.data_dir).await?;
     let tasks = tasks::Tasks::new();
     let mut metrics = telemetry::Registry::new("holdfast");
     let server = ApiServer::start(options(config, role)?, tasks.clone(), &mut metrics).await?;
@@ -63,6 +60,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
     let mut blocks = Beside::Off;
     let mut pages = dashboard::Beside::Off;
     if role == Role::Everything {
+        let figures = blockapi::Figures::new(&mut metrics);
         let metrics = reconcile::Metrics::new(&mut metrics, volumes::figures::FACTS);
         let client = |identity: controllers::Identity| {
             kube::Client::new(server.client_service(identity.user()), "default")
@@ -90,7 +88,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
             let client = client(controllers::identity(controller));
             controller.spawn(client, &work, metrics.clone());
         }
-        blocks = block::beside(config, client(block::IDENTITY), &tasks).await;
+        blocks = block::beside(config, client(block::IDENTITY), figures, &tasks).await;
         pages = dashboard::beside(config, &server, blocks.url(), &tasks).await;
     }
     write_kubeconfig(config, &server, pages.url())?;
@@ -139,6 +137,7 @@ fn options(config: &Config, role: Role) -> anyhow::Result<Options> {
         definitions: api::crds(),
         services: config.services.clone(),
         controllers: controllers::identities(has_executor(config)),
+        near: vec![controllers::near(&config.admin_namespace)],
     })
 }
 

@@ -179,6 +179,7 @@ fn options(root: &Path) -> Options {
         address: HERE,
         ports: Options::PORTS,
         program: std::env::current_exe().unwrap(),
+        engine_arguments: Vec::new(),
         max: 16,
         timeout: Duration::from_secs(1),
     }

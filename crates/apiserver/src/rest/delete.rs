@@ -27,6 +27,8 @@ const PARALLEL_DELETES: usize = 64;
 const POD_GRACE_SECONDS: i64 = 30;
 /// Keeps a definition until its objects are gone.
 pub(crate) const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Keeps a namespace until its contents are gone.
+pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
@@ -88,11 +90,13 @@ pub(crate) fn decide(
     if habit == Habit::Definition && !deleting {
         swap(&mut finalizers, "", Some(DEFINITION_FINALIZER));
     }
-    let held_namespace = habit == Habit::Namespace
-        && object
-            .pointer("/spec/finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|all| !all.is_empty());
+    let own = object.pointer("/spec/finalizers").and_then(Value::as_array).map(Vec::as_slice);
+    let mut own: Vec<&str> = own.unwrap_or_default().iter().filter_map(Value::as_str).collect();
+    if habit == Habit::Namespace && !deleting {
+        // Whoever took it off before: the contents go first.
+        swap(&mut own, "", Some(NAMESPACE_FINALIZER));
+    }
+    let held_namespace = habit == Habit::Namespace && !own.is_empty();
     let grace = grace_seconds(habit, object, options);
     if finalizers.is_empty() && grace == 0 && !held_namespace {
         return Outcome::Remove;
@@ -104,13 +108,15 @@ pub(crate) fn decide(
     let mut marked = object.clone();
     let finalizers: Vec<Value> = finalizers.into_iter().map(Value::from).collect();
     mark(&mut marked, deleting, finalizers, grace, counts_generations, now);
-    match habit {
-        Habit::Namespace => admit::object_mut(
-            admit::object_mut(&mut marked).entry("status").or_insert_with(|| json!({})),
-        )
-        .insert("phase".into(), "Terminating".into()),
-        Habit::Plain | Habit::Pod | Habit::Definition => None,
-    };
+    if habit == Habit::Namespace {
+        let whole = admit::object_mut(&mut marked);
+        let mut set = |part: &str, member: &str, value: Value| {
+            let part = whole.entry(part).or_insert_with(|| json!({}));
+            admit::object_mut(part).insert(member.to_owned(), value);
+        };
+        set("spec", "finalizers", own.into());
+        set("status", "phase", "Terminating".into());
+    }
     Outcome::Mark(Box::new(marked))
 }
 
@@ -383,9 +389,17 @@ mod tests {
 
     #[test]
     fn a_namespace_waits_for_its_contents() {
-        let namespace = json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}});
-        let outcome = decide(Habit::Namespace, false, &namespace, &DeleteOptions::default(), now());
-        let namespace = marked(outcome);
-        assert_eq!(namespace["status"]["phase"], "Terminating");
+        let decide = |namespace: &Value| {
+            decide(Habit::Namespace, false, namespace, &DeleteOptions::default(), now())
+        };
+        // Also one whose finalizer somebody took off before.
+        for spec in [json!({"finalizers": ["kubernetes"]}), json!({})] {
+            let mut namespace = marked(decide(&json!({"metadata": {}, "spec": spec})));
+            assert_eq!(namespace["status"]["phase"], "Terminating");
+            assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
+            assert_eq!(decide(&namespace), Outcome::Keep);
+            namespace["spec"]["finalizers"] = json!([]);
+            assert_eq!(decide(&namespace), Outcome::Remove);
+        }
     }
 }

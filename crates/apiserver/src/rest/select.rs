@@ -24,8 +24,26 @@ struct FieldRule {
     value: String,
 }
 
+/// Every watch keeps its selector, and every change is matched with all parts of it.
+const MAX_SELECTOR_BYTES: usize = 8 * 1024;
+const MAX_SELECTOR_PARTS: usize = 256;
+
+fn check_length(name: &str, text: &str) -> Result<(), Failure> {
+    let parts = text.split(',').count();
+    if text.len() <= MAX_SELECTOR_BYTES && parts <= MAX_SELECTOR_PARTS {
+        return Ok(());
+    }
+    Err(Failure::bad_request(format!(
+        "{name} is too long: {} bytes in {parts} parts; {MAX_SELECTOR_BYTES} bytes and {MAX_SELECTOR_PARTS} parts are the limit",
+        text.len()
+    )))
+}
+
 impl Selection {
     pub(crate) fn parse(resource: &Resource, query: &Query) -> Result<Self, Failure> {
+        for name in ["labelSelector", "fieldSelector"] {
+            check_length(name, query.get(name).unwrap_or_default())?;
+        }
         let labels = match query.get("labelSelector") {
             None => None,
             Some(text) => Some(LabelSelector::parse(text).map_err(|error| {

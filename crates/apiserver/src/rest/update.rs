@@ -11,6 +11,7 @@ use objects::{managed, patch, strategic};
 use serde_json::Value;
 
 use super::admit::{self, Author, Endpoint, Track};
+use super::delete::NAMESPACE_FINALIZER;
 use super::options::WriteOptions;
 use super::view::{self, Left};
 use super::{Call, asked, create, decode, signing};
@@ -20,6 +21,7 @@ use crate::negotiate::{self, PatchForm};
 use crate::registry::Resource;
 use crate::server::{Server, write_failure};
 use crate::store::{Change, Expected, Stored, Write, WriteError};
+use crate::upkeep::namespaces;
 
 /// How often a write without a version may be overtaken.
 const RACE_TRIES: usize = 32;
@@ -456,6 +458,7 @@ impl Attempt<'_> {
         }
         Server::guard_names(resource, &new, Some(old))?;
         self.server.guard_grants(&self.call.user, resource, &new, Some(old))?;
+        self.check_emptied(stored, old, &new)?;
         let reservation = match endpoint {
             Endpoint::Main => self.server.reserve(resource, &stored.key, &mut new)?,
             Endpoint::Status | Endpoint::Scale | Endpoint::Finalize | Endpoint::Approval => None,
@@ -465,6 +468,31 @@ impl Attempt<'_> {
             reservation.settle();
         }
         written
+    }
+
+    /// A namespace that is being deleted goes when it is empty, whoever says it may go: what stayed
+    /// would belong to whoever gets its name next, rights included. Nothing is made in it any more, so
+    /// what is empty stays so.
+    fn check_emptied(&self, stored: &Stored, old: &Value, new: &Value) -> Result<(), Failure> {
+        let held = |object: &Value| {
+            let all = object.pointer("/spec/finalizers").and_then(Value::as_array);
+            all.is_some_and(|all| all.iter().any(|one| one == NAMESPACE_FINALIZER))
+        };
+        let is_end =
+            self.endpoint == Endpoint::Finalize && stored.meta.deleting && held(old) && !held(new);
+        if !is_end {
+            return Ok(());
+        }
+        let left = namespaces::contents(self.server, self.name);
+        let Some(first) = left.first() else { return Ok(()) };
+        let why = format!(
+            "the namespace still has {} objects, such as {} {:?}; take the finalizers off them, and \
+             it goes by itself",
+            left.len(),
+            first.key.resource.trim_start_matches('/'),
+            first.key.name
+        );
+        Err(Failure::conflict(admit::subject(&self.call.resource, self.name), &why))
     }
 
     async fn store(&self, stored: &Arc<Stored>, new: Value) -> Result<Option<Left>, Failure> {

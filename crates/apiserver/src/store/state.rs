@@ -195,6 +195,11 @@ impl PartialEq for ByUid {
 
 impl Eq for ByUid {}
 
+/// Where namespaces are kept. What was in one that ended is not history of the next of its name.
+const NAMESPACES: &str = "/namespaces";
+/// Ends of namespaces that are told apart.
+const MAX_ENDS: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct State {
     revision: u64,
@@ -202,6 +207,10 @@ pub(super) struct State {
     tables: BTreeMap<Arc<str>, Table>,
     uids: HashSet<ByUid>,
     owners: HashMap<Box<str>, BTreeSet<Key>>,
+    /// The revisions at which namespaces ended.
+    ends: HashMap<Arc<str>, u64>,
+    /// The same for all whose ends are no longer told apart.
+    ended_before: u64,
     /// All events, for those who follow every resource.
     feed: Log,
     feed_budget: Budget,
@@ -219,6 +228,8 @@ impl State {
             tables: BTreeMap::new(),
             uids: HashSet::new(),
             owners: HashMap::new(),
+            ends: HashMap::new(),
+            ended_before: 0,
             feed: Log::new(revision),
             feed_budget,
             history_budget,
@@ -256,6 +267,9 @@ impl State {
         if event.kind == EventKind::Put {
             self.index(&event.object);
         }
+        if event.kind == EventKind::Delete && **event.resource() == *NAMESPACES {
+            self.end(&event.object.key.name, event.revision);
+        }
         self.history_bytes = self.history_bytes.saturating_add(event.cost_bytes());
         self.history_events = self.history_events.saturating_add(1);
         self.feed.push(event);
@@ -278,6 +292,24 @@ impl State {
             self.history_events = self.history_events.saturating_sub(1);
             evicted.push(event);
         }
+    }
+
+    fn end(&mut self, namespace: &Arc<str>, revision: u64) {
+        self.ends.insert(Arc::clone(namespace), revision);
+        if self.ends.len() > MAX_ENDS {
+            let mut all: Vec<u64> = self.ends.values().copied().collect();
+            all.sort_unstable();
+            self.ended_before = all.get(all.len() / 2).copied().unwrap_or(revision);
+            let before = self.ended_before;
+            self.ends.retain(|_, end| *end > before);
+        }
+    }
+
+    /// Reads of a namespace must not go back before this revision.
+    pub(super) fn check_end(&self, namespace: Option<&str>, revision: u64) -> Result<(), TooOld> {
+        let Some(namespace) = namespace.filter(|it| !it.is_empty()) else { return Ok(()) };
+        let end = self.ends.get(namespace).copied().unwrap_or(self.ended_before);
+        if revision < end { Err(TooOld { requested: revision, oldest: end }) } else { Ok(()) }
     }
 
     fn table(&mut self, resource: &Arc<str>) -> &mut Table {
@@ -368,6 +400,7 @@ impl State {
         range: Range<'_>,
         revision: u64,
     ) -> Result<Page, TooOld> {
+        self.check_end(range.namespace, revision)?;
         let Some(table) = self.tables.get(resource) else {
             if revision < self.opened_at {
                 return Err(TooOld { requested: revision, oldest: self.opened_at });

@@ -338,3 +338,41 @@ async fn the_largest_object_can_be_marked_and_deleted() {
     let long = change(Expected::Absent, Change::Put(long));
     assert!(matches!(store.write(long).await, Err(WriteError::TooLarge { .. })));
 }
+
+/// Who has the name of a namespace now is not shown what was there before it ended.
+#[tokio::test]
+async fn the_history_of_a_namespace_ends_with_it() {
+    let home = Home::new();
+    let store = home.open();
+    let space = |name: &str| Key::new("/namespaces", "", name);
+    let write = async |key: Key, expected, change| {
+        store.write(Write { key, expected, require: Vec::new(), change }).await.unwrap().revision
+    };
+    let there = write(space("default"), Expected::Absent, Change::Put(body("default", ""))).await;
+    let made = store.write(create("a")).await.unwrap().revision;
+    let gone = write(key("a"), Expected::Revision(made), Change::Delete(body("a", ""))).await;
+    assert_eq!(store.list_at("things", Some("default"), made).unwrap().items.len(), 1);
+    let last = Change::Delete(body("default", ""));
+    let end = write(space("default"), Expected::Revision(there), last).await;
+    write(space("default"), Expected::Absent, Change::Put(body("default", ""))).await;
+    for old in [made, gone] {
+        let too_old = store.list_at("things", Some("default"), old).unwrap_err();
+        assert_eq!(too_old, TooOld { requested: old, oldest: end });
+        assert_eq!(store.watch("things", Some("default"), old).unwrap_err(), too_old);
+        // Those who see all namespaces see what they saw.
+        assert!(store.list_at("things", None, old).is_ok());
+        assert!(store.list_at("things", Some("other"), old).is_ok());
+        assert!(store.watch("things", None, old).is_ok());
+    }
+    assert_eq!(store.list_at("things", Some("default"), end).unwrap().items.len(), 0);
+    assert!(store.watch("things", Some("default"), end).is_ok());
+    // However many end, none is forgotten.
+    for number in 0..1100 {
+        let name = format!("n{number}");
+        let there = write(space(&name), Expected::Absent, Change::Put(body(&name, ""))).await;
+        let last = Change::Delete(body(&name, ""));
+        write(space(&name), Expected::Revision(there), last).await;
+    }
+    assert!(store.list_at("things", Some("default"), made).is_err());
+    assert!(store.list_at("things", Some("n0"), made).is_err());
+}

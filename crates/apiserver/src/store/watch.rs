@@ -69,8 +69,14 @@ impl Watcher {
 
     /// Says at the start, not at the first change, that the history does not reach back.
     fn checked(self) -> Result<Self, TooOld> {
-        if let Some(log) = self.scope.log(&self.shared.read()) {
-            let _reachable = log.since(self.position)?;
+        {
+            let state = self.shared.read();
+            if let Scope::Resource { namespace, .. } = &self.scope {
+                state.check_end(namespace.as_deref(), self.position)?;
+            }
+            if let Some(log) = self.scope.log(&state) {
+                let _reachable = log.since(self.position)?;
+            }
         }
         Ok(self)
     }

@@ -10,7 +10,7 @@ pub(crate) mod controllers;
 mod definitions;
 mod events;
 mod garbage;
-mod namespaces;
+pub(crate) mod namespaces;
 mod protection;
 mod roles;
 

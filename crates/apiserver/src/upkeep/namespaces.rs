@@ -12,11 +12,10 @@ use crate::definitions::set_condition;
 use crate::failure::Failure;
 use crate::internal::{self, Done};
 use crate::rest::admit::Endpoint;
+use crate::rest::delete::NAMESPACE_FINALIZER;
 use crate::rest::options::{DeleteOptions, Propagation};
 use crate::server::Server;
-use crate::store::Stored;
-
-const FINALIZER: &str = "kubernetes";
+use crate::store::{Change, Expected, Stored, Write, WriteError};
 
 /// Every namespace has an account for what runs in it.
 pub(super) async fn account(server: &Server, namespace: &str) -> Result<Done, Failure> {
@@ -63,7 +62,7 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
                 if let Some(list) =
                     object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
                 {
-                    list.retain(|one| one != FINALIZER);
+                    list.retain(|one| one != NAMESPACE_FINALIZER);
                 }
             },
         )
@@ -75,16 +74,12 @@ pub(super) async fn empty(server: &Server, name: &str) -> Result<Done, Failure> 
     .await
 }
 
-/// What clients can still see: objects of a definition that somebody took away from under them
-/// cannot be deleted by anyone, so a namespace does not wait for them.
-fn contents(server: &Server, namespace: &str) -> Vec<Arc<Stored>> {
-    let registry = server.registry();
+/// Everything that is stored in a namespace, whether or not its type is served: what stayed would be
+/// that of whoever gets the name next.
+pub(crate) fn contents(server: &Server, namespace: &str) -> Vec<Arc<Stored>> {
     let resources = server.store.resources();
-    resources
-        .iter()
-        .filter(|id| registry.by_id(id).is_some())
-        .flat_map(|resource| server.store.list(resource, Some(namespace)).items)
-        .collect()
+    let of = |resource| server.store.list(resource, Some(namespace)).items;
+    resources.iter().flat_map(|resource| of(resource)).collect()
 }
 
 async fn delete_contents(server: &Server, namespace: &str) -> Result<(), Failure> {
@@ -96,29 +91,63 @@ async fn delete_contents(server: &Server, namespace: &str) -> Result<(), Failure
         ..DeleteOptions::default()
     };
     for id in server.store.resources() {
-        let Some(resource) = registry.by_id(&id).filter(|resource| resource.namespaced) else {
+        let mut items = server.store.list(&id, Some(namespace)).items;
+        let Some(resource) = registry.by_id(&id) else {
+            // Their definition was taken away from under them: nobody can ask for anything about
+            // them, so nobody will take their finalizers off.
+            for one in &items {
+                remove(server, one).await?;
+            }
             continue;
         };
-        let mut items = server.store.list(&id, Some(namespace)).items;
         items.retain(|one| !(one.meta.deleting && one.meta.finalizers));
         internal::delete_all(server, &NAMESPACES, resource, namespace, &items, &options).await?;
     }
     Ok(())
 }
 
+/// Takes an object of no type out of the store.
+async fn remove(server: &Server, stored: &Stored) -> Result<(), Failure> {
+    tracing::warn!(
+        resource = %stored.key.resource,
+        namespace = %stored.key.namespace,
+        name = %stored.key.name,
+        "an object that no definition describes goes with its namespace"
+    );
+    let change = Change::Delete(stored.value().unwrap_or_else(|_| json!({})));
+    let expected = Expected::Revision(stored.revision);
+    let write = Write { key: stored.key.clone(), expected, require: Vec::new(), change };
+    match server.commit(write).await {
+        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(Failure::internal(error.to_string())),
+    }
+}
+
+/// How many kinds and finalizers a condition names.
+const NAMED: usize = 20;
+
+/// The first of them, and how many more there are: the text goes into an object.
+fn some(texts: impl ExactSizeIterator<Item = String>) -> String {
+    let more = texts.len().saturating_sub(NAMED);
+    let mut text = texts.take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text = format!("{text} and {more} more");
+    }
+    text
+}
+
 /// Says in the namespace's conditions what it is waiting for.
 fn report(object: &mut Value, left: &[Arc<Stored>], now: Timestamp) {
-    let mut kinds: Vec<String> = Vec::new();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for one in left {
-        let (group, plural) = one.key.resource.split_once('/').unwrap_or_default();
-        let count = left.iter().filter(|other| other.key.resource == one.key.resource).count();
-        let dot = if group.is_empty() { "" } else { "." };
-        let text = format!("{plural}{dot}{group} has {count} resource instances");
-        if !kinds.contains(&text) {
-            kinds.push(text);
-        }
+        *kinds.entry(&one.key.resource).or_default() += 1;
     }
-    let remaining = format!("Some resources are remaining: {}", kinds.join(", "));
+    let kinds = some(kinds.iter().map(|(id, count)| {
+        let (group, plural) = id.split_once('/').unwrap_or_default();
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("{plural}{dot}{group} has {count} resource instances")
+    }));
+    let remaining = format!("Some resources are remaining: {kinds}");
     let held = finalizers(left);
     let (holds, why, holders) = if held.is_empty() {
         ("False", "ContentHasNoFinalizers", "No remaining object has a finalizer".to_owned())
@@ -152,9 +181,44 @@ fn finalizers(left: &[Arc<Stored>]) -> String {
             *counts.entry(name.to_owned()).or_default() += 1;
         }
     }
-    let texts: Vec<String> = counts
-        .iter()
-        .map(|(name, count)| format!("{name} in {count} resource instances"))
-        .collect();
-    texts.join(", ")
+    some(counts.iter().map(|(name, count)| format!("{name} in {count} resource instances")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Meta;
+
+    fn left(resource: &str, number: usize) -> Arc<Stored> {
+        let object = json!({"metadata": {"finalizers": ["x.io/all", format!("x.io/f{number}")]}});
+        Arc::new(Stored {
+            key: crate::store::Key::new(resource, "n", format!("o{number}")),
+            revision: 1,
+            body: object.to_string().into(),
+            meta: Meta { finalizers: true, ..Meta::default() },
+        })
+    }
+
+    /// With as many objects as tenants like to leave, each with names of its own: the report is made
+    /// in one walk, and fits into an object.
+    #[test]
+    fn a_report_of_many_objects_stays_short() {
+        let mut all: Vec<_> = (0..20_000).map(|number| left("/configmaps", number)).collect();
+        all.push(left("test.io/widgets", 0));
+        let mut object = json!({});
+        report(&mut object, &all, "2026-01-02T03:04:05Z".parse().unwrap());
+        let text = |kind: &str| {
+            let all = object["status"]["conditions"].as_array().unwrap();
+            let found = all.iter().find(|one| one["type"] == kind).unwrap();
+            found["message"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(
+            text("NamespaceContentRemaining"),
+            "Some resources are remaining: configmaps has 20000 resource instances, \
+             widgets.test.io has 1 resource instances"
+        );
+        let held = text("NamespaceFinalizersRemaining");
+        assert!(held.contains("x.io/all in 20001 resource instances"), "{held}");
+        assert!(held.ends_with(" and 19981 more"), "{held}");
+    }
 }

@@ -74,6 +74,7 @@ impl World {
             definitions: Vec::new(),
             services: apiserver::ServiceRanges::default(),
             controllers: Vec::new(),
+            near: Vec::new(),
         };
         let mut metrics = telemetry::Registry::new("test");
         let server = ApiServer::start(options, tasks::Tasks::new(), &mut metrics).await.unwrap();

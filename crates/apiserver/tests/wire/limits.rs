@@ -165,7 +165,16 @@ async fn a_crowd_of_tenants_with_unfinished_bodies_leaves_the_administrator_room
         answer.get(9..12).unwrap_or_default().to_owned()
     };
     for tenant in TENANTS {
-        assert_eq!(ask(tenant).await, "429", "{tenant} got more than there is for tenants");
+        // What the crowd has sent may lie in the sockets still.
+        let mut answer = ask(tenant).await;
+        for _ in 0..50 {
+            if answer == "429" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            answer = ask(tenant).await;
+        }
+        assert_eq!(answer, "429", "{tenant} got more than there is for tenants");
     }
     assert_eq!(ask("secret").await, "201");
     drop(crowd);

@@ -297,3 +297,16 @@ async fn single_objects_come_in_the_same_forms() {
     // To watch one object, its collection is watched.
     assert_eq!(world.get(&format!("{one}?watch=true")).await.is(200)["kind"], "Widget");
 }
+
+/// Every watch would keep it, and every change be matched with it.
+#[tokio::test]
+async fn a_selector_of_thousands_of_parts_is_refused() {
+    let world = World::start().await;
+    let of = |count: usize| vec!["!a"; count].join(",");
+    world.get(&format!("{MAPS}?labelSelector={}", of(200))).await.is(200);
+    for ask in ["", "&watch=1"] {
+        let refused = world.get(&format!("{MAPS}?labelSelector={}{ask}", of(300))).await.is(400);
+        let message = refused["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains("labelSelector is too long"), "{message}");
+    }
+}

@@ -97,6 +97,7 @@ impl World {
             definitions: Vec::new(),
             services: apiserver::ServiceRanges::default(),
             controllers: Vec::new(),
+            near: Vec::new(),
         };
         let mut metrics = telemetry::Registry::new("test");
         let server =

@@ -58,6 +58,7 @@ impl World {
             definitions: Vec::new(),
             services: apiserver::ServiceRanges::default(),
             controllers: Vec::new(),
+            near: Vec::new(),
         };
         let tasks = tasks::Tasks::new();
         let mut metrics = telemetry::Registry::new("test");

@@ -104,7 +104,7 @@ impl Evaluation<'_> {
             Expr::OptMap(operand, body, flat) => self.optional_map(operand, body, *flat),
             Expr::Matches(text, regex) => match self.eval(text)? {
                 Value::String(text) => {
-                    self.budget.spend(text.len() / 8)?;
+                    self.budget.spend(ops::search(&text, regex.as_str()))?;
                     Ok(Value::Bool(regex.is_match(&text)))
                 }
                 _ => Err(error("'matches' needs a string")),
@@ -146,10 +146,10 @@ impl Evaluation<'_> {
             Op::Equal => ops::equal(&a, &b, self.budget)?,
             Op::NotEqual => !ops::equal(&a, &b, self.budget)?,
             Op::In => ops::contains(&b, &a, self.budget)?,
-            Op::Less => ops::compare(&a, &b)?.is_lt(),
-            Op::LessEqual => ops::compare(&a, &b)?.is_le(),
-            Op::Greater => ops::compare(&a, &b)?.is_gt(),
-            Op::GreaterEqual => ops::compare(&a, &b)?.is_ge(),
+            Op::Less => ops::compare(&a, &b, self.budget)?.is_lt(),
+            Op::LessEqual => ops::compare(&a, &b, self.budget)?.is_le(),
+            Op::Greater => ops::compare(&a, &b, self.budget)?.is_gt(),
+            Op::GreaterEqual => ops::compare(&a, &b, self.budget)?.is_ge(),
             Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Modulo => {
                 return ops::arithmetic(op, a, b, self.budget);
             }

@@ -159,7 +159,8 @@ pub(super) fn contains(list: &Value, item: &Value, budget: &mut Budget) -> Resul
     }
 }
 
-pub(super) fn compare(a: &Value, b: &Value) -> Result<Ordering, Stop> {
+pub(super) fn compare(a: &Value, b: &Value, budget: &mut Budget) -> Result<Ordering, Stop> {
+    budget.spend(growth(a).min(growth(b)))?;
     match (a, b) {
         (Value::Bytes(a), Value::Bytes(b)) => Ok(a.cmp(b)),
         _ => a.partial_cmp(b).ok_or_else(|| error("these values cannot be ordered")),
@@ -220,7 +221,7 @@ fn growth(value: &Value) -> usize {
 pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Outcome {
     let wrong = || error("no such overload");
     match (native, args) {
-        (Native::Size, [value]) => length(value),
+        (Native::Size, [value]) => length(value, budget),
         (Native::TypeOf, [value]) => Ok(type_of(value)),
         (Native::Same, [value]) => Ok(value.clone()),
         (Native::ToText, [value]) => to_text(value, budget),
@@ -243,7 +244,7 @@ pub(super) fn native(native: Native, args: &[Value], budget: &mut Budget) -> Out
         }
         (Native::Matches, [Value::String(text), Value::String(pattern)]) => {
             // The pattern is data: it is compiled each time, and that is the costly part.
-            budget.spend(2_000 + pattern.len() * 100 + text.len() / 8)?;
+            budget.spend(2_000 + pattern.len() * 100 + search(text, pattern))?;
             let regex = RegexBuilder::new(pattern)
                 .size_limit(MAX_REGEX)
                 .build()
@@ -307,10 +308,18 @@ fn to_text(value: &Value, budget: &mut Budget) -> Outcome {
     Ok(Value::String(Arc::new(text)))
 }
 
+/// What looking for a pattern in a text costs: at worst each of its letters is tried at each place.
+pub(super) fn search(text: &str, pattern: &str) -> usize {
+    (text.len() / 8).saturating_mul(1 + pattern.len() / 64)
+}
+
 /// Text is measured in characters, not bytes.
-fn length(value: &Value) -> Outcome {
+fn length(value: &Value, budget: &mut Budget) -> Outcome {
     let count = match value {
-        Value::String(text) => text.chars().count(),
+        Value::String(text) => {
+            budget.spend(text.len() / 64)?;
+            text.chars().count()
+        }
         Value::Bytes(bytes) => bytes.len(),
         Value::List(items) => items.len(),
         Value::Map(map) => map.map.len(),

@@ -35,6 +35,8 @@ pub struct Options {
     pub ports: RangeInclusive<u16>,
     /// The program that engines and replicas are commands of.
     pub program: PathBuf,
+    /// What every engine is told besides.
+    pub engine_arguments: Vec<String>,
     pub max: usize,
     /// How long one may take to end before it is made to.
     pub timeout: Duration,

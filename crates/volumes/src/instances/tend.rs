@@ -240,7 +240,10 @@ async fn begin(
 ) -> Result<(Child, Record), String> {
     let is_own = launch.program.is_none();
     let program = launch.program.as_ref().unwrap_or(&host.options.program);
-    let arguments = command::arguments(launch, host.options.address, record.ports.0, is_own);
+    let mut arguments = command::arguments(launch, host.options.address, record.ports.0, is_own);
+    if matches!(launch.role, Role::Engine(_)) {
+        arguments.extend(host.options.engine_arguments.iter().cloned());
+    }
     record.salvage = matches!(&launch.role, Role::Engine(engine) if engine.salvage);
     record.arguments.clone_from(&arguments);
     let root = host.options.root.clone();

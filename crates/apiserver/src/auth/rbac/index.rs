@@ -197,9 +197,34 @@ pub struct RbacIndex {
     cluster_roles: BTreeMap<String, ClusterRole>,
     cluster: Scope,
     namespaces: HashMap<String, Scope>,
+    /// Namespaces with bindings that are not there. What was left in one grants nothing.
+    absent: HashSet<String>,
 }
 
+/// Most entries of rules that one question looks at in a namespace. Whoever may write roles there may
+/// write as many as it likes, and every question of anybody about the namespace would pay for them;
+/// what lies beyond grants nothing.
+const MAX_LOOKS: usize = 1 << 16;
+
 impl RbacIndex {
+    /// The namespace has gone.
+    pub fn leave(&mut self, namespace: &str) {
+        if self.namespaces.contains_key(namespace) {
+            self.absent.insert(namespace.to_owned());
+        }
+    }
+
+    /// The namespace is there.
+    pub fn enter(&mut self, namespace: &str) {
+        self.absent.remove(namespace);
+    }
+
+    /// Lets only the bindings of these namespaces count.
+    pub fn only_in(&mut self, is_there: impl Fn(&str) -> bool) {
+        let absent = self.namespaces.keys().filter(|namespace| !is_there(namespace));
+        self.absent = absent.cloned().collect();
+    }
+
     /// Takes a stored object, new or changed. One without a name, or a binding without a readable
     /// role, grants nothing.
     pub fn upsert(&mut self, kind: Kind, object: &Value) {
@@ -250,6 +275,7 @@ impl RbacIndex {
                     scope.remove(name);
                     if scope.bindings.is_empty() {
                         self.namespaces.remove(namespace);
+                        self.absent.remove(namespace);
                     }
                 }
             }
@@ -279,12 +305,22 @@ impl RbacIndex {
             let reason = format!("RBAC: group {MASTERS:?} has every right");
             return Decision { allowed: true, reason };
         }
+        let mut looks_left = MAX_LOOKS;
         for granted in self.granted(wanted.user, wanted.namespace) {
             if granted.namespace.is_some() && wanted.path.is_some() {
                 continue;
             }
-            if granted.rules.iter().any(|rule| rule.allows(wanted)) {
-                return Decision { allowed: true, reason: granted.reason() };
+            for rule in granted.rules.iter() {
+                if granted.namespace.is_some() {
+                    let Some(left) = looks_left.checked_sub(rule.entries()) else {
+                        let reason = "RBAC: the namespace has more rules than are looked at";
+                        return Decision { allowed: false, reason: reason.to_owned() };
+                    };
+                    looks_left = left;
+                }
+                if rule.allows(wanted) {
+                    return Decision { allowed: true, reason: granted.reason() };
+                }
             }
         }
         Decision { allowed: false, reason: String::new() }
@@ -335,13 +371,17 @@ impl RbacIndex {
         namespace: &'a str,
     ) -> impl Iterator<Item = Granted<'a>> {
         let cluster = self.cluster.of(user).map(|it| (None, it));
-        let own = self.namespaces.get(namespace).filter(|_| !namespace.is_empty());
+        let own = self.namespaces.get(namespace);
+        let own = own.filter(|_| !namespace.is_empty() && !self.absent.contains(namespace));
+        let mut seen = HashSet::new();
         let own =
             own.into_iter().flat_map(|scope| scope.of(user)).map(move |it| (Some(namespace), it));
-        cluster.chain(own).filter_map(|(namespace, (name, binding, matched))| {
+        cluster.chain(own).filter_map(move |(namespace, (name, binding, matched))| {
             // A ClusterRoleBinding cannot reach a Role: roles have a namespace, it has none.
             let rules = self.rules_of(&binding.role, namespace.unwrap_or_default())?;
-            Some(Granted { namespace, name, role: &binding.role, matched, rules })
+            // However often it is bound, a role says the same; those of the cluster come first.
+            let is_new = seen.insert(Arc::as_ptr(rules).cast::<()>().addr());
+            is_new.then_some(Granted { namespace, name, role: &binding.role, matched, rules })
         })
     }
 

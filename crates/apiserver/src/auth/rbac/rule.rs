@@ -61,6 +61,18 @@ impl PolicyRule {
         !self.non_resource_urls.is_empty()
     }
 
+    /// How many texts a look at the rule may compare.
+    pub(super) fn entries(&self) -> usize {
+        let lists = [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.non_resource_urls,
+        ];
+        lists.iter().map(|list| list.len()).sum()
+    }
+
     /// Whether the rule allows the request.
     pub fn allows(&self, wanted: &Attributes<'_>) -> bool {
         if !has(&self.verbs, wanted.verb) {

@@ -473,3 +473,52 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_role_bound_many_times_is_looked_at_once() {
+    let mut index = RbacIndex::default();
+    let names: Vec<String> = (0..MANY).map(|number| format!("c{number}")).collect();
+    let long = json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": names,
+        "verbs": ["get"]});
+    index.upsert(Kind::Role, &role("ns", "long", std::slice::from_ref(&long)));
+    for number in 0..200 {
+        let binding = binding("ns", &format!("b{number}"), ("Role", "long"), &to_ada());
+        index.upsert(Kind::RoleBinding, &binding);
+    }
+    index.upsert(Kind::Role, &role("ns", "own", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("ns", "last", ("Role", "own"), &to_ada()));
+    assert!(ask(&index, &ada(), "get /pods ns x"));
+    // As many roles are more than is looked at; what the cluster grants counts as before.
+    for number in 0..200 {
+        let name = format!("r{number}");
+        index.upsert(Kind::Role, &role("ns", &name, std::slice::from_ref(&long)));
+        let binding = binding("ns", &format!("b{number}"), ("Role", &name), &to_ada());
+        index.upsert(Kind::RoleBinding, &binding);
+    }
+    assert!(!ask(&index, &ada(), "get /pods ns x"));
+    index.upsert(Kind::ClusterRole, &role("", "all", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::ClusterRoleBinding, &binding("", "all", ("ClusterRole", "all"), &to_ada()));
+    assert!(ask(&index, &ada(), "get /pods ns x"));
+    assert!(ask(&index, &ada(), "get /pods other x"));
+}
+
+/// Entries of a long rule.
+const MANY: usize = 1000;
+
+#[test]
+fn what_was_left_in_a_namespace_that_is_gone_grants_nothing() {
+    let mut index = RbacIndex::default();
+    index.upsert(Kind::Role, &role("ns", "r", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("Role", "r"), &to_ada()));
+    let may = |index: &RbacIndex| ask(index, &ada(), "get /pods ns x");
+    assert!(may(&index));
+    index.leave("ns");
+    assert!(!may(&index));
+    index.enter("ns");
+    assert!(may(&index));
+    index.only_in(|name| name != "ns");
+    assert!(!may(&index));
+    index.remove(Kind::RoleBinding, "ns", "b");
+    index.upsert(Kind::RoleBinding, &binding("ns", "b", ("Role", "r"), &to_ada()));
+    assert!(may(&index), "it was made in a namespace that is there");
+}
