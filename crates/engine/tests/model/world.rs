@@ -323,8 +323,10 @@ impl World {
             // The replicas may differ until they were made equal, and a snapshot waits for that;
             // what is read must not change on the way there.
             self.check_volume(COPIES);
-            self.cli().run("snapshots create equal");
-            self.cli().run("snapshots rm equal");
+            // A name of its own each time: the one before may have stayed as the parent of the head.
+            let name = format!("equal-{}", self.purges);
+            self.cli().run(&format!("snapshots create {name}"));
+            self.cli().run(&format!("snapshots rm {name}"));
             self.purge(plan, &[]);
         }
         Look::Deep
