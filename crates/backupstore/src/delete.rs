@@ -47,7 +47,9 @@ impl BackupStore {
         self.with_lock(volume, LockKind::Delete, timeout, control, async |lease, control| {
             let of = Subject::Volume(volume.clone());
             let may_finish = self.may_finish(&of, backup, &lease).await?;
-            let existed = self.repository.remove_record(&of, backup).await?;
+            let remove = self.repository.remove_record(&of, backup);
+            let existed = lease.while_held(&control, remove).await?;
+            self.repository.settle(&of).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
             let mut blocks = self.collect(&of, options, Some(backup), lease, &control).await?;
@@ -102,6 +104,8 @@ impl BackupStore {
     ) -> Result<(), Error> {
         let removal = self.repository.removal_of(volume)?;
         self.remove_all(&removal.records, &[], Removed::Records, lease, control).await?;
+        // Also those that one who was killed has removed: none may come back without its blocks.
+        self.repository.settle(&Subject::Volume(volume.clone())).await?;
         self.remove_all(&removal.all, &removal.spared, Removed::Blocks, lease, control).await?;
         lease.while_held(control, self.repository.remove_last(&removal)).await
     }

@@ -165,9 +165,15 @@ impl Store for LocalStore {
         self.run(move |inner| inner.delete_many(&keys, &permit)).await
     }
 
-    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
-        let barrier = self.run(Inner::barrier).await?;
+    async fn batch(&self, prefix: &Prefix) -> Result<Option<Arc<dyn Batch>>, Error> {
+        let prefix = prefix.clone();
+        let barrier = self.run(move |inner| inner.barrier(&prefix)).await?;
         Ok(barrier.map(|barrier| batch::open(self.clone(), barrier)))
+    }
+
+    async fn settle(&self, prefixes: &[Prefix]) -> Result<(), Error> {
+        let prefixes = prefixes.to_vec();
+        self.run(move |inner| inner.settle(&prefixes)).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -231,14 +237,55 @@ impl Inner {
     }
 
     /// None also where there is no directory yet.
-    fn barrier(&self) -> Result<Option<Box<dyn Barrier>>, Error> {
-        match self.disk.barrier(&self.root) {
+    fn barrier(&self, prefix: &Prefix) -> Result<Option<Box<dyn Barrier>>, Error> {
+        let Some(path) = self.nearest(prefix)? else { return Ok(None) };
+        match self.disk.barrier(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             found => found.map_err(|source| {
-                let (operation, path) = (Operation::Open, self.root.clone());
-                durable::Error::Io { operation, path, source }.into()
+                durable::Error::Io { operation: Operation::Open, path, source }.into()
             }),
         }
+    }
+
+    fn settle(&self, prefixes: &[Prefix]) -> Result<(), Error> {
+        let mut found = Vec::new();
+        for prefix in prefixes {
+            found.extend(self.nearest(prefix)?);
+        }
+        let paths: Vec<&Path> = found.iter().map(PathBuf::as_path).collect();
+        match self.disk.sync_file_systems(&paths) {
+            // Somebody removed one that had become empty: all the more may what is above it be unsynced.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.disk.sync_file_systems(&[&self.root])
+            }
+            done => done,
+        }
+        .map_err(|source| {
+            let (operation, path) = (Operation::Sync, self.root.clone());
+            durable::Error::Io { operation, path, source }.into()
+        })
+    }
+
+    /// The folder of a prefix, or the one above it that is there; nothing where there is no store yet.
+    fn nearest(&self, prefix: &Prefix) -> Result<Option<PathBuf>, Error> {
+        let folder = prefix.folder().map_or_else(|| Ok(self.root.clone()), |it| self.path(it))?;
+        let inside = folder.ancestors().take_while(|path| path.starts_with(&self.root));
+        for path in inside {
+            match self.disk.stat(path) {
+                Ok(found) if found.is_dir => return Ok(Some(path.to_owned())),
+                Err(error)
+                    if !matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) =>
+                {
+                    let (operation, path) = (Operation::Inspect, path.to_owned());
+                    return Err(durable::Error::Io { operation, path, source: error }.into());
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Without the lock of the root, which is for those who compare and swap: one that is stopped in the

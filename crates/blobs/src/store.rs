@@ -180,9 +180,17 @@ pub trait Store: fmt::Debug + Send + Sync {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Many puts that become durable together; none where each costs the same however many there are.
-    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
+    /// Many puts under `prefix` that become durable together; none where each costs the same however many
+    /// there are.
+    async fn batch(&self, _prefix: &Prefix) -> Result<Option<Arc<dyn Batch>>, Error> {
         Ok(None)
+    }
+
+    /// What anybody has seen under these prefixes until now, there or gone, stays so, whatever stops. What
+    /// an acknowledged call did does by itself; one who was killed in the middle of a call may have left
+    /// what can be seen and is not durable.
+    async fn settle(&self, _prefixes: &[Prefix]) -> Result<(), Error> {
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities;
@@ -200,8 +208,9 @@ pub trait Batch: fmt::Debug + Send + Sync {
     /// Takes the place of whatever is there.
     async fn put(&self, key: &Key, bytes: Bytes) -> Result<Waiting, Error>;
 
-    /// All that was put before the call. Says which of them somebody else has made, and how long they are.
-    /// After an error none of them may be relied on.
+    /// All that was put before the call, and all that others have put under the prefix. Says which of ours
+    /// somebody else has made, and how long they are. After an error nothing of the batch may be relied on,
+    /// and every further commit fails: what is lost is told once, to whoever asks first.
     async fn commit(&self) -> Result<Vec<(Key, u64)>, Error>;
 }
 

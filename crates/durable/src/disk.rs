@@ -10,6 +10,8 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
+use crate::sparse::{Details, Sparse};
+
 /// Permission bits of a file or directory to be created, before the process's umask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub u32);
@@ -74,6 +76,18 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// A barrier for all that is written to the file system of this directory from now on; none where
     /// there is no such thing, or where it would not tell of what was lost.
     fn barrier(&self, path: &Path) -> io::Result<Option<Box<dyn Barrier>>>;
+    /// A file whose holes matter. Links are refused, not followed, and nobody waits for a pipe.
+    fn open_sparse(&self, _path: &Path, _how: Open) -> io::Result<Box<dyn Sparse>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Follows no link.
+    fn look(&self, _path: &Path) -> io::Result<Details> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// All that is on the file systems of these directories now, contents and names, whoever wrote it and
+    /// was killed before it synced it. For what was found and is relied upon: of what was lost before, not
+    /// every file system tells.
+    fn sync_file_systems(&self, paths: &[&Path]) -> io::Result<()>;
 }
 
 /// One wait for everything.
@@ -82,6 +96,10 @@ pub trait Barrier: Send + Sync + fmt::Debug {
     /// this returns `Ok`. An error tells that something was lost since the barrier was made: nothing that
     /// was to be covered by it may be relied on.
     fn wait(&self) -> io::Result<()>;
+
+    /// Whether what lies at this path, or will, is waited for: below a directory there may be another file
+    /// system, mounted or linked to.
+    fn covers(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// From where a file system is written.
@@ -123,7 +141,7 @@ pub trait File: Send + Sync + fmt::Debug {
 }
 
 /// Writes all of `bytes`, however the file cuts them.
-pub(crate) fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+pub fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = match file.write_at(bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

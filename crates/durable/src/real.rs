@@ -2,8 +2,10 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,6 +14,7 @@ use rustix::fs::{
 };
 
 use crate::disk::{Barrier, Disk, Entry, File, Mode, Open, Reach, Stat};
+use crate::sparse::{self, Details, Extent, Source, Sparse};
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,21 +22,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
-        let mut options = OpenOptions::new();
-        options.read(true);
-        match how {
-            Open::Read => {}
-            Open::Write => {
-                options.write(true);
-            }
-            Open::Create(Mode(mode)) => {
-                options.write(true).create(true).truncate(false).mode(mode);
-            }
-            Open::CreateNew(Mode(mode)) => {
-                options.write(true).create_new(true).mode(mode);
-            }
-        }
-        Ok(Box::new(RealFile(options.open(path)?)))
+        Ok(Box::new(RealFile(options(how).open(path)?, OnceLock::new())))
     }
 
     fn rename(&self, source: &Path, target: &Path) -> io::Result<()> {
@@ -121,6 +110,60 @@ impl Disk for RealDisk {
         }
         Ok(Some(Box::new(FileSystem(dir))))
     }
+
+    fn open_sparse(&self, path: &Path, how: Open) -> io::Result<Box<dyn Sparse>> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = options(how).custom_flags(flags).open(path)?;
+        Ok(Box::new(RealFile(file, OnceLock::new())))
+    }
+
+    fn sync_file_systems(&self, paths: &[&Path]) -> io::Result<()> {
+        let mut synced = Vec::new();
+        for path in paths {
+            let dir = fs::File::open(path)?;
+            let device = dir.metadata()?.dev();
+            if !synced.contains(&device) {
+                sync_file_system(&dir)?;
+                synced.push(device);
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Details> {
+        Ok(details(&fs::symlink_metadata(path)?))
+    }
+}
+
+fn options(how: Open) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    match how {
+        Open::Read => {}
+        Open::Write => {
+            options.write(true);
+        }
+        Open::Create(Mode(mode)) => {
+            options.write(true).create(true).truncate(false).mode(mode);
+        }
+        Open::CreateNew(Mode(mode)) => {
+            options.write(true).create_new(true).mode(mode);
+        }
+    }
+    options
+}
+
+fn details(found: &fs::Metadata) -> Details {
+    Details {
+        len_bytes: found.len(),
+        is_file: found.is_file(),
+        is_dir: found.is_dir(),
+        identity: (found.dev(), found.ino()),
+        links: found.nlink(),
+        allocated_bytes: found.blocks().saturating_mul(512),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    }
 }
 
 /// A directory of the file system that is waited for. It is open as long as the barrier is there: what
@@ -130,8 +173,25 @@ struct FileSystem(fs::File);
 
 impl Barrier for FileSystem {
     fn wait(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(&self.0)?)
+        sync_file_system(&self.0)
     }
+
+    fn covers(&self, path: &Path) -> io::Result<bool> {
+        let own = self.0.metadata()?.dev();
+        let found = path.ancestors().find_map(|path| match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found),
+        });
+        // Parts of one file system that are told apart, as those of Btrfs, are taken for several.
+        found.map_or(Ok(false), |found| Ok(found?.dev() == own))
+    }
+}
+
+/// Waits for all of it. Some write the places of names, without a journal, after they have told the disk to
+/// empty its memory: syncing any file does that once more.
+fn sync_file_system(dir: &fs::File) -> io::Result<()> {
+    rustix::fs::syncfs(dir)?;
+    dir.sync_all()
 }
 
 /// Since then `syncfs` tells of all that could not be written: contents (5.8) and what the file system
@@ -149,9 +209,9 @@ fn version_of(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// File systems whose `syncfs` is known to wait and to tell: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs. A
-/// layer over one of these does not tell.
-const TELLING: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// File systems whose `syncfs` is known to wait and to tell: ext2 to ext4, XFS, Btrfs, tmpfs. A layer over
+/// one of these does not tell, and F2FS says that all is well after it has given up writing.
+const TELLING: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
 /// Its server gives files their times.
 const NFS: u32 = 0x6969;
@@ -174,8 +234,42 @@ const LOCAL: [u32; 8] = [
     0x794c_7630,
 ];
 
+/// With how its file system tells of holes, once that was asked.
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile(fs::File, OnceLock<Source>);
+
+impl RealFile {
+    fn source(&self) -> io::Result<Source> {
+        if let Some(source) = self.1.get() {
+            return Ok(*source);
+        }
+        let source = Source::of(&self.0)?;
+        Ok(*self.1.get_or_init(|| source))
+    }
+}
+
+impl Sparse for RealFile {
+    fn look(&self) -> io::Result<Details> {
+        Ok(details(&self.0.metadata()?))
+    }
+
+    fn extents(
+        &self,
+        range: Range<u64>,
+        sync: bool,
+        each: &mut dyn FnMut(Extent),
+    ) -> io::Result<()> {
+        self.source()?.each(&self.0, range, sync, each)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        sparse::punch(&self.0, range)
+    }
+
+    fn preallocate(&self, range: Range<u64>) -> io::Result<bool> {
+        self.source()?.preallocate(&self.0, range)
+    }
+}
 
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -268,9 +362,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(fs::File::create(dir.path().join("a")).unwrap());
         match RealDisk.barrier(dir.path()).unwrap() {
-            Some(barrier) => barrier.wait().unwrap(),
+            Some(barrier) => {
+                barrier.wait().unwrap();
+                assert!(barrier.covers(&dir.path().join("not/yet")).unwrap());
+                assert!(!barrier.covers(Path::new("/proc/self")).unwrap());
+            }
             None => println!("skipped: this file system, or kernel, has none that tells"),
         }
         assert!(RealDisk.barrier(&dir.path().join("gone")).is_err());
+        RealDisk.sync_file_systems(&[dir.path(), dir.path()]).unwrap();
     }
 }

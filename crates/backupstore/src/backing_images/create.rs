@@ -104,6 +104,8 @@ impl BackupStore {
                 if (record.size_bytes, &record.checksum) != (size, &checksum) {
                     return Err(Error::Exists { what: format!("backing image {image}") });
                 }
+                // One that was killed may have left it so, and not durable.
+                self.repository.settle(&Subject::BackingImages).await?;
                 return Ok(stored(checksum, &Uploaded::default()));
             }
         };
@@ -121,9 +123,12 @@ impl BackupStore {
             let (image, expected) = (image.to_string(), request.checksum.clone());
             return Err(Error::ImageChecksum { image, found: checksum, expected });
         }
+        // Blocks that were found there are named as well, whoever wrote them.
+        self.repository.settle(&Subject::BackingImages).await?;
         control.check()?;
         let done = finished(begun, &uploaded, &checksum);
         if lease.doubts_blocks() {
+            lease.outlast_deletions(control).await?;
             self.require_blocks(&Subject::BackingImages, &done.blocks, control).await?;
         }
         // Without the lock, a deletion may have removed blocks that were found there.

@@ -233,12 +233,19 @@ impl Making {
     ) -> Result<Created, Error> {
         let size_bytes = source.size_bytes();
         let (record, new_blocks) = match &self.state {
-            Started::Complete(record) => (record.outline(), 0),
+            Started::Complete(record) => {
+                // One that was killed may have left it so, and not durable.
+                self.store.repository.settle(&self.subject()).await?;
+                (record.outline(), 0)
+            }
             Started::Begun(version) => {
                 let uploaded = self.upload(source, control).await?;
+                // Blocks that were found there are named as well, whoever wrote them.
+                self.store.repository.settle(&self.subject()).await?;
                 control.check()?;
                 let record = self.final_record(&uploaded);
                 if lease.doubts_blocks() {
+                    lease.outlast_deletions(control).await?;
                     self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
                 }
                 // Without the lock, a deletion may have removed blocks that were found there.

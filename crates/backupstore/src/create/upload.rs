@@ -107,6 +107,8 @@ impl Upload<'_> {
         let groups = window(workers.count() * group, block_size.bytes()).div_ceil(group);
         // Also those of the base, however many there are: damage in it would be inherited by every
         // backup after it.
+        // Opened before anything is looked at: what gets lost from here on is told to it.
+        let writer = self.blocks.writer(self.codec).await?;
         let present = self.blocks.present(self.codec, limit).await?;
         let damaged = self.damaged_in_base(&present);
         if !damaged.is_empty() {
@@ -115,7 +117,7 @@ impl Upload<'_> {
         let shared = Arc::new(Shared {
             present,
             taken: Mutex::default(),
-            writer: self.blocks.writer(self.codec).await?,
+            writer,
             readers: Workers::with(READERS),
             workers,
             pool: BufferPool::default(),

@@ -125,8 +125,10 @@ impl BackupStore {
         let outcome = match lease {
             None => Outcome::Reported,
             Some(lease) => {
-                self.abandon(of, options, &mut references).await?;
-                self.clear_the_way(of, &mut references, lease).await?
+                // A record that is not there stays away: one who was killed may have removed it.
+                self.repository.settle(of).await?;
+                self.abandon(of, options, &mut references, lease, control).await?;
+                self.clear_the_way(of, &mut references, lease, control).await?
             }
         };
         let mut collected = Collected::of(&references, outcome);
@@ -150,13 +152,15 @@ impl BackupStore {
         of: &Subject,
         options: &DeleteOptions,
         references: &mut References,
+        lease: &Lease,
+        control: &Control,
     ) -> Result<(), Error> {
         let unreadable = std::mem::take(&mut references.unreadable);
         let (given_up, kept): (Vec<_>, Vec<_>) =
             unreadable.into_iter().partition(|(name, _)| options.abandon.contains(name));
         references.unreadable = kept;
         for (name, _) in given_up {
-            self.repository.remove_record(of, &name).await?;
+            lease.while_held(control, self.repository.remove_record(of, &name)).await?;
             references.removed.insert(name);
         }
         Ok(())
@@ -168,6 +172,7 @@ impl BackupStore {
         of: &Subject,
         references: &mut References,
         lease: &Lease,
+        control: &Control,
     ) -> Result<Outcome, Error> {
         match of {
             Subject::Volume(volume) => self.mend_last_backup(volume, references).await?,
@@ -195,7 +200,8 @@ impl BackupStore {
             return Ok(Outcome::KeptForInProgress);
         }
         for record in &references.in_progress {
-            if !self.repository.fence(of, &record.name, &record.version).await? {
+            let fence = self.repository.fence(of, &record.name, &record.version);
+            if !lease.while_held(control, fence).await? {
                 return Ok(Outcome::KeptForChange);
             }
             references.removed.insert(record.name.clone());

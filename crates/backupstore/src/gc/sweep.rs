@@ -20,6 +20,17 @@ pub(crate) enum Removed {
     Blocks,
 }
 
+/// Confirmations of one page of removals, at most: each lets some go, unless a store is too slow for any.
+const ROUNDS_MAX: usize = 100;
+
+/// What became of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    All,
+    /// A record came that was not read: none is removed any more.
+    KeptForChange,
+}
+
 impl BackupStore {
     /// Counts the blocks of all pages, and removes those that no record names as long as the outcome
     /// says so: it may change on the way.
@@ -64,11 +75,6 @@ impl BackupStore {
         lease: &Lease,
         control: &Control,
     ) -> Result<(), Error> {
-        lease.confirm().await?;
-        if self.has_changed(of, references).await? {
-            collected.outcome = Outcome::KeptForChange;
-            return Ok(());
-        }
         let (now, grace) = (lease.store_time(), grace(self.abilities()));
         let is_old =
             |block: &StoredBlock| grace.is_zero() || now.duration_since(block.written) > grace;
@@ -77,7 +83,13 @@ impl BackupStore {
         let count = u64::try_from(old.len()).unwrap_or(u64::MAX);
         let bytes: u64 = old.iter().map(|block| block.len_bytes).sum();
         let keys: Vec<Key> = old.into_iter().map(|block| block.key).collect();
-        self.remove_keys(&keys, lease, control).await?;
+        match self.remove_keys(&keys, Some((of, references)), lease, control).await? {
+            Swept::All => {}
+            Swept::KeptForChange => {
+                collected.outcome = Outcome::KeptForChange;
+                return Ok(());
+            }
+        }
         collected.removed_blocks += count;
         collected.removed_bytes += bytes;
         Ok(())
@@ -105,18 +117,35 @@ impl BackupStore {
         Ok(false)
     }
 
-    /// For blocks, and what else is never replaced by its version.
+    /// For blocks, and what else is never replaced by its version. What was confirmed counts for a short
+    /// time only, and is asked for again where a removal takes longer.
     async fn remove_keys(
         &self,
         keys: &[Key],
+        unless_changed: Option<(&Subject, &References)>,
         lease: &Lease,
         control: &Control,
-    ) -> Result<(), Error> {
+    ) -> Result<Swept, Error> {
         if keys.is_empty() {
-            return Ok(());
+            return Ok(Swept::All);
         }
-        let permit = lease.permit(control);
-        lease.while_held(control, self.repository.remove_objects(keys, &permit)).await
+        for _ in 0..ROUNDS_MAX {
+            let confirmed = lease.confirm().await?;
+            if let Some((of, references)) = unless_changed
+                && self.has_changed(of, references).await?
+            {
+                return Ok(Swept::KeptForChange);
+            }
+            let permit = lease.permit(confirmed, control);
+            let removed = self.repository.remove_objects(keys, &permit);
+            match lease.while_held(control, removed).await {
+                Ok(()) => return Ok(Swept::All),
+                Err(Error::Store(blobs::Error::PermitEnded)) => control.check()?,
+                Err(error) => return Err(error),
+            }
+        }
+        let source = "it takes longer to say that a lock is ours than that can be believed".into();
+        Err(blobs::Error::Unavailable { what: "the store".to_owned(), source }.into())
     }
 
     /// Removes everything under `prefix`, whole parts only, but for what lies under `spared`.
@@ -138,16 +167,16 @@ impl BackupStore {
             after = page.objects.last().map(|meta| meta.key.clone());
             let keys = page.objects.into_iter().map(|meta| meta.key);
             let keys: Vec<Key> = keys.filter(|key| prefix.holds(key) && !is_spared(key)).collect();
-            if !keys.is_empty() {
-                lease.confirm().await?;
-            }
             match what {
                 Removed::Records => {
+                    if !keys.is_empty() {
+                        lease.confirm().await?;
+                    }
                     for key in &keys {
                         lease.while_held(control, self.repository.remove_object(key)).await?;
                     }
                 }
-                Removed::Blocks => self.remove_keys(&keys, lease, control).await?,
+                Removed::Blocks => drop(self.remove_keys(&keys, None, lease, control).await?),
             }
             if is_last {
                 return Ok(());

@@ -11,6 +11,9 @@ use crate::store::Abilities;
 /// Work ends this long before its lock does: a call that was sent by then is done by the end of the
 /// lock, or never.
 pub(crate) const MARGIN: Duration = Duration::from_secs(20);
+/// Removals are sent so soon after their lock was confirmed, or not at all. Who takes a deletion's lock away,
+/// rightly or because the store's clock has jumped, knows after this and [`MARGIN`] that all is over.
+pub(crate) const ACT_WITHIN: Duration = Duration::from_secs(30);
 /// No clock of two that share a store is further behind.
 const SKEW_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// A lock that ended this long ago is taken away by whoever comes by.
@@ -32,16 +35,18 @@ pub(crate) enum Standing {
 }
 
 /// Another's lock as it stands at `now`, by the store's clock, after it lay unchanged before our eyes
-/// for `unchanged`.
+/// for `unchanged`, and after its process was seen to be `gone` for so long: what that had sent is done by
+/// then, or never.
 pub(crate) fn standing(
     other: &SeenLock,
     ours: &SeenLock,
     now: Timestamp,
-    unchanged: Duration,
-    unchanged_max: Duration,
+    (unchanged, unchanged_max): (Duration, Duration),
+    gone: Option<Duration>,
     times: Times,
 ) -> Standing {
-    let is_ended = unchanged > unchanged_max || is_ended(other, now, times);
+    let is_left = gone.is_some_and(|gone| gone > MARGIN);
+    let is_ended = is_left || unchanged > unchanged_max || is_ended(other, now, times);
     match (other.record.kind == ours.record.kind, is_ended) {
         (true, true) if now.duration_since(other.written) > EXPIRY + SWEPT_AFTER => {
             Standing::Litter
@@ -67,11 +72,19 @@ pub(crate) fn seems_ended(other: &SeenLock, now: Timestamp) -> bool {
     now.duration_since(other.written) > EXPIRY
 }
 
+/// Whether it ended so long ago that no clock is wrong enough for its holder to be at work.
+pub(crate) fn is_long_gone(other: &SeenLock, now: Timestamp) -> bool {
+    now.duration_since(other.written) > SKEW_MAX
+}
+
 /// A lock that is held: when it was last written, by our clock and by the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Term {
-    /// Taken before the store was asked.
+    /// Taken before the store was asked: work under the lock is counted from here.
     pub(crate) asked: Duration,
+    /// Taken after the store has answered: the age of others' locks is counted from here. It may have
+    /// taken long in between, and neither may be longer than it is.
+    pub(crate) answered: Duration,
     pub(crate) stamped: Timestamp,
 }
 
@@ -82,9 +95,9 @@ impl Term {
         (self.asked + alive).saturating_sub(now)
     }
 
-    /// The store's clock at `now` of ours.
+    /// The store's clock at `now` of ours, or a little less.
     pub(crate) fn store_time(&self, now: Duration) -> Timestamp {
-        let since = SignedDuration::try_from(now.saturating_sub(self.asked));
+        let since = SignedDuration::try_from(now.saturating_sub(self.answered));
         let since = since.unwrap_or(SignedDuration::MAX);
         self.stamped.saturating_add(since).unwrap_or(Timestamp::MAX)
     }
@@ -114,7 +127,7 @@ mod tests {
     use crate::lock::{LockKind, LockRecord};
 
     fn lock(kind: LockKind, acquired: bool, second: i64) -> SeenLock {
-        let record = LockRecord { name: "lock-x".to_owned(), kind, acquired };
+        let record = LockRecord { name: "lock-x".to_owned(), kind, acquired, holder: None };
         SeenLock { record, written: Timestamp::from_second(second).unwrap() }
     }
 
@@ -122,7 +135,21 @@ mod tests {
         let ours = lock(LockKind::Delete, false, 100_000);
         let (now, unchanged) =
             (Timestamp::from_second(now).unwrap(), Duration::from_secs(unchanged));
-        standing(other, &ours, now, unchanged, Duration::from_secs(150), times)
+        standing(other, &ours, now, (unchanged, Duration::from_secs(150)), None, times)
+    }
+
+    #[test]
+    fn the_lock_of_a_process_that_is_gone_ends_when_all_it_had_sent_is_done() {
+        let held = lock(LockKind::Delete, true, 100_000);
+        let ours = lock(LockKind::Use, false, 100_001);
+        let now = Timestamp::from_second(100_030).unwrap();
+        for (gone, expected) in
+            [(None, Standing::First), (Some(20), Standing::First), (Some(21), Standing::Ended)]
+        {
+            let gone = gone.map(Duration::from_secs);
+            let watched = (Duration::from_secs(25), Duration::from_secs(150));
+            assert_eq!(standing(&held, &ours, now, watched, gone, Times::OfStore), expected);
+        }
     }
 
     #[test]
@@ -153,12 +180,14 @@ mod tests {
     fn a_term_ends_before_the_lock_and_when_the_stores_clock_says_so() {
         let at = |asked, second| Term {
             asked: Duration::from_secs(asked),
+            answered: Duration::from_secs(asked + 3),
             stamped: Timestamp::from_second(second).unwrap(),
         };
         let term = at(1000, 5000);
         assert_eq!(term.left(Duration::from_secs(1100)).as_secs(), 30);
         assert_eq!(term.left(Duration::from_secs(1130)), Duration::ZERO);
-        assert_eq!(term.store_time(Duration::from_secs(1010)).as_second(), 5010);
+        assert_eq!(term.store_time(Duration::from_secs(1013)).as_second(), 5010);
+        assert_eq!(term.store_time(Duration::from_secs(1001)).as_second(), 5000);
         assert!(term.renewed(at(1060, 5150), Times::OfStore).is_some());
         assert!(term.renewed(at(1060, 5151), Times::OfStore).is_none());
         assert!(term.renewed(at(1060, 9000), Times::OfWriter).is_some());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use blobs::{Key, Listing, Permit, Version};
 use jiff::Timestamp;
 
-use super::decide::{Term, is_ended, unseen_for};
+use super::decide::{ACT_WITHIN, MARGIN, Term, is_ended, unseen_for};
 use super::record::LockRecord;
 use super::wanted::Wanted;
 use crate::control::Control;
@@ -28,20 +28,27 @@ pub(crate) struct Lease {
     /// Renewals come one after the other.
     turn: tokio::sync::Mutex<()>,
     taken: Duration,
-    passed_deleter: bool,
+    passed_deleter: Option<Duration>,
+}
+
+/// The lock was ours when it was asked for; that counts until then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Confirmed {
+    until: Duration,
 }
 
 #[derive(Debug, Clone)]
 struct Held {
     version: Version,
+    writes: u64,
     term: Term,
     is_lost: bool,
 }
 
 impl Lease {
     pub(super) fn new(store: BackupStore, wanted: Wanted, term: Term) -> Self {
-        let Wanted { locks, key, record, version, passed_deleter, .. } = wanted;
-        let held = Arc::new(Mutex::new(Held { version, term, is_lost: false }));
+        let Wanted { locks, key, record, version, writes, passed_deleter, .. } = wanted;
+        let held = Arc::new(Mutex::new(Held { version, writes, term, is_lost: false }));
         let taken = store.clock.now();
         Self {
             store,
@@ -136,8 +143,13 @@ impl Lease {
         if self.left().is_zero() {
             return Err(self.lost());
         }
-        let (asked, version) = (self.store.clock.now(), self.held().version.clone());
-        match self.locks.renew(&self.key, &self.record, &version).await? {
+        let asked = self.store.clock.now();
+        let (version, writes) = {
+            let mut held = self.held();
+            held.writes += 1;
+            (held.version.clone(), held.writes)
+        };
+        match self.locks.renew(&self.key, &self.record, writes, &version).await? {
             Some(version) => self.held().version = version,
             None => return Err(self.lost()),
         }
@@ -146,7 +158,8 @@ impl Lease {
             Err(error) if error.is_not_found() => return Err(self.lost()),
             Err(error) => return Err(error.into()),
         };
-        let term = self.held().term.renewed(Term { asked, stamped }, self.store.abilities().times);
+        let next = Term { asked, answered: self.store.clock.now(), stamped };
+        let term = self.held().term.renewed(next, self.store.abilities().times);
         match term {
             Some(term) => {
                 self.held().term = term;
@@ -158,7 +171,8 @@ impl Lease {
 
     /// Whether it is still ours, and nobody took it for ended, asked of the store; to be called before
     /// what must not happen without it.
-    pub(crate) async fn confirm(&self) -> Result<(), Error> {
+    pub(crate) async fn confirm(&self) -> Result<Confirmed, Error> {
+        let until = self.store.clock.now().saturating_add(ACT_WITHIN);
         self.renew().await?;
         let (now, times) = (self.store_time(), self.store.abilities().times);
         let mut is_there = false;
@@ -173,7 +187,7 @@ impl Lease {
         }
         match self.store.abilities().listing {
             Listing::AtOnce if !is_there => Err(self.lost()),
-            Listing::AtOnce | Listing::Later => Ok(()),
+            Listing::AtOnce | Listing::Later => Ok(Confirmed { until }),
         }
     }
 
@@ -189,16 +203,33 @@ impl Lease {
 
     /// Whether blocks may have gone since the lock was taken, by one who had lost it.
     pub(crate) fn doubts_blocks(&self) -> bool {
-        self.passed_deleter || !self.store.abilities().is_strong()
+        self.passed_deleter.is_some() || !self.store.abilities().is_strong()
     }
 
-    /// Leave to do what must not be done without the lock. It ends with the lock, and with `control`.
-    pub(crate) fn permit(&self, control: &Control) -> Permit {
+    /// Waits until one whose lock we took away has sent its last removal, and that is done: it may have
+    /// been alive, and known nothing of it.
+    pub(crate) async fn outlast_deletions(&self, control: &Control) -> Result<(), Error> {
+        let Some(passed) = self.passed_deleter else { return Ok(()) };
+        let over = passed.saturating_add(ACT_WITHIN).saturating_add(MARGIN);
+        let left = over.saturating_sub(self.store.clock.now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = self.store.clock.sleep(left) => Ok(()),
+            () = control.cancelled() => Err(Error::Cancelled),
+        }
+    }
+
+    /// Leave to do what must not be done without the lock. It ends with what was confirmed, with the lock,
+    /// and with `control`.
+    pub(crate) fn permit(&self, confirmed: Confirmed, control: &Control) -> Permit {
         let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.store.clock));
         let control = control.clone();
         Permit::new(move || {
-            let held = held.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            !held.is_lost && !held.term.left(clock.now()).is_zero() && control.check().is_ok()
+            let (held, now) = (held.lock().unwrap_or_else(PoisonError::into_inner), clock.now());
+            let is_held = !held.is_lost && !held.term.left(now).is_zero();
+            is_held && now < confirmed.until && control.check().is_ok()
         })
     }
 
@@ -215,7 +246,8 @@ impl Lease {
                 return Poll::Ready(Err(self.lost()));
             }
             call.as_mut().poll(context).map_err(|error| match error.into() {
-                Error::Store(blobs::Error::PermitEnded) => self.lost(),
+                // It may be only what was confirmed that is over.
+                Error::Store(blobs::Error::PermitEnded) if self.left().is_zero() => self.lost(),
                 error => error,
             })
         });

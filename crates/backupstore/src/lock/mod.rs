@@ -6,11 +6,13 @@
 //! machines are never compared.
 
 mod decide;
+mod holder;
 mod lease;
 mod record;
 mod wanted;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
+pub(crate) use self::holder::Holder;
 pub(crate) use self::lease::Lease;
 pub(crate) use self::record::SeenLock;
 pub use self::record::{LockKind, LockRecord};
@@ -91,7 +94,8 @@ impl BackupStore {
         let locks = self.repository.locks(volume);
         let name = Name::new_lock();
         let key = locks.key(&name)?;
-        let record = LockRecord { name: name.to_string(), kind, acquired: false };
+        let holder = Holder::this().cloned();
+        let record = LockRecord { name: name.to_string(), kind, acquired: false, holder };
         let mut wanted = match Wanted::put(self, locks.clone(), key.clone(), record).await {
             Ok(wanted) => wanted,
             Err(error) => {
@@ -153,17 +157,33 @@ impl Locks {
     }
 }
 
-/// Locks and since when each lies as it does, by our own clock.
+/// Locks and since when each lies as it does, and since when its process is gone, by our own clock.
 #[derive(Debug, Default)]
-struct Watched(HashMap<String, (Timestamp, Duration)>);
+struct Watched {
+    lying: HashMap<String, (Timestamp, Duration)>,
+    gone: HashMap<String, Duration>,
+}
 
 impl Watched {
-    /// How long it has lain unchanged before our eyes.
-    fn unchanged(&mut self, lock: &SeenLock, now: Duration) -> Duration {
-        let first = self.0.entry(lock.record.name.clone()).or_insert((lock.written, now));
+    /// How long it has lain unchanged before our eyes, at least: from the end of the look that saw it
+    /// first to the beginning of this one.
+    fn unchanged(&mut self, lock: &SeenLock, looked: &Range<Duration>) -> Duration {
+        let first =
+            self.lying.entry(lock.record.name.clone()).or_insert((lock.written, looked.end));
         if first.0 != lock.written {
-            *first = (lock.written, now);
+            *first = (lock.written, looked.end);
         }
-        now.saturating_sub(first.1)
+        looked.start.saturating_sub(first.1)
+    }
+
+    /// For how long its process is known to be gone.
+    fn gone(&mut self, lock: &SeenLock, now: Duration) -> Option<Duration> {
+        let is_gone = lock.record.holder.as_ref().is_some_and(Holder::is_gone);
+        if !is_gone {
+            self.gone.remove(&lock.record.name);
+            return None;
+        }
+        let since = self.gone.entry(lock.record.name.clone()).or_insert(now);
+        Some(now.saturating_sub(*since))
     }
 }

@@ -2,6 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::holder::Holder;
+
 /// A lock that was not written anew for longer is nobody's.
 pub(crate) const EXPIRY: SignedDuration = SignedDuration::from_secs(150);
 
@@ -35,6 +37,8 @@ pub struct LockRecord {
     pub name: String,
     pub kind: LockKind,
     pub acquired: bool,
+    /// The process that wrote it, if it says so.
+    pub holder: Option<Holder>,
 }
 
 /// A lock as it lies in the store.
@@ -68,7 +72,7 @@ mod tests {
     use super::*;
 
     fn lock(name: &str, kind: LockKind, acquired: bool, second: i64) -> SeenLock {
-        let record = LockRecord { name: name.to_owned(), kind, acquired };
+        let record = LockRecord { name: name.to_owned(), kind, acquired, holder: None };
         SeenLock { record, written: Timestamp::from_second(second).unwrap() }
     }
 

@@ -1,11 +1,14 @@
 //! A lock that lies in the store and is not held yet.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use blobs::{Key, Listing, Version};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::Watched;
-use super::decide::{Standing, Term, seems_ended, standing};
+use super::decide::{Standing, Term, is_long_gone, seems_ended, standing};
 use super::record::{LockKind, LockRecord, SeenLock};
 use crate::control::Control;
 use crate::error::{Error, Locked};
@@ -15,8 +18,10 @@ use crate::store::BackupStore;
 /// Locks of the dead that are made nobody's before a look is worth nothing any more.
 const LOOKS_MAX: usize = 16;
 
-/// Old locks beside ours that are taken away in one look: the next takes more.
-const SWEPT_MAX: usize = 64;
+/// Locks of the dead that are taken away together, and of those beside ours in one look: the next takes
+/// more.
+const PASSED_AT_ONCE: usize = 64;
+const CALLS_AT_ONCE: usize = 8;
 
 pub(super) struct Wanted {
     store: BackupStore,
@@ -24,11 +29,12 @@ pub(super) struct Wanted {
     pub(super) key: Key,
     pub(super) record: LockRecord,
     pub(super) version: Version,
+    pub(super) writes: u64,
     /// When it was last written.
     term: Term,
     watched: Watched,
-    /// Whether one that deleted was passed: it may have gone on longer than its lock.
-    pub(super) passed_deleter: bool,
+    /// When the lock of one that deleted was taken away, last: it may be at work still.
+    pub(super) passed_deleter: Option<Duration>,
 }
 
 /// Who is there beside us.
@@ -50,9 +56,10 @@ impl Wanted {
         let asked = store.clock.now();
         let version = locks.create(&key, &record).await?;
         let stamped = locks.written(&key).await.map_err(|error| Error::found(&key, error))?;
-        let term = Term { asked, stamped };
+        let term = Term { asked, answered: store.clock.now(), stamped };
         let (store, watched) = (store.clone(), Watched::default());
-        Ok(Self { store, locks, key, record, version, term, watched, passed_deleter: false })
+        let (writes, passed_deleter) = (0, None);
+        Ok(Self { store, locks, key, record, version, writes, term, watched, passed_deleter })
     }
 
     fn seen(&self) -> SeenLock {
@@ -61,13 +68,14 @@ impl Wanted {
 
     async fn write(&mut self) -> Result<(), Error> {
         let asked = self.store.clock.now();
-        match self.locks.renew(&self.key, &self.record, &self.version).await? {
+        self.writes += 1;
+        match self.locks.renew(&self.key, &self.record, self.writes, &self.version).await? {
             Some(version) => self.version = version,
             None => return Err(Error::LockLost { path: self.key.to_string() }),
         }
         let written = self.locks.written(&self.key).await;
         let stamped = written.map_err(|error| Error::found(&self.key, error))?;
-        self.term = Term { asked, stamped };
+        self.term = Term { asked, answered: self.store.clock.now(), stamped };
         Ok(())
     }
 
@@ -147,43 +155,66 @@ impl Wanted {
     /// Looks at all other locks, and ends those of the dead.
     async fn look(&mut self) -> Result<Look, Error> {
         'again: for _ in 0..LOOKS_MAX {
-            let (mut look, mut swept) = (Look::default(), 0);
-            for other in self.locks.found().await? {
+            let (mut look, mut ended, mut litter) = (Look::default(), Vec::new(), Vec::new());
+            let asked = self.store.clock.now();
+            let found = self.locks.found().await?;
+            let looked = asked..self.store.clock.now();
+            for other in found {
                 if other.seen.record.name == self.record.name {
                     continue;
                 }
-                match self.standing(&other) {
+                match self.standing(&other, &looked) {
                     Standing::Beside => {}
                     Standing::First => {
                         look.is_disputed = true;
                         look.add(&other.seen, self.is_watched(&other.seen));
                     }
                     Standing::Second => look.is_disputed = true,
-                    Standing::Ended => {
-                        if !self.locks.pass(&other).await? {
-                            continue 'again;
-                        }
-                        self.passed_deleter |= other.seen.record.kind == LockKind::Delete;
-                        self.stay_alive().await?;
-                    }
-                    Standing::Litter if swept < SWEPT_MAX => {
-                        swept += 1;
-                        self.locks.pass(&other).await?;
-                    }
-                    Standing::Litter => {}
+                    Standing::Ended => ended.push(other),
+                    Standing::Litter => litter.push(other),
                 }
             }
+            // One call waits for the other only where our own lock has to be written in between.
+            for some in ended.chunks(PASSED_AT_ONCE) {
+                if !self.pass_all(some).await? {
+                    continue 'again;
+                }
+                self.note_deleters(some, &looked);
+                self.stay_alive().await?;
+            }
+            litter.truncate(PASSED_AT_ONCE);
+            self.pass_all(&litter).await?;
             return Ok(look);
         }
         Err(Error::Contended { path: self.locks.path()? })
     }
 
-    fn standing(&mut self, other: &FoundLock) -> Standing {
-        let now = self.store.clock.now();
-        let unchanged = self.watched.unchanged(&other.seen, now);
-        let (ours, at) = (self.seen(), self.term.store_time(now));
+    fn note_deleters(&mut self, passed: &[FoundLock], looked: &Range<Duration>) {
+        let at = self.term.store_time(looked.start);
+        let over = |it: &FoundLock| {
+            if is_long_gone(&it.seen, at) { Duration::ZERO } else { self.store.clock.now() }
+        };
+        let deleters = passed.iter().filter(|it| it.seen.record.kind == LockKind::Delete);
+        self.passed_deleter = self.passed_deleter.max(deleters.map(over).max());
+    }
+
+    /// False if one of them was renewed just then.
+    async fn pass_all(&self, locks: &[FoundLock]) -> Result<bool, Error> {
+        let passed = stream::iter(locks.to_vec()).map(|lock| {
+            let locks = self.locks.clone();
+            async move { locks.pass(&lock).await }.boxed()
+        });
+        let passed: Vec<bool> = passed.buffer_unordered(CALLS_AT_ONCE).try_collect().await?;
+        Ok(passed.into_iter().all(|it| it))
+    }
+
+    /// As it was when it was looked at: it may be another since, however long that took.
+    fn standing(&mut self, other: &FoundLock, looked: &Range<Duration>) -> Standing {
+        let unchanged = self.watched.unchanged(&other.seen, looked);
+        let (ours, at) = (self.seen(), self.term.store_time(looked.start));
         let (schedule, times) = (self.store.schedule, self.store.abilities().times);
-        standing(&other.seen, &ours, at, unchanged, schedule.unchanged, times)
+        let gone = self.watched.gone(&other.seen, self.store.clock.now());
+        standing(&other.seen, &ours, at, (unchanged, schedule.unchanged), gone, times)
     }
 
     /// Whether only our own eyes can tell that it has ended.

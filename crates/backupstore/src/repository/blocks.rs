@@ -113,7 +113,7 @@ impl Blocks {
 
     /// For blocks that are packed so.
     pub(crate) async fn writer(&self, codec: Codec) -> Result<BlockWriter, Error> {
-        let batch = self.repository.store.batch().await?;
+        let batch = self.repository.store.batch(&self.folder.prefix()?).await?;
         Ok(BlockWriter::new(self.clone(), codec, batch))
     }
 

@@ -43,19 +43,33 @@ impl Locks {
     }
 
     pub(crate) async fn create(&self, key: &Key, record: &LockRecord) -> Result<Version, Error> {
-        let bytes = lock_bytes(record).map_err(Error::Record)?;
+        let bytes = lock_bytes(record, 0).map_err(Error::Record)?;
         Ok(self.repository.create(key, bytes.into()).await?)
     }
 
-    /// Writes it anew, as the very version that was written last; nothing if it is another.
+    /// Writes it anew, as the very version that was written last; nothing if somebody else has written it.
+    /// No two writes have the same text: where equal texts have equal versions, one that was renewed just
+    /// now would else be passed as the one that was seen before.
     pub(crate) async fn renew(
         &self,
         key: &Key,
         record: &LockRecord,
+        writes: u64,
         version: &Version,
     ) -> Result<Option<Version>, Error> {
-        let bytes = lock_bytes(record).map_err(Error::Record)?;
-        match self.repository.swap(key, bytes.into(), version).await {
+        let bytes = Bytes::from(lock_bytes(record, writes).map_err(Error::Record)?);
+        match self.repository.swap(key, bytes.clone(), version).await {
+            Ok(version) => return Ok(Some(version)),
+            Err(blobs::Error::Changed { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A write of ours whose answer was lost: nobody else writes a lock of that name.
+        let Some(ours) =
+            self.read(key.clone()).await?.filter(|it| it.seen.record.name == record.name)
+        else {
+            return Ok(None);
+        };
+        match self.repository.swap(key, bytes, &ours.version).await {
             Ok(version) => Ok(Some(version)),
             Err(blobs::Error::Changed { .. }) => Ok(None),
             Err(error) => Err(error.into()),

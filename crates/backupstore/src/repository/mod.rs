@@ -32,7 +32,7 @@ pub(crate) use self::records::{
 };
 pub use self::system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 use self::v1::layout::{self, VolumeFolder};
-use self::v1::{BackingImageCfg, BackupCfg, CFG_MAX_BYTES, WRITER, to_bytes};
+use self::v1::{BackingImageCfg, BackupCfg, CFG_MAX_BYTES, SUCCESSOR, WRITER, to_bytes};
 pub(crate) use self::volumes::Listed;
 pub(crate) use self::writer::{BlockWriter, Late};
 use crate::block::{Compression, Packing};
@@ -241,7 +241,7 @@ impl Repository {
     ) -> Result<Started<BackupRecord>, Error> {
         let key = VolumeFolder::of(volume).backup(backup)?;
         let mut begun = BackupCfg::begun(backup, volume, compression);
-        begun.others.extend([new_writer()]);
+        begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
             return Ok(Started::Begun(version));
@@ -250,6 +250,13 @@ impl Repository {
         if !record.is_in_progress() {
             return Ok(Started::Complete(Box::new(record)));
         }
+        let bytes = if record.is_fenceable {
+            bytes
+        } else {
+            begun.others.remove(WRITER);
+            begun.others.extend([new_writer(SUCCESSOR)]);
+            begun.to_bytes().map_err(Error::Record)?.into()
+        };
         Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
     }
 
@@ -261,7 +268,7 @@ impl Repository {
     ) -> Result<Started<ImageRecord>, Error> {
         let key = layout::backing_image(image)?;
         let mut begun = BackingImageCfg::of(begun.clone());
-        begun.others.extend([new_writer()]);
+        begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
             return Ok(Started::Begun(version));
@@ -270,6 +277,13 @@ impl Repository {
         if !record.is_in_progress() {
             return Ok(Started::Complete(Box::new(record)));
         }
+        let bytes = if record.is_fenceable {
+            bytes
+        } else {
+            begun.others.remove(WRITER);
+            begun.others.extend([new_writer(SUCCESSOR)]);
+            to_bytes(&begun).map_err(Error::Record)?.into()
+        };
         Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
     }
 
@@ -374,6 +388,22 @@ impl Repository {
         Blocks::new(self.clone(), folder)
     }
 
+    /// What was seen of records and blocks until now stays, whatever stops: also what somebody wrote or
+    /// removed who was killed before it was durable.
+    pub(crate) async fn settle(&self, of: &Subject) -> Result<(), Error> {
+        let (records, blocks) = match of {
+            Subject::Volume(volume) => {
+                let folder = VolumeFolder::of(volume);
+                (folder.backups()?, folder.blocks().prefix()?)
+            }
+            Subject::BackingImages => {
+                let blocks = layout::BlockFolder::of_backing_images();
+                (layout::backing_images()?, blocks.prefix()?)
+            }
+        };
+        Ok(self.store.settle(&[records, blocks]).await?)
+    }
+
     /// Where the locks of that name lie.
     pub(crate) fn locks(&self, of: &Name) -> Locks {
         Locks::new(self.clone(), VolumeFolder::of(of))
@@ -398,8 +428,8 @@ fn record_key(of: &Subject, name: &Name) -> Result<Key, Error> {
 
 /// What tells the record of this try from that of any other, also where stores take equal texts for
 /// equal versions.
-fn new_writer() -> (String, Value) {
-    (WRITER.to_owned(), Value::String(format!("{:032x}", rand::random::<u128>())))
+fn new_writer(key: &str) -> (String, Value) {
+    (key.to_owned(), Value::String(format!("{:032x}", rand::random::<u128>())))
 }
 
 fn fenced(error: blobs::Error) -> Error {

@@ -82,7 +82,8 @@ impl Repository {
         }
     }
 
-    /// Replaces that version, as atomically as the store can.
+    /// Replaces that version, as atomically as the store can. One that was found to keep conditions, and
+    /// refuses them now, is not written to in another way: others rely on them.
     pub(super) async fn swap(
         &self,
         key: &Key,
@@ -90,10 +91,7 @@ impl Repository {
         version: &Version,
     ) -> Result<Version, blobs::Error> {
         if self.abilities().conditional_put {
-            match self.store.put_if_match(key, bytes.clone(), version).await {
-                Err(blobs::Error::Unsupported { .. }) => {}
-                done => return done,
-            }
+            return self.store.put_if_match(key, bytes, version).await;
         }
         match self.store.head(key).await {
             Ok(found) if found.version == *version => self.store.put(key, bytes).await,

@@ -3,7 +3,7 @@
 
 use aws_lc_rs::digest;
 use blobs::{Listing, Times, get_limited};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::places;
@@ -12,6 +12,8 @@ use crate::name::hex;
 use crate::store::{Abilities, BackupStore};
 
 const RECORD_MAX_BYTES: u64 = 64 << 10;
+/// After that a service is tried again.
+const PROBED_EVERY: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Of the checksum that tells one service from another.
 const IDENTITY_DIGITS: usize = 16;
 
@@ -73,6 +75,16 @@ struct Known {
     set: AbilityValues,
 }
 
+impl Known {
+    /// Services are replaced, and proxies put before them, at the same place. Also one that was probed in
+    /// the future.
+    fn is_due(&self) -> bool {
+        let age = |probed: Timestamp| Timestamp::now().duration_since(probed);
+        self.probed
+            .is_none_or(|probed| !(SignedDuration::ZERO..PROBED_EVERY).contains(&age(probed)))
+    }
+}
+
 /// What a target can do, and how that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,7 +136,7 @@ impl BackupStore {
             Trust::Settable | Trust::Probed { .. } => self.read_known().await?,
         };
         match &self.trust {
-            Trust::Probed { service } if known.service != *service || known.probed.is_none() => {
+            Trust::Probed { service } if known.service != *service || known.is_due() => {
                 self.probe_anew(known, service).await
             }
             Trust::Stated | Trust::Settable | Trust::Probed { .. } => Ok(known),

@@ -2,12 +2,16 @@
 //! every complete backup restores byte for byte, and the same backup, made again, succeeds. And how often
 //! a backup waits for the disk.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use backupstore::Control;
+use backupstore::delete::DeleteOptions;
 use blobs::{LocalStore, Store};
+use durable::Disk as _;
 use durable::sim::SimDisk;
 
-use crate::world::{Volume, back_up, check_all, drop_locks, over};
+use crate::world::{Volume, back_up, check_all, delete, drop_locks, keys, over, volume};
 
 /// More than wait together, so that some are committed on the way.
 const BLOCKS: u64 = 80;
@@ -65,6 +69,107 @@ async fn power_fails_at_every_call_of_a_short_backup() {
             }
         }
         assert!(points > 100, "{points}");
+    }
+}
+
+/// Somebody is killed at every call of a backup while the machine goes on: what it wrote is seen, and not
+/// on the disk. The next try finds it there, and completes; then power fails.
+async fn kill_at(disk: SimDisk, nth: u64, of: &Volume) -> bool {
+    let store = directory(&disk);
+    disk.die_at_call(nth);
+    let killed = back_up(&over(store), of, 0, "backup-0").await;
+    let fired = disk.fault_fired();
+    disk.kill();
+    let store = directory(&disk);
+    drop_locks(&store).await;
+    back_up(&over(store), of, 0, "backup-0").await.unwrap();
+    disk.crash();
+    let store = directory(&disk);
+    drop_locks(&store).await;
+    assert_eq!(check_all(&over(store), of).await, 1, "call {nth}, {killed:?}");
+    fired
+}
+
+#[tokio::test]
+async fn what_a_killed_writer_left_is_durable_before_it_is_relied_on() {
+    let of = full(6);
+    for with_barriers in [true, false] {
+        for seed in 0..2 {
+            let mut points = 0;
+            for nth in 1.. {
+                points += 1;
+                let disk = SimDisk::new(seed);
+                if !with_barriers {
+                    disk.without_barriers();
+                }
+                if !kill_at(disk, nth, &of).await {
+                    break;
+                }
+            }
+            assert!(points > 60, "{points}");
+        }
+    }
+}
+
+/// The same for a deletion: a record that was removed, and not for good, comes back with all its blocks or
+/// not at all.
+#[tokio::test]
+async fn what_a_killed_deletion_removed_stays_away_before_blocks_go() {
+    let of = full(6);
+    for seed in 0..SEEDS {
+        let mut points = 0;
+        for nth in 1.. {
+            points += 1;
+            let disk = SimDisk::new(seed);
+            let store = directory(&disk);
+            for (index, name) in [(0, "backup-0"), (1, "backup-1")] {
+                back_up(&over(Arc::clone(&store)), &of, index, name).await.unwrap();
+            }
+            disk.die_at_call(nth);
+            let _ = delete(&over(store), "backup-0").await;
+            let fired = disk.fault_fired();
+            disk.kill();
+            let store = directory(&disk);
+            drop_locks(&store).await;
+            let options = DeleteOptions::default();
+            let target = over(store);
+            target.collect_garbage(&volume(), &options, &Control::default()).await.unwrap();
+            disk.crash();
+            let store = directory(&disk);
+            drop_locks(&store).await;
+            let complete = check_all(&over(store), &of).await;
+            assert!((1..=2).contains(&complete), "seed {seed}, call {nth}: {complete}");
+            if !fired {
+                assert_eq!(complete, 1);
+                break;
+            }
+        }
+        assert!(points > 60, "{points}");
+    }
+}
+
+/// The blocks lie on another file system than the rest, which is mounted, or linked to, inside.
+#[tokio::test]
+async fn blocks_on_another_file_system_are_durable_as_well() {
+    let of = full(6);
+    for seed in 0..SEEDS {
+        let disk = SimDisk::new(seed);
+        let store = directory(&disk);
+        // Where the blocks of the volume lie is known when there are some.
+        back_up(&over(Arc::clone(&store)), &of, 0, "backup-0").await.unwrap();
+        let block = keys(&store, "/blocks/").await.remove(0).to_string();
+        let (volume, _) = block.split_once("/blocks/").unwrap();
+        let disk = SimDisk::new(seed);
+        let store = directory(&disk);
+        for part in Path::new("/store").join(volume).ancestors().collect::<Vec<_>>().iter().rev() {
+            let _ = disk.create_dir(part, durable::Mode::PRIVATE_DIR);
+        }
+        disk.mount(&Path::new("/store").join(volume).join("blocks")).unwrap();
+        back_up(&over(store), &of, 0, "backup-0").await.unwrap();
+        disk.crash();
+        let store = directory(&disk);
+        drop_locks(&store).await;
+        assert_eq!(check_all(&over(store), &of).await, 1, "seed {seed}");
     }
 }
 

@@ -132,8 +132,12 @@ impl<A: Around> Store for Wrapped<A> {
         self.around.around(Method::DeleteMany, self.inner.delete_many(keys, permit)).await
     }
 
-    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
-        if self.around.lets_batches_pass() { self.inner.batch().await } else { Ok(None) }
+    async fn batch(&self, prefix: &Prefix) -> Result<Option<Arc<dyn Batch>>, Error> {
+        if self.around.lets_batches_pass() { self.inner.batch(prefix).await } else { Ok(None) }
+    }
+
+    async fn settle(&self, prefixes: &[Prefix]) -> Result<(), Error> {
+        self.inner.settle(prefixes).await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -118,12 +118,16 @@ impl Retrying {
         Tries { policy: &self.policy, begun: Instant::now(), made: 0 }
     }
 
-    /// The version of the object if it holds exactly `bytes`.
+    /// The version of the object if it holds exactly `bytes`: an earlier try has put it there, and may have
+    /// failed after that, with nothing left to do but to make it durable.
     async fn version_of(&self, key: &Key, bytes: &Bytes) -> Result<Option<Version>, Error> {
         // One more than ours, so that a longer object is not taken for it.
         let end = (bytes.len() as u64).saturating_add(1);
         match self.get_range(key, 0..end).await {
-            Ok(found) if found.bytes == *bytes => Ok(Some(found.meta.version)),
+            Ok(found) if found.bytes == *bytes => {
+                self.inner.settle(&[Prefix::from(key.clone())]).await?;
+                Ok(Some(found.meta.version))
+            }
             Ok(_) | Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -253,8 +257,13 @@ impl Store for Retrying {
     }
 
     /// Of a directory, which needs no second try.
-    async fn batch(&self) -> Result<Option<Arc<dyn Batch>>, Error> {
-        self.inner.batch().await
+    async fn batch(&self, prefix: &Prefix) -> Result<Option<Arc<dyn Batch>>, Error> {
+        self.inner.batch(prefix).await
+    }
+
+    /// Once: what was lost is told once.
+    async fn settle(&self, prefixes: &[Prefix]) -> Result<(), Error> {
+        self.inner.settle(prefixes).await
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,7 +2,9 @@
 //!
 //! Owns: the model of what a crash may leave ([`state`]), faults by call number ([`faults`]), and
 //! the [`Disk`] over both. Everything that is left to chance comes from the seed. The model is the
-//! weakest a file system may be: an unsynced write is lost, kept, or kept in part by sectors; an
+//! weakest a file system may be: an unsynced write is lost, kept, or kept in part by sectors; a new block
+//! of which something is missing has its place without its contents, as file systems leave it; a hole that
+//! was made is lost, kept, or kept in part by blocks; an
 //! unsynced change of names is lost or kept, whatever happened to those before it; syncing a file
 //! does not sync its name.
 
@@ -11,7 +13,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +24,7 @@ pub use state::SECTOR_BYTES;
 use state::{Inode, State};
 
 use crate::disk::{Barrier, Disk, Entry, File, Mode, Open, Reach, Stat};
+use crate::sparse::{Details, Extent, Sparse};
 
 /// Cheap to clone; clones are the same disk.
 #[derive(Debug, Clone)]
@@ -33,9 +38,21 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(State::new(seed))) }
     }
 
+    /// A disk with the same files and other chances, which nothing is planned for.
+    #[must_use]
+    pub fn copy(&self, seed: u64) -> Self {
+        Self { state: Arc::new(Mutex::new(self.lock().copy(seed))) }
+    }
+
     /// Writes that would take the files together over this fail with `StorageFull`.
     pub fn limit_bytes(&self, capacity_bytes: u64) {
         self.lock().capacity_bytes = Some(capacity_bytes);
+    }
+
+    /// Of a write that fails, whole units of this many bytes of the file have been done, as a kernel that
+    /// takes writes by pages does them; single bytes unless this is said.
+    pub fn write_by(&self, unit_bytes: usize) {
+        self.lock().write_unit_bytes = unit_bytes.max(1);
     }
 
     /// The `nth` call from now (1 is the next) fails once with `kind`. A failing write may have
@@ -71,6 +88,16 @@ impl SimDisk {
         self.lock().syncs
     }
 
+    /// From now on there is no barrier, as on file systems that do not tell.
+    pub fn without_barriers(&self) {
+        self.lock().has_barriers = false;
+    }
+
+    /// Makes a directory in which another file system begins.
+    pub fn mount(&self, path: &Path) -> io::Result<()> {
+        self.lock().mount(path)
+    }
+
     /// Power fails and comes back: what was not synced is lost, kept or torn; open files are dead
     /// and locks are free.
     pub fn crash(&self) {
@@ -86,6 +113,24 @@ impl SimDisk {
     /// Flips one bit of what the file holds, also of what it holds after a crash.
     pub fn rot(&self, path: &Path, offset: u64) -> io::Result<()> {
         self.lock().rot(path, offset)
+    }
+
+    fn open_file(&self, path: &Path, how: Open) -> io::Result<SimFile> {
+        let mut state = self.enter()?;
+        let inode = match (state.find(path), how) {
+            (Ok(inode), Open::Read | Open::Write | Open::Create(_)) => inode,
+            (Ok(_), Open::CreateNew(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Err(error), Open::Create(mode) | Open::CreateNew(mode))
+                if error.kind() == io::ErrorKind::NotFound =>
+            {
+                state.create(path, Inode::file(mode))?
+            }
+            (Err(error), _) => return Err(error),
+        };
+        state.file(inode)?;
+        let handle = state.open_handle();
+        let may_write = how != Open::Read;
+        Ok(SimFile { disk: self.clone(), inode, may_write, handle, life: state.life })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -105,21 +150,16 @@ impl SimDisk {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
-        let mut state = self.enter()?;
-        let inode = match (state.find(path), how) {
-            (Ok(inode), Open::Read | Open::Write | Open::Create(_)) => inode,
-            (Ok(_), Open::CreateNew(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Err(error), Open::Create(mode) | Open::CreateNew(mode))
-                if error.kind() == io::ErrorKind::NotFound =>
-            {
-                state.create(path, Inode::file(mode))?
-            }
-            (Err(error), _) => return Err(error),
-        };
-        state.file(inode)?;
-        let handle = state.open_handle();
-        let may_write = how != Open::Read;
-        Ok(Box::new(SimFile { disk: self.clone(), inode, may_write, handle, life: state.life }))
+        Ok(Box::new(self.open_file(path, how)?))
+    }
+
+    fn open_sparse(&self, path: &Path, how: Open) -> io::Result<Box<dyn Sparse>> {
+        Ok(Box::new(self.open_file(path, how)?))
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Details> {
+        let state = self.enter()?;
+        state.details(state.find(path)?)
     }
 
     fn rename(&self, source: &Path, target: &Path) -> io::Result<()> {
@@ -169,8 +209,19 @@ impl Disk for SimDisk {
 
     fn barrier(&self, path: &Path) -> io::Result<Option<Box<dyn Barrier>>> {
         let state = self.enter()?;
-        state.find(path)?;
-        Ok(Some(Box::new(SimBarrier { disk: self.clone(), life: state.life })))
+        let device = state.device(state.find(path)?);
+        let barrier = SimBarrier { disk: self.clone(), life: state.life, device };
+        Ok(state.has_barriers.then(|| Box::new(barrier) as Box<dyn Barrier>))
+    }
+
+    fn sync_file_systems(&self, paths: &[&Path]) -> io::Result<()> {
+        let mut state = self.lock();
+        let devices: io::Result<BTreeSet<u64>> =
+            paths.iter().map(|path| Ok(state.device(state.find(path)?))).collect();
+        for device in devices? {
+            state.sync_file_system(device)?;
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +229,7 @@ impl Disk for SimDisk {
 struct SimBarrier {
     disk: SimDisk,
     life: u64,
+    device: u64,
 }
 
 impl Barrier for SimBarrier {
@@ -186,17 +238,13 @@ impl Barrier for SimBarrier {
         if state.life != self.life {
             return Err(io::Error::other("this barrier was made before the machine stopped"));
         }
-        state.syncs += 1;
-        match state.faults.next() {
-            Verdict::Go => {
-                state.sync_all();
-                Ok(())
-            }
-            Verdict::Fail(kind) => {
-                state.fail_sync_all();
-                Err(kind.into())
-            }
-        }
+        state.sync_file_system(self.device)
+    }
+
+    fn covers(&self, path: &Path) -> io::Result<bool> {
+        let state = self.disk.enter()?;
+        let found = path.ancestors().find_map(|path| state.find(path).ok());
+        Ok(found.is_some_and(|inode| state.device(inode) == self.device))
     }
 }
 
@@ -263,7 +311,7 @@ impl File for SimFile {
         match state.faults.next() {
             Verdict::Go => state.write(self.inode, bytes, offset),
             Verdict::Fail(kind) => {
-                let part = state.part_of(bytes);
+                let part = state.part_of(bytes, offset);
                 state.write(self.inode, part, offset)?;
                 Err(kind.into())
             }
@@ -294,6 +342,39 @@ impl File for SimFile {
 
     fn try_lock(&self) -> io::Result<bool> {
         Ok(self.enter()?.try_lock(self.inode, self.handle))
+    }
+}
+
+impl Sparse for SimFile {
+    fn look(&self) -> io::Result<Details> {
+        self.enter()?.details(self.inode)
+    }
+
+    fn extents(
+        &self,
+        range: Range<u64>,
+        _sync: bool,
+        each: &mut dyn FnMut(Extent),
+    ) -> io::Result<()> {
+        // Not under the lock: whoever is told may ask this disk something.
+        let found = self.enter()?.file(self.inode)?.extents(&range);
+        found.into_iter().for_each(each);
+        Ok(())
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.writable()?;
+        self.enter()?.punch(self.inode, &range)?;
+        Ok(true)
+    }
+
+    fn preallocate(&self, range: Range<u64>) -> io::Result<bool> {
+        self.writable()?;
+        let is_whole = range.start.is_multiple_of(4096) && range.end.is_multiple_of(4096);
+        if is_whole {
+            self.enter()?.preallocate(self.inode, &range)?;
+        }
+        Ok(is_whole)
     }
 }
 

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::Range;
 use std::path::{Component, Path};
 use std::time::{Duration, SystemTime};
 
-use super::faults::Faults;
+use super::faults::{Faults, Verdict};
 use crate::disk::{Entry, Mode, Stat};
+use crate::sparse::{Details, Extent};
 
 /// What the medium writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
+/// What files are made of: a hole is whole blocks.
+const BLOCK_BYTES: usize = 4096;
 /// Longer files are a mistake in a test, and would be a real allocation.
 const FILE_MAX_BYTES: u64 = 1 << 30;
 const ROOT: u64 = 0;
@@ -20,6 +24,9 @@ pub(super) struct State {
     inodes: BTreeMap<u64, Inode>,
     /// Changes of names that no sync has reached, oldest first.
     unsynced_names: Vec<NameChange>,
+    /// The file system of what is not on the first one.
+    devices: BTreeMap<u64, u64>,
+    pub(super) has_barriers: bool,
     /// Which open file holds the lock of which inode.
     locks: BTreeMap<u64, u64>,
     last_number: u64,
@@ -28,6 +35,8 @@ pub(super) struct State {
     /// Waits for the medium: of files, of directories, and of everything.
     pub(super) syncs: u64,
     pub(super) capacity_bytes: Option<u64>,
+    /// What a failing write has done is a multiple of this.
+    pub(super) write_unit_bytes: usize,
     /// Counts the runs of the machine: files opened in an earlier one are dead.
     pub(super) life: u64,
 }
@@ -42,14 +51,48 @@ pub(super) enum Inode {
 pub(super) struct Content {
     mode: Mode,
     modified_ns: u64,
-    now: Vec<u8>,
-    on_medium: Vec<u8>,
+    now: Body,
+    on_medium: Body,
     unsynced: Vec<Change>,
+}
+
+/// The bytes of a file, and which of its blocks are no holes.
+#[derive(Debug, Clone, Default)]
+struct Body {
+    bytes: Vec<u8>,
+    blocks: BTreeMap<usize, Block>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Written,
+    /// It has its place and not its contents: what was preallocated, and what a machine leaves of a new
+    /// block when it stops before the contents came.
+    Unwritten,
 }
 
 impl Content {
     pub(super) fn contents(&self) -> &[u8] {
-        &self.now
+        &self.now.bytes
+    }
+
+    /// What is no hole inside the range, in order.
+    pub(super) fn extents(&self, range: &Range<u64>) -> Vec<Extent> {
+        let mut found: Vec<Extent> = Vec::new();
+        for (index, block) in &self.now.blocks {
+            let start = (index * BLOCK_BYTES) as u64;
+            let end = start + BLOCK_BYTES as u64;
+            let (start, end) = (start.max(range.start), end.min(range.end));
+            let is_unwritten = *block == Block::Unwritten;
+            match found.last_mut() {
+                _ if start >= end => {}
+                Some(last) if last.end == start && last.is_unwritten == is_unwritten => {
+                    last.end = end;
+                }
+                _ => found.push(Extent { start, end, is_unwritten }),
+            }
+        }
+        found
     }
 }
 
@@ -62,8 +105,21 @@ pub(super) struct Names {
 
 #[derive(Debug, Clone)]
 enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    Truncate { len: usize },
+    Write {
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Truncate {
+        len: usize,
+    },
+    /// Blocks become holes.
+    Punch {
+        blocks: Range<usize>,
+    },
+    /// Blocks become zeros that are no holes.
+    Preallocate {
+        blocks: Range<usize>,
+    },
 }
 
 /// A rename does both at once, and is kept or lost as one.
@@ -78,8 +134,8 @@ impl Inode {
         Self::File(Content {
             mode,
             modified_ns: 0,
-            now: vec![],
-            on_medium: vec![],
+            now: Body::default(),
+            on_medium: Body::default(),
             unsynced: vec![],
         })
     }
@@ -94,13 +150,33 @@ impl State {
         Self {
             inodes: BTreeMap::from([(ROOT, Inode::dir(Mode(0o755)))]),
             unsynced_names: vec![],
+            devices: BTreeMap::new(),
+            has_barriers: true,
             locks: BTreeMap::new(),
             last_number: ROOT,
             rng: SplitMix(seed),
             faults: Faults::default(),
             syncs: 0,
             capacity_bytes: None,
+            write_unit_bytes: 1,
             life: 0,
+        }
+    }
+
+    pub(super) fn copy(&self, seed: u64) -> Self {
+        Self {
+            inodes: self.inodes.clone(),
+            unsynced_names: self.unsynced_names.clone(),
+            devices: self.devices.clone(),
+            has_barriers: self.has_barriers,
+            locks: BTreeMap::new(),
+            last_number: self.last_number,
+            rng: SplitMix(seed),
+            faults: Faults::default(),
+            syncs: 0,
+            capacity_bytes: self.capacity_bytes,
+            write_unit_bytes: self.write_unit_bytes,
+            life: self.life,
         }
     }
 
@@ -150,8 +226,26 @@ impl State {
         }
         let number = self.unique();
         self.inodes.insert(number, inode);
+        if let Some(device) = self.devices.get(&dir).copied() {
+            self.devices.insert(number, device);
+        }
         self.change_names(NameChange { clear: None, set: Some((dir, name.into(), number)) });
         Ok(number)
+    }
+
+    /// Which file system it is on.
+    pub(super) fn device(&self, inode: u64) -> u64 {
+        self.devices.get(&inode).copied().unwrap_or_default()
+    }
+
+    /// A directory that is there after every crash: where it begins is not for the disk to know.
+    pub(super) fn mount(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.create(path, Inode::dir(Mode::PRIVATE_DIR))?;
+        let (dir, _) = self.split(path)?;
+        self.sync_dir(dir)?;
+        let device = self.unique();
+        self.devices.insert(inode, device);
+        Ok(())
     }
 
     pub(super) fn link(&mut self, source: &Path, target: &Path) -> io::Result<()> {
@@ -161,6 +255,9 @@ impl State {
         if self.lookup(dir, name)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        if self.device(dir) != self.device(inode) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
         self.change_names(NameChange { clear: None, set: Some((dir, name.into(), inode)) });
         Ok(())
     }
@@ -169,6 +266,9 @@ impl State {
         let inode = self.find(source)?;
         let (source_dir, source_name) = self.split(source)?;
         let (target_dir, target_name) = self.split(target)?;
+        if self.device(target_dir) != self.device(inode) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
         if let Some(replaced) = self.lookup(target_dir, target_name)? {
             if replaced == inode {
                 return Ok(());
@@ -254,7 +354,7 @@ impl State {
 
     pub(super) fn stat(&self, inode: u64) -> io::Result<Stat> {
         let (len_bytes, is_dir, mode, modified_ns) = match self.inode(inode)? {
-            Inode::File(file) => (file.now.len() as u64, false, file.mode, file.modified_ns),
+            Inode::File(file) => (file.now.bytes.len() as u64, false, file.mode, file.modified_ns),
             Inode::Dir(dir) => (0, true, dir.mode, 0),
         };
         let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(modified_ns);
@@ -268,10 +368,7 @@ impl State {
         let end = end.ok_or(io::ErrorKind::FileTooLarge)?;
         self.make_room(inode, end)?;
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let file = self.file_mut(inode)?;
-        let change = Change::Write { offset, bytes: bytes.to_vec() };
-        change.apply(&mut file.now);
-        file.unsynced.push(change);
+        self.file_mut(inode)?.change(Change::Write { offset, bytes: bytes.to_vec() });
         Ok(bytes.len())
     }
 
@@ -280,11 +377,64 @@ impl State {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let len = usize::try_from(len_bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let file = self.file_mut(inode)?;
-        let change = Change::Truncate { len };
-        change.apply(&mut file.now);
-        file.unsynced.push(change);
+        self.file_mut(inode)?.change(Change::Truncate { len });
         Ok(())
+    }
+
+    /// Only whole blocks, and as far as the file reaches.
+    pub(super) fn punch(&mut self, inode: u64, range: &Range<u64>) -> io::Result<()> {
+        let file = self.file_mut(inode)?;
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(file.now.bytes.len());
+        let (start, end) = (place(range.start), place(range.end));
+        // The last block of a file goes whole with what there is of it.
+        let last =
+            if end == file.now.bytes.len() { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
+        let blocks = start.div_ceil(BLOCK_BYTES)..last;
+        let rest =
+            [start..end.min(blocks.start * BLOCK_BYTES), (last * BLOCK_BYTES).max(start)..end];
+        for part in rest.into_iter().filter(|part| part.start < part.end) {
+            // Parts of blocks are zeroed where they are.
+            if file.now.blocks.contains_key(&(part.start / BLOCK_BYTES)) {
+                file.change(Change::Write { offset: part.start, bytes: vec![0; part.len()] });
+            }
+        }
+        if blocks.start < blocks.end {
+            file.change(Change::Punch { blocks });
+        }
+        Ok(())
+    }
+
+    pub(super) fn preallocate(&mut self, inode: u64, range: &Range<u64>) -> io::Result<()> {
+        self.make_room(inode, range.end)?;
+        let file = self.file_mut(inode)?;
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX) / BLOCK_BYTES;
+        file.change(Change::Preallocate { blocks: place(range.start)..place(range.end) });
+        Ok(())
+    }
+
+    pub(super) fn details(&self, number: u64) -> io::Result<Details> {
+        let (len_bytes, is_dir, blocks, modified_ns) = match self.inode(number)? {
+            Inode::File(file) => {
+                (file.now.bytes.len() as u64, false, file.now.blocks.len(), file.modified_ns)
+            }
+            Inode::Dir(_) => (0, true, 0, 0),
+        };
+        let names = |inode: &Inode| match inode {
+            Inode::Dir(names) => names.now.values().filter(|it| **it == number).count(),
+            Inode::File(_) => 0,
+        };
+        let links = self.inodes.values().map(names).sum::<usize>() as u64;
+        let time = (0, i64::try_from(modified_ns).unwrap_or(i64::MAX));
+        Ok(Details {
+            len_bytes,
+            is_file: !is_dir,
+            is_dir,
+            identity: (0, number),
+            links,
+            allocated_bytes: (blocks * BLOCK_BYTES) as u64,
+            modified: time,
+            changed: time,
+        })
     }
 
     /// Time on this disk is the count of what was made on it: it only has to grow.
@@ -297,7 +447,7 @@ impl State {
     fn make_room(&self, inode: u64, end: u64) -> io::Result<()> {
         let Some(capacity) = self.capacity_bytes else { return Ok(()) };
         let len = |file: &Inode| match file {
-            Inode::File(file) => file.now.len() as u64,
+            Inode::File(file) => file.now.bytes.len() as u64,
             Inode::Dir(_) => 0,
         };
         let others: u64 =
@@ -325,33 +475,48 @@ impl State {
         Ok(())
     }
 
-    /// All files and all names.
-    pub(super) fn sync_all(&mut self) {
-        for change in std::mem::take(&mut self.unsynced_names) {
-            self.apply_names(&change, |names| &mut names.on_medium);
-        }
-        for inode in self.inodes.values_mut() {
-            if let Inode::File(file) = inode {
-                for change in std::mem::take(&mut file.unsynced) {
-                    change.apply(&mut file.on_medium);
-                }
-            }
-        }
-    }
-
-    /// As [`State::fail_sync`], of all files; names are as unsynced as before.
-    pub(super) fn fail_sync_all(&mut self) {
+    /// All files and all names of one file system. One that fails is as [`State::fail_sync`] of all its
+    /// files; names are as unsynced as before.
+    pub(super) fn sync_file_system(&mut self, device: u64) -> io::Result<()> {
+        self.syncs += 1;
+        let verdict = self.faults.next();
         let mut rng = self.rng.split();
-        for inode in self.inodes.values_mut() {
-            if let Inode::File(file) = inode {
-                file.settle(&mut rng);
+        let devices = &self.devices;
+        let is_there = |inode: &u64| devices.get(inode).copied().unwrap_or_default() == device;
+        for (_, inode) in self.inodes.iter_mut().filter(|(number, _)| is_there(number)) {
+            match (inode, verdict) {
+                (Inode::File(file), Verdict::Fail(_)) => file.settle(&mut rng),
+                (Inode::File(file), Verdict::Go) => {
+                    for change in std::mem::take(&mut file.unsynced) {
+                        change.apply(&mut file.on_medium);
+                    }
+                }
+                (Inode::Dir(_), _) => {}
             }
         }
+        if let Verdict::Fail(kind) = verdict {
+            return Err(kind.into());
+        }
+        let is_synced = |change: &NameChange| {
+            change.clear.as_ref().is_some_and(|(dir, _)| is_there(dir))
+                || change.set.as_ref().is_some_and(|(dir, _, _)| is_there(dir))
+        };
+        let (synced, rest) =
+            std::mem::take(&mut self.unsynced_names).into_iter().partition::<Vec<_>, _>(is_synced);
+        self.unsynced_names = rest;
+        for change in &synced {
+            self.apply_names(change, |names| &mut names.on_medium);
+        }
+        Ok(())
     }
 
     /// What a failing write got through.
-    pub(super) fn part_of<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+    pub(super) fn part_of<'b>(&mut self, bytes: &'b [u8], offset: u64) -> &'b [u8] {
         let len = self.rng.below(bytes.len().saturating_add(1));
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(len) / self.write_unit_bytes * self.write_unit_bytes;
+        let is_whole = len == bytes.len();
+        let len = if is_whole { len } else { end.saturating_sub(start) };
         bytes.get(..len).unwrap_or_default()
     }
 
@@ -360,8 +525,8 @@ impl State {
         let offset = usize::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let bit = 1_u8 << self.rng.below(8);
         let file = self.file_mut(inode)?;
-        *file.now.get_mut(offset).ok_or(io::ErrorKind::InvalidInput)? ^= bit;
-        if let Some(byte) = file.on_medium.get_mut(offset) {
+        *file.now.bytes.get_mut(offset).ok_or(io::ErrorKind::InvalidInput)? ^= bit;
+        if let Some(byte) = file.on_medium.bytes.get_mut(offset) {
             *byte ^= bit;
         }
         Ok(())
@@ -452,52 +617,124 @@ impl State {
 }
 
 impl Content {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.now);
+        self.unsynced.push(change);
+    }
+
     /// Chance decides about each unsynced change; nothing is unsynced afterwards.
     fn settle(&mut self, rng: &mut SplitMix) {
         for change in std::mem::take(&mut self.unsynced) {
             match rng.below(4) {
                 0 => {}
                 1 => change.apply(&mut self.on_medium),
-                2 => change.apply_some_sectors(&mut self.on_medium, rng),
+                2 => change.apply_some(&mut self.on_medium, rng),
                 // The length reached the medium and the contents did not.
-                _ => change.apply_length(&mut self.on_medium),
+                _ => change.apply_place(&mut self.on_medium),
             }
         }
     }
 }
 
-impl Change {
-    fn apply(&self, contents: &mut Vec<u8>) {
-        self.apply_length(contents);
-        if let Self::Write { offset, bytes } = self {
-            write_into(contents, *offset, bytes);
+impl Body {
+    fn resize(&mut self, len: usize) {
+        self.bytes.resize(len, 0);
+        let blocks = len.div_ceil(BLOCK_BYTES);
+        drop(self.blocks.split_off(&blocks));
+    }
+
+    fn reach(&mut self, len: usize) {
+        if self.bytes.len() < len {
+            self.resize(len);
         }
     }
 
-    fn apply_length(&self, contents: &mut Vec<u8>) {
+    /// The block is there; its contents are, or they are those it had.
+    fn place(&mut self, block: usize, is_whole: bool) {
+        let found = self.blocks.entry(block).or_insert(Block::Unwritten);
+        if is_whole {
+            *found = Block::Written;
+        }
+    }
+
+    fn zero(&mut self, block: usize, is_hole: bool) {
+        let start = (block * BLOCK_BYTES).min(self.bytes.len());
+        let end = (start + BLOCK_BYTES).min(self.bytes.len());
+        self.bytes.get_mut(start..end).unwrap_or_default().fill(0);
+        if is_hole {
+            self.blocks.remove(&block);
+        } else {
+            self.blocks.insert(block, Block::Unwritten);
+        }
+    }
+}
+
+/// The blocks that these bytes touch.
+fn blocks(offset: usize, len: usize) -> Range<usize> {
+    offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES)
+}
+
+impl Change {
+    fn apply(&self, body: &mut Body) {
         match self {
             Self::Write { offset, bytes } => {
-                let end = offset + bytes.len();
-                if contents.len() < end {
-                    contents.resize(end, 0);
-                }
+                body.reach(offset + bytes.len());
+                write_into(&mut body.bytes, *offset, bytes);
+                blocks(*offset, bytes.len()).for_each(|block| body.place(block, true));
             }
-            Self::Truncate { len } => contents.resize(*len, 0),
+            Self::Truncate { len } => body.resize(*len),
+            Self::Punch { blocks } => blocks.clone().for_each(|block| body.zero(block, true)),
+            Self::Preallocate { blocks } => {
+                body.reach(blocks.end * BLOCK_BYTES);
+                blocks.clone().for_each(|block| body.zero(block, false));
+            }
         }
     }
 
-    /// Sectors as the medium counts them, from the start of the file.
-    fn apply_some_sectors(&self, contents: &mut Vec<u8>, rng: &mut SplitMix) {
-        self.apply_length(contents);
-        let Self::Write { offset, bytes } = self else { return };
-        let mut done = 0;
-        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
-            let at = offset + done;
-            let len = rest.len().min(SECTOR_BYTES - at % SECTOR_BYTES);
-            if rng.chance(1, 2) {
-                write_into(contents, at, rest.get(..len).unwrap_or_default());
+    /// What it takes place for reached the medium, and what is in there did not.
+    fn apply_place(&self, body: &mut Body) {
+        match self {
+            Self::Write { offset, bytes } => {
+                body.reach(offset + bytes.len());
+                blocks(*offset, bytes.len()).for_each(|block| body.place(block, false));
             }
-            done += len;
+            Self::Truncate { len } => body.resize(*len),
+            Self::Punch { .. } => {}
+            Self::Preallocate { blocks } => body.reach(blocks.end * BLOCK_BYTES),
+        }
+    }
+
+    /// Some of it: sectors as the medium counts them, from the start of the file, and blocks. A new block
+    /// of which something is missing has its place and not its contents.
+    fn apply_some(&self, body: &mut Body, rng: &mut SplitMix) {
+        self.apply_place(body);
+        match self {
+            Self::Write { offset, bytes } => {
+                let mut missing = std::collections::BTreeSet::new();
+                let mut done = 0;
+                while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+                    let at = offset + done;
+                    let len = rest.len().min(SECTOR_BYTES - at % SECTOR_BYTES);
+                    if rng.chance(1, 2) {
+                        write_into(&mut body.bytes, at, rest.get(..len).unwrap_or_default());
+                    } else {
+                        missing.insert(at / BLOCK_BYTES);
+                    }
+                    done += len;
+                }
+                blocks(*offset, bytes.len())
+                    .filter(|block| !missing.contains(block))
+                    .for_each(|block| body.place(block, true));
+            }
+            Self::Truncate { .. } => {}
+            Self::Punch { blocks } | Self::Preallocate { blocks } => {
+                let is_hole = matches!(self, Self::Punch { .. });
+                for block in blocks.clone() {
+                    if rng.chance(1, 2) {
+                        body.zero(block, is_hole);
+                    }
+                }
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod faults;
 mod frozen;
 mod golden;
 mod life;
+mod mixed;
 mod packing;
 mod pages;
 mod rejections;

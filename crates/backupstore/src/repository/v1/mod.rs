@@ -34,6 +34,10 @@ pub use crate::name::Name;
 /// very record that it began. Writers without it are of another kind.
 pub(super) const WRITER: &str = "Writer";
 
+/// In its place where a record without it was taken over: the one who began it may still finish it, and
+/// can be kept from that as little as before.
+pub(super) const SUCCESSOR: &str = "Successor";
+
 /// Reads the record of a backup.
 pub fn parse_backup(bytes: &[u8]) -> Result<BackupCfg, String> {
     BackupCfg::parse(bytes)

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use blobs::{Key, Prefix};
+use jiff::SignedDuration;
+
 use super::actor::{Actor, What, When};
 use super::peer::{Peer, data};
-use super::world::{Conditions, Kind, Stamps, World};
+use super::world::{Condition, Conditions, Kind, Stamps, World, folder};
 use super::{Ours, states};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,6 +101,8 @@ async fn schedule_3_a_peer_that_cannot_refresh_keeps_its_blocks() {
 #[tokio::test(start_paused = true)]
 async fn schedule_4_a_clock_that_is_behind_does_not_make_a_lock_dead() {
     let world = with_backup(Kind { stamps: Stamps::ByTheWriter, ..Kind::STRONG }).await;
+    // Where clocks differ, younger blocks stay whatever happens.
+    at(7200).await;
     let slow = Actor::build(&world, "deleter", 2)
         .skewed(-300)
         .befalls(When::Named("list", "/blocks", 2), What::Stop(20 * SECOND))
@@ -169,4 +174,136 @@ async fn schedule_7_deletes_end_with_the_lease() {
     let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
     sound(&world);
     assert!(!is_done);
+}
+
+/// A writer is stopped between its look at the clock and the first write of its lock: by that, the store's
+/// clock is far ahead, and every lock long dead.
+#[tokio::test(start_paused = true)]
+async fn schedule_8_a_slow_answer_does_not_make_others_old() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("put_new", "/locks/", 1);
+    let writer = befallen(&world, "writer", when, What::Stop(200 * SECOND)).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(5 * SECOND)).await;
+    let of = states();
+    let others = async {
+        at(198).await;
+        deleter.delete("backup-1").await
+    };
+    let (published, is_done) = futures::join!(writer.back_up(&of, 0, "backup-2"), others);
+    sound(&world);
+    assert!(published && is_done, "it waits for the deletion, which is alive");
+}
+
+/// A lock is seen, and judged much later; it was renewed since, with the same text before it had a number.
+#[tokio::test(start_paused = true)]
+async fn schedule_9_a_lock_is_judged_as_of_when_it_was_seen() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let deleter = Actor::build(&world, "deleter", 2)
+        .befalls(When::Named("list", "/blocks", 1), What::Stop(100 * SECOND))
+        .befalls(When::Named("delete", "/blocks/", 1), What::Stop(64 * SECOND))
+        .start();
+    let deleter = Ours::new(deleter).await;
+    let when = When::Named("get", "/locks/", 1);
+    let writer = befallen(&world, "writer", when, What::StopAfter(160 * SECOND)).await;
+    let of = states();
+    let others = async {
+        at(1).await;
+        writer.back_up(&of, 0, "backup-2").await
+    };
+    let (is_done, published) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(published && is_done);
+}
+
+/// The store's clock jumps while a deletion is between its checks and its removals: to everybody else its
+/// lock has ended.
+#[tokio::test(start_paused = true)]
+async fn schedule_10_a_clock_that_jumps_ends_no_deletion_unseen() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(5).await;
+        world.jump(SignedDuration::from_hours(1));
+        // It may find blocks gone, and fails then: the next try stores them.
+        writer.back_up(&of, 0, "backup-2").await || writer.back_up(&of, 0, "backup-2").await
+    };
+    let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(published);
+}
+
+/// A collection is stopped before it removes the record of a writer that died; the next try of that backup
+/// goes by it, and completes.
+#[tokio::test(start_paused = true)]
+async fn schedule_11_a_late_removal_does_not_take_the_next_tries_record() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("put_new", "/blocks/", 1);
+    let dead = befallen(&world, "dead", when, What::Die).await;
+    let of = states();
+    assert!(!dead.back_up(&of, 1, "backup-2").await);
+    at(200).await;
+    let when = When::Named("delete", "/backups/", 1);
+    let collector = befallen(&world, "collector", when, What::Stop(400 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let others = async {
+        at(200).await;
+        writer.back_up(&of, 1, "backup-2").await
+    };
+    let (is_done, published) = futures::join!(collector.collect(), others);
+    sound(&world);
+    assert!(published && !is_done);
+    assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+}
+
+/// Ours goes on with a backup that a v1 engine has begun, and dies; the v1 engine is slow, and alive.
+#[tokio::test(start_paused = true)]
+async fn schedule_12_a_peers_backup_that_was_taken_over_keeps_its_blocks() {
+    let world = with_backup(Kind::STRONG).await;
+    let mut actor = Actor::build(&world, "peer", 3);
+    for nth in 3..20 {
+        actor = actor.befalls(When::Named("put", "/locks/", nth), What::Lost);
+    }
+    let peer = Peer::new(&actor.start(), 1);
+    let when = When::Named("list", "/blocks", 1);
+    let dead = befallen(&world, "dead", when, What::Die).await;
+    let deleter = calm(&world, "deleter").await;
+    let of = states();
+    let others = async {
+        at(200).await;
+        assert!(!dead.back_up(&of, 1, "backup-2").await);
+        at(200).await;
+        assert!(deleter.delete("backup-1").await);
+    };
+    let peer_data = data(&of, 1);
+    let (made, ()) = futures::join!(peer.back_up(&peer_data, "backup-2", 600 * SECOND), others);
+    made.unwrap();
+    sound(&world);
+    assert!(world.is_complete("backup-2"), "the peer has published");
+}
+
+/// Ten thousand processes have died, each with a lock that excludes ours.
+#[tokio::test(start_paused = true)]
+async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
+    const DEAD: usize = 10_000;
+    let world = with_backup(Kind::STRONG).await;
+    for number in 0..DEAD {
+        let lock = format!("lock-{number:016x}");
+        let text = format!(r#"{{"Name":"{lock}","Type":2,"Acquired":true}}"#);
+        let key = Key::parse(&format!("{}/locks/{lock}.lck", folder())).unwrap();
+        world.put(&key, &text.into(), &Condition::None, SignedDuration::ZERO).unwrap();
+    }
+    at(3600).await;
+    let writer = calm(&world, "writer").await;
+    let begun = world.elapsed();
+    assert!(writer.back_up(&states(), 1, "backup-2").await);
+    let took = world.elapsed().checked_sub(begun).unwrap();
+    println!("{DEAD} locks of the dead: {} s of simulated time", took.as_secs());
+    assert!(took < 600 * SECOND, "{took:?}");
+    let locks = Prefix::from(Key::parse(&format!("{}/locks", folder())).unwrap());
+    assert!(world.listed(&locks, Duration::ZERO).is_empty(), "none is left");
+    sound(&world);
 }

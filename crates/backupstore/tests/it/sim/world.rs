@@ -126,6 +126,11 @@ impl World {
         (state.published, state.blocks_removed)
     }
 
+    /// Whether there is such a backup, and its record says that it is complete.
+    pub(super) fn is_complete(&self, backup: &str) -> bool {
+        self.state.lock().unwrap().complete.contains_key(&record_key(backup))
+    }
+
     fn time(&self, jumped: SignedDuration, skew: SignedDuration) -> Timestamp {
         let own = match self.kind.stamps {
             Stamps::ByTheStore => jumped,
