@@ -40,6 +40,9 @@ pub struct ControllerOptions {
     /// Replicas to start the volume with, before the control server listens.
     pub replicas: Vec<String>,
     pub upgrade: bool,
+    /// The right to the volume that its manager gives: copies that were given to a later one are
+    /// refused. None: the engine takes the next number by itself.
+    pub claim_generation: Option<u64>,
     pub revision_counter: bool,
     pub salvage: bool,
     pub replica_timeout: Duration,

@@ -19,7 +19,6 @@ mod hashing;
 mod local;
 mod names;
 mod ports;
-mod prune;
 mod pull;
 mod purge;
 mod queue;

@@ -20,7 +20,7 @@ pub use disk::{SmallDisk, skip_unless_root, write_file};
 pub use frames::Frames;
 pub use layers::{Layers, sum};
 pub use nbd::{Endpoint, Nbd, NbdError};
-pub use process::{Engine, signal};
+pub use process::{Engine, Program, signal};
 pub use replica::{Replica, ReplicaSetup};
 pub use testkit::process::Ports;
 pub use tools::{run, tool};

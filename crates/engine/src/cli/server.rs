@@ -52,6 +52,7 @@ fn controller_options(line: &Line) -> Result<ControllerOptions, Error> {
         backends: backends(&flags.list(&f::ENABLE_BACKEND))?,
         replicas: flags.list(&f::CONTROLLER_REPLICA),
         upgrade: flags.switch(&f::UPGRADE),
+        claim_generation: claim_generation()?,
         revision_counter: !flags.switch(&f::DISABLE_REV_COUNTER),
         salvage: flags.switch(&f::SALVAGE_REQUESTED),
         replica_timeout: replica_timeout(flags.integer(&f::ENGINE_REPLICA_TIMEOUT)),
@@ -64,6 +65,18 @@ fn controller_options(line: &Line) -> Result<ControllerOptions, Error> {
         rebuild_timeout: crate::REBUILD_TIMEOUT,
         nbd: nbd_options(line)?,
     })
+}
+
+/// Not a flag: whoever starts engines of several kinds can give it to all of them.
+const CLAIM_VARIABLE: &str = "HOLDFAST_CLAIM_GENERATION";
+
+fn claim_generation() -> Result<Option<u64>, Error> {
+    let Some(given) = std::env::var_os(CLAIM_VARIABLE) else { return Ok(None) };
+    let number = given.to_str().and_then(|text| text.trim().parse().ok());
+    let number: u64 = number.ok_or_else(|| {
+        Error::Refused(format!("invalid {CLAIM_VARIABLE} {}: a number", given.display()))
+    })?;
+    Ok(Some(number))
 }
 
 /// A peer's scripts start their replicas first, and expect a start without one of them to be quick.

@@ -13,6 +13,7 @@ use super::link::{BadAddress, Link};
 use super::mend::NotEqual;
 use super::probe::{self, Looked, OpenAs, Opened, ProbeError};
 use super::snapshot::SnapshotError;
+use super::start::Superseded;
 
 /// Why the replica set was not changed. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,8 @@ pub(super) enum ReplicaError {
     NotSame { address: String, why: &'static str },
     #[error("replica {address} has size {size}, the volume {volume}")]
     Size { address: String, size: i64, volume: u64 },
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
     #[error(transparent)]
     Address(#[from] BadAddress),
     #[error(transparent)]
@@ -137,7 +140,7 @@ impl Engine {
             let address = address.to_owned();
             return Err(ReplicaError::NotSame { address, why: "it was being filled" });
         }
-        let wanted = self.open_as(modes.is_empty(), mode, looked.as_ref());
+        let wanted = self.open_as(modes.is_empty(), mode, looked.as_ref())?;
         let opened = self.open_and_set(&link, looked.as_ref(), &wanted, address).await?;
         match self.join(address, &link, &opened, mode, snapshot_required).await {
             Ok(()) => tracing::info!(replica = address, "added replica {address}"),
@@ -156,12 +159,17 @@ impl Engine {
         self.find(address).ok_or_else(|| self.not_found(address))
     }
 
-    fn open_as(&self, alone: bool, mode: Mode, looked: Option<&Looked>) -> OpenAs {
+    fn open_as(
+        &self,
+        alone: bool,
+        mode: Mode,
+        looked: Option<&Looked>,
+    ) -> Result<OpenAs, Superseded> {
         let claim = match self.claim.get() {
             Some(claim) if mode == Mode::Wo || !alone => claim,
-            Some(_) | None => self.claim_above(looked.into_iter()),
+            Some(_) | None => self.claim_above(looked.into_iter())?,
         };
-        OpenAs {
+        Ok(OpenAs {
             upgrade: false,
             size: i64::try_from(self.state().size).unwrap_or(i64::MAX),
             alone,
@@ -170,7 +178,7 @@ impl Engine {
             // One that joins others has what they record of it, and nothing of its own.
             adopt: mode == Mode::Wo || !alone,
             salvage: false,
-        }
+        })
     }
 
     async fn join(

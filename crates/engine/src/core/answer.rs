@@ -6,6 +6,9 @@ use wire::frame::{NO_SPACE_TEXT, Outcome, Run, decode_runs};
 
 use super::op::{Kind, Op, Step};
 
+/// The unit in which replicas store.
+const SECTOR: u32 = 4096;
+
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -48,7 +51,7 @@ fn take(expected: Expected, outcome: Outcome) -> Verdict {
     match (expected, outcome) {
         (E::Bytes(len), Outcome::Data(data)) if data.len() == len as usize => Verdict::Data(data),
         (E::Runs(len), Outcome::Data(data)) => runs(len, data),
-        (E::Change(len), Outcome::Count(count)) if count == len => Verdict::Done(count),
+        (E::Change(len), Outcome::Count(count)) if is_all(len, count) => Verdict::Done(len),
         (E::AnyChange | E::Flush | E::Pong, Outcome::Count(count)) => Verdict::Done(count),
         (E::Change(_) | E::AnyChange, Outcome::NoSpace(_)) => Verdict::Full,
         (E::Change(_) | E::AnyChange, Outcome::Error(text)) if text.contains(NO_SPACE_TEXT) => {
@@ -63,6 +66,12 @@ fn take(expected: Expected, outcome: Outcome) -> Verdict {
         }
         (_, Outcome::Count(count)) => wrong(expected, "as the count", count as usize),
     }
+}
+
+/// Whether this is the count of a change that was done whole. A replica of the peer reads and writes the
+/// whole sector around a write that lies inside of one, and counts what it wrote.
+fn is_all(len: u32, count: u32) -> bool {
+    count == len || (count == SECTOR && (1..SECTOR).contains(&len))
 }
 
 fn runs(len: u32, data: Bytes) -> Verdict {
@@ -111,6 +120,7 @@ mod tests {
             (Expected::Bytes(4), data(4), Verdict::Data(seven)),
             (Expected::Runs(4), Outcome::Data(encode_runs(&run)), Verdict::Runs(run.to_vec())),
             (Expected::Change(9), Outcome::Count(9), Verdict::Done(9)),
+            (Expected::Change(9), Outcome::Count(4096), Verdict::Done(9)),
             (Expected::Change(9), error("pwrite: no space left on device"), Verdict::Full),
             (Expected::AnyChange, Outcome::Count(77), Verdict::Done(77)),
             (Expected::AnyChange, error("no space left on device"), Verdict::Full),
@@ -140,6 +150,9 @@ mod tests {
             (Expected::Runs(4), Outcome::Data(encode_runs(&huge))),
             (Expected::Change(9), Outcome::Count(8)),
             (Expected::Change(9), Outcome::Count(10)),
+            (Expected::Change(9), Outcome::Count(8192)),
+            (Expected::Change(0), Outcome::Count(4096)),
+            (Expected::Change(8192), Outcome::Count(4096)),
             (Expected::Change(9), data(9)),
             (Expected::Change(9), error("input/output error")),
             (Expected::Flush, error("input/output error")),

@@ -61,6 +61,32 @@ async fn two_engines_drive_one_replica_set_and_the_older_is_cut_off() {
     }
 }
 
+/// An engine that was to be started on a node which hung, and comes when the volume is another's by now.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_was_given_the_volume_earlier_does_not_take_it_from_a_later_one() {
+    let [a, b] = Copy::some::<2>(true).await;
+    let given = |number| ControllerOptions { claim_generation: Some(number), ..options(&[&a, &b]) };
+    let first = Rig::try_new(given(5)).await.unwrap();
+    first.write(0, &[1; 4096]).await;
+    kill(first, &[&a, &b]).await;
+    let second = Rig::try_new(given(7)).await.unwrap();
+    second.write(0, &[2; 4096]).await;
+    // The later one is not even heard of now, or it hangs.
+    kill(second, &[&a, &b]).await;
+    for upgrade in [false, true] {
+        let late = ControllerOptions { upgrade, ..given(6) };
+        let (code, text) = refused(late).await;
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("claimed with 7 already"), "{text}");
+    }
+    let again = Rig::try_new(given(7)).await.unwrap();
+    assert_eq!(again.mode_list().await, [Rw, Rw]);
+    assert_eq!(again.read(0, 4096).await, [2; 4096]);
+    let next = ControllerOptions { upgrade: true, ..given(7) };
+    let next = Rig::try_new(next).await.unwrap();
+    assert_eq!(next.read(0, 4096).await, [2; 4096], "engines of one right follow each other");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_upgrade_leaves_out_a_copy_that_the_old_engine_had_lost() {
     let [a, mut b] = Copy::some::<2>(true).await;

@@ -27,6 +27,7 @@ pub(crate) fn options() -> ControllerOptions {
         backends: vec![Backend::Tcp, Backend::File],
         replicas: Vec::new(),
         upgrade: false,
+        claim_generation: None,
         revision_counter: true,
         salvage: false,
         // What a replica that is well may miss of a loaded machine; tests of stalls wait for it.

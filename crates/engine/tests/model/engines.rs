@@ -29,6 +29,7 @@ fn options(replicas: Vec<String>, size: u64, revision_counter: bool) -> Controll
         backends: vec![Backend::Tcp],
         replicas,
         upgrade: false,
+        claim_generation: None,
         revision_counter,
         salvage: false,
         replica_timeout: Duration::from_secs(8),

@@ -35,7 +35,8 @@ pub(crate) struct FileContent {
 
 impl FileContent {
     pub(crate) fn open(dir: &Path, name: &FileName) -> Result<Self, Error> {
-        let image = Image::open_path(&name.path_in(dir), name.as_str(), Access::Read)?;
+        let image =
+            Image::open_path(&durable::RealDisk, &name.path_in(dir), name.as_str(), Access::Read)?;
         Ok(Self { image, is_meta: name.is_meta() })
     }
 }
@@ -205,7 +206,7 @@ mod tests {
     fn a_file_is_cut_where_its_holes_are_and_metadata_has_none() {
         let place = tempfile::tempdir().unwrap();
         let disk = DiskName::of_snapshot("a").unwrap();
-        let image = Image::create(place.path(), &disk, 4 * MIB).unwrap();
+        let image = Image::create(&durable::RealDisk, place.path(), &disk, 4 * MIB).unwrap();
         image.write(&[0; 8192], MIB).unwrap();
         image.write(&[1; 4096], 4 * MIB - 4096).unwrap();
         let content = FileContent::open(place.path(), &FileName::of_disk(&disk)).unwrap();
@@ -221,7 +222,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let disk = DiskName::of_snapshot("a").unwrap();
         assert_eq!(recorded(place.path(), &disk), None, "nothing is there");
-        let image = Image::create(place.path(), &disk, MIB).unwrap();
+        let image = Image::create(&durable::RealDisk, place.path(), &disk, MIB).unwrap();
         assert_eq!(recorded(place.path(), &disk), None, "no record");
         let mut hash = Hash::new(place.path(), &disk, false).unwrap();
         while hash.step(MIB).unwrap() != Progress::Done {}

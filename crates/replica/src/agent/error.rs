@@ -114,6 +114,11 @@ pub(crate) enum JobError {
 }
 
 impl JobError {
+    /// Nobody was there to take the call.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Http { source, .. } if source.is_connect())
+    }
+
     /// One line with all causes.
     pub(crate) fn text(&self) -> String {
         if let Self::Disk(error) = self {

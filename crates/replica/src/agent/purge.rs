@@ -5,7 +5,7 @@
 //! cut short anywhere is simply run again, and one that is overtaken by a snapshot or a revert goes
 //! on with what it finds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
@@ -19,9 +19,10 @@ use rpc::{Deadline, Features, HeadParent, Peer};
 
 use super::Agent;
 use super::error::{Asking, JobError};
-use super::prune::Prune;
 use super::status::{Claim, Kind};
-use crate::disk::{Coalesce, DiskName, Progress};
+use crate::disk::{
+    Coalesce, DiskName, Progress, Prune, PurgeDisk, PurgeStep as Step, next_purge_step,
+};
 
 /// Copied before the agent looks whether it is to end.
 const STEP_BYTES: u64 = 32 * 1024 * 1024;
@@ -77,7 +78,7 @@ impl Purge {
             let Some(step) = next(&replica, head_parent, &settled) else { return Ok(()) };
             match &step {
                 Step::Dispose(disk) => self.dispose(disk).await?,
-                Step::MergeHeadParent(_) => self.merge_head_parent().await?,
+                Step::FoldHeadParent(_) => self.merge_head_parent().await?,
             }
             // Whether it went or had to stay: it had its turn.
             settled.insert(step.into_disk());
@@ -198,21 +199,6 @@ impl Purge {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// By the actions the replica names.
-    Dispose(String),
-    MergeHeadParent(String),
-}
-
-impl Step {
-    fn into_disk(self) -> String {
-        match self {
-            Self::Dispose(disk) | Self::MergeHeadParent(disk) => disk,
-        }
-    }
-}
-
 /// Snapshots that no user made and that are not removed yet.
 fn system(replica: &Replica) -> Vec<String> {
     let is_snapshot = |name: &str| name != replica.head && name != replica.backing_file;
@@ -230,72 +216,14 @@ fn removed(replica: &Replica) -> usize {
     replica.disks.iter().filter(|(name, disk)| disk.removed && **name != replica.head).count()
 }
 
-/// The disk nearest to the root first, so that nothing is copied twice on its way up; the parent of
-/// the head last, when it holds as little as it ever will.
-///
-/// The removed disks right below the head are within the reach of an unmap, which changes them
-/// while we copy; the copying follows. Where all of them go into the head they are left to the replica,
-/// which need not copy twice.
 fn next(replica: &Replica, head_parent: HeadParent, settled: &BTreeSet<String>) -> Option<Step> {
-    let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
-    for (name, disk) in &replica.disks {
-        children.entry(&disk.parent).or_default().push(name);
-    }
-    let below_head = below_head(replica);
-    let mut best: Option<(usize, &str)> = None;
-    for (name, _) in replica
-        .disks
-        .iter()
-        .filter(|(name, disk)| disk.removed && **name != replica.head && !settled.contains(*name))
-    {
-        let is_free = match children.get(name.as_str()).map_or(&[][..], Vec::as_slice) {
-            [] => true,
-            [child] if *child == replica.head => false,
-            [child] => head_parent == HeadParent::Keep || !below_head.contains(child),
-            [_, _, ..] => false,
-        };
-        let key = (depth(replica, name), name.as_str());
-        if is_free && best.is_none_or(|best| key < best) {
-            best = Some(key);
-        }
-    }
-    if let Some((_, name)) = best {
-        return Some(Step::Dispose(name.to_owned()));
-    }
-    let parent = below_head.first().filter(|parent| !settled.contains(**parent))?;
-    let is_alone = children.get(parent).is_some_and(|children| children.len() == 1);
-    is_alone.then(|| match head_parent {
-        HeadParent::Fold => Step::MergeHeadParent((*parent).to_owned()),
-        HeadParent::Keep => Step::Dispose((*parent).to_owned()),
-    })
-}
-
-/// The removed disks right below the head, the highest first.
-fn below_head(replica: &Replica) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut at = replica.disks.get(&replica.head).map_or("", |head| head.parent.as_str());
-    while let Some((name, disk)) = replica.disks.get_key_value(at) {
-        if !disk.removed || found.len() > replica.disks.len() {
-            break;
-        }
-        found.push(name.as_str());
-        at = &disk.parent;
-    }
-    found
-}
-
-fn depth(replica: &Replica, name: &str) -> usize {
-    let mut depth = 0;
-    let mut at = name;
-    while let Some(disk) = replica.disks.get(at) {
-        depth += 1;
-        // A replica with a circle in it does not open; still, nobody is to hang on one.
-        if depth > replica.disks.len() {
-            break;
-        }
-        at = &disk.parent;
-    }
-    depth
+    let disk = |info: &rpc::ptypes::DiskInfo| PurgeDisk {
+        parent: info.parent.clone(),
+        removed: info.removed,
+    };
+    let disks: BTreeMap<String, PurgeDisk> =
+        replica.disks.iter().map(|(name, info)| (name.clone(), disk(info))).collect();
+    next_purge_step(&disks, &replica.head, head_parent, settled)
 }
 
 #[cfg(test)]
@@ -358,7 +286,7 @@ mod tests {
     }
 
     fn merge(name: &str) -> Step {
-        Step::MergeHeadParent(name.to_owned())
+        Step::FoldHeadParent(name.to_owned())
     }
 
     #[test]

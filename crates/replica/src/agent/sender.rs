@@ -264,6 +264,7 @@ impl Sender {
         body: Option<Bytes>,
     ) -> Result<Vec<u8>, JobError> {
         let mut attempt = 0;
+        let mut broke_off = false;
         loop {
             let outcome = self.once(call, method.clone(), query, body.clone()).await;
             let is_last = attempt >= RETRIES;
@@ -271,9 +272,18 @@ impl Sender {
                 Ok(answer) if is_last || !is_passing(answer.status) => {
                     return self.accepted(call, answer);
                 }
+                // A receiver of the peer ends itself while it answers a close, and its answer may be lost
+                // by that: what is to be seen is that it took the call, and is not there any more. Where
+                // its whole process died instead, so did the one who wants the file.
+                Err(error) if call == "close" && broke_off && error.is_unreachable() => {
+                    return Ok(Vec::new());
+                }
                 Err(error) if is_last => return Err(error),
                 Ok(answer) => tracing::debug!(call, status = %answer.status, "again"),
-                Err(error) => tracing::debug!(call, error = error.text(), "again"),
+                Err(error) => {
+                    broke_off = !error.is_unreachable();
+                    tracing::debug!(call, error = error.text(), "again");
+                }
             }
             tokio::time::sleep(retry_delay(attempt)).await;
             attempt += 1;

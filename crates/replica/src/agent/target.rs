@@ -4,16 +4,13 @@
 //! An image is changed in place, and only where it differs; metadata is collected and replaces the
 //! old file whole, so that a crash leaves the one or the other.
 
-use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use durable::{Mode, RealDisk};
+use durable::{Disk, Mode, Open, RealDisk};
 use sha2::{Digest, Sha512};
 
 use super::names::FileName;
@@ -23,7 +20,6 @@ use crate::disk::{Access, Checksum, DiskName, During, Error, Image, checksum_fil
 const META_MAX_BYTES: u64 = 1024 * 1024;
 /// Beyond this no file system goes.
 const IMAGE_MAX_BYTES: u64 = 1 << 62;
-const IMAGE_MODE: u32 = 0o644;
 /// Written before it is put on disk: the close at the end must not take minutes.
 const WRITE_BACK_BYTES: u64 = 64 * 1024 * 1024;
 const BLOCK_BYTES: u64 = 4096;
@@ -57,6 +53,8 @@ pub(crate) enum Before {
 
 #[derive(Debug)]
 pub(crate) struct Target {
+    /// The file system of the directory.
+    files: Arc<dyn Disk>,
     dir: PathBuf,
     name: FileName,
     size_bytes: u64,
@@ -88,7 +86,19 @@ impl Target {
         name: &FileName,
         size_bytes: u64,
     ) -> Result<(Self, Before), TargetError> {
-        let target = |kind| Self { dir: dir.to_owned(), name: name.clone(), size_bytes, kind };
+        let files: Arc<dyn Disk> = Arc::new(RealDisk);
+        Self::open_on(&files, dir, name, size_bytes)
+    }
+
+    fn open_on(
+        files: &Arc<dyn Disk>,
+        dir: &Path,
+        name: &FileName,
+        size_bytes: u64,
+    ) -> Result<(Self, Before), TargetError> {
+        let on = Arc::clone(files);
+        let target =
+            |kind| Self { files: on, dir: dir.to_owned(), name: name.clone(), size_bytes, kind };
         if name.is_meta() {
             if size_bytes > META_MAX_BYTES {
                 return Err(TargetError::TooLarge(size_bytes));
@@ -101,18 +111,19 @@ impl Target {
         if size_bytes > IMAGE_MAX_BYTES {
             return Err(TargetError::TooLarge(size_bytes));
         }
-        let (image, before, is_changed) = open_image(dir, name, size_bytes)?;
+        let (mut image, before) = open_image(files.as_ref(), dir, name)?;
+        let is_changed = before == Before::New || image.len_bytes() != size_bytes;
+        if is_changed {
+            forget_checksum(files.as_ref(), dir, name)?;
+            image.resize(size_bytes)?;
+        }
         let kind = Kind::Image {
             image,
-            is_changed: AtomicBool::new(false),
+            is_changed: AtomicBool::new(is_changed),
             unsynced_bytes: AtomicU64::new(0),
             is_dropped: AtomicBool::new(false),
         };
-        let target = target(kind);
-        if is_changed {
-            target.forget_checksum()?;
-        }
-        Ok((target, before))
+        Ok((target(kind), before))
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -203,7 +214,7 @@ impl Target {
         match &self.kind {
             Kind::Image { image, .. } => {
                 self.sync(image)?;
-                sync_dir(&self.dir)?;
+                self.files.sync_dir(&self.dir).during("sync", self.dir.display())?;
                 if let (Some((method, checksum)), Some(disk)) = (record, self.name.disk()) {
                     self.record(image, &disk, method, checksum, now)?;
                 }
@@ -214,7 +225,7 @@ impl Target {
                     return Err(TargetError::Incomplete);
                 }
                 let path = self.name.path_in(&self.dir);
-                durable::on::replace(&RealDisk, &path, &meta.bytes, Mode::PUBLIC)?;
+                durable::on::replace(&*self.files, &path, &meta.bytes, Mode::PUBLIC)?;
             }
         }
         Ok(())
@@ -228,11 +239,10 @@ impl Target {
         checksum: &str,
         now: &str,
     ) -> Result<(), TargetError> {
-        let found = image.file().metadata().during("inspect", disk)?;
         let record = Checksum {
             method: method.to_owned(),
             checksum: checksum.to_owned(),
-            change_time: change_time(&found),
+            change_time: change_time(image)?,
             last_hashed_at: now.to_owned(),
             silently_corrupted: false,
         };
@@ -240,7 +250,7 @@ impl Target {
             serde_json::to_vec(&record).map_err(io::Error::from).during("write", disk)?;
         line.push(b'\n');
         let path = self.dir.join(checksum_file(disk));
-        durable::on::replace(&RealDisk, &path, &line, Mode::PUBLIC)?;
+        durable::on::replace(&*self.files, &path, &line, Mode::PUBLIC)?;
         Ok(())
     }
 
@@ -254,22 +264,17 @@ impl Target {
         let Kind::Image { is_dropped, .. } = &self.kind else { return };
         is_dropped.store(true, Ordering::SeqCst);
         let path = self.name.path_in(&self.dir);
-        if let Err(error) = fs::remove_file(&path) {
+        if let Err(error) = self.files.remove(&path) {
             tracing::warn!(path = %path.display(), %error, "a file that the disk did not take stays");
         }
     }
 
     fn forget_checksum(&self) -> Result<(), TargetError> {
         let Kind::Image { is_changed, .. } = &self.kind else { return Ok(()) };
-        let Some(disk) = self.name.disk() else { return Ok(()) };
         if is_changed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let file = checksum_file(&disk);
-        match fs::remove_file(self.dir.join(&file)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => Ok(other.during("remove", file)?),
-        }
+        Ok(forget_checksum(&*self.files, &self.dir, &self.name)?)
     }
 
     fn checked(&self, begin: u64, end: u64) -> Result<Range<u64>, TargetError> {
@@ -314,19 +319,26 @@ fn is_data(image: &Image, range: &Range<u64>) -> Result<bool, Error> {
     Ok(covered >= range.end)
 }
 
-/// The image, whether it was there, and whether opening it changed it.
-fn open_image(
-    dir: &Path,
-    name: &FileName,
-    size_bytes: u64,
-) -> Result<(Image, Before, bool), Error> {
+/// The record of an image goes for good before the first byte of it changes: after a loss of power it would
+/// be believed.
+fn forget_checksum(files: &dyn Disk, dir: &Path, name: &FileName) -> Result<(), Error> {
+    let Some(disk) = name.disk() else { return Ok(()) };
+    let file = checksum_file(&disk);
+    match files.remove(&dir.join(&file)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| files.sync_dir(dir)).during("remove", file),
+    }
+}
+
+/// The image, and whether it was there.
+fn open_image(files: &dyn Disk, dir: &Path, name: &FileName) -> Result<(Image, Before), Error> {
     let path = name.path_in(dir);
     let mut before = Before::Existed;
-    match fs::symlink_metadata(&path) {
+    match files.look(&path) {
         // Another snapshot has this very file too, which a replacement that was cut short leaves:
         // what is written for the one must not show in the other.
-        Ok(found) if found.is_file() && found.nlink() > 1 => {
-            fs::remove_file(&path).during("remove", name)?;
+        Ok(found) if found.is_file && found.links > 1 => {
+            files.remove(&path).during("remove", name)?;
             before = Before::New;
         }
         Ok(_) => {}
@@ -334,35 +346,29 @@ fn open_image(
         Err(error) => return Err(error).during("inspect", name),
     }
     if before == Before::New {
-        fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(IMAGE_MODE)
-            .open(&path)
-            .during("create", name)?;
+        files.open(&path, Open::CreateNew(Mode::PUBLIC)).during("create", name)?;
     }
-    let image = Image::open_path(&path, name.as_str(), Access::Write)?;
-    if image.len_bytes() == size_bytes {
-        return Ok((image, before, before == Before::New));
-    }
-    image.file().set_len(size_bytes).during("size", name)?;
-    Ok((Image::open_path(&path, name.as_str(), Access::Write)?, before, true))
+    Ok((Image::open_path(files, &path, name.as_str(), Access::Write)?, before))
 }
 
 /// As the peer prints times into its records.
-fn change_time(found: &fs::Metadata) -> String {
-    let nanoseconds = i32::try_from(found.ctime_nsec()).unwrap_or(0);
-    let time = jiff::Timestamp::new(found.ctime(), nanoseconds).unwrap_or_default();
-    time.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string()
+fn change_time(image: &Image) -> Result<String, Error> {
+    let (seconds, nanoseconds) = image.look()?.changed;
+    let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
+    let time = jiff::Timestamp::new(seconds, nanoseconds).unwrap_or_default();
+    Ok(time.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string())
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
-    fs::File::open(dir).and_then(|dir| dir.sync_all()).during("sync", dir.display())
+    RealDisk.sync_dir(dir).during("sync", dir.display())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
+    use std::fs;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use durable::sim::SimDisk;
 
     use super::*;
     use crate::disk::{Hash, HashOutcome, Progress};
@@ -448,6 +454,82 @@ mod tests {
         assert!(place.path().join(checksum_file(&disk)).exists());
         target.write(&[6; 4096], 0).unwrap();
         assert!(!place.path().join(checksum_file(&disk)).exists());
+    }
+
+    /// Over an older file that differs, or with none: data, a hole where there was data, and metadata.
+    fn receive(disk: &SimDisk) -> Result<(), TargetError> {
+        let open = |file: &str, size| {
+            let files: Arc<dyn Disk> = Arc::new(disk.clone());
+            Target::open_on(&files, Path::new("/r"), &name(file), size)
+        };
+        let (image, _) = open("volume-snap-a.img", 8 * BLOCK_BYTES)?;
+        image.write(&[7; 8192], 4096)?;
+        image.punch(3 * BLOCK_BYTES, 6 * BLOCK_BYTES)?;
+        image.write(&[8; 4096], 7 * BLOCK_BYTES)?;
+        image.close(Some(("crc64", "0123456789abcdef")), "now")?;
+        let (meta, _) = open("volume-snap-a.img.meta", 6)?;
+        meta.write(b"abcdef", 0)?;
+        meta.close(None, "now")
+    }
+
+    fn received(disk: &SimDisk) -> (Vec<u8>, Vec<u8>) {
+        let read = |file: &str| {
+            let path = Path::new("/r").join(file);
+            durable::on::read_limited(disk, &path, 1 << 20).unwrap_or_default()
+        };
+        (read("volume-snap-a.img"), read("volume-snap-a.img.meta"))
+    }
+
+    /// What a sender was told is here is on the disk, with its name, whenever the power fails; and no
+    /// checksum is on record for something else.
+    #[test]
+    fn a_file_that_was_received_is_there_after_the_power_failed() {
+        for is_new in [true, false] {
+            let prepared = SimDisk::new(1);
+            durable::on::create_dir(&prepared, Path::new("/r"), Mode::PRIVATE_DIR).unwrap();
+            if !is_new {
+                let files: Arc<dyn Disk> = Arc::new(prepared.clone());
+                let (old, _) = Target::open_on(
+                    &files,
+                    Path::new("/r"),
+                    &name("volume-snap-a.img"),
+                    6 * BLOCK_BYTES,
+                )
+                .unwrap();
+                old.write(&vec![1; 6 * 4096], 0).unwrap();
+                old.close(Some(("crc64", "fedcba9876543210")), "now").unwrap();
+            }
+            let whole = prepared.copy(0);
+            receive(&whole).unwrap();
+            let whole = received(&whole);
+            for nth in 1.. {
+                let mut is_over = true;
+                for chance in 0..4 {
+                    let disk = prepared.copy(nth * 10 + chance);
+                    disk.die_at_call(nth);
+                    let done = receive(&disk);
+                    is_over &= !disk.fault_fired();
+                    disk.crash();
+                    let found = received(&disk);
+                    if done.is_ok() {
+                        assert!(found == whole, "call {nth}, chance {chance}");
+                    }
+                    assert!([whole.1.as_slice(), b""].contains(&found.1.as_slice()));
+                    let record = Path::new("/r/volume-snap-a.img.checksum");
+                    let record = durable::on::read_limited(&disk, record, 4096).unwrap_or_default();
+                    let record = String::from_utf8_lossy(&record);
+                    if record.contains("0123456789abcdef") {
+                        assert!(found.0 == whole.0, "call {nth}, chance {chance}");
+                    }
+                    if record.contains("fedcba9876543210") {
+                        assert!(found.0 == vec![1; 6 * 4096], "call {nth}, chance {chance}");
+                    }
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
     }
 
     /// A disk that drops what was written says so once; a second sync of the same file succeeds.

@@ -6,13 +6,10 @@
 //! costs a small buffered write where the peer pays a synchronous one, and no number is ever
 //! larger than the number of writes done.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
-use durable::{Mode, RealDisk};
-use rustix::fs::OFlags;
+use durable::{Mode, Open, Sparse};
 
 use crate::disk::dir::Directory;
 use crate::disk::error::{During, Error};
@@ -35,7 +32,7 @@ pub enum CounterPolicy {
 
 #[derive(Debug)]
 pub(crate) struct Counter {
-    file: Arc<File>,
+    file: Arc<dyn Sparse>,
     value: i64,
     written: i64,
     /// What is known to be on disk.
@@ -51,17 +48,15 @@ impl Counter {
             _ => {
                 dir.step("create", REVISION_COUNTER)?;
                 let path = dir.join(REVISION_COUNTER);
-                durable::on::replace(&RealDisk, &path, &render(0), Mode::PRIVATE)?;
+                durable::on::replace(dir.files(), &path, &render(0), Mode::PRIVATE)?;
                 0
             }
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(dir.join(REVISION_COUNTER))
+        let file = dir
+            .files()
+            .open_sparse(&dir.join(REVISION_COUNTER), Open::Write)
             .during("open", REVISION_COUNTER)?;
-        Ok(Self { file: Arc::new(file), value, written: value, synced: None })
+        Ok(Self { file: Arc::from(file), value, written: value, synced: None })
     }
 
     pub(crate) fn value(&self) -> i64 {
@@ -77,7 +72,8 @@ impl Counter {
         if self.value == self.written {
             return Ok(());
         }
-        self.file.write_all_at(&number(self.value), 0).during("write", REVISION_COUNTER)?;
+        durable::write_all_at(&*self.file, &number(self.value), 0)
+            .during("write", REVISION_COUNTER)?;
         self.written = self.value;
         Ok(())
     }
@@ -143,12 +139,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::disk::dir::NoHook;
+    use crate::disk::dir::real;
 
     #[test]
     fn a_number_is_seen_by_others_as_soon_as_it_is_settled() {
         let place = tempfile::tempdir().unwrap();
-        let dir = Directory::new(place.path(), Arc::new(NoHook));
+        let dir = Directory::plain(place.path(), &real());
         let mut counter = Counter::open(&dir).unwrap();
         for _ in 0..12 {
             counter.increment();

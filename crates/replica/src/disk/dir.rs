@@ -4,17 +4,16 @@
 //! Never: policy. What is written, and in which order, is decided in `steps` and `purge`.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use durable::{Mode, RealDisk};
+use durable::{Details, Disk, Mode, RealDisk};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::disk::error::{During, Error};
-use crate::disk::image::Image;
+use crate::disk::image::{Access, Image};
 use crate::disk::meta::{META_MAX_BYTES, to_line};
 use crate::disk::names::{DiskName, checksum_file, meta_file};
 
@@ -36,15 +35,40 @@ impl StepHook for NoHook {
     }
 }
 
+/// The file system of this machine.
+pub(crate) fn real() -> Arc<dyn Disk> {
+    Arc::new(RealDisk)
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     path: PathBuf,
     hook: Arc<dyn StepHook>,
+    files: Arc<dyn Disk>,
 }
 
 impl Directory {
-    pub(crate) fn new(path: &Path, hook: Arc<dyn StepHook>) -> Self {
-        Self { path: path.to_owned(), hook }
+    pub(crate) fn new(path: &Path, hook: Arc<dyn StepHook>, files: Arc<dyn Disk>) -> Self {
+        Self { path: path.to_owned(), hook, files }
+    }
+
+    /// To be looked at, or changed by nobody but us.
+    pub(crate) fn plain(path: &Path, files: &Arc<dyn Disk>) -> Self {
+        Self::new(path, Arc::new(NoHook), Arc::clone(files))
+    }
+
+    /// The file system that it is on.
+    pub(crate) fn files(&self) -> &dyn Disk {
+        &*self.files
+    }
+
+    /// What has this name.
+    pub(crate) fn look(&self, file: &str) -> io::Result<Details> {
+        self.files.look(&self.join(file))
+    }
+
+    pub(crate) fn image(&self, disk: &DiskName, access: Access) -> Result<Image, Error> {
+        Image::open(self.files(), &self.path, disk, access)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -61,23 +85,20 @@ impl Directory {
 
     pub(crate) fn create(&self) -> Result<(), Error> {
         self.step("create directory", "")?;
-        Ok(durable::create_dir_private(&self.path)?)
+        Ok(durable::on::create_dir(self.files(), &self.path, Mode::PRIVATE_DIR)?)
     }
 
     /// The names that are text, sorted; `None` if there is no directory.
     pub(crate) fn names(&self) -> Result<Option<Vec<String>>, Error> {
-        let entries = match fs::read_dir(&self.path) {
+        let entries = match self.files.list(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.during("list", self.path.display())?,
         };
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry.during("list", self.path.display())?;
-            if names.len() >= ENTRIES_MAX {
-                return Err(Error::TooManyFiles { max: ENTRIES_MAX });
-            }
-            names.extend(entry.file_name().into_string());
+        if entries.len() > ENTRIES_MAX {
+            return Err(Error::TooManyFiles { max: ENTRIES_MAX });
         }
+        let mut names: Vec<String> =
+            entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect();
         names.sort_unstable();
         Ok(Some(names))
     }
@@ -85,13 +106,13 @@ impl Directory {
     /// The contents of a small file; `None` if it is not there. Links are refused, not followed.
     pub(crate) fn read(&self, file: &str, max_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
         let path = self.join(file);
-        match fs::symlink_metadata(&path) {
+        match self.files.look(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).during("inspect", file),
-            Ok(found) if !found.is_file() => return Err(Error::NotAFile(file.to_owned())),
+            Ok(found) if !found.is_file => return Err(Error::NotAFile(file.to_owned())),
             Ok(_) => {}
         }
-        match durable::read_limited(&path, max_bytes) {
+        match durable::on::read_limited(self.files(), &path, max_bytes) {
             Err(error) if error.is_not_found() => Ok(None),
             other => Ok(Some(other?)),
         }
@@ -117,14 +138,14 @@ impl Directory {
         self.remove_quietly(&format!("{file}.tmp"))?;
         let line = to_line(value)
             .map_err(|why| Error::Damaged { file: file.to_owned(), why: why.to_string() })?;
-        durable::on::replace(&RealDisk, &self.join(file), &line, Mode::PUBLIC)?;
+        durable::on::replace(self.files(), &self.join(file), &line, Mode::PUBLIC)?;
         Ok(())
     }
 
     /// A new empty image of this size, synced; its name is durable only after [`Self::sync`].
     pub(crate) fn create_image(&self, disk: &DiskName, size_bytes: u64) -> Result<(), Error> {
         self.step("create", disk.as_str())?;
-        match Image::create(&self.path, disk, size_bytes) {
+        match Image::create(self.files(), &self.path, disk, size_bytes) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                 Err(Error::HeadExists(disk.clone()))
             }
@@ -134,12 +155,12 @@ impl Directory {
 
     pub(crate) fn link(&self, source: &DiskName, target: &str) -> Result<(), Error> {
         self.step("link", target)?;
-        fs::hard_link(self.join(source.as_str()), self.join(target)).during("link", target)
+        self.files.link(&self.join(source.as_str()), &self.join(target)).during("link", target)
     }
 
     pub(crate) fn rename(&self, source: &str, target: &DiskName) -> Result<(), Error> {
         self.step("rename", target.as_str())?;
-        fs::rename(self.join(source), self.join(target.as_str())).during("rename", target)
+        self.files.rename(&self.join(source), &self.join(target.as_str())).during("rename", target)
     }
 
     /// Removes a file; one that is not there is fine.
@@ -149,7 +170,7 @@ impl Directory {
     }
 
     fn remove_quietly(&self, file: &str) -> Result<(), Error> {
-        match fs::remove_file(self.join(file)) {
+        match self.files.remove(&self.join(file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.during("remove", file),
         }
@@ -157,10 +178,10 @@ impl Directory {
 
     /// Removes a file, or an empty directory that someone put in its place.
     pub(crate) fn clear(&self, file: &str) -> Result<(), Error> {
-        match fs::symlink_metadata(self.join(file)) {
-            Ok(found) if found.is_dir() => {
+        match self.look(file) {
+            Ok(found) if found.is_dir => {
                 self.step("remove", file)?;
-                fs::remove_dir(self.join(file)).during("remove", file)
+                self.files.remove_dir(&self.join(file)).during("remove", file)
             }
             _ => self.remove(file),
         }
@@ -177,8 +198,6 @@ impl Directory {
     /// Makes all changes of names so far durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         self.step("sync", "")?;
-        fs::File::open(&self.path)
-            .and_then(|dir| dir.sync_all())
-            .during("sync", self.path.display())
+        self.files.sync_dir(&self.path).during("sync", self.path.display())
     }
 }

@@ -1,15 +1,16 @@
 //! A flush that waits on another thread than the replica's: the replica hands out what has to be
 //! synced, somebody waits for the disk, the replica is told how it went.
 
-use std::fs::File;
 use std::sync::Arc;
+
+use durable::Sparse;
 
 use crate::disk::error::{During, Error};
 
 /// One file to be synced.
 #[derive(Debug)]
 pub(crate) struct Syncing {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<dyn Sparse>,
     pub(crate) name: String,
 }
 

@@ -1,15 +1,12 @@
 //! The checksum of a snapshot's image, and the record of it that tells later whether the file was
 //! changed, or rotted without being changed. Runs in steps, on any thread.
 
-use std::fs::Metadata;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::disk::crc64::Crc64;
-use crate::disk::dir::{Directory, NoHook};
-use crate::disk::error::{During, Error};
+use crate::disk::dir::{Directory, real};
+use crate::disk::error::Error;
 use crate::disk::image::{Access, Image};
 use crate::disk::merge::Progress;
 use crate::disk::meta::Checksum;
@@ -46,8 +43,8 @@ pub struct Hash {
 impl Hash {
     /// `rehash` reads the file even if the record is of its present state: to find rot.
     pub fn new(dir: &Path, disk: &DiskName, rehash: bool) -> Result<Self, Error> {
-        let dir = Directory::new(dir, Arc::new(NoHook));
-        let image = Image::open(dir.path(), disk, Access::Read)?;
+        let dir = Directory::plain(dir, &real());
+        let image = dir.image(disk, Access::Read)?;
         let change_time = change_time(&image)?;
         // A record that cannot be read is as good as none.
         let recorded = dir.read_meta::<Checksum>(&checksum_file(disk)).ok().flatten();
@@ -145,12 +142,8 @@ impl Hash {
 }
 
 fn change_time(image: &Image) -> Result<String, Error> {
-    let found = image.file().metadata().during("inspect", image.name())?;
-    Ok(render_change_time(&found))
-}
-
-fn render_change_time(found: &Metadata) -> String {
-    render_time(found.ctime(), found.ctime_nsec())
+    let (seconds, nanoseconds) = image.look()?.changed;
+    Ok(render_time(seconds, nanoseconds))
 }
 
 /// As the peer prints times into its records: a fraction without trailing zeros, then the zone.
@@ -181,8 +174,6 @@ fn civil(day: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
-
     use super::*;
 
     #[test]
@@ -208,7 +199,7 @@ mod tests {
     fn the_whole_image_counts_holes_included() {
         let place = tempfile::tempdir().unwrap();
         let disk = DiskName::of_snapshot("a").unwrap();
-        let image = Image::create(place.path(), &disk, 3 << 20).unwrap();
+        let image = Image::create(&durable::RealDisk, place.path(), &disk, 3 << 20).unwrap();
         image.write(&[7; 5000], 1 << 20).unwrap();
         image.write(&vec![9; 700_000], 2 << 20).unwrap();
         let mut crc = Crc64::default();
@@ -226,23 +217,22 @@ mod tests {
     fn rot_and_changes_are_told_apart() {
         let place = tempfile::tempdir().unwrap();
         let disk = DiskName::of_snapshot("a").unwrap();
-        let image = Image::create(place.path(), &disk, 1 << 20).unwrap();
+        let image = Image::create(&durable::RealDisk, place.path(), &disk, 1 << 20).unwrap();
         image.write(&[7; 5000], 0).unwrap();
         let HashOutcome::Made(mut made) = run(place.path(), &disk, false).unwrap() else {
             panic!()
         };
         made.checksum = "0000000000000000".into();
-        let dir = Directory::new(place.path(), Arc::new(NoHook));
+        let dir = Directory::plain(place.path(), &real());
         dir.write_meta(&checksum_file(&disk), &made).unwrap();
         let HashOutcome::Made(rotten) = run(place.path(), &disk, true).unwrap() else { panic!() };
         assert!(rotten.silently_corrupted);
         let mut hash = Hash::new(place.path(), &disk, true).unwrap();
         while hash.step(u64::MAX).unwrap() != Progress::Done {}
-        image.file().set_times(std::fs::FileTimes::new()).unwrap();
-        image.file().write_all_at(&[1], 0).unwrap();
+        image.write(&[1], 0).unwrap();
         // File systems stamp coarsely: make sure that the time moved.
         while change_time(&image).unwrap() == hash.change_time {
-            image.file().write_all_at(&[2], 0).unwrap();
+            image.write(&[2], 0).unwrap();
         }
         let error = hash.finish("now").unwrap_err();
         assert!(matches!(error, Error::ChangedWhileHashed(_)), "{error}");

@@ -1,5 +1,5 @@
 //! The merge of the head's removed parent into the head alone, while the volume is in use, with the
-//! waiting for the disk left to the caller. A [`crate::disk::Purge`] does the same and more, but waits itself.
+//! waiting for the disk left to the caller.
 
 use crate::disk::error::Error;
 use crate::disk::merge::{Lift, Lifted};

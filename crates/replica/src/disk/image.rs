@@ -1,18 +1,15 @@
 //! One open image file. Owns reading past its end (zeros), whole writes, holes, and what the file
 //! system says about it. Never: layers, policy, what a format other than raw means.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use durable::{Details, Disk, Extent, Mode, Open, Sparse};
 use rustix::io::Errno;
 
 use crate::disk::error::{During, Error};
-use crate::disk::extents::{Extent, Source};
 use crate::disk::flush::Syncing;
 use crate::disk::names::DiskName;
 use crate::disk::qcow2::{self, Qcow2, Qcow2Error};
@@ -20,7 +17,6 @@ use crate::disk::qcow2::{self, Qcow2, Qcow2Error};
 /// The unit in which layers hide each other. Not the sector size that is reported to callers.
 pub const SECTOR_BYTES: u64 = 4096;
 
-const IMAGE_MODE: u32 = 0o644;
 /// Written in one system call at most. The page cache keeps what one call writes in one large page,
 /// and every later small write into that page walks all its blocks: with calls of 1 MiB a random
 /// write of 4 KiB costs ten times what it costs with these, and the long write gains nothing.
@@ -33,44 +29,55 @@ pub(crate) enum Access {
     Write,
 }
 
+impl Access {
+    fn how(self) -> Open {
+        match self {
+            Self::Read => Open::Read,
+            Self::Write => Open::Write,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Image {
-    file: Arc<File>,
+    file: Arc<dyn Sparse>,
     name: String,
     len_bytes: u64,
-    source: Source,
     /// How the file is to be read; raw if it is not said.
     format: Option<Box<Qcow2>>,
 }
 
 impl Image {
     /// A new image without data; its length is synced.
-    pub(crate) fn create(dir: &Path, disk: &DiskName, size_bytes: u64) -> Result<Self, Error> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(IMAGE_MODE)
-            .open(dir.join(disk.as_str()))
-            .during("create", disk)?;
-        file.set_len(size_bytes).and_then(|()| file.sync_all()).during("size", disk)?;
+    pub(crate) fn create(
+        files: &dyn Disk,
+        dir: &Path,
+        disk: &DiskName,
+        size_bytes: u64,
+    ) -> Result<Self, Error> {
+        let how = Open::CreateNew(Mode::PUBLIC);
+        let file = files.open_sparse(&dir.join(disk.as_str()), how).during("create", disk)?;
+        file.truncate(size_bytes).and_then(|()| file.sync_all()).during("size", disk)?;
         Self::of(file, disk.as_str())
     }
 
-    pub(crate) fn open(dir: &Path, disk: &DiskName, access: Access) -> Result<Self, Error> {
-        Self::open_path(&dir.join(disk.as_str()), disk.as_str(), access)
+    pub(crate) fn open(
+        files: &dyn Disk,
+        dir: &Path,
+        disk: &DiskName,
+        access: Access,
+    ) -> Result<Self, Error> {
+        Self::open_path(files, &dir.join(disk.as_str()), disk.as_str(), access)
     }
 
     /// Links, pipes and devices are refused.
-    pub(crate) fn open_path(path: &Path, name: &str, access: Access) -> Result<Self, Error> {
-        // Without waiting: a pipe in the place of an image must not hold us up.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(access == Access::Write)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path);
-        match opened {
+    pub(crate) fn open_path(
+        files: &dyn Disk,
+        path: &Path,
+        name: &str,
+        access: Access,
+    ) -> Result<Self, Error> {
+        match files.open_sparse(path, access.how()) {
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 Err(Error::NotAFile(name.to_owned()))
             }
@@ -78,14 +85,13 @@ impl Image {
         }
     }
 
-    fn of(file: File, name: &str) -> Result<Self, Error> {
-        let found = file.metadata().during("inspect", name)?;
-        if !found.is_file() {
+    fn of(file: Box<dyn Sparse>, name: &str) -> Result<Self, Error> {
+        let found = file.look().during("inspect", name)?;
+        if !found.is_file {
             return Err(Error::NotAFile(name.to_owned()));
         }
-        let source = Source::of(&file).during("inspect", name)?;
-        let (file, name, len_bytes) = (Arc::new(file), name.to_owned(), found.len());
-        Ok(Self { file, name, len_bytes, source, format: None })
+        let (file, name) = (Arc::from(file), name.to_owned());
+        Ok(Self { file, name, len_bytes: found.len_bytes, format: None })
     }
 
     /// The same image, read as what the file says it is. Only for an image from elsewhere that is
@@ -181,12 +187,8 @@ impl Image {
 
     /// Makes the range zeros that hide what lies below, without writing them where that works.
     pub(crate) fn preallocate_zeros(&self, range: Range<u64>) -> Result<(), Error> {
-        if self.source == Source::Fiemap {
-            let len = range.end.saturating_sub(range.start);
-            match fallocate(&*self.file, FallocateFlags::ZERO_RANGE, range.start, len) {
-                Err(Errno::OPNOTSUPP | Errno::INVAL) => {}
-                other => return other.during("zero", &self.name),
-            }
+        if self.file.preallocate(range.clone()).during("zero", &self.name)? {
+            return Ok(());
         }
         self.write_zeros(range)
     }
@@ -196,19 +198,11 @@ impl Image {
     /// Not cut at the length the file had when it was opened: a coalesce beside us may have let it
     /// grow since. A hole behind the end is none.
     pub(crate) fn punch(&self, range: Range<u64>) -> Result<bool, Error> {
-        let len = range.end.saturating_sub(range.start);
-        if len == 0 {
-            return Ok(true);
-        }
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&*self.file, mode, range.start, len) {
-            Err(Errno::OPNOTSUPP) => Ok(false),
-            other => other.during("punch a hole in", &self.name).map(|()| true),
-        }
+        self.file.punch(range).during("punch a hole in", &self.name)
     }
 
-    pub(crate) fn grow(&mut self, len_bytes: u64) -> Result<(), Error> {
-        self.file.set_len(len_bytes).during("grow", &self.name)?;
+    pub(crate) fn resize(&mut self, len_bytes: u64) -> Result<(), Error> {
+        self.file.truncate(len_bytes).during("size", &self.name)?;
         self.len_bytes = len_bytes;
         Ok(())
     }
@@ -222,32 +216,33 @@ impl Image {
         Syncing { file: Arc::clone(&self.file), name: self.name.clone() }
     }
 
-    /// Data inside the range, in order. See [`Source::each`] for `sync`.
+    /// Data inside the range, in order. See [`Sparse::extents`] for `sync`.
     pub(crate) fn extents(
         &self,
         range: Range<u64>,
         sync: bool,
-        each: impl FnMut(Extent),
+        mut each: impl FnMut(Extent),
     ) -> Result<(), Error> {
         let range = range.start..range.end.min(self.len_bytes);
         if let Some(format) = &self.format {
             return format.extents(range, each).map_err(|error| self.unreadable(error));
         }
-        self.source.each(&self.file, range, sync, each).during("map", &self.name)
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.file.extents(range, sync, &mut each).during("map", &self.name)
     }
 
     pub(crate) fn allocated_bytes(&self) -> Result<u64, Error> {
-        let found = self.file.metadata().during("inspect", &self.name)?;
-        Ok(found.blocks().saturating_mul(512))
+        Ok(self.look()?.allocated_bytes)
     }
 
-    /// Device and inode: tells files apart, whatever their names.
+    /// Tells files apart, whatever their names.
     pub(crate) fn identity(&self) -> Result<(u64, u64), Error> {
-        let found = self.file.metadata().during("inspect", &self.name)?;
-        Ok((found.dev(), found.ino()))
+        Ok(self.look()?.identity)
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    pub(crate) fn look(&self) -> Result<Details, Error> {
+        self.file.look().during("inspect", &self.name)
     }
 }

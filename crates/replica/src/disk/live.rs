@@ -436,14 +436,6 @@ impl Live {
         lifted
     }
 
-    /// Frees in the parent what the head hides, inside `range`. The caller has synced the head.
-    pub(crate) fn drop_hidden(&mut self, range: Range<u64>) -> Result<(), Error> {
-        let head = self.head()?;
-        let mut hidden = Vec::new();
-        head.extents(range, false, |extent| hidden.push(extent.start..extent.end))?;
-        self.free_in_parent(hidden)
-    }
-
     /// Frees these ranges in the parent; the head has them on disk.
     pub(crate) fn free_in_parent(&mut self, ranges: Vec<Range<u64>>) -> Result<(), Error> {
         let Some(parent) = self.parent() else { return Ok(()) };

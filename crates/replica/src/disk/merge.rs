@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 
+use durable::{Disk, RealDisk};
+
 use crate::disk::error::Error;
 use crate::disk::image::{Access, Image, SECTOR_BYTES};
 use crate::disk::live::Live;
@@ -84,15 +86,25 @@ pub struct Coalesce {
 
 impl Coalesce {
     pub fn new(dir: &Path, parent: &DiskName, child: &DiskName) -> Result<Self, Error> {
-        let child = Image::open(dir, child, Access::Read)?;
-        let mut parent = Image::open(dir, parent, Access::Write)?;
+        Self::new_on(&RealDisk, dir, parent, child)
+    }
+
+    /// The same on a file system of the caller's.
+    pub fn new_on(
+        files: &dyn Disk,
+        dir: &Path,
+        parent: &DiskName,
+        child: &DiskName,
+    ) -> Result<Self, Error> {
+        let child = Image::open(files, dir, child, Access::Read)?;
+        let mut parent = Image::open(files, dir, parent, Access::Write)?;
         // A replacement that was interrupted between its names: everything is copied already.
         let is_same = child.identity()? == parent.identity()?;
         if parent.len_bytes() > child.len_bytes() {
             return Err(Error::ParentLarger);
         }
         if parent.len_bytes() < child.len_bytes() {
-            parent.grow(child.len_bytes())?;
+            parent.resize(child.len_bytes())?;
         }
         let end = if is_same { 0 } else { child.len_bytes() };
         Ok(Self { child, parent, walk: Walk::new(end), is_done: false, buffer: Vec::new() })
@@ -241,34 +253,6 @@ impl Lift {
     /// Bytes of the parent looked at so far, and in all.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.walk.done(), self.walk.end)
-    }
-}
-
-/// Frees in the removed parent of the head what the head hides. Runs on the replica's thread.
-#[derive(Debug)]
-pub(crate) struct Prune {
-    at: u64,
-    end: u64,
-}
-
-impl Prune {
-    pub(crate) fn new(live: &Live) -> Self {
-        Self { at: 0, end: live.parent().map_or(0, Image::len_bytes) }
-    }
-
-    /// One window of the head.
-    pub(crate) fn step(&mut self, live: &mut Live) -> Result<Progress, Error> {
-        let window = self.at..self.end.min(self.at.saturating_add(WINDOW_BYTES));
-        // Before every window: the head must hold on disk what the parent is to lose.
-        live.flush()?;
-        live.drop_hidden(window.clone())?;
-        self.at = window.end;
-        if self.at >= self.end {
-            live.flush()?;
-            return Ok(Progress::Done);
-        }
-        let percent = self.at.saturating_mul(99).checked_div(self.end).unwrap_or(99);
-        Ok(Progress::Working(u8::try_from(percent).unwrap_or(99)))
     }
 }
 

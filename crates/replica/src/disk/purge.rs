@@ -1,14 +1,17 @@
-//! Removing snapshots: the single operations a caller may ask for, and [`Purge`], which runs them
-//! until nothing removable is left. Owns the order of metadata changes when a disk goes.
+//! Removing snapshots: the single operations a caller may ask for, and what a purge, which runs them
+//! until nothing removable is left, does next. Owns the order of metadata changes when a disk goes.
 //!
 //! A purge remembers nothing that matters: every step looks at the chain as it is, so one that was
 //! interrupted, or overtaken by a snapshot or a revert, just goes on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use rpc::HeadParent;
+
 use crate::disk::chain::{Chain, Disk};
 use crate::disk::error::Error;
-use crate::disk::image::{Access, Image};
+use crate::disk::image::Access;
 use crate::disk::live::Live;
-use crate::disk::merge::{Coalesce, Lift, Lifted, Progress, Prune};
 use crate::disk::names::{DiskName, checksum_file, meta_file};
 use crate::disk::replica::Replica;
 
@@ -42,17 +45,6 @@ impl Replica {
         }
         let name = name.clone();
         self.change_disk(&name, |disk| disk.removed = true)
-    }
-
-    /// Flags every snapshot that no user made, as a purge begins with.
-    pub fn mark_system_removed(&mut self) -> Result<(), Error> {
-        let is_system = |(name, disk): &(&DiskName, &Disk)| {
-            !name.is_head() && !disk.user_created && !disk.removed
-        };
-        let chain = &self.opened_ref()?.chain;
-        let marked: Vec<_> =
-            chain.disks().filter(is_system).map(|(name, _)| name.clone()).collect();
-        marked.iter().try_for_each(|name| self.change_disk(name, |disk| disk.removed = true))
     }
 
     /// Marks the snapshots an unmap would otherwise stop at.
@@ -109,7 +101,7 @@ impl Replica {
         }
         let (target, source, parent) = (target.clone(), source.clone(), parent.parent.clone());
         // Whoever coalesced may not have waited for the disk.
-        Image::open(self.dir.path(), &source, Access::Write)?.sync()?;
+        self.dir.image(&source, Access::Write)?.sync()?;
         self.dir.remove(&checksum_file(&target))?;
         // Beside first: a link cannot take a name that is taken, a rename can.
         let beside = format!("{target}.tmp");
@@ -207,148 +199,98 @@ fn actions(chain: &Chain, name: &DiskName) -> Vec<Action> {
     }
 }
 
-/// What a purge does with the removed parent of the head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HeadParent {
-    /// Merge it into the head, so that it is gone.
-    #[default]
-    Merge,
-    /// Only free in it what the head hides, as the peer does.
-    Prune,
+/// A disk as a purge looks at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PurgeDisk {
+    pub parent: String,
+    pub removed: bool,
 }
 
-/// Removes every removed snapshot that can go, in steps.
-#[derive(Debug)]
-pub struct Purge {
-    job: Job,
+/// What a purge does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PurgeStep {
+    /// By what [`Replica::prepare_remove`] says.
+    Dispose(String),
+    /// By a [`crate::disk::HeadMerge`].
+    FoldHeadParent(String),
+}
+
+impl PurgeStep {
+    pub fn into_disk(self) -> String {
+        match self {
+            Self::Dispose(disk) | Self::FoldHeadParent(disk) => disk,
+        }
+    }
+}
+
+/// The disk nearest to the root first, so that nothing is copied twice on its way up; the parent of
+/// the head last, when it holds as little as it ever will. Those in `settled` had their turn.
+///
+/// The removed disks right below the head are within the reach of an unmap, which changes them
+/// while they are copied; the copying follows. Where all of them go into the head they are left to the
+/// replica, which need not copy twice.
+pub fn next_purge_step(
+    disks: &BTreeMap<String, PurgeDisk>,
+    head: &str,
     head_parent: HeadParent,
-    /// Disks to begin with, for the progress.
-    total: Option<usize>,
-    is_pruned: bool,
-}
-
-#[derive(Debug)]
-enum Job {
-    Choose,
-    Coalesce { source: DiskName, target: DiskName, work: Box<Coalesce> },
-    Lift { source: DiskName, head: DiskName, work: Lift },
-    Prune { source: DiskName, head: DiskName, work: Prune },
-}
-
-impl Default for Purge {
-    fn default() -> Self {
-        Self::new(HeadParent::default())
+    settled: &BTreeSet<String>,
+) -> Option<PurgeStep> {
+    let mut children: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, disk) in disks {
+        children.entry(&disk.parent).or_default().push(name);
     }
-}
-
-impl Purge {
-    pub fn new(head_parent: HeadParent) -> Self {
-        Self { job: Job::Choose, head_parent, total: None, is_pruned: false }
-    }
-
-    /// Does a bounded piece of work: about `budget_bytes` of copying. On an error nothing is lost
-    /// or half done; the purge may be stepped again or dropped.
-    pub fn step(&mut self, replica: &mut Replica, budget_bytes: u64) -> Result<Progress, Error> {
-        if !self.still_applies(replica)? {
-            self.job = Job::Choose;
-        }
-        match &mut self.job {
-            Job::Choose => return self.choose(replica),
-            Job::Coalesce { source, target, work } => {
-                if work.step(budget_bytes)? == Progress::Done {
-                    let (source, target) = (source.clone(), target.clone());
-                    self.job = Job::Choose;
-                    replica.replace(target.as_str(), source.as_str())?;
-                }
-            }
-            Job::Lift { source, work, .. } => {
-                let live = &mut replica.opened_mut()?.live;
-                match work.step(live, budget_bytes)? {
-                    Lifted::More => {}
-                    Lifted::Unsynced => {
-                        live.flush()?;
-                        work.synced(live)?;
-                    }
-                    Lifted::Done => {
-                        let source = source.clone();
-                        self.job = Job::Choose;
-                        replica.drop_lifted(&source)?;
-                    }
-                }
-            }
-            Job::Prune { work, .. } => {
-                if work.step(&mut replica.opened_mut()?.live)? == Progress::Done {
-                    self.job = Job::Choose;
-                    self.is_pruned = true;
-                }
-            }
-        }
-        Ok(self.progress(replica))
-    }
-
-    /// Whether the disks of the present job still stand as they stood when it was chosen.
-    fn still_applies(&self, replica: &Replica) -> Result<bool, Error> {
-        let chain = &replica.opened_ref()?.chain;
-        let (source, target) = match &self.job {
-            Job::Choose => return Ok(true),
-            Job::Coalesce { source, target, .. } => (source, target),
-            Job::Lift { source, head, .. } | Job::Prune { source, head, .. } => (source, head),
+    let below_head = below_head(disks, head);
+    let mut best: Option<(usize, &str)> = None;
+    for (name, _) in disks
+        .iter()
+        .filter(|(name, disk)| disk.removed && *name != head && !settled.contains(*name))
+    {
+        let is_free = match children.get(name.as_str()).map_or(&[][..], Vec::as_slice) {
+            [] => true,
+            [child] if *child == head => false,
+            [child] => head_parent == HeadParent::Keep || !below_head.contains(child),
+            [_, _, ..] => false,
         };
-        let is_removed = chain.get(source).is_some_and(|disk| disk.removed);
-        Ok(is_removed && chain.only_child(source) == Some(target))
-    }
-
-    fn choose(&mut self, replica: &mut Replica) -> Result<Progress, Error> {
-        let opened = replica.opened_ref()?;
-        let Some(next) = self.next(&opened.chain) else { return Ok(Progress::Done) };
-        self.total.get_or_insert(removed(&opened.chain));
-        let dir = replica.dir.path();
-        match next {
-            Action::Remove { source } => replica.remove(source.as_str(), false)?,
-            Action::Coalesce { source, target } | Action::Replace { source, target } => {
-                let work = Box::new(Coalesce::new(dir, &source, &target)?);
-                self.job = Job::Coalesce { source, target, work };
-            }
-            Action::Prune { source, target: head } => {
-                self.job = match self.head_parent {
-                    HeadParent::Merge => Job::Lift { source, head, work: Lift::new(&opened.live) },
-                    HeadParent::Prune => {
-                        Job::Prune { source, head, work: Prune::new(&opened.live) }
-                    }
-                };
-            }
+        let key = (depth(disks, name), name.as_str());
+        if is_free && best.is_none_or(|best| key < best) {
+            best = Some(key);
         }
-        Ok(self.progress(replica))
     }
-
-    /// The disk nearest to the root first, so that no data is copied twice on its way up; the
-    /// parent of the head last, when it holds as little as it ever will.
-    fn next(&self, chain: &Chain) -> Option<Action> {
-        let mut best: Option<(usize, Action)> = None;
-        let mut last = None;
-        for (name, _) in chain.disks().filter(|(name, disk)| disk.removed && !name.is_head()) {
-            let Some(first) = actions(chain, name).into_iter().next() else { continue };
-            let depth = chain.from(name).map_or(usize::MAX, |path| path.len());
-            match first {
-                Action::Prune { .. } if self.is_pruned => {}
-                Action::Prune { .. } => last = Some(first),
-                _ if best.as_ref().is_none_or(|(least, _)| depth < *least) => {
-                    best = Some((depth, first));
-                }
-                _ => {}
-            }
-        }
-        best.map(|(_, action)| action).or(last)
+    if let Some((_, name)) = best {
+        return Some(PurgeStep::Dispose(name.to_owned()));
     }
-
-    fn progress(&self, replica: &Replica) -> Progress {
-        let left = replica.chain().map_or(0, removed);
-        let total = self.total.unwrap_or(left).max(left).max(1);
-        let percent = (total - left).saturating_mul(99) / total;
-        Progress::Working(u8::try_from(percent).unwrap_or(99))
-    }
+    let parent = below_head.first().filter(|parent| !settled.contains(**parent))?;
+    let is_alone = children.get(parent).is_some_and(|children| children.len() == 1);
+    is_alone.then(|| match head_parent {
+        HeadParent::Fold => PurgeStep::FoldHeadParent((*parent).to_owned()),
+        HeadParent::Keep => PurgeStep::Dispose((*parent).to_owned()),
+    })
 }
 
-fn removed(chain: &Chain) -> usize {
-    chain.disks().filter(|(name, disk)| disk.removed && !name.is_head()).count()
+/// The removed disks right below the head, the highest first.
+fn below_head<'d>(disks: &'d BTreeMap<String, PurgeDisk>, head: &str) -> Vec<&'d str> {
+    let mut found = Vec::new();
+    let mut at = disks.get(head).map_or("", |head| head.parent.as_str());
+    while let Some((name, disk)) = disks.get_key_value(at) {
+        if !disk.removed || found.len() > disks.len() {
+            break;
+        }
+        found.push(name.as_str());
+        at = &disk.parent;
+    }
+    found
+}
+
+fn depth(disks: &BTreeMap<String, PurgeDisk>, name: &str) -> usize {
+    let mut depth = 0;
+    let mut at = name;
+    while let Some(disk) = disks.get(at) {
+        depth += 1;
+        // A replica with a circle in it does not open; still, nobody is to hang on one.
+        if depth > disks.len() {
+            break;
+        }
+        at = &disk.parent;
+    }
+    depth
 }

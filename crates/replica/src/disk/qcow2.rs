@@ -8,17 +8,15 @@
 mod entry;
 mod header;
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use durable::{Extent, Sparse};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use self::entry::{Cluster, table_offset};
 use self::header::{HEADER_BYTES, Header};
-use crate::disk::extents::Extent;
 
 pub(crate) use self::header::MAGIC;
 
@@ -57,7 +55,7 @@ fn damaged(what: &'static str) -> Qcow2Error {
 
 #[derive(Debug)]
 pub(crate) struct Qcow2 {
-    file: Arc<File>,
+    file: Arc<dyn Sparse>,
     file_bytes: u64,
     header: Header,
     cache: Mutex<Cache>,
@@ -79,9 +77,9 @@ struct Table {
 }
 
 impl Qcow2 {
-    pub(crate) fn open(file: Arc<File>, file_bytes: u64) -> Result<Self, Qcow2Error> {
+    pub(crate) fn open(file: Arc<dyn Sparse>, file_bytes: u64) -> Result<Self, Qcow2Error> {
         let mut bytes = [0; HEADER_BYTES];
-        let found = read_up_to(&file, &mut bytes, 0)?;
+        let found = read_up_to(&*file, &mut bytes, 0)?;
         let header = Header::parse(bytes.get(..found).unwrap_or_default(), file_bytes)?;
         Ok(Self { file, file_bytes, header, cache: Mutex::default() })
     }
@@ -157,7 +155,7 @@ impl Qcow2 {
                     return Err(damaged("the place of a cluster"));
                 }
                 // The last cluster of a file need not be there whole.
-                let found = read_up_to(&self.file, buffer, offset + inside)?;
+                let found = read_up_to(&*self.file, buffer, offset + inside)?;
                 buffer.get_mut(found..).unwrap_or_default().fill(0);
             }
             Cluster::Packed { entry, offset, len_bytes } => {
@@ -201,7 +199,7 @@ impl Qcow2 {
     fn load_table(&self, number: u64) -> Result<Vec<u8>, Qcow2Error> {
         // The header was refused unless the first-level table is long enough and in the file.
         let mut entry = [0; 8];
-        self.file.read_exact_at(&mut entry, self.header.table_offset + number * 8)?;
+        read_exact(&*self.file, &mut entry, self.header.table_offset + number * 8)?;
         let Some(offset) = table_offset(u64::from_be_bytes(entry), &self.header)? else {
             return Ok(Vec::new());
         };
@@ -210,7 +208,7 @@ impl Qcow2 {
             return Err(damaged("the place of a table"));
         }
         let mut entries = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-        self.file.read_exact_at(&mut entries, offset)?;
+        read_exact(&*self.file, &mut entries, offset)?;
         Ok(entries)
     }
 
@@ -233,7 +231,7 @@ impl Qcow2 {
         // At most twice a cluster: the length is counted in so few bits.
         let len_bytes = len_bytes.min(self.file_bytes.saturating_sub(offset));
         let mut packed = vec![0; usize::try_from(len_bytes).unwrap_or(usize::MAX)];
-        self.file.read_exact_at(&mut packed, offset)?;
+        read_exact(&*self.file, &mut packed, offset)?;
         let cluster = usize::try_from(self.header.cluster_bytes()).unwrap_or(usize::MAX);
         let mut bytes = vec![0; cluster];
         let mut inflate = Decompress::new(false);
@@ -257,8 +255,15 @@ impl Qcow2 {
     }
 }
 
+fn read_exact(file: &dyn Sparse, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    if read_up_to(file, buffer, offset)? < buffer.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
 /// How much of the buffer was filled: all, unless the file ends before.
-fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_up_to(file: &dyn Sparse, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset.saturating_add(done as u64)) {

@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durable::{Disk as Files, Extent, RealDisk};
+
 use crate::disk::chain::{CHAIN_MAX, Chain, DISKS_MAX, Disk};
 use crate::disk::counter::{Counter, CounterPolicy};
-use crate::disk::dir::{Directory, NoHook, StepHook};
+use crate::disk::dir::{Directory, NoHook, StepHook, real};
 use crate::disk::error::{During, Error};
-use crate::disk::extents::Extent;
 use crate::disk::flush::{Flush, Flushed};
 use crate::disk::image::{Access, Image};
 use crate::disk::layers::{Layers, Run};
@@ -65,6 +65,8 @@ pub struct Options {
     pub size_bytes: i64,
     pub index_budget_bytes: usize,
     pub hook: Arc<dyn StepHook>,
+    /// The file system of its directory.
+    pub files: Arc<dyn Files>,
 }
 
 impl Default for Options {
@@ -77,6 +79,7 @@ impl Default for Options {
             size_bytes: 0,
             index_budget_bytes: INDEX_BUDGET_BYTES,
             hook: Arc::new(NoHook),
+            files: real(),
         }
     }
 }
@@ -122,7 +125,11 @@ impl Replica {
     /// Looks at nothing yet; the directory need not exist.
     pub fn new(dir: impl AsRef<Path>, options: Options) -> Self {
         Self {
-            dir: Directory::new(dir.as_ref(), Arc::clone(&options.hook)),
+            dir: Directory::new(
+                dir.as_ref(),
+                Arc::clone(&options.hook),
+                Arc::clone(&options.files),
+            ),
             options,
             opened: None,
             unmap_mark_removed: false,
@@ -134,6 +141,11 @@ impl Replica {
 
     pub fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The file system of its directory.
+    pub fn files(&self) -> &Arc<dyn Files> {
+        &self.options.files
     }
 
     pub fn state(&self) -> State {
@@ -193,8 +205,10 @@ impl Replica {
 
     /// An image without metadata and without data is what a crash while creating leaves.
     fn clear_unfinished_create(&self, head: &DiskName) -> Result<(), Error> {
-        match fs::symlink_metadata(self.dir.join(head.as_str())) {
-            Ok(found) if found.is_file() && found.blocks() == 0 => self.dir.remove(head.as_str()),
+        match self.dir.look(head.as_str()) {
+            Ok(found) if found.is_file && found.allocated_bytes == 0 => {
+                self.dir.remove(head.as_str())
+            }
             _ => Ok(()),
         }
     }
@@ -218,7 +232,7 @@ impl Replica {
         if !request.is_upgrade {
             self.recover(&head)?;
             if meta.dirty {
-                drop_unwritten(&Image::open(self.dir.path(), &head, Access::Write)?)?;
+                drop_unwritten(&self.dir.image(&head, Access::Write)?)?;
             }
         }
         meta.dirty = true;
@@ -441,8 +455,7 @@ impl Replica {
         let opened = self.opened.as_ref().filter(|opened| !opened.is_shared)?;
         let head = opened.live.head().ok()?;
         let open = head.identity().ok()?;
-        let named = fs::symlink_metadata(self.dir.join(head.name()));
-        let is_same = named.is_ok_and(|found| (found.dev(), found.ino()) == open);
+        let is_same = self.dir.look(head.name()).is_ok_and(|found| found.identity == open);
         (!is_same).then(|| format!("the head {} is gone from the directory", head.name()))
     }
 
@@ -542,8 +555,8 @@ impl Replica {
         let disk: DiskMeta = self.dir.read_meta(&meta_file(&head))?.unwrap_or_default();
         let size = match self.options.size_bytes {
             0 => {
-                let found = fs::metadata(self.dir.join(head.as_str())).during("inspect", &head)?;
-                i64::try_from(found.len()).unwrap_or(i64::MAX)
+                let found = self.dir.look(head.as_str()).during("inspect", &head)?;
+                i64::try_from(found.len_bytes).unwrap_or(i64::MAX)
             }
             given => given,
         };
@@ -589,7 +602,7 @@ impl Replica {
         let mut images =
             open_images(&self.dir, chain.live(), &meta.backing_file_path, Access::Write)?;
         if let Some(head) = images.last_mut().filter(|head| head.len_bytes() < size_bytes) {
-            head.grow(size_bytes)?;
+            head.resize(size_bytes)?;
         }
         Ok(Layers::new(images, size_bytes, self.options.index_budget_bytes))
     }
@@ -637,7 +650,7 @@ pub(crate) fn open_images(
         images.push(open_backing(Path::new(backing_file))?);
     }
     for name in chain.iter().rev() {
-        images.push(Image::open(dir.path(), name, access)?);
+        images.push(dir.image(name, access)?);
     }
     Ok(images)
 }
@@ -646,5 +659,5 @@ fn open_backing(path: &Path) -> Result<Image, Error> {
     let name = path.display().to_string();
     // A link is fine here: the path comes from who runs us, not from a peer.
     let path = fs::canonicalize(path).during("find", &name)?;
-    Image::open_path(&path, &name, Access::Read)?.formatted()
+    Image::open_path(&RealDisk, &path, &name, Access::Read)?.formatted()
 }

@@ -1,10 +1,9 @@
 //! What a replica says of itself. Only looks, and never fails: what cannot be read is left out.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use durable::{Disk, RealDisk};
 
 use crate::disk::chain::{CHAIN_MAX, Chain};
 use crate::disk::counter::{self, Counter};
@@ -87,8 +86,9 @@ impl Replica {
         }
         if !meta.backing_file_path.is_empty() {
             let disk = DiskReport {
-                allocated_bytes: stat(Path::new(&meta.backing_file_path))
-                    .map_or(0, |found| found.0),
+                allocated_bytes: RealDisk
+                    .look(Path::new(&meta.backing_file_path))
+                    .map_or(0, |found| found.allocated_bytes),
                 ..DiskReport::default()
             };
             report.disks.insert(meta.backing_file_path, disk);
@@ -102,10 +102,10 @@ impl Replica {
         report.chain = chain.live().iter().filter(kept).cloned().collect();
         report.remaining_snapshots = CHAIN_MAX.saturating_sub(chain.live().len());
         for (name, disk) in chain.disks() {
-            let (allocated_bytes, modified_ns) =
-                stat(&self.dir.join(name.as_str())).unwrap_or_default();
+            let found = self.dir.look(name.as_str()).ok();
+            let allocated_bytes = found.map_or(0, |found| found.allocated_bytes);
             if name == chain.head() {
-                report.head_modified_ns = modified_ns;
+                report.head_modified_ns = found.map_or(0, |found| nanoseconds(found.modified));
                 report.head_allocated_bytes = allocated_bytes;
             } else if !disk.removed {
                 report.snapshot_count_usage += 1;
@@ -125,9 +125,6 @@ impl Replica {
     }
 }
 
-/// Allocated bytes and modification time in nanoseconds.
-fn stat(path: &Path) -> io::Result<(u64, i64)> {
-    let found = fs::symlink_metadata(path)?;
-    let modified = found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
-    Ok((found.blocks().saturating_mul(512), modified))
+fn nanoseconds((seconds, nanoseconds): (i64, i64)) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }

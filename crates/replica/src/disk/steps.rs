@@ -9,8 +9,6 @@
 //! crash after it too, in the other direction.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use crate::disk::chain::{CHAIN_MAX, Chain, Disk};
 use crate::disk::error::{Error, ExpandCode, ExpandError};
@@ -242,7 +240,7 @@ impl Replica {
         self.dir.sync()?;
         let meta = plan.new_head_disk.to_meta(&plan.new_head);
         self.dir.write_meta(&meta_file(&plan.new_head), &meta)?;
-        Image::open(self.dir.path(), &plan.new_head, Access::Write)
+        self.dir.image(&plan.new_head, Access::Write)
     }
 
     /// The change is done; what is left over here goes with the next open.
@@ -276,11 +274,9 @@ impl Replica {
 
     /// Cleans up after a crash, before anything is read: see the module.
     pub(crate) fn recover(&self, head: &DiskName) -> Result<(), Error> {
-        durable::sweep(self.dir.path())?;
+        durable::on::sweep(self.dir.files(), self.dir.path())?;
         let names = self.dir.names()?.unwrap_or_default();
-        let identity = |name: &str| {
-            fs::symlink_metadata(self.dir.join(name)).ok().map(|found| (found.dev(), found.ino()))
-        };
+        let identity = |name: &str| self.dir.look(name).ok().map(|found| found.identity);
         let head_identity = identity(head.as_str());
         if head_identity.is_none() {
             // Nothing may go while the head is not seen: it may be the only way back.
@@ -315,7 +311,7 @@ impl Replica {
                 continue;
             };
             parents.push(meta.parent);
-            if !disk.is_head() && fs::symlink_metadata(self.dir.join(disk.as_str())).is_err() {
+            if !disk.is_head() && self.dir.look(disk.as_str()).is_err() {
                 orphans.push(disk);
             }
         }

@@ -5,7 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::dir::{Directory, NoHook};
+use durable::Disk;
+
+use crate::disk::dir::{Directory, real};
 use crate::disk::error::Error;
 use crate::disk::image::Access;
 use crate::disk::layers::{Layers, Run};
@@ -24,7 +26,17 @@ pub struct View {
 impl View {
     /// `name` is a snapshot, by disk name or bare name.
     pub fn open(dir: &Path, name: &str, index_budget_bytes: usize) -> Result<Self, Error> {
-        let dir = Directory::new(dir, Arc::new(NoHook));
+        Self::open_on(&real(), dir, name, index_budget_bytes)
+    }
+
+    /// The same on a file system of the caller's.
+    pub fn open_on(
+        files: &Arc<dyn Disk>,
+        dir: &Path,
+        name: &str,
+        index_budget_bytes: usize,
+    ) -> Result<Self, Error> {
+        let dir = Directory::plain(dir, files);
         let meta: VolumeMeta =
             dir.read_meta(VOLUME_META)?.ok_or_else(|| Error::NoMetadata(VOLUME_META.to_owned()))?;
         let size = checked_size(meta.size)?;

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::node::spawn;
 
@@ -19,7 +20,11 @@ pub(crate) enum Manner {
     CutAfter(u64),
     /// After so many bytes in all nothing goes through any more.
     StallAfter(u64),
+    /// The answer to a close is lost, and nobody listens any more.
+    EndAtClose,
 }
+
+const CLOSE: &[u8] = b"POST /v1-ssync/close";
 
 pub(crate) struct Proxy {
     pub(crate) port: u16,
@@ -39,10 +44,12 @@ impl Proxy {
         let shared = (Arc::clone(&passed), Arc::clone(&connections), Arc::clone(&stalled));
         let running = spawn(async move {
             let (passed, connections, stalled) = shared;
-            while let Ok((client, _)) = listener.accept().await {
+            let ended = CancellationToken::new();
+            while let Some(Ok((client, _))) = ended.run_until_cancelled(listener.accept()).await {
                 connections.fetch_add(1, Ordering::SeqCst);
                 let target = SocketAddr::from(([127, 0, 0, 1], target));
-                spawn(relay(client, target, manner, Arc::clone(&passed), Arc::clone(&stalled)));
+                let told = (Arc::clone(&passed), Arc::clone(&stalled), ended.clone());
+                spawn(relay(client, target, manner, told));
             }
         });
         Self { port, passed, connections, stalled, running }
@@ -63,14 +70,24 @@ async fn relay(
     client: TcpStream,
     target: SocketAddr,
     manner: Manner,
-    passed: Arc<AtomicU64>,
-    stalled: Arc<Notify>,
+    (passed, stalled, ended): (Arc<AtomicU64>, Arc<Notify>, CancellationToken),
 ) {
     let Ok(server) = TcpStream::connect(target).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
+    let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
+    let (is_closing, is_closed) = (closing.clone(), closed.clone());
     let back = async move {
-        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+            if is_closing.is_cancelled() {
+                is_closed.cancel();
+                return std::future::pending().await;
+            }
+            if to_client.write_all(&buffer[..read]).await.is_err() {
+                return;
+            }
+        }
     };
     let forth = async move {
         let mut buffer = vec![0; 64 * 1024];
@@ -84,10 +101,19 @@ async fn relay(
                     stalled.notify_one();
                     return std::future::pending().await;
                 }
-                Manner::Pass | Manner::CutAfter(_) | Manner::StallAfter(_) => {}
+                Manner::EndAtClose if buffer[..read].starts_with(CLOSE) => {
+                    closing.cancel();
+                    ended.cancel();
+                }
+                Manner::Pass | Manner::CutAfter(_) | Manner::StallAfter(_) | Manner::EndAtClose => {
+                }
             }
             if to_server.write_all(&buffer[..read]).await.is_err() {
                 return;
+            }
+            if closing.is_cancelled() {
+                // The receiver has done it; the sender does not hear so.
+                return closed.cancelled().await;
             }
         }
     };

@@ -57,6 +57,16 @@ async fn a_new_file_arrives_with_its_bytes_and_its_holes() {
     assert!(!target.file(&format!("{SNAP}.checksum")).exists());
 }
 
+/// A receiver of the peer ends itself while it answers the close: the connection breaks, and nobody listens
+/// any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_ends_while_it_answers_the_close_has_the_file() {
+    let (source, target) = (source().await, Node::new(SIZE).await);
+    let proxy = Proxy::to(launch(&target, SNAP).await, Manner::EndAtClose).await;
+    source.agent().file_send(to(proxy.port)).await.unwrap();
+    assert_equal(&source.file(SNAP), &target.file(SNAP));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_file_that_is_there_only_what_differs_is_sent() {
     let (source, target) = (source().await, Node::new(SIZE).await);

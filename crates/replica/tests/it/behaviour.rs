@@ -3,12 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 
 use replica::{
-    Action, CounterPolicy, Error, HeadParent, Labels, OpenRequest, Options, Progress, Purge,
-    Replica, State,
+    Action, CounterPolicy, Error, Labels, OpenRequest, Options, Progress, Replica, State,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 
+use rpc::HeadParent;
+
 use crate::place::{NOW, Place, SECTOR, pattern, read_head, read_snapshot};
+use crate::purge::Purge;
 
 fn text<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.unwrap_err().text()
@@ -160,7 +162,7 @@ fn the_numbers_of_small_writes_are_those_of_the_peer() {
     assert_eq!(report.revision_counter, 2);
     assert_eq!(report.snapshot_size_usage_bytes, 4096);
     replica.mark_removed("a").unwrap();
-    purge(&mut replica, HeadParent::Prune);
+    purge(&mut replica, HeadParent::Keep);
     let report = replica.report();
     assert_eq!(report.disks["volume-snap-a.img"].allocated_bytes, 0, "4096 freed");
     let mut expected = vec![0; 16 * 4096];
@@ -316,10 +318,10 @@ fn preallocated_zeros_of_a_snapshot_hide_what_is_older() {
     expected[4096..3 * 4096].fill(0);
     assert!(contents[..8 * 4096] == expected);
     replica.mark_removed("a").unwrap();
-    purge(&mut replica, HeadParent::Merge);
+    purge(&mut replica, HeadParent::Fold);
     assert!(read_head(&mut replica) == contents, "also after a merge");
     replica.mark_removed("b").unwrap();
-    purge(&mut replica, HeadParent::Merge);
+    purge(&mut replica, HeadParent::Fold);
     assert!(read_head(&mut replica) == contents);
     assert_eq!(replica.chain().unwrap().live().len(), 1, "only the head is left");
 }
@@ -388,7 +390,7 @@ fn a_backing_file_shows_below_everything() {
     assert_eq!(replica.report().snapshot_count_total, 2);
     replica.snapshot("a", true, NOW, None).unwrap();
     replica.mark_removed("a").unwrap();
-    purge(&mut replica, HeadParent::Merge);
+    purge(&mut replica, HeadParent::Fold);
     assert!(read_head(&mut replica) == expected);
 
     durable::replace(backing.path(), b"QFI\xfb....").unwrap();

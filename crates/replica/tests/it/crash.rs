@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use replica::{
-    Error, ExpandCode, HeadParent, OpenRequest, Options, Progress, Purge, Replica, State, StepHook,
-};
+use replica::{Error, ExpandCode, OpenRequest, Options, Progress, Replica, State, StepHook};
+use rpc::HeadParent;
 
 use crate::place::{NOW, Place, SECTOR, Seen, pattern, see};
+use crate::purge::Purge;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -108,14 +108,14 @@ fn operations() -> Vec<(&'static str, Operation)> {
         ("expand", |replica| replica.expand(40 * 4096, NOW).map_err(|error| error.source)),
         ("mark", |replica| replica.mark_removed("c")),
         ("remove leaf", |replica| replica.remove("branch", false)),
-        ("purge", |replica| purge(replica, HeadParent::Merge)),
+        ("purge", |replica| purge(replica, HeadParent::Fold)),
         ("purge of the head's parent", |replica| {
             replica.mark_removed("c")?;
-            purge(replica, HeadParent::Merge)
+            purge(replica, HeadParent::Fold)
         }),
         ("prune", |replica| {
             replica.mark_removed("c")?;
-            purge(replica, HeadParent::Prune)
+            purge(replica, HeadParent::Keep)
         }),
         ("rebuilding", |replica| replica.set_rebuilding(true)),
         ("reload", Replica::reload),
@@ -175,7 +175,7 @@ fn a_death_at_any_step_leaves_the_old_state_or_the_new_one() {
             assert!(expected.contains(&see(&mut next)), "{name}, step {nth}");
             next.write_at(&[9; 100], 100).unwrap();
             next.snapshot("later", true, NOW, None).unwrap();
-            purge(&mut next, HeadParent::Merge).unwrap();
+            purge(&mut next, HeadParent::Fold).unwrap();
             if !died {
                 is_tidy(&place);
                 assert!(!fuse.fired() && nth > 1);

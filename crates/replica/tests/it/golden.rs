@@ -57,7 +57,7 @@ fn every_state_survives_work_on_the_head_and_a_purge() {
     let before = sum(&read_head(&mut replica));
     replica.mark_removed("snap-backup-two").unwrap();
     replica.mark_removed("snap-backup-three").unwrap();
-    let mut purge = replica::Purge::default();
+    let mut purge = crate::purge::Purge::new(rpc::HeadParent::Fold);
     while purge.step(&mut replica, 1 << 20).unwrap() != replica::Progress::Done {}
     assert_eq!(replica.chain().unwrap().live().len(), 2);
     replica.close().unwrap();

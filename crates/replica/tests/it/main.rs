@@ -13,4 +13,6 @@ mod golden;
 mod hostile;
 mod model;
 mod place;
+mod power;
+mod purge;
 mod qcow2;

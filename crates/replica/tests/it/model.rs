@@ -8,9 +8,11 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
-use replica::{HeadMerge, HeadParent, MergeStep, Progress, Purge, Replica};
+use replica::{HeadMerge, MergeStep, Progress, Replica};
+use rpc::HeadParent;
 
 use crate::place::{NOW, Place, SECTOR, read_head, read_snapshot};
+use crate::purge::{Purge, mark_system_removed};
 
 const SECTORS: u64 = 48;
 const SECTORS_MAX: u64 = 96;
@@ -225,7 +227,7 @@ fn clip(model: &Model, offset: u64, len: u64) -> (u64, u64) {
 }
 
 fn purge_of(merge: bool) -> Purge {
-    Purge::new(if merge { HeadParent::Merge } else { HeadParent::Prune })
+    Purge::new(if merge { HeadParent::Fold } else { HeadParent::Keep })
 }
 
 struct Machine;
@@ -395,14 +397,14 @@ impl System {
             Op::MarkRemoved(name) => replica.mark_removed(&name).unwrap(),
             Op::MarkOnUnmap(wanted) => replica.unmap_mark_removed = wanted,
             Op::PurgeSome { merge, steps } => {
-                replica.mark_system_removed().unwrap();
+                mark_system_removed(replica).unwrap();
                 let mut purge = purge_of(merge);
                 for _ in 0..steps {
                     purge.step(replica, STEP_BYTES).unwrap();
                 }
             }
             Op::Purge { merge } => {
-                replica.mark_system_removed().unwrap();
+                mark_system_removed(replica).unwrap();
                 let mut purge = purge_of(merge);
                 while purge.step(replica, STEP_BYTES).unwrap() != Progress::Done {}
                 let names = |(name, _): (&replica::DiskName, _)| name.snapshot().map(str::to_owned);

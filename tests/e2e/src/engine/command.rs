@@ -4,12 +4,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::TIMEOUT;
-use crate::server::longhorn;
+use super::{Program, TIMEOUT};
 
 /// Calls one engine.
 #[derive(Debug, Clone)]
 pub struct Cli {
+    pub program: Program,
     pub port: u16,
     /// Names the caller expects; empty: not sent.
     pub volume: String,
@@ -29,7 +29,7 @@ pub struct Ran {
 impl Cli {
     pub fn new(port: u16, volume: &str) -> Self {
         let (volume, instance) = (volume.to_owned(), String::new());
-        Self { port, volume, instance, environment: Vec::new() }
+        Self { program: Program::Ours, port, volume, instance, environment: Vec::new() }
     }
 
     /// With these variables as well.
@@ -43,7 +43,7 @@ impl Cli {
     pub fn call(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=5").arg((2 * TIMEOUT).as_secs().to_string());
-        command.arg(longhorn());
+        command.arg(self.program.by_name());
         self.complete(&mut command, arguments);
         let output = command.output().unwrap();
         Ran {
@@ -55,7 +55,7 @@ impl Cli {
 
     /// A command to be started by the caller, who may end it at any moment.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(longhorn());
+        let mut command = Command::new(self.program.by_name());
         self.complete(&mut command, arguments);
         command
     }

@@ -1,19 +1,51 @@
 //! One engine (controller) process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::process::{Process, poll_until};
 
 use super::{Cli, Endpoint, Ports, TIMEOUT, is_serving};
-use crate::server::binary;
+use crate::server::{binary, longhorn};
+
+/// Whose engine or replica runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Program {
+    #[default]
+    Ours,
+    /// A real one of the peer, by its path.
+    Peer(PathBuf),
+}
+
+impl Program {
+    /// To be told what to serve.
+    pub(super) fn command(&self) -> Command {
+        match self {
+            Self::Ours => {
+                let mut command = Command::new(binary());
+                command.arg("engine");
+                command
+            }
+            Self::Peer(program) => Command::new(program),
+        }
+    }
+
+    /// By the name that scripts call.
+    pub(super) fn by_name(&self) -> &Path {
+        match self {
+            Self::Ours => longhorn(),
+            Self::Peer(program) => program,
+        }
+    }
+}
 
 /// An engine that serves, or has ended.
 #[derive(Debug)]
 pub struct Engine {
     pub process: Process,
     pub ports: Ports,
+    program: Program,
     volume: String,
 }
 
@@ -26,14 +58,24 @@ pub fn signal(process: &Process, signal: Signal) {
 impl Engine {
     /// Starts one; what it is told besides name and address is up to the caller.
     pub fn launch(scratch: &Path, volume: &str, arguments: &[String]) -> Self {
+        Self::launch_of(&Program::Ours, scratch, volume, arguments)
+    }
+
+    /// As [`Engine::launch`], perhaps the peer's.
+    pub fn launch_of(
+        program: &Program,
+        scratch: &Path,
+        volume: &str,
+        arguments: &[String],
+    ) -> Self {
         let ports = Ports::claim().unwrap();
-        let mut command = Command::new(binary());
-        command.args(["engine", "controller", volume]).args(arguments);
+        let mut command = program.command();
+        command.args(["controller", volume]).args(arguments);
         command.args(["--listen", &format!("127.0.0.1:{}", ports.base())]);
         // A port is held by one engine at a time, so the name is its own.
         let name = format!("engine-{}-{}", ports.base(), unique());
         let process = Process::start(command, scratch, &name).unwrap();
-        Self { process, ports, volume: volume.to_owned() }
+        Self { process, ports, program: program.clone(), volume: volume.to_owned() }
     }
 
     /// As [`Engine::launch`], and waits until it serves.
@@ -50,7 +92,8 @@ impl Engine {
     }
 
     pub fn cli(&self) -> Cli {
-        Cli::new(self.ports.base(), &self.volume)
+        let cli = Cli::new(self.ports.base(), &self.volume);
+        Cli { program: self.program.clone(), ..cli }
     }
 
     /// Where the frontend is to be found.

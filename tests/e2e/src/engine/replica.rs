@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use testkit::process::Process;
 
 use super::process::{signal, unique, wait_until_serving};
-use super::{Frames, Layers, Ports, TIMEOUT};
-use crate::server::binary;
+use super::{Frames, Layers, Ports, Program, TIMEOUT};
 
 /// How a replica is started.
 #[derive(Debug, Clone)]
 pub struct ReplicaSetup {
+    pub program: Program,
     pub volume: String,
     pub instance: String,
     pub size_bytes: u64,
@@ -61,8 +61,8 @@ impl Replica {
 
     fn command(&self) -> Command {
         let setup = &self.setup;
-        let mut command = Command::new(binary());
-        command.args(["engine", "--volume-name", &setup.volume, "replica"]).arg(&self.dir);
+        let mut command = setup.program.command();
+        command.args(["--volume-name", &setup.volume, "replica"]).arg(&self.dir);
         command.args(["--size", &setup.size_bytes.to_string()]);
         command.args(["--replica-instance-name", &setup.instance]);
         if !setup.revision_counter {

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::process::{Scratch, poll_until};
 
 use super::process::unique;
-use super::{Cli, Endpoint, Engine, MIB, Nbd, Replica, ReplicaSetup, TIMEOUT, signal};
+use super::{Cli, Endpoint, Engine, MIB, Nbd, Program, Replica, ReplicaSetup, TIMEOUT, signal};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frontend {
@@ -103,6 +103,7 @@ impl Volume {
     pub fn add_process(&mut self) -> usize {
         let index = self.replicas.len();
         let setup = ReplicaSetup {
+            program: Program::Ours,
             volume: self.name.clone(),
             instance: format!("{}-r{index}", self.name),
             size_bytes: self.setup.size_bytes,

@@ -1,6 +1,10 @@
 //! A small image made by hand, whole and with noise in it. Images of real tools are read by the
 //! tests of the crate.
 
+use std::path::Path;
+
+use durable::sim::SimDisk;
+use durable::{Disk as _, Mode, Open};
 use flate2::{Compress, Compression, FlushCompress};
 use proptest::prelude::*;
 
@@ -34,9 +38,10 @@ fn image() -> Vec<u8> {
 }
 
 fn open(bytes: &[u8]) -> Result<Qcow2, Qcow2Error> {
-    let file = tempfile::tempfile().unwrap();
-    file.write_all_at(bytes, 0).unwrap();
-    Qcow2::open(Arc::new(file), bytes.len() as u64)
+    let disk = SimDisk::new(0);
+    let file = disk.open_sparse(Path::new("/image"), Open::CreateNew(Mode::PUBLIC)).unwrap();
+    durable::write_all_at(&*file, bytes, 0).unwrap();
+    Qcow2::open(Arc::from(file), bytes.len() as u64)
 }
 
 #[test]

@@ -3,26 +3,41 @@
 
 use std::path::Path;
 
-use crate::disk::{Access, DiskName, Error, Image, Progress};
+use durable::{Disk, RealDisk};
+
+use crate::disk::error::Error;
+use crate::disk::image::{Access, Image};
+use crate::disk::merge::Progress;
+use crate::disk::names::DiskName;
 
 const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Prune {
+pub struct Prune {
     parent: Image,
     head: Image,
     at: u64,
 }
 
 impl Prune {
-    pub(crate) fn new(dir: &Path, parent: &DiskName, head: &DiskName) -> Result<Self, Error> {
-        let head = Image::open(dir, head, Access::Read)?;
-        let parent = Image::open(dir, parent, Access::Write)?;
+    pub fn new(dir: &Path, parent: &DiskName, head: &DiskName) -> Result<Self, Error> {
+        Self::new_on(&RealDisk, dir, parent, head)
+    }
+
+    /// The same on a file system of the caller's.
+    pub fn new_on(
+        files: &dyn Disk,
+        dir: &Path,
+        parent: &DiskName,
+        head: &DiskName,
+    ) -> Result<Self, Error> {
+        let head = Image::open(files, dir, head, Access::Read)?;
+        let parent = Image::open(files, dir, parent, Access::Write)?;
         Ok(Self { parent, head, at: 0 })
     }
 
     /// One window of the head.
-    pub(crate) fn step(&mut self) -> Result<Progress, Error> {
+    pub fn step(&mut self) -> Result<Progress, Error> {
         let end = self.parent.len_bytes().min(self.head.len_bytes());
         let window = self.at..end.min(self.at.saturating_add(WINDOW_BYTES));
         // The head must hold on disk what the parent is to lose.
@@ -56,9 +71,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let parent = DiskName::of_snapshot("a").unwrap();
         let head = DiskName::parse("volume-head-001.img").unwrap();
-        let below = Image::create(place.path(), &parent, 1 << 20).unwrap();
+        let below = Image::create(&RealDisk, place.path(), &parent, 1 << 20).unwrap();
         below.write(&vec![1; 1 << 20], 0).unwrap();
-        let above = Image::create(place.path(), &head, 1 << 20).unwrap();
+        let above = Image::create(&RealDisk, place.path(), &head, 1 << 20).unwrap();
         above.write(&[2; 8192], 65536).unwrap();
         let before = below.allocated_bytes().unwrap();
         let mut prune = Prune::new(place.path(), &parent, &head).unwrap();
