@@ -80,6 +80,11 @@ impl Access {
         self.changes.subscribe()
     }
 
+    /// Another number after every change.
+    pub(crate) fn state(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
     pub(crate) fn rules(&self) -> RwLockReadGuard<'_, RbacIndex> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,8 +26,29 @@ pub(crate) trait Pieces: Send + 'static {
     fn next(&mut self) -> Option<Result<Bytes, String>>;
 }
 
+/// Lets others have the thread after each frame: whoever takes its answer as fast as it is made would
+/// have it for as long as the answer is.
+#[derive(Debug, Default)]
+struct Rests(bool);
+
+impl Rests {
+    /// Waits once for each frame that was made.
+    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.0) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    fn after_frame(&mut self) {
+        self.0 = true;
+    }
+}
+
 /// The pieces, put together to frames.
 pub(crate) struct Pieced<P> {
+    rests: Rests,
     pieces: P,
     /// A piece that was too large for the frame before.
     kept: Option<Bytes>,
@@ -37,7 +58,8 @@ pub(crate) struct Pieced<P> {
 impl<P: Pieces + Unpin> Pieced<P> {
     /// `length_bytes`, if it is known, must be the sum of all pieces.
     pub(crate) fn body(pieces: P, length_bytes: Option<u64>) -> Body {
-        Body::new(Self { pieces, kept: None, left_bytes: length_bytes })
+        let rests = Rests::default();
+        Body::new(Self { rests, pieces, kept: None, left_bytes: length_bytes })
     }
 
     fn frame(&mut self) -> Option<Result<Bytes, BodyError>> {
@@ -69,9 +91,11 @@ impl<P: Pieces + Unpin> HttpBody for Pieced<P> {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        ready!(self.rests.poll(context));
         let frame = self.frame();
+        self.rests.after_frame();
         if let (Some(Ok(bytes)), Some(left)) = (&frame, self.left_bytes) {
             self.left_bytes = Some(left.saturating_sub(bytes.len() as u64));
         }
@@ -85,6 +109,7 @@ impl<P: Pieces + Unpin> HttpBody for Pieced<P> {
 
 /// Another body, compressed on its way.
 pub(crate) struct Gzip {
+    rests: Rests,
     plain: Body,
     rest: Bytes,
     encoder: Option<GzEncoder<Vec<u8>>>,
@@ -94,7 +119,8 @@ impl Gzip {
     pub(crate) fn body(plain: Body) -> Body {
         // Lists of objects shrink to a tenth; the fastest level gets nearly all of it.
         let encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        Body::new(Self { plain, rest: Bytes::new(), encoder: Some(encoder) })
+        let rests = Rests::default();
+        Body::new(Self { rests, plain, rest: Bytes::new(), encoder: Some(encoder) })
     }
 
     /// Compresses one piece; what came out, if it is enough for a frame.
@@ -115,10 +141,13 @@ impl HttpBody for Gzip {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        ready!(self.rests.poll(context));
         loop {
             while self.rest.has_remaining() {
-                match self.pack() {
-                    Ok(None) => {}
+                let packed = self.pack();
+                self.rests.after_frame();
+                match packed {
+                    Ok(None) => ready!(self.rests.poll(context)),
                     Ok(Some(packed)) => return Poll::Ready(Some(Ok(Frame::data(packed)))),
                     Err(error) => return Poll::Ready(Some(Err(BodyError::new(error)))),
                 }

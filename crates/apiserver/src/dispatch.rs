@@ -30,7 +30,9 @@ use crate::registry::{Resource, Subresource};
 use crate::request::{Query, ResourcePath, Target, Verb, parse_path};
 use crate::rest::admit::Endpoint;
 use crate::rest::select::Selection;
-use crate::rest::{Call, Proof, create, delete, read, reviews, scale, update, view, watch};
+use crate::rest::{
+    Acting, Call, Judged, Proof, Shown, create, delete, read, reviews, scale, update, view, watch,
+};
 use crate::server::Server;
 use crate::{clock, discovery, finish, health, heavy, intake, openapi};
 
@@ -184,6 +186,7 @@ async fn route(
     body: &mut Body,
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
+    let judged = Judged::now(server);
     let (user, proof, caller) = identify(server, parts, trail)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let target = parse_path(parts.uri.path());
@@ -230,6 +233,7 @@ async fn route(
     let call = Call {
         user,
         proof,
+        judged,
         verb,
         resource: Arc::clone(&resource),
         path,
@@ -240,8 +244,9 @@ async fn route(
         now: clock::now(),
     };
     let response = if heavy::is_heavy(server, verb, &call) {
-        heavy::act(server, verb, call, caller.level).await?
+        heavy::act(server, verb, call, &caller).await?
     } else {
+        call.check_again(server)?;
         act(server, verb, &call).await?
     };
     if let Some(create::CreatedName(name)) = response.extensions().get() {
@@ -257,8 +262,8 @@ fn identify(
     parts: &http::request::Parts,
     trail: &mut Trail,
 ) -> Result<(User, Proof, Caller), Failure> {
-    let (caller, proof) = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
-        (user.clone(), Proof::Inside)
+    let (caller, shown) = if let Some(Insider(user)) = parts.extensions.get::<Insider>() {
+        (user.clone(), Shown::Inside)
     } else {
         let certificate = parts.extensions.get::<PeerCertificate>().map(|one| match one {
             PeerCertificate::Trusted(der) => Ok(&der[..]),
@@ -275,7 +280,7 @@ fn identify(
                 tracing::debug!(cause = %refused.cause, source = trail.entry.source, "credentials refused");
                 Failure::unauthorized()
             })?;
-        (user, proof(means, parts)?)
+        (user, shown(means, parts)?)
     };
     trail.entry.user.clone_from(&caller.name);
     trail.entry.groups.clone_from(&caller.groups);
@@ -286,24 +291,24 @@ fn identify(
     if let Some(visit) = parts.extensions.get::<Arc<Visit>>() {
         visit.introduce(&behind)?;
     }
-    let Some(wanted) = wanted else { return Ok((caller, proof, behind)) };
-    for attributes in wanted.required(&caller) {
-        server.authorize(&attributes)?;
-    }
-    let user = wanted.into_user();
+    let Some(wanted) = wanted else { return Ok((caller, Proof::of(shown), behind)) };
+    let acting = Acting { caller, wanted };
+    acting.check(server)?;
+    let user = acting.wanted.clone().into_user();
     trail.entry.impersonator = Some(std::mem::take(&mut trail.entry.user));
     trail.entry.user.clone_from(&user.name);
     trail.entry.groups.clone_from(&user.groups);
-    Ok((user, proof, behind))
+    let acting = Some(Arc::new(acting));
+    Ok((user, Proof { shown, acting }, behind))
 }
 
 /// The credentials that counted.
-fn proof(means: Means, parts: &http::request::Parts) -> Result<Proof, Failure> {
+fn shown(means: Means, parts: &http::request::Parts) -> Result<Shown, Failure> {
     let found = match means {
-        Means::Nothing => Some(Proof::Nothing),
-        Means::Token => parts.headers.get(header::AUTHORIZATION).cloned().map(Proof::Token),
+        Means::Nothing => Some(Shown::Nothing),
+        Means::Token => parts.headers.get(header::AUTHORIZATION).cloned().map(Shown::Token),
         Means::Certificate => match parts.extensions.get::<PeerCertificate>() {
-            Some(PeerCertificate::Trusted(der)) => Some(Proof::Certificate(der.clone())),
+            Some(PeerCertificate::Trusted(der)) => Some(Shown::Certificate(der.clone())),
             Some(PeerCertificate::Stranger) | None => None,
         },
     };

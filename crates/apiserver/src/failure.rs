@@ -250,6 +250,12 @@ impl Failure {
         )
     }
 
+    /// There is space on the disk, but no more of it is for objects.
+    pub fn quota_used_up(limit: &str) -> Self {
+        let text = format!("{limit}: nothing was written; delete objects, and try again");
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", text)
+    }
+
     pub fn is_storage_full(&self) -> bool {
         self.0.code == StatusCode::INSUFFICIENT_STORAGE
     }

@@ -47,7 +47,7 @@ impl Thing {
 
 /// Namespaces whose accounts are controllers and nodes: a cluster's own, and those of volumes.
 /// No tenant has rights there.
-const SERVICE_NAMESPACES: [&str; 2] = ["kube-system", "longhorn-system"];
+pub(crate) const SERVICE_NAMESPACES: [&str; 2] = ["kube-system", "longhorn-system"];
 
 /// Who is behind a request, whomever they act for.
 #[derive(Debug, Clone)]

@@ -1,48 +1,76 @@
-//! Writes that take long to work out, away from the threads that serve everybody.
+//! Work that takes long, away from the threads that serve everybody.
 //!
 //! Merging two lists of fifty thousand items takes seconds of a processor, and in all that time
-//! nothing in it waits for anything. The runtime has few threads: on one of them, such a write would
-//! hold up answers, watches and health checks.
+//! nothing in it waits for anything; so does looking into each of many objects for a field. The
+//! runtime has few threads: on one of them, such work would hold up answers, watches and health
+//! checks.
 
+mod lane;
+
+use std::num::NonZero;
 use std::sync::Arc;
 
 use axum::response::Response;
-use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
-use crate::flow::Level;
+use crate::flow::{Caller, Level};
 use crate::request::Verb;
 use crate::rest::Call;
+use crate::rest::select::Selection;
 use crate::server::Server;
+
+use lane::{Lane, Turn};
 
 /// What is sent and what is stored of an object, together; less is worked out in milliseconds.
 const HEAVY_ABOVE_BYTES: usize = 256 * 1024;
+/// Lists that look into every object, and what they look through.
+const PARSED_ABOVE_BYTES: usize = 1024 * 1024;
+/// Lists that look at every object from outside.
+const SEEN_ABOVE_OBJECTS: usize = 20_000;
 
-/// How many such writes are worked on at once; the others wait, and hold up nobody.
+/// Where such work waits for its turn; the others hold up nobody.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    everybody: Semaphore,
+    writes: Arc<Lane>,
+    /// A large write of anybody's must not keep a reader waiting, nor the other way round.
+    reads: Arc<Lane>,
     /// Those who must get in to repair things, and those whom others rely on, do not queue behind
     /// the rest.
-    system: Semaphore,
+    system: Arc<Lane>,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self { everybody: Semaphore::new(1), system: Semaphore::new(1) }
+        // Half of the processors at most: the other half serves.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let turns = (processors / 2).clamp(1, 4);
+        let lane = || Lane::new(turns);
+        Self { writes: lane(), reads: lane(), system: lane() }
     }
 }
 
-/// Is this a write of something large?
+/// Is this a write of something large, or a list that takes long to find?
 pub(crate) fn is_heavy(server: &Server, verb: Verb, call: &Call) -> bool {
-    let changes = matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-    let stored = || {
-        let name = call.path.name.as_deref()?;
+    match verb {
+        Verb::Create | Verb::Update | Verb::Patch => {
+            call.body.len() + stored_bytes(server, call) > HEAVY_ABOVE_BYTES
+        }
+        Verb::List => {
+            let size = server.store.size(&call.resource.id);
+            let is_parsed = Selection::looks_into_objects(&call.query);
+            size.objects > SEEN_ABOVE_OBJECTS || (is_parsed && size.bytes > PARSED_ABOVE_BYTES)
+        }
+        // Deleting many waits for the disk again and again, and lets others go on meanwhile.
+        Verb::Get | Verb::Watch | Verb::Delete | Verb::DeleteCollection => false,
+    }
+}
+
+fn stored_bytes(server: &Server, call: &Call) -> usize {
+    let stored = call.path.name.as_deref().and_then(|name| {
         let key = call.resource.key(call.namespace(), name);
-        let stored = server.store.get(&key.resource, &key.namespace, &key.name)?;
-        Some(stored.body.len())
-    };
-    changes && call.body.len() + stored().unwrap_or_default() > HEAVY_ABOVE_BYTES
+        server.store.get(&key.resource, &key.namespace, &key.name)
+    });
+    stored.map_or(0, |stored| stored.body.len())
 }
 
 /// [`crate::dispatch::act`] on a thread of its own.
@@ -50,17 +78,22 @@ pub(crate) async fn act(
     server: &Arc<Server>,
     verb: Verb,
     call: Call,
-    level: Level,
+    caller: &Caller,
 ) -> Result<Response, Failure> {
-    let lane = match level {
-        Level::System | Level::Service => &server.lanes.system,
-        Level::Known | Level::Stranger => &server.lanes.everybody,
+    let lane = match (caller.level, verb.is_write()) {
+        (Level::System | Level::Service, _) => &server.lanes.system,
+        (Level::Known | Level::Stranger, true) => &server.lanes.writes,
+        (Level::Known | Level::Stranger, false) => &server.lanes.reads,
     };
-    // Nobody closes them.
-    let _turn = lane.acquire().await.map_err(|error| Failure::internal(error.to_string()))?;
+    let turn: Turn = lane.wait(&caller.name).await;
+    // It may have been a long wait.
+    call.check_again(server)?;
     let runtime = tokio::runtime::Handle::current();
     let inner = Arc::clone(server);
-    let work = move || runtime.block_on(crate::dispatch::act(&inner, verb, &call));
-    let done = server.tasks.blocking("large write", work).await;
+    let work = move || {
+        let _turn = turn;
+        runtime.block_on(crate::dispatch::act(&inner, verb, &call))
+    };
+    let done = server.tasks.blocking("long work", work).await;
     done.map_err(|error| Failure::internal(error.to_string()))?
 }

@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
+use futures::future::BoxFuture;
 use http::Request;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -94,6 +95,19 @@ pub struct Options {
     pub near: Vec<Near>,
 }
 
+/// What may be had of a server.
+#[derive(Debug, Default)]
+pub struct ServerLimits {
+    pub connections: ConnectionLimits,
+    pub stored: store::Quota,
+}
+
+impl From<ConnectionLimits> for ServerLimits {
+    fn from(connections: ConnectionLimits) -> Self {
+        Self { connections, ..Self::default() }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen on {address}")]
@@ -122,18 +136,28 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Opens the data directory, installs what must be there, and listens.
-    pub async fn start(
+    pub fn start(
         options: Options,
         tasks: tasks::Tasks,
         registry: &mut telemetry::Registry,
-    ) -> Result<Self, StartError> {
-        Self::start_with(options, ConnectionLimits::default(), tasks, registry).await
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        Self::start_with(options, ConnectionLimits::default(), tasks, registry)
     }
 
-    /// [`Self::start`] with other limits of connections.
-    pub async fn start_with(
+    /// [`Self::start`] with other limits. Boxed: whoever waits for it would otherwise compile the server
+    /// anew.
+    pub fn start_with(
         options: Options,
-        limits: ConnectionLimits,
+        limits: impl Into<ServerLimits>,
+        tasks: tasks::Tasks,
+        registry: &mut telemetry::Registry,
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        Box::pin(Self::open(options, limits.into(), tasks, registry))
+    }
+
+    async fn open(
+        options: Options,
+        limits: ServerLimits,
         tasks: tasks::Tasks,
         registry: &mut telemetry::Registry,
     ) -> Result<Self, StartError> {
@@ -148,7 +172,11 @@ impl ApiServer {
         }
         home::check(&options.data_dir, std::time::SystemTime::now())?;
         // The objects first: keys without objects are a loss, not a first start that was cut off.
-        let store = Store::open(home::objects(&options.data_dir), &store::Options::default())?;
+        let ServerLimits { connections: limits, stored: mut quota } = limits;
+        quota.own.extend(flow::SERVICE_NAMESPACES.map(str::to_owned));
+        quota.own.extend(options.near.iter().map(|near| near.namespace.clone()));
+        let stored = store::Options { quota, ..store::Options::default() };
+        let store = Store::open(home::objects(&options.data_dir), &stored)?;
         let pki = Pki::open(&home::pki(&options.data_dir), &sans)?;
         let signer = Signer::new(pki.service_account_key().expose_secret(), ISSUER)?;
         let authenticator = Authenticator::new(
@@ -248,7 +276,7 @@ where
 {
     type Response = Response;
     type Error = std::convert::Infallible;
-    type Future = futures::future::BoxFuture<'static, Result<Response, Self::Error>>;
+    type Future = BoxFuture<'static, Result<Response, Self::Error>>;
 
     fn poll_ready(
         &mut self,

@@ -23,6 +23,7 @@ pub struct Metrics {
 struct StoreGauges {
     store: Store,
     objects: Gauge,
+    bytes: Gauge,
     writes: Gauge,
     commits: Gauge,
     failed: Gauge,
@@ -77,6 +78,7 @@ impl StoreGauges {
         Self {
             store,
             objects: registry.gauge("store_objects", "Objects stored"),
+            bytes: registry.gauge("store_bytes", "What these objects take, encoded"),
             writes: registry.gauge("store_writes", "Writes made durable since the start"),
             commits: registry.gauge("store_commits", "Commits since the start"),
             failed: registry.gauge("store_failed_writes", "Writes the disk refused"),
@@ -93,6 +95,7 @@ impl StoreGauges {
         let figures = self.store.stats().figures();
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.objects.set(number(figures.objects));
+        self.bytes.set(i64::try_from(self.store.total().bytes).unwrap_or(i64::MAX));
         self.writes.set(number(figures.writes));
         self.commits.set(number(figures.batches));
         self.failed.set(number(figures.failed));

@@ -26,7 +26,7 @@ use crate::heavy::Lanes;
 use crate::metrics::Metrics;
 use crate::registry::{CustomTypes, Registry, Resource};
 use crate::rest::{Call, admit};
-use crate::store::{Key, Store, Stored, Write, WriteError};
+use crate::store::{Exceeded, Key, Store, Stored, Write, WriteError};
 
 pub struct Server {
     pub store: Store,
@@ -147,6 +147,11 @@ impl Server {
     /// Changes whenever rights may have.
     pub(crate) fn access_changes(&self) -> watch::Receiver<u64> {
         self.access.changes()
+    }
+
+    /// Where those changes stand.
+    pub(crate) fn access_state(&self) -> u64 {
+        self.access.state()
     }
 
     pub fn rbac(&self) -> RwLockReadGuard<'_, RbacIndex> {
@@ -313,6 +318,15 @@ pub(crate) fn write_failure(resource: &Resource, name: &str, error: WriteError) 
             Failure::stale(subject)
         }
         WriteError::Full => Failure::storage_full(),
+        WriteError::Quota(limit @ Exceeded::Total(_)) => Failure::quota_used_up(&limit.to_string()),
+        WriteError::Quota(limit) => {
+            let text = format!(
+                "{} {:?} is forbidden: exceeded quota: {limit}",
+                subject.qualified(),
+                subject.name
+            );
+            Failure::forbidden(text).about(subject)
+        }
         WriteError::Stopped => Failure::unavailable("the server is shutting down"),
         WriteError::TooLarge { limit_bytes, .. } => Failure::too_large(limit_bytes),
         WriteError::Invalid(text) => {

@@ -27,6 +27,7 @@ pub mod node;
 pub mod page;
 pub mod patch;
 pub mod path;
+pub mod pattern;
 pub mod proto;
 pub mod prune;
 pub mod quantity;

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regex::Regex;
 use serde_json::Value;
 
 use crate::cel::Compiled;
+use crate::pattern::Pattern;
 
 /// JSON type a node asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,7 @@ pub struct Checks {
     pub multiple_of: Option<f64>,
     pub min_length: Option<u64>,
     pub max_length: Option<u64>,
-    pub pattern: Option<String>,
-    /// `pattern`, compiled when the schema was parsed. Without it the pattern is compiled per value.
-    pub regex: Option<Regex>,
+    pub pattern: Option<Pattern>,
     pub min_items: Option<u64>,
     pub max_items: Option<u64>,
     pub min_properties: Option<u64>,

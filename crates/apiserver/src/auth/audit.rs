@@ -10,6 +10,10 @@
 //!
 //! Everybody can be refused and ask questions as often as they like, so these entries have a share of
 //! each file and never begin a new one: they cannot drive out what was really changed.
+//!
+//! Whoever writes often enough turns the files over. So what administrators did, and what was done to
+//! objects of the cluster, is written a second time, to `PATH` with `-cluster` in its name: those whose
+//! rights end at a namespace never write there, and cannot drive it out.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -22,6 +26,8 @@ use std::thread::JoinHandle;
 
 use jiff::Timestamp;
 use serde::Serialize;
+
+use super::user::MASTERS;
 
 const SAY_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_mins(1);
 
@@ -66,6 +72,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Done by an administrator, or to an object of the whole cluster.
+    fn concerns_the_cluster(&self) -> bool {
+        self.namespace.is_empty() || self.groups.iter().any(|group| group == MASTERS)
+    }
+
     /// A rejection, or a question, of which nothing is stored.
     fn changes_nothing(&self) -> bool {
         (400..500).contains(&self.code)
@@ -103,7 +114,11 @@ impl AuditLog {
             .map_err(|source| OpenAuditError::Open { path: path.to_owned(), source })?;
         let (queue, entries) = sync_channel(limits.queue_entries);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(entries, files, Arc::clone(&dropped));
+        let apart = cluster_path(path);
+        let few = Limits { file_bytes: limits.file_bytes / 4, ..limits };
+        let cluster = Files::open(&apart, few)
+            .map_err(|source| OpenAuditError::Open { path: apart.clone(), source })?;
+        let writer = Writer::new(entries, files, cluster, Arc::clone(&dropped));
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || writer.run())
@@ -152,6 +167,8 @@ impl Drop for AuditLog {
 struct Writer {
     entries: Receiver<Entry>,
     files: Files,
+    /// What concerns the whole cluster, once more.
+    cluster: Files,
     dropped: Arc<AtomicU64>,
     /// How many of the dropped entries the log has a gap line for, or will have.
     reported: u64,
@@ -161,9 +178,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(entries: Receiver<Entry>, files: Files, dropped: Arc<AtomicU64>) -> Self {
+    fn new(
+        entries: Receiver<Entry>,
+        files: Files,
+        cluster: Files,
+        dropped: Arc<AtomicU64>,
+    ) -> Self {
         let complaints = telemetry::Seldom::new(SAY_AGAIN_AFTER);
-        Self { entries, files, dropped, reported: 0, left_out: 0, complaints }
+        Self { entries, files, cluster, dropped, reported: 0, left_out: 0, complaints }
     }
 
     /// A full disk fails every line; one word about it is enough.
@@ -188,6 +210,10 @@ impl Writer {
     }
 
     fn write(&mut self, entry: &Entry) {
+        if !entry.changes_nothing() && entry.concerns_the_cluster() {
+            // It is in the other file as well, and a gap there is told.
+            self.settle_cluster(|files| files.append(entry));
+        }
         let written = if entry.changes_nothing() {
             self.files.append_idle(entry)
         } else {
@@ -236,6 +262,17 @@ impl Writer {
         if let Err(error) = act(&mut self.files) {
             self.complain(&error);
         }
+        if let Some(error) = self.files.complaint.take() {
+            self.complain(&error);
+        }
+        self.settle_cluster(act);
+    }
+
+    fn settle_cluster(&mut self, act: impl FnOnce(&mut Files) -> io::Result<()>) {
+        let done = act(&mut self.cluster);
+        if let Some(error) = done.err().or_else(|| self.cluster.complaint.take()) {
+            self.complain(&error);
+        }
     }
 }
 
@@ -249,13 +286,18 @@ struct Files {
     idle_bytes: u64,
     /// The file ends in the middle of a line, and there was no space to end it.
     torn: bool,
+    /// The next file could not be begun; it is tried again when this one has so many bytes.
+    again_at_bytes: u64,
+    /// Why, until somebody has said so.
+    complaint: Option<io::Error>,
 }
 
 impl Files {
     fn open(path: &Path, limits: Limits) -> io::Result<Self> {
         let Opened { file, bytes, torn } = open_at_line_start(path)?;
         let (path, current) = (path.to_owned(), BufWriter::new(file));
-        Ok(Self { path, limits, current, bytes, idle_bytes: 0, torn })
+        let (idle_bytes, again_at_bytes, complaint) = (0, 0, None);
+        Ok(Self { path, limits, current, bytes, idle_bytes, torn, again_at_bytes, complaint })
     }
 
     /// Appends a line of which nothing followed; not if the share of such lines is used up.
@@ -282,37 +324,72 @@ impl Files {
         }
         let len = length(&bytes);
         if self.bytes > 0 && self.bytes.saturating_add(len) > self.limits.file_bytes {
-            self.rotate()?;
+            self.make_room(len)?;
         }
         self.current.write_all(&bytes)?;
         self.bytes = self.bytes.saturating_add(len);
         Ok(())
     }
 
+    /// Begins the next file. If that cannot be done, this one goes on: a log that is too long is
+    /// better than one with a gap, up to twice its length.
+    fn make_room(&mut self, len: u64) -> io::Result<()> {
+        if self.bytes < self.again_at_bytes {
+            return Ok(());
+        }
+        let Err(error) = self.rotate() else { return Ok(()) };
+        if self.bytes.saturating_add(len) > self.limits.file_bytes.saturating_mul(2) {
+            return Err(error);
+        }
+        self.again_at_bytes = self.bytes.saturating_add(self.limits.file_bytes / 64);
+        self.complaint = Some(error);
+        Ok(())
+    }
+
+    /// Whatever fails on the way, the current file stays the current one, and no file is given up
+    /// that another try would not have given up as well.
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
-        for age in (1..self.limits.files).rev() {
+        let fresh = self.named(".new");
+        let file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+        self.age()?;
+        std::fs::rename(&fresh, &self.path)?;
+        self.current = BufWriter::new(file);
+        (self.bytes, self.idle_bytes, self.torn, self.again_at_bytes) = (0, 0, false, 0);
+        match self.path.parent() {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes every file one older, up to the first age that no file has: a try that was cut short
+    /// must not drive out the oldest at each repetition.
+    fn age(&self) -> io::Result<()> {
+        if !self.path.try_exists()? {
+            return Ok(());
+        }
+        let Some(oldest) = self.limits.files.checked_sub(1).filter(|oldest| *oldest > 0) else {
+            return Ok(());
+        };
+        let mut last = 1;
+        while last < oldest && self.aged(last).try_exists()? {
+            last += 1;
+        }
+        for age in (1..=last).rev() {
             let younger = if age == 1 { self.path.clone() } else { self.aged(age - 1) };
-            match std::fs::rename(younger, self.aged(age)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => other?,
-            }
-        }
-        if self.limits.files <= 1 {
-            std::fs::remove_file(&self.path)?;
-        }
-        let Opened { file, bytes, torn } = open_at_line_start(&self.path)?;
-        (self.current, self.bytes, self.torn) = (BufWriter::new(file), bytes, torn);
-        self.idle_bytes = 0;
-        if let Some(dir) = self.path.parent() {
-            File::open(dir)?.sync_all()?;
+            std::fs::rename(younger, self.aged(age))?;
         }
         Ok(())
     }
 
     fn aged(&self, age: u32) -> PathBuf {
+        self.named(&format!(".{age}"))
+    }
+
+    fn named(&self, end: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
-        name.push(format!(".{age}"));
+        name.push(end);
         name.into()
     }
 
@@ -324,6 +401,17 @@ impl Files {
         self.current.flush()?;
         self.current.get_ref().sync_data()
     }
+}
+
+/// `audit-cluster.log` beside `audit.log`.
+fn cluster_path(path: &Path) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push("-cluster");
+    if let Some(end) = path.extension() {
+        name.push(".");
+        name.push(end);
+    }
+    path.with_file_name(name)
 }
 
 fn encode(line: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -350,12 +438,16 @@ fn open_at_line_start(path: &Path) -> io::Result<Opened> {
             match file.write_all(b"\n") {
                 Ok(()) => bytes += 1,
                 // The server starts on a full disk too; the line is ended with the next one.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => torn = true,
+                Err(error) if is_full(&error) => torn = true,
                 Err(error) => return Err(error),
             }
         }
     }
     Ok(Opened { file, bytes, torn })
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 struct Opened {
@@ -406,9 +498,95 @@ mod tests {
         let mut files: Vec<_> =
             std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap).collect();
         files.sort_by_key(std::fs::DirEntry::file_name);
-        assert_eq!(files.len(), 3);
+        // And no more of what concerns the cluster: these entries name no namespace.
+        assert_eq!(files.len(), 6);
         assert!(files.iter().all(|file| file.metadata().unwrap().len() <= 1000));
         assert_eq!(lines(&path).last().unwrap()["name"], "499");
+    }
+
+    fn all_names(path: &Path, files: u32) -> Vec<String> {
+        let aged = (1..files).rev().map(|age| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{age}"));
+            PathBuf::from(name)
+        });
+        let all = aged.chain([path.to_owned()]).filter(|one| one.exists());
+        all.flat_map(|one| lines(&one)).map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_turnover_that_fails_gives_up_nothing_that_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let limits = Limits { file_bytes: 1000, files: 4, queue_entries: 10 };
+        let mut files = Files::open(&path, limits).unwrap();
+        let put = |files: &mut Files, name: &str| files.append(&entry(name));
+        for number in 0..12 {
+            put(&mut files, &format!("n{number}")).unwrap();
+        }
+        files.flush().unwrap();
+        let before = all_names(&path, 4);
+        assert!(files.aged(1).exists() && before.len() == 12, "{before:?}");
+        // Nothing can be put in the place of a directory that is not empty.
+        let obstacle = dir.path().join("audit.log.new");
+        std::fs::create_dir_all(obstacle.join("x")).unwrap();
+        let mut taken = 12;
+        while put(&mut files, &format!("n{taken}")).is_ok() {
+            taken += 1;
+        }
+        for _ in 0..20 {
+            put(&mut files, "lost").unwrap_err();
+        }
+        files.flush().unwrap();
+        let wanted: Vec<String> = (0..taken).map(|number| format!("n{number}")).collect();
+        assert_eq!(
+            all_names(&path, 4),
+            wanted,
+            "each in its place, and the file goes on for a while"
+        );
+        assert!(std::fs::metadata(&path).unwrap().len() > 1500);
+        std::fs::remove_dir_all(&obstacle).unwrap();
+        put(&mut files, &format!("n{taken}")).unwrap();
+        files.flush().unwrap();
+        assert_eq!(all_names(&path, 4).len(), wanted.len() + 1);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "makes up what a killed process left")]
+    fn a_turnover_that_was_cut_short_does_not_drive_out_the_oldest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let limits = Limits { file_bytes: 1000, files: 4, queue_entries: 10 };
+        let mut files = Files::open(&path, limits).unwrap();
+        // Killed between two renames: one age is missing.
+        for (age, name) in [(2, "older"), (3, "oldest")] {
+            std::fs::write(files.aged(age), encode(&entry(name)).unwrap()).unwrap();
+        }
+        let mut wanted = vec!["oldest".to_owned(), "older".to_owned()];
+        while !files.aged(1).exists() {
+            wanted.push(format!("n{}", wanted.len()));
+            files.append(&entry(wanted.last().unwrap())).unwrap();
+        }
+        files.flush().unwrap();
+        assert_eq!(all_names(&path, 4), wanted);
+    }
+
+    #[test]
+    fn those_of_one_namespace_cannot_drive_out_what_was_done_to_the_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let limits = Limits { file_bytes: 4000, files: 2, queue_entries: 10_000 };
+        let log = AuditLog::open(&path, limits).unwrap();
+        let near = |name: &str| Entry { namespace: "t1".into(), code: 200, ..entry(name) };
+        log.record(Entry { code: 201, ..entry("binding") });
+        log.record(Entry { groups: vec![MASTERS.to_owned()], ..near("by-admin") });
+        for _ in 0..500 {
+            log.record(near("noise"));
+        }
+        log.close();
+        let names = |path: &Path| all_names(path, 2);
+        assert!(!names(&path).contains(&"binding".to_owned()), "driven out here");
+        assert_eq!(names(&dir.path().join("audit-cluster.log")), ["binding", "by-admin"]);
     }
 
     #[test]
@@ -456,9 +634,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let files = Files::open(&path, Limits::default()).unwrap();
+        let cluster = Files::open(&cluster_path(&path), Limits::default()).unwrap();
         let (queue, entries) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(entries, files, Arc::clone(&dropped));
+        let writer = Writer::new(entries, files, cluster, Arc::clone(&dropped));
         let log = AuditLog { queue: Mutex::new(Some(queue)), dropped, thread: Mutex::new(None) };
         // Nobody empties the queue yet: the second and third find it full.
         for name in ["a", "b", "c"] {

@@ -24,6 +24,7 @@ const NON_ADMIN: &[&str] = &[
     "nonadminrestores",
     "nonadminbackupstoragelocations",
     "nonadmindownloadrequests",
+    "nonadminschedules",
 ];
 
 /// All default objects with their kinds: our own before those of the table, which yield to them.

@@ -34,12 +34,14 @@ pub struct Kubeconfig<'a> {
     pub user: &'a str,
     pub credential: Credential<'a>,
     pub namespace: &'a str,
-    /// Where the dashboard of this server is, for commands that tell it.
-    pub dashboard: Option<&'a str>,
+    /// Where else this server can be met: names of extensions of the cluster, and addresses.
+    pub places: &'a [(&'static str, &'a str)],
 }
 
-/// The extension of the cluster that says where its dashboard is.
+/// The extension of the cluster that says where its dashboard is, for commands that tell it.
 pub const DASHBOARD: &str = "holdfast.io/dashboard";
+/// The one that says where its Block Storage API is, if that asks nobody who they are.
+pub const BLOCK_STORAGE: &str = "holdfast.io/block-storage";
 
 /// The file as YAML. Every text is written as a JSON string, which YAML reads the same, so nothing
 /// in a name can change the structure.
@@ -53,12 +55,11 @@ pub fn render(config: &Kubeconfig<'_>) -> String {
         ),
         Credential::Token(token) => format!("    token: {}\n", quote(token)),
     };
-    let dashboard = config.dashboard.map_or_else(String::new, |url| {
-        format!(
-            "    extensions:\n    - name: {DASHBOARD}\n      extension: {{url: {}}}\n",
-            quote(url)
-        )
+    let places = config.places.iter().map(|(name, url)| {
+        format!("    - name: {name}\n      extension: {{url: {}}}\n", quote(url))
     });
+    let places: String = places.collect();
+    let head = if places.is_empty() { "" } else { "    extensions:\n" };
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
@@ -67,7 +68,7 @@ pub fn render(config: &Kubeconfig<'_>) -> String {
          \x20 cluster:\n\
          \x20   server: {server}\n\
          \x20   certificate-authority-data: {ca}\n\
-         {dashboard}\
+         {head}{places}\
          users:\n\
          - name: {user}\n\
          \x20 user:\n\
@@ -97,7 +98,10 @@ mod tests {
             user: "a: \"b\"\n",
             credential,
             namespace: "default",
-            dashboard: Some("http://127.0.0.1:7480"),
+            places: &[
+                (DASHBOARD, "http://127.0.0.1:7480"),
+                (BLOCK_STORAGE, "http://[::1]:8776/v3"),
+            ],
         }
     }
 
@@ -112,6 +116,9 @@ mod tests {
         let extension = &cluster.extensions.as_ref().unwrap()[0];
         assert_eq!(extension.name, DASHBOARD);
         assert_eq!(extension.extension["url"], "http://127.0.0.1:7480");
+        let extension = &cluster.extensions.as_ref().unwrap()[1];
+        assert_eq!(extension.name, BLOCK_STORAGE);
+        assert_eq!(extension.extension["url"], "http://[::1]:8776/v3");
         let user = read.auth_infos[0].auth_info.as_ref().unwrap();
         assert_eq!(read.auth_infos[0].name, "a: \"b\"\n");
         assert_eq!(user.client_certificate_data.as_deref(), Some("Qw=="));

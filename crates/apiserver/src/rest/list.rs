@@ -1,5 +1,6 @@
 //! Lists as answers: short ones at once, long ones while they are sent.
 
+mod form;
 mod packed;
 
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::Call;
 use super::view::{self, ListMeta, RowObject};
@@ -18,6 +18,8 @@ use crate::negotiate::{Shape, Syntax};
 use crate::registry::Resource;
 use crate::server::Server;
 use crate::store::Stored;
+
+use form::Form;
 
 /// A list in the shape asked for.
 pub(crate) async fn respond(
@@ -31,18 +33,13 @@ pub(crate) async fn respond(
     if answer.syntax == Syntax::Protobuf {
         return packed::respond(server, call, items, meta).await;
     }
-    let pieces = ListPieces::new(call, items, meta, row)?;
-    if answer.syntax != Syntax::Json || answer.pretty {
-        // Forms for people: they read short lists.
-        let list = serde_json::from_slice(&pieces.text()?)
-            .map_err(|error| Failure::internal(format!("the list is not readable: {error}")))?;
-        return Ok(view::respond(StatusCode::OK, &list, answer));
-    }
+    let form = Form::of(answer);
+    let pieces = ListPieces::new(call, items, meta, row, form)?;
     if pieces.about_bytes() <= SENT_AT_ONCE_BYTES {
-        return Ok(view::json_response(StatusCode::OK, pieces.text()?));
+        return Ok(view::formed_response(StatusCode::OK, form.media(), pieces.text()?));
     }
     let length = pieces.length_bytes();
-    let mut response = view::json_response(StatusCode::OK, Bytes::new());
+    let mut response = view::formed_response(StatusCode::OK, form.media(), Bytes::new());
     response.extensions_mut().insert(crate::finish::Long);
     *response.body_mut() = Pieced::body(pieces, length);
     Ok(response)
@@ -65,14 +62,14 @@ struct ListPieces {
     shape: Shape,
     now: Timestamp,
     row: RowObject,
+    form: Form,
     head: Option<Bytes>,
     items: std::vec::IntoIter<Arc<Stored>>,
     /// A comma belongs between the last object and the next.
     comma: bool,
+    is_empty: bool,
     ended: bool,
 }
-
-const LIST_END: &[u8] = b"]}";
 
 impl ListPieces {
     fn new(
@@ -80,6 +77,7 @@ impl ListPieces {
         items: Vec<Arc<Stored>>,
         meta: &ListMeta,
         row: RowObject,
+        form: Form,
     ) -> Result<Self, Failure> {
         let resource = &call.resource;
         let (kind, version, member) = match call.answer.shape {
@@ -88,44 +86,47 @@ impl ListPieces {
             Shape::Table(version) => ("Table", version, "rows"),
             Shape::Partial => return Err(no_single()),
         };
-        let (kind, version) = (Value::from(kind), Value::from(version));
-        let mut head =
-            format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{}", meta.to_value());
+        let mut head = vec![
+            ("kind", kind.into()),
+            ("apiVersion", version.into()),
+            ("metadata", meta.to_value()),
+        ];
         if member == "rows" {
-            head.push_str(",\"columnDefinitions\":");
-            head.push_str(&Value::from(view::columns(resource)).to_string());
+            head.push(("columnDefinitions", view::columns(resource).into()));
         }
-        head.extend([",\"", member, "\":["]);
+        let head = form.head(&head, member, items.is_empty());
         Ok(Self {
             resource: Arc::clone(resource),
             shape: call.answer.shape,
             now: call.now,
             row,
+            form,
             head: Some(head.into()),
+            is_empty: items.is_empty(),
             items: items.into_iter(),
             comma: false,
             ended: false,
         })
     }
 
+    /// What is read for it, in whatever shape it is shown.
     fn about_bytes(&self) -> usize {
-        match self.shape {
-            Shape::Whole => self.items.as_slice().iter().map(|stored| stored.body.len() + 1).sum(),
-            _ => self.items.len().saturating_mul(512),
-        }
+        self.items.as_slice().iter().map(|stored| stored.body.len() + 1).sum()
     }
 
     /// Known when all objects are sent as they are stored.
     fn length_bytes(&self) -> Option<u64> {
         let items = self.items.as_slice();
         let is_stored = |one: &Arc<Stored>| view::is_current(&self.resource, one);
-        if self.shape != Shape::Whole || !items.iter().all(is_stored) {
+        if self.form != Form::Compact || self.shape != Shape::Whole || !items.iter().all(is_stored)
+        {
             return None;
         }
         let commas = items.len().saturating_sub(1);
         let objects: usize = items.iter().map(|stored| stored.body.len()).sum();
         let head = self.head.as_ref().map_or(0, Bytes::len);
-        u64::try_from(head + objects + commas + LIST_END.len()).ok()
+        let end = self.form.end(items.is_empty()).len();
+        u64::try_from(head + objects + commas + end).ok()
     }
 
     fn text(mut self) -> Result<Bytes, Failure> {
@@ -144,14 +145,14 @@ impl ListPieces {
             return None;
         }
         if std::mem::take(&mut self.comma) && !self.items.as_slice().is_empty() {
-            return Some(Ok(Bytes::from_static(b",")));
+            return Some(Ok(Bytes::from_static(self.form.between())));
         }
         let Some(stored) = self.items.next() else {
             self.ended = true;
-            return Some(Ok(Bytes::from_static(LIST_END)));
+            return Some(Ok(Bytes::from_static(self.form.end(self.is_empty))));
         };
         self.comma = true;
-        Some(self.object(&stored))
+        Some(self.object(&stored).and_then(|text| self.form.item(text)))
     }
 
     fn object(&self, stored: &Stored) -> Result<Bytes, Failure> {

@@ -72,6 +72,13 @@ impl Selection {
         Ok(Self { labels, fields: rules, name })
     }
 
+    /// Whether the objects must be read for it: names, namespaces and labels are known without.
+    pub(crate) fn looks_into_objects(query: &Query) -> bool {
+        let fields = query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
+        let is_inside = |path: &str| !matches!(path, "metadata.name" | "metadata.namespace");
+        fields.is_some_and(|all| all.requirements().iter().any(|one| is_inside(&one.path)))
+    }
+
     /// `metadata.name=X` pins one object; RBAC treats such a list as being about X.
     pub(crate) fn pinned_name(query: &Query) -> Option<String> {
         let parsed = FieldSelector::parse(query.get("fieldSelector")?).ok()?;

@@ -5,6 +5,7 @@
 //! `410 Expired` when the log has moved on. Never: skips an event.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 use objects::cause::Cause;
 use rand::Rng;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::options::invalid_options;
@@ -83,6 +84,7 @@ pub(crate) async fn watch(server: &Arc<Server>, call: &Call) -> Result<Response,
         last_bookmark_done: false,
         initial: VecDeque::new(),
         end_mark: None,
+        alarm: Box::pin(tokio::time::sleep_until(Instant::now() + timeout)),
         stop: server.tasks.token(),
         gone: server.registry_changes(),
         guard: Guard::new(server, call),
@@ -226,6 +228,9 @@ struct Stream {
     initial: VecDeque<Arc<Stored>>,
     /// The snapshot's revision, to be announced after the initial objects.
     end_mark: Option<u64>,
+    /// Rings at the next moment something is due. Kept from event to event: setting one up for each
+    /// costs more than looking at it.
+    alarm: Pin<Box<Sleep>>,
     stop: CancellationToken,
     gone: tokio::sync::watch::Receiver<u64>,
     guard: Guard,
@@ -238,24 +243,20 @@ impl Stream {
         if self.stop.is_cancelled() || self.lines.broken {
             return None;
         }
-        if let Err(failure) = self.guard.check(&self.server) {
-            return Some(self.end(&failure));
-        }
-        if let Some(chunk) = self.initial_chunk() {
-            return Some(chunk);
-        }
         loop {
+            if let Err(failure) = self.guard.check(&self.server) {
+                return Some(self.end(&failure));
+            }
+            if let Some(chunk) = self.initial_chunk() {
+                return Some(chunk);
+            }
+            self.set_alarm();
             let watcher = self.watcher.as_mut()?;
-            let wake = self.next_bookmark.min(self.ends_at);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
                 // Before what was written since: it may be what nobody should see any more.
-                () = self.guard.due() => {
-                    if let Err(failure) = self.guard.check(&self.server) {
-                        return Some(self.end(&failure));
-                    }
-                }
+                () = self.guard.changed() => {}
                 events = watcher.next() => match events {
                     Ok(events) => {
                         let chunk = self.encode(&events);
@@ -272,15 +273,23 @@ impl Stream {
                     }
                     self.follow_type();
                 }
-                () = tokio::time::sleep_until(wake) => {
-                    if Instant::now() >= self.ends_at {
+                () = self.alarm.as_mut() => {
+                    let now = Instant::now();
+                    if now >= self.ends_at {
                         return None;
                     }
-                    if let Some(chunk) = self.bookmark() {
+                    if now >= self.next_bookmark && let Some(chunk) = self.bookmark() {
                         return Some(chunk);
                     }
                 }
             }
+        }
+    }
+
+    fn set_alarm(&mut self) {
+        let wake = self.next_bookmark.min(self.ends_at).min(self.guard.next_look);
+        if self.alarm.deadline() != wake {
+            self.alarm.as_mut().reset(wake);
         }
     }
 
@@ -306,6 +315,9 @@ impl Stream {
     }
 
     fn initial_chunk(&mut self) -> Option<Bytes> {
+        if self.initial.is_empty() && self.end_mark.is_none() {
+            return None;
+        }
         let now = clock::now();
         let mut chunk = BytesMut::new();
         while chunk.len() < CHUNK_BYTES
@@ -406,14 +418,11 @@ impl Guard {
         }
     }
 
-    /// Ends when there is reason to look again. Cancel-safe.
-    async fn due(&mut self) {
-        tokio::select! {
-            changed = self.rules.changed() => match changed {
-                Ok(()) => self.rules.mark_changed(),
-                Err(_) => std::future::pending().await,
-            },
-            () = tokio::time::sleep_until(self.next_look) => {}
+    /// Ends when the rules have changed; [`Self::check`] then looks at them. Cancel-safe.
+    async fn changed(&mut self) {
+        match self.rules.changed().await {
+            Ok(()) => self.rules.mark_changed(),
+            Err(_) => std::future::pending().await,
         }
     }
 

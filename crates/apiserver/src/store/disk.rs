@@ -24,9 +24,11 @@ pub(super) const META_REVISION: &str = "revision";
 pub(super) const META_OBJECTS: &str = "objects";
 pub(super) const META_DIGEST: &str = "digest";
 
-/// The log is copied back into the file whenever it has this many pages of 4 KiB, and is cut to
+/// The log is copied back into the file when about this many pages of 4 KiB were written to it, once
+/// everybody was answered; `SQLite` itself would do it within a commit, at twice as many. It is cut to
 /// the limit when it was longer.
-const CHECKPOINT_PAGES: u32 = 1000;
+const CHECKPOINT_PAGES: usize = 1000;
+const PAGE_BYTES: usize = 4096;
 const WAL_LIMIT_BYTES: u32 = 8 << 20;
 /// Free pages are given back once there are this many, some with each look: half a mebibyte is
 /// moved in about a millisecond.
@@ -105,6 +107,8 @@ pub(super) struct Disk {
     options: Options,
     connection: Option<Connection>,
     commits: u32,
+    /// Pages written to the log since it was copied back, about.
+    logged_pages: usize,
     beside: Beside,
     complaints: telemetry::Seldom,
     /// Keeps other processes out; held as long as this lives.
@@ -128,6 +132,7 @@ impl Disk {
             options,
             connection: Some(connection),
             commits: 0,
+            logged_pages: 0,
             beside,
             complaints,
             _lock: lock,
@@ -197,8 +202,9 @@ impl Disk {
             return Err(CommitError::Unknown(self.gone()));
         };
         self.commits = self.commits.wrapping_add(1);
+        self.logged_pages = self.logged_pages.saturating_add(pages(rows));
         if let Err(source) = self.beside.mark.reach(revision) {
-            if source.kind() == std::io::ErrorKind::StorageFull {
+            if super::reserve::is_full(&source) {
                 return Err(CommitError::Full);
             }
             let error = StorageError::Io { path: self.path.clone(), source };
@@ -207,14 +213,14 @@ impl Disk {
         }
         let staged = stage(connection, rows, revision, totals);
         #[cfg(test)]
-        let staged = staged.and_then(|()| self.options.faults.before_commit());
+        let staged = staged.and_then(|()| self.options.faults.before_commit(self.is_short()));
         let result = staged.and_then(|()| seal(connection));
         #[cfg(test)]
         let result = self.options.faults.after_commit(result);
         let Err(error) = result else { return Ok(()) };
         let is_open = !connection.is_autocommit();
         let is_rolled_back = !is_open || connection.execute_batch("ROLLBACK").is_ok();
-        if is_full(&error) && is_rolled_back {
+        if is_rolled_back && (is_full(&error) || self.is_out_of_quota(&error)) {
             return Err(CommitError::Full);
         }
         self.connection = None;
@@ -224,23 +230,40 @@ impl Disk {
     /// Now and then gives some free pages back to the file system. Apart from the commits, so that
     /// no write fails because of it.
     pub(super) fn tidy(&mut self) {
-        if !self.commits.is_multiple_of(VACUUM_EVERY) {
-            return;
-        }
+        let is_long = self.logged_pages >= CHECKPOINT_PAGES;
+        let is_due = self.commits.is_multiple_of(VACUUM_EVERY);
         let Some(connection) = &self.connection else { return };
-        if let Err(error) = vacuum_a_little(connection) {
+        let mut done = Ok(());
+        if is_long {
+            self.logged_pages = 0;
+            done = copy_log_back(connection);
+        }
+        if is_due && done.is_ok() {
+            done = vacuum_a_little(connection);
+        }
+        if let Err(error) = done {
             if let Some(unsaid) = self.complaints.pass() {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     path = %self.path.display(),
                     unsaid,
-                    "object store cannot give free space back"
+                    "object store cannot put its file in order"
                 );
             }
             if !is_full(&error) || !connection.is_autocommit() {
                 self.connection = None;
             }
         }
+    }
+
+    /// `SQLite` tells a full disk from other failures, but not a quota that is used up; whether it is,
+    /// somebody has to try.
+    fn is_out_of_quota(&self, error: &StorageError) -> bool {
+        #[cfg(test)]
+        if self.options.faults.is_out_of_quota() {
+            return is_failed_write(error);
+        }
+        is_failed_write(error) && self.beside.reserve.is_out_of_quota()
     }
 
     fn gone(&self) -> StorageError {
@@ -303,8 +326,9 @@ pub(super) fn configure(connection: &Connection, options: &Options) -> Result<()
          PRAGMA synchronous = FULL;
          PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
-         PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
-         PRAGMA journal_size_limit = {WAL_LIMIT_BYTES};"
+         PRAGMA wal_autocheckpoint = {};
+         PRAGMA journal_size_limit = {WAL_LIMIT_BYTES};",
+        2 * CHECKPOINT_PAGES
     ))?;
     if let Some(pages) = options.max_pages {
         connection.execute_batch(&format!("PRAGMA max_page_count = {pages};"))?;
@@ -366,6 +390,17 @@ fn seal(connection: &Connection) -> Result<(), StorageError> {
     Ok(())
 }
 
+/// The pages that these rows change, about: theirs, those of the index and of the counters.
+fn pages(rows: &[Row<'_>]) -> usize {
+    rows.iter().map(|row| 2 + row.object.body.len() / PAGE_BYTES).sum::<usize>() + 1
+}
+
+/// The log can then be written from its beginning again, at the length it has.
+fn copy_log_back(connection: &Connection) -> Result<(), StorageError> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_row| Ok(()))?;
+    Ok(())
+}
+
 fn vacuum_a_little(connection: &Connection) -> Result<(), StorageError> {
     let free: i64 =
         connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))?;
@@ -388,11 +423,16 @@ fn is_full(error: &StorageError) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
+fn is_failed_write(error: &StorageError) -> bool {
+    let StorageError::Sql(rusqlite::Error::SqliteFailure(error, _)) = error else { return false };
+    error.extended_code == rusqlite::ffi::SQLITE_IOERR_WRITE
+}
+
 /// Failures on demand, to walk the paths that a healthy disk never takes.
 #[cfg(test)]
 pub(crate) mod faults {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
     use super::StorageError;
 
@@ -403,6 +443,7 @@ pub(crate) mod faults {
     struct Inner {
         commit: AtomicU8,
         reconnects: AtomicU32,
+        quota: AtomicBool,
     }
 
     fn failure() -> rusqlite::Error {
@@ -435,7 +476,21 @@ pub(crate) mod faults {
             if struck { result.and(Err(failure().into())) } else { result }
         }
 
-        pub(super) fn before_commit(&self) -> Result<(), StorageError> {
+        /// From now on a quota lets nothing be written beyond what is set aside, or no longer.
+        pub(crate) fn use_up_quota(&self, is_used_up: bool) {
+            self.0.quota.store(is_used_up, Ordering::SeqCst);
+        }
+
+        pub(super) fn is_out_of_quota(&self) -> bool {
+            self.0.quota.load(Ordering::SeqCst)
+        }
+
+        pub(super) fn before_commit(&self, is_short: bool) -> Result<(), StorageError> {
+            if self.is_out_of_quota() && !is_short {
+                // What `SQLite` makes of EDQUOT.
+                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_WRITE);
+                return Err(rusqlite::Error::SqliteFailure(code, None).into());
+            }
             let struck =
                 self.0.commit.compare_exchange(2, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
             if struck { Err(failure().into()) } else { Ok(()) }

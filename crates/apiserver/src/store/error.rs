@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::object::Stored;
+use super::quota::Exceeded;
 
 /// Why a store was not opened. Nothing on disk was changed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,8 @@ pub enum WriteError {
     RequirementChanged,
     #[error("no space is left for the object store")]
     Full,
+    #[error("more would be stored than may be: {0}")]
+    Quota(Exceeded),
     #[error("the object store is closed")]
     Stopped,
     #[error("the object takes {size_bytes} bytes; the limit is {limit_bytes}")]

@@ -14,6 +14,7 @@ mod health;
 mod mark;
 mod object;
 mod open;
+mod quota;
 mod reserve;
 mod state;
 mod stats;
@@ -34,7 +35,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 pub use error::{OpenError, StorageError, TooOld, WriteError};
 pub use health::Condition;
 pub use object::{Event, EventKind, Key, Meta, Stored};
-pub use state::{Budget, Page, Snapshot};
+pub use quota::{Exceeded, Quota};
+pub use state::{Budget, Page, Size, Snapshot};
 pub use stats::{Figures, Stats};
 pub use watch::Watcher;
 
@@ -62,6 +64,8 @@ pub struct Options {
     /// The largest object, encoded. One that is being deleted may be a little larger, and a deletion
     /// itself has no limit.
     pub max_object_bytes: usize,
+    /// How much may be stored.
+    pub quota: Quota,
     /// The largest file, in pages of 4 KiB; unlimited when unset.
     pub max_pages: Option<u32>,
     #[cfg(test)]
@@ -74,6 +78,7 @@ impl Default for Options {
             history: Budget { events: 20_000, bytes: 8 << 20 },
             feed: Budget { events: 4_096, bytes: 2 << 20 },
             max_object_bytes: 3 << 20,
+            quota: Quota::default(),
             max_pages: None,
             #[cfg(test)]
             faults: disk::faults::Faults::default(),
@@ -195,7 +200,7 @@ impl Store {
         let (queue, receiver) = mpsc::channel(QUEUE_WRITES);
         let start =
             writer::Start { totals: loaded.totals, durable: loaded.revision, last: loaded.counter };
-        let writer = Writer::new(Arc::clone(&shared), disk, start);
+        let writer = Writer::new(Arc::clone(&shared), disk, start, options.quota.clone());
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run(receiver))
@@ -323,6 +328,16 @@ impl Store {
     /// if there was none since.
     pub fn changed_at(&self, resource: &str) -> u64 {
         self.shared.read().changed_at(resource)
+    }
+
+    /// How much there is of everything.
+    pub fn total(&self) -> Size {
+        self.shared.read().all()
+    }
+
+    /// How much there is of a resource.
+    pub fn size(&self, resource: &str) -> Size {
+        self.shared.read().size(resource)
     }
 
     pub fn count(&self, resource: &str) -> usize {

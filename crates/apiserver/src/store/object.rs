@@ -251,6 +251,11 @@ impl Draft {
         self.bytes.len()
     }
 
+    /// Is it being deleted?
+    pub(super) fn is_marked(&self) -> bool {
+        self.meta.deleting
+    }
+
     pub(super) fn finish(self, key: Key, revision: u64) -> Stored {
         let digits = revision.to_string();
         let (before, after) = self.bytes.split_at(self.revision_at);

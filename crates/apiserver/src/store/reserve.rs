@@ -55,6 +55,26 @@ impl Reserve {
         was_there
     }
 
+    /// Whether a quota refuses what the disk would give: tried with as much as is set aside, beside
+    /// what is set aside.
+    pub(super) fn is_out_of_quota(&self) -> bool {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".try");
+        let path = PathBuf::from(path);
+        let tried = File::options().create(true).write(true).truncate(true).mode(0o600).open(&path);
+        let tried = tried.and_then(|file| {
+            let taken = fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES);
+            match taken {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => write(file),
+                other => Ok(other?),
+            }
+        });
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::debug!(%error, path = %path.display(), "nothing to remove");
+        }
+        tried.is_err_and(|error| error.kind() == io::ErrorKind::QuotaExceeded)
+    }
+
     fn empty(&self) {
         let emptied = File::options().write(true).open(&self.path).and_then(|it| it.set_len(0));
         if let Err(error) = emptied
@@ -86,7 +106,8 @@ impl Reserve {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Nothing more can be had: of the disk, or of what this user may have of it.
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

@@ -21,6 +21,26 @@ pub struct Budget {
     pub bytes: usize,
 }
 
+/// How much is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub objects: usize,
+    /// Of their encoded forms.
+    pub bytes: usize,
+}
+
+impl Size {
+    pub(super) fn add(&mut self, object: &Stored) {
+        self.objects = self.objects.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(object.body.len());
+    }
+
+    pub(super) fn subtract(&mut self, object: &Stored) {
+        self.objects = self.objects.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(object.body.len());
+    }
+}
+
 /// Objects in order, and the revision at which they were all there.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -97,7 +117,7 @@ impl Log {
 #[derive(Debug)]
 struct Table {
     namespaces: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Stored>>>,
-    count: usize,
+    size: Size,
     log: Log,
     /// The revision of the last change.
     changed_at: u64,
@@ -108,7 +128,7 @@ impl Table {
     fn new(floor: u64) -> Self {
         Self {
             namespaces: BTreeMap::new(),
-            count: 0,
+            size: Size::default(),
             log: Log::new(floor),
             changed_at: floor,
             changed: Arc::new(watch::Sender::new(floor)),
@@ -117,15 +137,16 @@ impl Table {
 
     fn insert(&mut self, object: Arc<Stored>) {
         let names = self.namespaces.entry(Arc::clone(&object.key.namespace)).or_default();
-        if names.insert(Arc::clone(&object.key.name), object).is_none() {
-            self.count = self.count.saturating_add(1);
+        self.size.add(&object);
+        if let Some(before) = names.insert(Arc::clone(&object.key.name), object) {
+            self.size.subtract(&before);
         }
     }
 
     fn remove(&mut self, key: &Key) {
         let Some(names) = self.namespaces.get_mut(&key.namespace) else { return };
-        if names.remove(&key.name).is_some() {
-            self.count = self.count.saturating_sub(1);
+        if let Some(before) = names.remove(&key.name) {
+            self.size.subtract(&before);
         }
         if names.is_empty() {
             self.namespaces.remove(&key.namespace);
@@ -207,6 +228,9 @@ pub(super) struct State {
     tables: BTreeMap<Arc<str>, Table>,
     uids: HashSet<ByUid>,
     owners: HashMap<Box<str>, BTreeSet<Key>>,
+    /// What each namespace holds, that of the cluster's own objects (empty) included.
+    sizes: HashMap<Arc<str>, Size>,
+    all: Size,
     /// The revisions at which namespaces ended.
     ends: HashMap<Arc<str>, u64>,
     /// The same for all whose ends are no longer told apart.
@@ -228,6 +252,8 @@ impl State {
             tables: BTreeMap::new(),
             uids: HashSet::new(),
             owners: HashMap::new(),
+            sizes: HashMap::new(),
+            all: Size::default(),
             ends: HashMap::new(),
             ended_before: 0,
             feed: Log::new(revision),
@@ -242,6 +268,7 @@ impl State {
     pub(super) fn load(&mut self, object: Stored) {
         let object = Arc::new(object);
         self.index(&object);
+        self.count_in(&object);
         self.table(&object.key.resource).insert(object);
     }
 
@@ -254,6 +281,10 @@ impl State {
     ) -> Arc<watch::Sender<u64>> {
         if let Some(previous) = &event.previous {
             self.unindex(previous, &event);
+            self.count_out(previous);
+        }
+        if event.kind == EventKind::Put {
+            self.count_in(&event.object);
         }
         self.revision = event.revision;
         let table = self.table(&event.object.key.resource);
@@ -275,6 +306,31 @@ impl State {
         self.feed.push(event);
         self.trim(evicted);
         changed
+    }
+
+    fn count_in(&mut self, object: &Stored) {
+        self.sizes.entry(Arc::clone(&object.key.namespace)).or_default().add(object);
+        self.all.add(object);
+    }
+
+    fn count_out(&mut self, object: &Stored) {
+        self.all.subtract(object);
+        if let Some(size) = self.sizes.get_mut(&object.key.namespace) {
+            size.subtract(object);
+            if size.objects == 0 {
+                self.sizes.remove(&object.key.namespace);
+            }
+        }
+    }
+
+    /// What is stored in a namespace.
+    pub(super) fn size_in(&self, namespace: &str) -> Size {
+        self.sizes.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// What is stored.
+    pub(super) fn all(&self) -> Size {
+        self.all
     }
 
     /// Keeps the history within its budgets. The longest log gives way first, so that the
@@ -430,7 +486,7 @@ impl State {
 
     /// The resources of which there are objects.
     pub(super) fn resources(&self) -> Vec<Arc<str>> {
-        let used = self.tables.iter().filter(|(_, table)| table.count > 0);
+        let used = self.tables.iter().filter(|(_, table)| table.size.objects > 0);
         used.map(|(resource, _)| Arc::clone(resource)).collect()
     }
 
@@ -438,12 +494,16 @@ impl State {
         self.tables.get(resource).map_or(self.opened_at, |table| table.changed_at)
     }
 
+    pub(super) fn size(&self, resource: &str) -> Size {
+        self.tables.get(resource).map_or_else(Size::default, |table| table.size)
+    }
+
     pub(super) fn count(&self, resource: &str) -> usize {
-        self.tables.get(resource).map_or(0, |table| table.count)
+        self.size(resource).objects
     }
 
     pub(super) fn total(&self) -> usize {
-        self.tables.values().map(|table| table.count).sum()
+        self.tables.values().map(|table| table.size.objects).sum()
     }
 
     pub(super) fn history_bytes(&self) -> usize {

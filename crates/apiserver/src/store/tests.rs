@@ -376,3 +376,33 @@ async fn the_history_of_a_namespace_ends_with_it() {
     assert!(store.list_at("things", Some("default"), made).is_err());
     assert!(store.list_at("things", Some("n0"), made).is_err());
 }
+
+#[tokio::test]
+async fn what_a_namespace_may_hold_has_a_limit_also_for_those_who_come_together() {
+    let home = Home::new();
+    let quota = Quota { namespace: Size { objects: 10, bytes: 4000 }, ..Quota::default() };
+    let options = Options { quota: quota.clone(), ..Options::default() };
+    let store = home.open_with(&options);
+    let all: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
+    let made = join_all(all.iter().map(|name| store.write(create(name)))).await;
+    let refused = made.iter().filter_map(|one| one.as_ref().err());
+    assert!(refused.clone().all(|it| matches!(it, WriteError::Quota(Exceeded::Objects(10)))));
+    assert_eq!(refused.count(), 30);
+    // Elsewhere there is room, and for what is there already, while it does not grow too much.
+    let mut elsewhere = create("n00");
+    elsewhere.key = Key::new("things", "other", "n00");
+    store.write(elsewhere).await.unwrap();
+    let first = store.get("things", "default", "n00").unwrap();
+    let first = store.write(update(&first, "again")).await.unwrap();
+    let large = store.write(update(&first, &"x".repeat(4000))).await.unwrap_err();
+    assert!(matches!(large, WriteError::Quota(Exceeded::Bytes(4000))), "{large:?}");
+    store.write(delete(&first)).await.unwrap();
+    store.write(create("late")).await.unwrap();
+    assert_eq!(store.size("things").objects, 11);
+    let total = store.total();
+    drop(store);
+    // It counts from what it finds.
+    let store = home.open_with(&options);
+    assert_eq!(store.total(), total);
+    assert!(matches!(store.write(create("more")).await, Err(WriteError::Quota(_))));
+}

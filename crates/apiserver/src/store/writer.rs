@@ -13,7 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use super::disk::{CommitError, Disk, Row, Totals};
 use super::error::{StorageError, WriteError};
 use super::object::{Draft, Event, EventKind, Key, Stored};
-use super::state::State;
+use super::quota::Quota;
+use super::state::{Size, State};
 use super::{Expected, Require, Shared};
 
 /// Bounds of one commit.
@@ -93,6 +94,7 @@ pub(super) struct Writer {
     doubt: Option<Plan>,
     /// What is left of [`MAX_GROWTH_BYTES`] since the disk is full.
     growth_left: usize,
+    quota: Quota,
     warnings: telemetry::Seldom,
 }
 
@@ -106,12 +108,13 @@ impl Drop for Ends {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, disk: Disk, start: Start) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, disk: Disk, start: Start, quota: Quota) -> Self {
         let Start { totals, durable, last } = start;
         let warnings = telemetry::Seldom::new(SAY_AGAIN_AFTER);
         let growth_left = MAX_GROWTH_BYTES;
+        let doubt = None;
         let writer =
-            Self { shared, disk, totals, durable, last, doubt: None, growth_left, warnings };
+            Self { shared, disk, totals, durable, last, doubt, growth_left, quota, warnings };
         writer.rests();
         writer
     }
@@ -204,12 +207,20 @@ impl Writer {
     fn decide(&mut self, batch: Vec<Request>) -> (Plan, Vec<Decided>) {
         let shared = Arc::clone(&self.shared);
         let state = shared.read();
-        let mut view = View { state: &state, changed: HashMap::new() };
+        let mut view = View::new(&state);
         let mut plan = Plan { totals: self.totals, revision: self.last, events: Vec::new() };
         let mut decided = Vec::with_capacity(batch.len());
         for request in batch {
             let Request { key, expected, require, kind, draft, reply, room } = request;
-            let answer = view.check(&key, expected, &require, kind).map(|previous| {
+            let found = view.check(&key, expected, &require, kind).and_then(|previous| {
+                let grows = kind == EventKind::Put && !draft.is_marked();
+                if grows {
+                    let more = growth(draft.size_bytes(), previous.as_deref());
+                    view.check_quota(&self.quota, &key, more)?;
+                }
+                Ok(previous)
+            });
+            let answer = found.map(|previous| {
                 plan.revision = plan.revision.saturating_add(1);
                 let key = match &previous {
                     Some(previous) => previous.key.clone(),
@@ -418,6 +429,7 @@ impl Plan {
             }
             EventKind::Delete => None,
         };
+        view.count(&object.key, previous.as_deref(), now.as_deref());
         view.changed.insert(object.key.clone(), now);
         self.events.push(Arc::new(Event::new(kind, Arc::clone(object), previous)));
     }
@@ -427,9 +439,44 @@ impl Plan {
 struct View<'a> {
     state: &'a State,
     changed: HashMap<Key, Option<Arc<Stored>>>,
+    /// What the namespaces hold that were changed.
+    sizes: HashMap<Arc<str>, Size>,
+    all: Size,
 }
 
-impl View<'_> {
+/// What a new state adds to what is stored.
+fn growth(size_bytes: usize, previous: Option<&Stored>) -> Size {
+    let before = previous.map_or(0, |previous| previous.body.len());
+    Size { objects: usize::from(previous.is_none()), bytes: size_bytes.saturating_sub(before) }
+}
+
+impl<'a> View<'a> {
+    fn new(state: &'a State) -> Self {
+        Self { state, changed: HashMap::new(), sizes: HashMap::new(), all: state.all() }
+    }
+
+    fn size_in(&self, namespace: &str) -> Size {
+        self.sizes.get(namespace).copied().unwrap_or_else(|| self.state.size_in(namespace))
+    }
+
+    fn check_quota(&self, quota: &Quota, key: &Key, more: Size) -> Result<(), WriteError> {
+        let used = self.size_in(&key.namespace);
+        quota.check(&key.namespace, used, self.all.bytes, more).map_err(WriteError::Quota)
+    }
+
+    fn count(&mut self, key: &Key, before: Option<&Stored>, after: Option<&Stored>) {
+        let mut size = self.size_in(&key.namespace);
+        for size in [&mut size, &mut self.all] {
+            if let Some(before) = before {
+                size.subtract(before);
+            }
+            if let Some(after) = after {
+                size.add(after);
+            }
+        }
+        self.sizes.insert(Arc::clone(&key.namespace), size);
+    }
+
     fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
         match self.changed.get(key) {
             Some(changed) => changed.as_ref(),

@@ -361,3 +361,45 @@ async fn explain_finds_words_and_what_is_required() {
     let deployment = &apps["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"];
     assert!(deployment["properties"]["spec"]["allOf"][0]["$ref"].is_string(), "{deployment}");
 }
+
+/// The right is one at a signer; while it is asked for, another request may get the name.
+#[tokio::test]
+async fn a_decision_is_about_the_request_that_it_was_judged_by() {
+    let world = World::new().await;
+    let rules = json!([
+        {"apiGroups": ["certificates.k8s.io"], "verbs": ["get", "update", "patch"],
+            "resources": ["certificatesigningrequests/approval"]},
+        {"apiGroups": ["certificates.k8s.io"], "verbs": ["approve"], "resources": ["signers"],
+            "resourceNames": ["example.com/mine"]}]);
+    let role = json!({"metadata": {"name": "approver"}, "rules": rules});
+    world.post(&format!("{RBAC}/clusterroles"), &role).await.is(201);
+    let binding = json!({"metadata": {"name": "approver"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "approver"},
+        "subjects": [{"kind": "User", "name": "ada"}]});
+    world.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.is(201);
+    let ada = world.as_user("ada", &[]);
+    let request = |signer: &str| {
+        let mut request = signing_request();
+        request["metadata"] = json!({"name": "r"});
+        request["spec"]["signerName"] = signer.into();
+        request
+    };
+    let approve = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x",
+            "message": "y"}]}});
+    let path = format!("{REQUESTS}/r");
+    let approval = format!("{path}/approval?fieldManager=m&force=true");
+    world.post(REQUESTS, &request("example.com/mine")).await.is(201);
+    let nothing = async {};
+    assert_eq!(ada.apply_slowly(&approval, &approve, nothing).await, 200, "her own");
+    world.delete(&path).await.is(200);
+    world.post(REQUESTS, &request("example.com/mine")).await.is(201);
+    let replaced = async {
+        world.delete(&path).await.is(200);
+        world.post(REQUESTS, &request("example.com/other")).await.is(201);
+    };
+    assert_eq!(ada.apply_slowly(&approval, &approve, replaced).await, 403);
+    let now = world.get(&path).await.is(200);
+    assert!(now["status"]["conditions"].is_null(), "{now}");
+}

@@ -142,3 +142,37 @@ async fn groups_of_kubernetes_itself_need_an_approval_and_show_it() {
         world.until(&format!("{DEFINITIONS}/foos.test.k8s.io"), |one| one.code == 404).await;
     }
 }
+
+/// Nobody can ask for them any more, and yet they are there.
+#[tokio::test]
+async fn objects_of_a_definition_without_a_served_version_go_with_their_namespace_and_with_it() {
+    let world = World::new().await;
+    let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let definition = world.define("things", "Thing", &spec).await;
+    let place = format!("{DEFINITIONS}/things.{}", world.group());
+    world.post("/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await.is(201);
+    let things =
+        |namespace: &str| format!("/apis/{}/v1/namespaces/{namespace}/things", world.group());
+    for namespace in ["gone", world.name.as_str()] {
+        let body = world.body("v1", "Thing", "one", &json!({"a": "b"}));
+        world.post(&things(namespace), &body).await.is(201);
+    }
+    let mut hidden = definition["spec"]["versions"].clone();
+    hidden[0]["served"] = json!(false);
+    world.merge(&place, &json!({"spec": {"versions": hidden}})).await.is(200);
+    world.get(&things("gone")).await.is(404);
+    world.delete("/api/v1/namespaces/gone").await.is(200);
+    world.until("/api/v1/namespaces/gone", |reply| reply.code == 404).await;
+    // Shown again: what was in the namespace is gone, what was elsewhere is there.
+    let shown = json!({"spec": {"versions": definition["spec"]["versions"]}});
+    world.merge(&place, &shown).await.is(200);
+    let all = world.get(&format!("/apis/{}/v1/things", world.group())).await.is(200);
+    assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all}");
+    // Hidden again, the definition takes them along.
+    world.merge(&place, &json!({"spec": {"versions": hidden}})).await.is(200);
+    world.delete(&place).await.is(200);
+    world.until(&place, |reply| reply.code == 404).await;
+    world.define("things", "Thing", &spec).await;
+    let all = world.get(&format!("/apis/{}/v1/things", world.group())).await.is(200);
+    assert_eq!(all["items"], json!([]), "{all}");
+}

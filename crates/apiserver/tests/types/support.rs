@@ -202,6 +202,57 @@ impl Other {
         watch(&self.0, path, None).await
     }
 
+    /// Watches in the name of somebody else.
+    pub(crate) async fn watch_acting_as(&self, path: &str, user: &str) -> Lines {
+        let request = Request::builder().uri(path).header("impersonate-user", user);
+        lines(&self.0, request).await
+    }
+
+    /// A write whose body is not there yet: `meanwhile` goes on once the server waits for it.
+    pub(crate) async fn post_slowly(
+        &self,
+        path: &str,
+        body: &Value,
+        meanwhile: impl Future<Output = ()>,
+    ) -> u16 {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.send_slowly(request, body, meanwhile).await
+    }
+
+    pub(crate) async fn apply_slowly(
+        &self,
+        path: &str,
+        body: &Value,
+        meanwhile: impl Future<Output = ()>,
+    ) -> u16 {
+        let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+        self.send_slowly(request, body, meanwhile).await
+    }
+
+    async fn send_slowly(
+        &self,
+        request: http::request::Builder,
+        body: &Value,
+        meanwhile: impl Future<Output = ()>,
+    ) -> u16 {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (release, released) = tokio::sync::oneshot::channel();
+        let body = body.to_string();
+        let body = Body::from_stream(futures::stream::once(async move {
+            tell.send(()).unwrap();
+            released.await.unwrap();
+            Ok::<_, std::io::Error>(body)
+        }));
+        let answer = self.0.clone().oneshot(request.body(body).unwrap());
+        let meanwhile = async {
+            told.await.unwrap();
+            meanwhile.await;
+            release.send(()).unwrap();
+        };
+        let (answer, ()) = tokio::join!(answer, meanwhile);
+        answer.unwrap().status().as_u16()
+    }
+
     pub(crate) async fn apply(&self, path: &str, body: &Value) -> Reply {
         let form = [("content-type", "application/apply-patch+yaml")];
         send(&self.0, Method::PATCH, path, &form, Some(body)).await
@@ -234,6 +285,10 @@ async fn watch(client: &ClientService, path: &str, token: Option<&str>) -> Lines
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
+    lines(client, request).await
+}
+
+async fn lines(client: &ClientService, request: http::request::Builder) -> Lines {
     let response = client.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status().as_u16(), 200);
     Lines { body: response.into_body(), text: String::new() }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use apiserver::ConnectionLimits;
+use apiserver::store::{Quota, Size};
+use apiserver::{ConnectionLimits, ServerLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::sockets::{TIMEOUT, connect, read_until, request, request_by};
-use crate::support::{MAPS, World};
+use crate::support::{MAPS, TABLE, World};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const MIB: usize = 1 << 20;
@@ -301,4 +302,82 @@ async fn one_caller_with_many_streams_leaves_room_for_others() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     world.get("/api/v1/namespaces/default").await.is(200);
+}
+
+/// On one thread, and taken as fast as it is made: nothing but the list itself lets others have a turn.
+#[tokio::test]
+async fn long_lists_hold_nobody_up_in_whatever_form() {
+    let world = World::start().await;
+    for number in 0..40 {
+        let data: serde_json::Map<String, serde_json::Value> =
+            (0..100).map(|line| (format!("k{line}"), "x".repeat(1000).into())).collect();
+        let body = json!({"metadata": {"name": format!("m{number:02}")}, "data": data});
+        world.post(MAPS, &body).await.is(201);
+    }
+    let plain = world.get(MAPS).await.is(200);
+    for (query, accept) in [
+        ("", "application/json"),
+        ("?pretty=true", "application/json"),
+        ("", "application/yaml"),
+        ("?includeObject=Object", TABLE),
+    ] {
+        let path = format!("{MAPS}{query}");
+        let mut long = std::pin::pin!(world.get_as(&path, accept));
+        let mut served = 0;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut long => break answer,
+                other = world.get("/version") => {
+                    other.is(200);
+                    served += 1;
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        assert_eq!(answer.code, 200);
+        assert!(served > 20, "{served} others were served during a list as {accept} {query}");
+        match accept {
+            "application/json" => assert_eq!(answer.json()["items"], plain["items"]),
+            "application/yaml" => {
+                let text = answer.text();
+                assert!(
+                    text.starts_with("kind: ConfigMapList\napiVersion: v1\n"),
+                    "{}",
+                    &text[..99]
+                );
+                assert_eq!(text.matches("\n- ").count(), 40);
+            }
+            _ => assert_eq!(answer.json()["rows"].as_array().map(Vec::len), Some(40)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_namespace_holds_has_a_limit_and_says_so() {
+    let quota = Quota { namespace: Size { objects: 12, bytes: 1 << 20 }, ..Quota::default() };
+    let world = World::start_with(ServerLimits { stored: quota, ..Default::default() }).await;
+    let refused = loop {
+        let made = world.post(MAPS, &json!({"metadata": {"generateName": "m-"}})).await;
+        if made.code != 201 {
+            break made;
+        }
+    };
+    let text = refused.fails(403, "Forbidden");
+    assert!(text.contains("exceeded quota: a namespace may hold 12 objects"), "{text}");
+    // Others, and those whom all rely on, have room.
+    world.post("/api/v1/namespaces", &json!({"metadata": {"name": "other"}})).await.is(201);
+    let elsewhere = MAPS.replace("default", "other");
+    world.post(&elsewhere, &json!({"metadata": {"name": "a"}})).await.is(201);
+    let system = MAPS.replace("default", "kube-system");
+    for _ in 0..20 {
+        world.post(&system, &json!({"metadata": {"generateName": "m-"}})).await.is(201);
+    }
+    let list = world.get(MAPS).await.is(200);
+    let name = list["items"][0]["metadata"]["name"].as_str().unwrap();
+    let large = json!({"data": {"a": "x".repeat(1 << 20)}});
+    let text = world.merge(&format!("{MAPS}/{name}"), &large).await.fails(403, "Forbidden");
+    assert!(text.contains("1048576 bytes"), "{text}");
+    world.delete(&format!("{MAPS}/{name}")).await.is(200);
+    world.post(MAPS, &json!({"metadata": {"name": "late"}})).await.is(201);
 }

@@ -80,7 +80,7 @@ impl World {
         Self::start_with(apiserver::ConnectionLimits::default()).await
     }
 
-    pub(crate) async fn start_with(limits: apiserver::ConnectionLimits) -> Self {
+    pub(crate) async fn start_with(limits: impl Into<apiserver::ServerLimits>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let tasks = tasks::Tasks::new();
         let options = Options {

@@ -136,3 +136,28 @@ async fn the_default_account_comes_back() {
     let uid = first["metadata"]["uid"].clone();
     world.until(path, move |reply| reply.code == 200 && reply.body["metadata"]["uid"] != uid).await;
 }
+
+/// What stayed would be the next owner's, rights included.
+#[tokio::test]
+async fn a_namespace_is_not_let_go_with_what_it_holds() {
+    let world = World::new().await;
+    world.namespace("n").await;
+    let path = "/api/v1/namespaces/n";
+    let held = json!({"metadata": {"name": "held", "finalizers": ["x.io/f"]}});
+    world.post(&maps("n"), &held).await.is(201);
+    world.delete(path, &Value::Null).await.is(200);
+    let mut body = world.get(path).await.is(200);
+    body["spec"]["finalizers"] = json!([]);
+    body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let text = world.put(&format!("{path}/finalize"), &body).await.refused(409);
+    assert!(text.contains("the namespace still has"), "{text}");
+    world.get(path).await.is(200);
+    world.get(&map("n", "held")).await.is(200);
+    // Others of its finalizers may come and go meanwhile.
+    body["spec"]["finalizers"] = json!(["kubernetes", "x.io/g"]);
+    world.put(&format!("{path}/finalize"), &body).await.is(200);
+    body["spec"]["finalizers"] = json!(["kubernetes"]);
+    world.put(&format!("{path}/finalize"), &body).await.is(200);
+    world.merge(&map("n", "held"), &json!({"metadata": {"finalizers": null}})).await.is(200);
+    world.until_gone(path).await;
+}

@@ -1,14 +1,11 @@
 //! Reading the keywords of one schema object.
 
-use regex::RegexBuilder;
 use serde_json::{Map, Value};
 
 use super::Parser;
 use crate::node::{Checks, JsonType};
 use crate::path::Path;
-
-/// A pattern whose compiled form is larger is refused.
-const MAX_REGEX: usize = 4 << 20;
+use crate::pattern::{BadPattern, Pattern};
 
 /// Keywords of `OpenAPI` that no structural schema may have.
 const FORBIDDEN: [&str; 12] = [
@@ -151,7 +148,7 @@ impl Parser {
     /// The checks of one schema object, without its branches.
     pub(super) fn checks(&mut self, schema: &Map<String, Value>, path: &Path<'_>) -> Checks {
         let pattern = self.text(schema, "pattern", path).filter(|pattern| !pattern.is_empty());
-        let regex = pattern.as_ref().and_then(|pattern| self.regex(pattern, path));
+        let pattern = pattern.and_then(|pattern| self.pattern(&pattern, path));
         let multiple_of = self.number(schema, "multipleOf", path);
         if let Some(step) = multiple_of.filter(|step| *step <= 0.0) {
             self.invalid(&path.field("multipleOf"), &Value::from(step), "must be positive");
@@ -167,7 +164,6 @@ impl Parser {
             min_length: self.count(schema, "minLength", path),
             max_length: self.count(schema, "maxLength", path),
             pattern,
-            regex,
             min_items: self.count(schema, "minItems", path),
             max_items: self.count(schema, "maxItems", path),
             min_properties: self.count(schema, "minProperties", path),
@@ -177,12 +173,19 @@ impl Parser {
         }
     }
 
-    fn regex(&mut self, pattern: &str, path: &Path<'_>) -> Option<regex::Regex> {
-        let regex = RegexBuilder::new(pattern).size_limit(MAX_REGEX).build();
-        if regex.is_err() {
-            let value = Value::from(pattern);
-            self.invalid(&path.field("pattern"), &value, "must be a usable regular expression");
-        }
-        regex.ok()
+    fn pattern(&mut self, text: &str, path: &Path<'_>) -> Option<Pattern> {
+        let why = match Pattern::compile(text, self.pattern_bytes_left) {
+            Ok(pattern) => {
+                self.pattern_bytes_left =
+                    self.pattern_bytes_left.saturating_sub(pattern.size_bytes());
+                return Some(pattern);
+            }
+            Err(BadPattern::Syntax) => "must be a usable regular expression",
+            Err(BadPattern::TooLarge) => {
+                "is too large a regular expression, alone or with the others of this schema"
+            }
+        };
+        self.invalid(&path.field("pattern"), &Value::from(text), why);
+        None
     }
 }

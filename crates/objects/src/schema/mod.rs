@@ -30,7 +30,8 @@ const MAX_RULES: usize = 1_000;
 /// Parses and checks the schema of a whole object. `field` is where the schema stands in the
 /// definition, for the causes.
 pub fn parse(openapi_v3_schema: &Value, field: &str) -> Result<Node, Vec<Cause>> {
-    let mut parser = Parser { causes: Vec::new(), nodes: 0, rules: 0 };
+    let pattern_bytes_left = crate::pattern::MAX_ALL_BYTES;
+    let mut parser = Parser { causes: Vec::new(), nodes: 0, rules: 0, pattern_bytes_left };
     let path = Path::Root(field);
     let node = parser.structure(
         openapi_v3_schema,
@@ -45,6 +46,7 @@ struct Parser {
     causes: Vec<Cause>,
     nodes: usize,
     rules: usize,
+    pattern_bytes_left: usize,
 }
 
 impl Parser {

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::MAX_DEPTH;
 use crate::node::{Checks, ListType, Node, PatchStrategy, Rule};
+use crate::pattern::Pattern;
 
 /// The schema of `node`, with the Kubernetes extensions.
 pub fn to_openapi(node: &Node) -> Value {
@@ -61,7 +62,7 @@ fn checks(checks: &Checks, out: &mut Map<String, Value>, depth: usize) {
     put(out, "multipleOf", checks.multiple_of.map(number));
     put(out, "minLength", checks.min_length);
     put(out, "maxLength", checks.max_length);
-    put(out, "pattern", checks.pattern.as_deref());
+    put(out, "pattern", checks.pattern.as_ref().map(Pattern::as_str));
     put(out, "minItems", checks.min_items);
     put(out, "maxItems", checks.max_items);
     put(out, "minProperties", checks.min_properties);

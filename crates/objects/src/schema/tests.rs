@@ -298,3 +298,22 @@ mod noise {
         }
     }
 }
+
+/// Compiled, a pattern may be a million times as long as it is written.
+#[test]
+fn patterns_are_charged_for_what_they_take_when_compiled() {
+    let schema = |count: usize, pattern: &str| {
+        let one = json!({"type": "string", "pattern": pattern});
+        let all: serde_json::Map<String, Value> =
+            (0..count).map(|number| (format!("p{number}"), one.clone())).collect();
+        json!({"type": "object", "properties": all})
+    };
+    let large = "^(a{1,90}b?){1,90}$";
+    assert!(parse(&schema(4, large), "s").is_ok());
+    assert!(parse(&schema(1_000, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"), "s").is_ok());
+    for (count, pattern) in [(200, large), (1, "((a{1,99}){1,99}){1,99}")] {
+        let causes = parse(&schema(count, pattern), "s").unwrap_err();
+        let text = causes.first().map(ToString::to_string).unwrap_or_default();
+        assert!(text.contains("too large a regular expression"), "{text}");
+    }
+}

@@ -1,9 +1,8 @@
 //! Checks that look at one value alone.
 
-use regex::Regex;
 use serde_json::Value;
 
-use super::formats;
+use super::{Found, formats};
 use crate::cause::{Cause, Reason};
 use crate::node::{Checks, JsonType};
 use crate::path::Path;
@@ -11,24 +10,30 @@ use crate::path::Path;
 /// Longer values are not repeated in messages.
 const SHOWN: usize = 120;
 
-pub(super) fn check(checks: &Checks, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
+pub(super) fn check(checks: &Checks, value: &Value, path: &Path<'_>, found: &mut Found<'_>) {
     if !checks.enumeration.is_empty() && !checks.enumeration.iter().any(|one| same(one, value)) {
         let all: Vec<String> = checks.enumeration.iter().map(plain).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        causes.push(Cause::not_supported(path.to_string(), &shown(value), &all));
+        found.causes.push(Cause::not_supported(path.to_string(), &shown(value), &all));
     }
     match value {
-        Value::String(text) => string(checks, text, value, path, causes),
+        Value::String(text) => string(checks, text, value, path, found),
         Value::Number(number) => {
             if let Some(number) = number.as_f64() {
-                numeric(checks, number, value, path, causes);
+                numeric(checks, number, value, path, &mut found.causes);
             }
         }
         _ => {}
     }
 }
 
-fn string(checks: &Checks, text: &str, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
+fn string(checks: &Checks, text: &str, value: &Value, path: &Path<'_>, found: &mut Found<'_>) {
+    if let Some(pattern) = &checks.pattern
+        && !found.spend(pattern.steps(text.len()))
+    {
+        return;
+    }
+    let causes = &mut found.causes;
     let mut refuse = |detail: &str| {
         causes.push(Cause::invalid(path.to_string(), &shown(value), detail));
     };
@@ -37,12 +42,8 @@ fn string(checks: &Checks, text: &str, value: &Value, path: &Path<'_>, causes: &
     {
         refuse(detail);
     }
-    if let Some(pattern) = &checks.pattern {
-        match matches(checks.regex.as_ref(), pattern, text) {
-            Some(true) => {}
-            Some(false) => refuse(&format!("must match the pattern '{pattern}'")),
-            None => refuse(&format!("cannot be checked: '{pattern}' is not a pattern")),
-        }
+    if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+        refuse(&format!("must match the pattern '{}'", pattern.as_str()));
     }
     if checks.max_length.is_none() && checks.min_length.is_none() {
         return;
@@ -54,13 +55,6 @@ fn string(checks: &Checks, text: &str, value: &Value, path: &Path<'_>, causes: &
     if let Some(most) = checks.max_length.filter(|most| count > *most) {
         let text = format!("Too long: must be at most {most} characters long, but has {count}");
         causes.push(Cause::new(Reason::TooLong, path.to_string(), text));
-    }
-}
-
-fn matches(compiled: Option<&Regex>, pattern: &str, text: &str) -> Option<bool> {
-    match compiled {
-        Some(regex) => Some(regex.is_match(text)),
-        None => Regex::new(pattern).ok().map(|regex| regex.is_match(text)),
     }
 }
 

@@ -342,3 +342,37 @@ mod noise {
         }
     }
 }
+
+/// Definitions are made by tenants too, where they may; what they ask for is paid by everybody.
+#[test]
+fn a_schema_cannot_ask_for_more_than_an_object_may_cost() {
+    let schema = json!({"type": "object", "properties": {
+        "a": {"type": "string", "pattern": "^(a{1,90}b?){1,90}$"},
+        "b": {"type": "string", "pattern": "^[A-Za-z0-9+/=]*$"},
+    }});
+    let node = parse(&schema, "schema").unwrap();
+    let long = "x".repeat(1 << 20);
+    let texts = |object: &Value| -> Vec<String> {
+        validate(&node, object, None).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(texts(&json!({"b": long})), Vec::<String>::new(), "an ordinary pattern is cheap");
+    assert_eq!(texts(&json!({"a": "aab"})), Vec::<String>::new());
+    let refused = texts(&json!({"a": long}));
+    assert!(refused.iter().any(|text| text.contains("takes too long to check")), "{refused:?}");
+    // Nor is what was never looked at forgiven because it did not change.
+    let same = json!({"a": long});
+    assert!(!validate(&node, &same, Some(&same)).is_empty());
+}
+
+#[test]
+fn looks_at_values_are_counted_too() {
+    let branch = json!({"maxLength": 9});
+    let branches: Vec<Value> = std::iter::repeat_n(branch, 2_000).collect();
+    let schema = json!({"type": "object", "properties": {"list": {"type": "array",
+        "items": {"type": "string", "allOf": branches}}}});
+    let node = parse(&schema, "schema").unwrap();
+    let few = json!({"list": vec!["x"; 100]});
+    assert!(validate(&node, &few, None).is_empty());
+    let many = json!({"list": vec!["x"; 100_000]});
+    assert_eq!(validate(&node, &many, None).len(), 1);
+}

@@ -161,3 +161,24 @@ async fn rights_follow_also_a_commit_of_which_nobody_heard() {
     let made = ["a", "b"].map(|name| store.get("things", "default", name).unwrap().revision);
     assert_eq!(*seen.lock().unwrap(), made);
 }
+
+/// The user of the server may have less than the disk.
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_a_full_disk() {
+    let (home, options, store) = faulty();
+    let made = store.write(create("a")).await.unwrap();
+    options.faults.use_up_quota(true);
+    for _ in 0..3 {
+        let refused = store.write(create("b")).await.unwrap_err();
+        assert!(matches!(refused, WriteError::Full), "{refused:?}");
+    }
+    store.write(delete(&made)).await.expect("deletions are written into what was set aside");
+    assert_eq!(
+        store.write(create("b")).await.map_err(|it| it.to_string()).err().as_deref(),
+        Some("no space is left for the object store")
+    );
+    options.faults.use_up_quota(false);
+    store.write(create("b")).await.unwrap();
+    drop(store);
+    assert_eq!(names(&home.open().list("things", None).items), ["b"]);
+}
