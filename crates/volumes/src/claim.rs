@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{Node, Setting, Volume, VolumeState};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim,
     PersistentVolumeSpec,
@@ -56,7 +57,7 @@ pub const CONTROLLER: Controller = Controller {
         EVENT_RIGHTS,
     ],
     acts_on: &[],
-    run: |context| Box::pin(run(context)),
+    run,
 };
 
 /// The class that is there from the start.
@@ -75,7 +76,11 @@ struct Binder {
     settings: Store<Setting>,
 }
 
-async fn run(context: Context) {
+fn run(context: Context) -> BoxFuture<'static, ()> {
+    Box::pin(bind(context))
+}
+
+async fn bind(context: Context) {
     let binder = Arc::new(Binder {
         claims: Store::<PersistentVolumeClaim>::everywhere().start(&context),
         persistent: Store::<PersistentVolume>::everywhere().start(&context),

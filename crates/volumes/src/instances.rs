@@ -94,6 +94,8 @@ pub struct EngineLaunch {
     pub salvage: bool,
     /// Take the volume over from an engine that runs.
     pub upgrade: bool,
+    /// The right to the volume that its resource gives: a lower one is refused.
+    pub claim_generation: Option<i64>,
     pub unmap_mark_snap_chain_removed: bool,
     pub snapshot_max_count: Option<i32>,
     pub snapshot_max_size_bytes: Option<i64>,
@@ -157,6 +159,16 @@ pub struct Instance {
     pub error: Option<String>,
     /// The code it ended with by itself.
     pub exit_code: Option<i32>,
+    /// The one that is to take its place.
+    pub next: Option<Successor>,
+}
+
+/// A process that is to take over from one that runs, and has not yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Successor {
+    pub image: String,
+    /// Why it never will.
+    pub error: Option<String>,
 }
 
 /// A process cannot be started.
@@ -170,6 +182,8 @@ pub enum StartError {
     TooMany { key: Key, max: usize },
     #[error("{key} cannot be started: no {count} ports in a row are free from {first} to {last}")]
     Ports { key: Key, count: u16, first: u16, last: u16 },
+    #[error("{0} does not run, and has nothing to be taken over from")]
+    Idle(Key),
     #[error("{0} cannot be started: this node is ending")]
     Ending(Key),
 }
@@ -181,10 +195,16 @@ pub trait Instances: Send + Sync + fmt::Debug {
     /// Begins to start a process. One of this name that is over is forgotten.
     fn start(&self, launch: Launch) -> Result<(), StartError>;
 
+    /// Begins to start a process beside the one of this name, to take over from it. That one ends when
+    /// the new one answers; if it never does, the one that runs goes on, and shows why.
+    fn replace(&self, launch: Launch) -> Result<(), StartError> {
+        Err(StartError::Idle(launch.key))
+    }
+
     /// Asks a process to end; ends it by force when it takes too long.
     fn stop(&self, key: &Key);
 
-    /// Drops one that is over. Its log stays.
+    /// Drops one that is over, be it only a successor that failed. Its log stays.
     fn forget(&self, key: &Key);
 
     /// Drops one that is over, and all files but a replica's data.

@@ -6,6 +6,7 @@
 //! a node is gone is [`watch`], which runs with the controllers.
 
 mod decide;
+mod deploy;
 mod directory;
 mod disk;
 mod fence;
@@ -15,11 +16,12 @@ mod manager;
 mod orphan;
 mod process;
 mod register;
+mod rests;
 pub mod watch;
 
-pub(crate) use self::decide::failed_creation;
+pub(crate) use self::decide::{failed_creation, failed_upgrade};
 #[cfg(test)]
-pub(crate) use self::decide::say_creation;
+pub(crate) use self::decide::{say_creation, say_upgrade};
 pub(crate) use self::launch::number;
 pub use self::lease::Taken;
 
@@ -27,7 +29,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Engine, InstanceManager, Node, Orphan, Replica, Setting};
+use api::longhorn::{Engine, EngineImage, InstanceManager, Node, Orphan, Replica, Setting};
+use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use reconcile::{Context, EVENT_RIGHTS, Grant, Key, Loop, Queue, Store};
 use tokio::sync::oneshot;
@@ -55,7 +58,12 @@ pub const GRANTS: &[Grant] = &[
         ],
         verbs: &["get", "list", "watch", "patch"],
     },
-    Grant { groups: &["longhorn.io"], resources: &["settings"], verbs: &["get", "list", "watch"] },
+    Grant {
+        groups: &["longhorn.io"],
+        resources: &["settings", "engineimages"],
+        verbs: &["get", "list", "watch"],
+    },
+    Grant { groups: &["longhorn.io"], resources: &["engineimages/status"], verbs: &["patch"] },
     Grant {
         groups: &["coordination.k8s.io"],
         resources: &["leases"],
@@ -72,6 +80,7 @@ pub const ACTS_ON: &[&str] = &[
     "orphans.longhorn.io",
     "engines.longhorn.io",
     "replicas.longhorn.io",
+    "engineimages.longhorn.io",
 ];
 
 /// How long a node may be silent before it counts as gone: longer than an engine may be silent
@@ -108,7 +117,9 @@ struct Agent {
     replicas: Store<Replica>,
     settings: Store<Setting>,
     orphans: Store<Orphan>,
+    images: Store<EngineImage>,
     lease: lease::Held,
+    rests: rests::Rests,
 }
 
 impl Agent {
@@ -144,7 +155,16 @@ pub fn machine(data_dir: &Path) -> Result<String, durable::Error> {
 
 /// Runs a node until it is dropped. Processes go on: see [`leave`]. While another machine is the node
 /// of this name nothing is done, and that is told.
-pub async fn run(
+pub fn run(
+    context: Context,
+    options: Options,
+    host: Arc<dyn Instances>,
+    refused: oneshot::Sender<Taken>,
+) -> BoxFuture<'static, ()> {
+    Box::pin(attend(context, options, host, refused))
+}
+
+async fn attend(
     context: Context,
     options: Options,
     host: Arc<dyn Instances>,
@@ -160,7 +180,9 @@ pub async fn run(
             .start(&context),
         settings: Store::<Setting>::within(NAMESPACE).start(&context),
         orphans: Store::<Orphan>::within(NAMESPACE).start(&context),
+        images: Store::<EngineImage>::within(NAMESPACE).start(&context),
         lease: lease::Held::default(),
+        rests: rests::Rests::default(),
         options,
         host,
         context: context.clone(),
@@ -189,6 +211,9 @@ pub async fn run(
     process::follow_disks(&agent, replicas.queue());
     let node = register::plan(&agent);
     let manager = manager::plan(&agent);
+    let images = Loop::new("node-images", &context)
+        .on(&agent.images)
+        .resync(&agent.images, deploy::LOOK_EVERY);
     let changes = changes(Arc::clone(&agent), engines.queue(), replicas.queue(), manager.queue());
     tokio::join!(
         lease::keep(Arc::clone(&agent), node.queue()),
@@ -198,6 +223,7 @@ pub async fn run(
         replicas.run(Arc::new(process::Replicas(Arc::clone(&agent)))),
         orphan::run(Arc::clone(&agent)),
         fence::keep(Arc::clone(&agent)),
+        images.run(Arc::new(deploy::Images::new(Arc::clone(&agent)))),
         changes,
     );
 }
@@ -222,7 +248,15 @@ async fn changes(
 }
 
 /// The node goes on purpose: its processes end, engines first, and everybody is told.
-pub async fn leave(client: kube::Client, options: &Options, host: &dyn Instances) {
+pub fn leave<'a>(
+    client: kube::Client,
+    options: &'a Options,
+    host: &'a dyn Instances,
+) -> BoxFuture<'a, ()> {
+    Box::pin(depart(client, options, host))
+}
+
+async fn depart(client: kube::Client, options: &Options, host: &dyn Instances) {
     host.shutdown().await;
     register::say_left(client, &options.name).await;
 }

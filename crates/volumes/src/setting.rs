@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{DataLocality, Setting, SettingStatus};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -77,7 +78,11 @@ pub const PREPARE_GRANTS: &[Grant] = &[
 ///
 /// # Errors
 /// If the server does not take it.
-pub async fn set_backup_rate(client: &Client, bytes: u64) -> Result<(), kube::Error> {
+pub fn set_backup_rate(client: &Client, bytes: u64) -> BoxFuture<'_, Result<(), kube::Error>> {
+    Box::pin(set_rate(client, bytes))
+}
+
+async fn set_rate(client: &Client, bytes: u64) -> Result<(), kube::Error> {
     let settings: Api<Setting> = Api::namespaced(client.clone(), NAMESPACE);
     let value = bytes.to_string();
     unless_there(
@@ -92,7 +97,11 @@ pub async fn set_backup_rate(client: &Client, bytes: u64) -> Result<(), kube::Er
 ///
 /// # Errors
 /// If the server does not take them.
-pub async fn prepare_one_machine(client: &Client) -> Result<(), kube::Error> {
+pub fn prepare_one_machine(client: &Client) -> BoxFuture<'_, Result<(), kube::Error>> {
+    Box::pin(prepare(client))
+}
+
+async fn prepare(client: &Client) -> Result<(), kube::Error> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(NAMESPACE.to_owned());
     let namespaces: Api<Namespace> = Api::all(client.clone());

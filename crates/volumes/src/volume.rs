@@ -189,6 +189,7 @@ async fn run(context: Context) {
     let of_backups = Arc::clone(&world);
     let of_nodes = Arc::clone(&world);
     let of_settings = Arc::clone(&world);
+    let of_images = Arc::clone(&world);
     let (by_volume, by_engine, by_snapshot) =
         (Arc::clone(&world), Arc::clone(&world), Arc::clone(&world));
     let volumes = Loop::new("volumes", &context)
@@ -234,7 +235,18 @@ async fn run(context: Context) {
             all.iter().map(|it| Key::of(it.as_ref())).collect()
         })
         .needs(&world.targets)
-        .needs(&world.images)
+        .map(&world.images, move |_, before, now| {
+            // Volumes of it, and those that are to be.
+            let standing = |it: Option<&EngineImage>| it.and_then(observe::image).map(|it| it.1);
+            let name = now.or(before).and_then(|it| it.spec.image.clone());
+            let matters = standing(before) != standing(now);
+            let all = if matters { of_images.volumes.list() } else { Vec::new() };
+            let is_of = |it: &Volume| {
+                it.spec.image == name
+                    || it.status.as_ref().is_some_and(|it| it.current_image == name)
+            };
+            all.iter().filter(|it| is_of(it)).map(|it| Key::of(it.as_ref())).collect()
+        })
         .workers(8)
         .resync(&world.volumes, RESYNC);
     let monitors = Arc::new(Monitors::new(Arc::clone(&world)));
@@ -296,10 +308,10 @@ async fn keep_defaults(world: Arc<World>) {
     world.settings.ready().await;
     world.images.ready().await;
     world.nodes.ready().await;
+    world.volumes.ready().await;
     loop {
-        let used = world.volumes.list().len();
         let settings = setting::create_missing(&world.settings).await;
-        let images = image::keep(&world.images, &world.nodes, used).await;
+        let images = image::keep(&world.images, &world.nodes, &world.volumes).await;
         let mut pause = Duration::from_secs(10);
         for failure in [settings.err(), images.err()].into_iter().flatten() {
             tracing::debug!(error = %telemetry::Chain(&failure), "settings or images are not as they should be yet");

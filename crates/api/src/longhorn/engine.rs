@@ -48,6 +48,8 @@ pub struct EngineSpec {
     pub replica_address_map: Option<BTreeMap<String, String>>,
     /// Copies to go on with after a live upgrade.
     pub upgraded_replica_address_map: Option<BTreeMap<String, String>>,
+    /// The right to the volume that this engine is given: copies refuse one with a lower.
+    pub claim_generation: Option<i64>,
     /// Backup volume to restore from.
     pub backup_volume: Option<String>,
     /// Name of the backup that is to be restored now.

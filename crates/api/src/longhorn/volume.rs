@@ -275,6 +275,8 @@ pub struct VolumeStatus {
     pub current_migration_node_id: Option<String>,
     /// Engine image that serves it now.
     pub current_image: Option<String>,
+    /// The right to the volume that was given last; each attachment gets a higher one.
+    pub claim_generation: Option<i64>,
     /// Why the volume is as it is.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,

@@ -7,6 +7,7 @@ mod backup;
 mod download;
 mod location;
 mod restore;
+mod schedule;
 
 pub use backup::{
     DataMoverCounts, FileSystemCounts, NonAdminBackup, NonAdminBackupSpec, NonAdminBackupStatus,
@@ -23,6 +24,7 @@ pub use location::{
     RequestedLocation, VeleroBackupStorageLocation,
 };
 pub use restore::{NonAdminRestore, NonAdminRestoreSpec, NonAdminRestoreStatus, VeleroRestore};
+pub use schedule::{NonAdminSchedule, NonAdminScheduleSpec, NonAdminScheduleStatus};
 use serde_json::Value;
 
 use crate::resource::{Dialect, Kind, SpecRule, StatusDoor};
@@ -77,5 +79,6 @@ pub(crate) fn crds() -> Vec<Value> {
         NonAdminBackupStorageLocation::crd(),
         NonAdminBackupStorageLocationRequest::crd(),
         NonAdminDownloadRequest::crd(),
+        NonAdminSchedule::crd(),
     ]
 }

@@ -23,6 +23,7 @@ fn kinds_have_the_short_names_their_users_type() {
         (OADP, "NonAdminBackupStorageLocation", "nabsl"),
         (OADP, "NonAdminBackupStorageLocationRequest", "nabslrequest"),
         (OADP, "NonAdminDownloadRequest", "nadr"),
+        (OADP, "NonAdminSchedule", "nas"),
         (VELERO, "BackupStorageLocation", "bsl"),
         (VELERO, "VolumeSnapshotLocation", "vsl"),
         (VELERO, "ServerStatusRequest", "ssr"),

@@ -24,6 +24,9 @@ pub struct Reach {
     pub engine: String,
 }
 
+/// Calls to an engine, over one connection.
+pub type Controller = ControllerServiceClient<Peer>;
+
 /// A peer cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -55,9 +58,9 @@ impl Reach {
     ///
     /// # Errors
     /// If the address is none; one that does not answer is an error of the call.
-    pub fn controller(&self) -> Result<ControllerServiceClient<Peer>, CallError> {
+    pub fn controller(&self) -> Result<Controller, CallError> {
         let expected = Identity { volume: self.volume.clone(), instance: self.engine.clone() };
-        Ok(ControllerServiceClient::new(peer(&self.address, 0, expected)?))
+        Ok(Controller::new(peer(&self.address, 0, expected)?))
     }
 
     /// A replica of it, by the address the engine lists it with.

@@ -130,12 +130,26 @@ fn wanted_size(spec: &EngineSpec) -> i64 {
 fn names(seen: &Seen<'_>) -> BTreeMap<String, String> {
     let known = seen.status.current_replica_address_map.iter().flatten();
     let planned = seen.spec.replica_address_map.iter().flatten();
-    known.chain(planned).map(|(name, at)| (format!("tcp://{at}"), name.clone())).collect()
+    let next = seen.spec.upgraded_replica_address_map.iter().flatten();
+    let all = known.chain(planned).chain(next);
+    all.map(|(name, at)| (format!("tcp://{at}"), name.clone())).collect()
 }
 
-/// Address by name, of copies that are planned.
-fn planned(spec: &EngineSpec) -> BTreeMap<String, String> {
-    let map = spec.replica_address_map.iter().flatten();
+/// It makes way for another image, which has not been heard of yet.
+pub(crate) fn is_cut_off(spec: &EngineSpec, status: &EngineStatus) -> bool {
+    upgrades(spec) && status.instance.current_image != spec.instance.image
+}
+
+/// It is told to make way for another image.
+fn upgrades(spec: &EngineSpec) -> bool {
+    spec.upgraded_replica_address_map.as_ref().is_some_and(|map| !map.is_empty())
+}
+
+/// Address by name, of copies that are planned: those of the next engine once it has taken over.
+fn planned(spec: &EngineSpec, status: &EngineStatus) -> BTreeMap<String, String> {
+    let is_next = upgrades(spec) && status.instance.current_image == spec.instance.image;
+    let map = if is_next { &spec.upgraded_replica_address_map } else { &spec.replica_address_map };
+    let map = map.iter().flatten();
     map.map(|(name, at)| (name.clone(), format!("tcp://{at}"))).collect()
 }
 
@@ -297,6 +311,10 @@ fn is_set(text: Option<&String>) -> bool {
 }
 
 fn acts(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
+    // Nothing is asked of one that makes way for another.
+    if upgrades(seen.spec) {
+        return Vec::new();
+    }
     let mut acts = removals(seen);
     acts.extend(frontend(seen));
     // Nothing else is done to a volume that is not itself yet.
@@ -321,7 +339,7 @@ fn acts(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
 
 /// The copies of the engine that no plan knows. The last one that can be read stays.
 fn removals(seen: &Seen<'_>) -> Vec<Act> {
-    let planned: BTreeSet<String> = planned(seen.spec).into_values().collect();
+    let planned: BTreeSet<String> = planned(seen.spec, seen.status).into_values().collect();
     if planned.is_empty() {
         return Vec::new();
     }
@@ -377,7 +395,7 @@ fn addition(seen: &Seen<'_>) -> Option<Act> {
     if !readable || filling || seen.adding.is_some() || seen.asking_restore {
         return None;
     }
-    let (name, address) = planned(seen.spec)
+    let (name, address) = planned(seen.spec, seen.status)
         .into_iter()
         .find(|(name, address)| !modes.contains_key(address) && !seen.resting.contains(name))?;
     Some(Act::Add { name, address, restore: requested(seen.spec).is_some() })
@@ -454,8 +472,9 @@ fn is_busy(seen: &Seen<'_>, status: &EngineStatus) -> bool {
         .is_some_and(|backup| status.last_restored_backup.as_deref() != Some(backup));
     let purging = status.purge_status.iter().flatten().any(|(_, it)| is_true(it.is_purging));
     let uneven = seen.look.modes.values().any(|mode| *mode != ReplicaMode::ReadWrite)
-        || seen.look.modes.len() != planned(seen.spec).len();
+        || seen.look.modes.len() != planned(seen.spec, seen.status).len();
     restoring
+        || upgrades(seen.spec)
         || data_source(seen.spec).is_some()
         || purging
         || uneven

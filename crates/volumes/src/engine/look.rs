@@ -10,7 +10,7 @@ use api::scalar::Stamp;
 use futures::future::join_all;
 use rpc::ptypes;
 
-use super::client::{CallError, Reach};
+use super::client::{CallError, Controller, Reach};
 
 /// What a look found. Addresses are as the engine lists them: `tcp://ip:port`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,8 +48,11 @@ pub(crate) enum Depth {
 }
 
 /// Asks the engine, then all its replicas at once.
-pub(crate) async fn look(reach: &Reach, depth: Depth) -> Result<Look, CallError> {
-    let mut controller = reach.controller()?;
+pub(crate) async fn look(
+    reach: &Reach,
+    mut controller: Controller,
+    depth: Depth,
+) -> Result<Look, CallError> {
     let volume = controller.volume_get(()).await;
     let volume = volume.map_err(|status| CallError::of("get volume", &status))?.into_inner();
     let listed = controller.replica_list(()).await;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tasks::Tasks;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::client::Reach;
+use super::client::{CallError, Controller, Reach};
 use super::decide::{self, Seen};
 use super::look::{Depth, Look, look};
 use super::work;
@@ -27,6 +28,16 @@ const SOON: Duration = Duration::from_millis(400);
 const LATER: Duration = Duration::from_secs(5);
 /// Replicas are asked for snapshots at least so often.
 const FULL_EVERY: Duration = Duration::from_secs(30);
+/// Of engines with which nothing happens so many are looked at in a second, all together, and of so many
+/// the replicas are asked: among very many each waits longer. What does happen asks for a look at once.
+const LOOKS_PER_SECOND: usize = 50;
+const FULL_LOOKS_PER_SECOND: usize = 2;
+
+/// The pause between looks at an engine with which nothing happens, among so many.
+fn pause_among(count: usize, least: Duration, per_second: usize) -> Duration {
+    let seconds = u64::try_from(count.div_ceil(per_second)).unwrap_or(u64::MAX);
+    least.max(Duration::from_secs(seconds))
+}
 
 pub(super) const EXPAND_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
@@ -39,6 +50,7 @@ pub(super) const RESTORE_BACKOFF: Backoff =
 pub(crate) struct Monitors {
     world: Arc<World>,
     running: Mutex<HashMap<Key, Running>>,
+    count: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Monitors {
@@ -56,7 +68,7 @@ struct Running {
 
 impl Monitors {
     pub(crate) fn new(world: Arc<World>) -> Self {
-        Self { world, running: Mutex::default() }
+        Self { world, running: Mutex::default(), count: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Running>> {
@@ -71,8 +83,10 @@ impl Monitors {
     }
 
     fn stop(&self, key: &Key) {
-        if let Some(running) = self.lock().remove(key) {
-            running.tasks.begin_stop();
+        let mut running = self.lock();
+        if let Some(ended) = running.remove(key) {
+            self.count.store(running.len(), Ordering::Relaxed);
+            ended.tasks.begin_stop();
         }
     }
 
@@ -100,9 +114,12 @@ impl Monitors {
             tasks: tasks.clone(),
             nudge: Arc::clone(&nudge),
             memory: Arc::default(),
+            count: Arc::clone(&self.count),
         };
         tasks.spawn("monitor", monitor.run());
-        self.lock().insert(key.clone(), Running { reach, generation, nudge, tasks });
+        let mut running = self.lock();
+        running.insert(key.clone(), Running { reach, generation, nudge, tasks });
+        self.count.store(running.len(), Ordering::Relaxed);
     }
 }
 
@@ -141,6 +158,8 @@ pub(super) struct Memory {
     pub(super) restore_rest: (u32, Option<Instant>),
     pub(super) expand_rest: (u32, Option<Instant>),
     full_at: Option<Instant>,
+    /// Kept between looks: to connect costs several times what a look does.
+    controller: Option<Controller>,
 }
 
 /// The monitor of one engine.
@@ -152,6 +171,8 @@ pub(super) struct Monitor {
     pub(super) tasks: Tasks,
     pub(super) nudge: Arc<Notify>,
     memory: Arc<Mutex<Memory>>,
+    /// Engines that run, this one among them.
+    count: Arc<AtomicUsize>,
 }
 
 impl Monitor {
@@ -180,7 +201,8 @@ impl Monitor {
                     }
                 }
             }
-            let pause = if busy { SOON } else { LATER };
+            let later = || pause_among(self.count(), LATER, LOOKS_PER_SECOND);
+            let pause = if busy { SOON } else { later() };
             nudged = tokio::select! {
                 () = self.nudge.notified() => true,
                 () = tokio::time::sleep(pause) => false,
@@ -188,11 +210,31 @@ impl Monitor {
         }
     }
 
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    async fn look(&self, depth: Depth) -> Result<Look, CallError> {
+        let kept = self.memory().controller.take();
+        let controller = match kept {
+            Some(controller) => controller,
+            None => self.reach.controller()?,
+        };
+        let found = look(&self.reach, controller.clone(), depth).await?;
+        // One that did not answer may never do so again over this connection.
+        self.memory().controller = Some(controller);
+        Ok(found)
+    }
+
     /// One look and what follows. Says whether to look again soon.
     async fn pass(&self, wants_full: bool) -> Result<bool, String> {
         let Some(engine) = self.engine() else { return Ok(false) };
+        if is_cut_off(&engine) {
+            return Ok(true);
+        }
+        let full_every = pause_among(self.count(), FULL_EVERY, FULL_LOOKS_PER_SECOND);
         let is_full =
-            wants_full || self.memory().full_at.is_none_or(|at| at.elapsed() >= FULL_EVERY);
+            wants_full || self.memory().full_at.is_none_or(|at| at.elapsed() >= full_every);
         let restores =
             engine.spec.requested_backup_restore.as_deref().is_some_and(|it| !it.is_empty());
         let clones = engine.spec.requested_data_source.as_deref().is_some_and(|it| !it.is_empty());
@@ -202,7 +244,7 @@ impl Monitor {
             (true, true, _) => Depth::Restores,
             (true, false, true) => Depth::Clones,
         };
-        let found = look(&self.reach, depth).await.map_err(|error| error.to_string())?;
+        let found = self.look(depth).await.map_err(|error| error.to_string())?;
         if is_full {
             self.memory().full_at = Some(Instant::now());
         }
@@ -210,6 +252,9 @@ impl Monitor {
         let Some(engine) = self.engine() else { return Ok(false) };
         if Reach::of(&engine).as_ref() != Some(&self.reach) {
             return Ok(false);
+        }
+        if is_cut_off(&engine) {
+            return Ok(true);
         }
         let verdict = self.decide(&engine, &found, is_full);
         let known = engine.status.clone().unwrap_or_default();
@@ -228,7 +273,10 @@ impl Monitor {
     fn decide(&self, engine: &Engine, found: &Look, is_full: bool) -> decide::Verdict {
         let now = Instant::now();
         let over = |rest: &(u32, Option<Instant>)| rest.1.is_none_or(|until| until <= now);
-        let may_restore = self.has_place(engine);
+        // Only for whom it matters: all engines are looked through for it.
+        let restores =
+            engine.spec.requested_backup_restore.as_deref().is_some_and(|it| !it.is_empty());
+        let may_restore = restores && self.has_place(engine);
         let backup_size = self.backup_size(engine);
         let status = engine.status.clone().unwrap_or_default();
         let mut memory = self.memory();
@@ -331,7 +379,29 @@ impl Monitor {
     }
 }
 
+/// Another takes over from it: from some moment on its copies refuse it, and what it says of them is
+/// nothing.
+fn is_cut_off(engine: &Engine) -> bool {
+    let status = engine.status.clone().unwrap_or_default();
+    decide::is_cut_off(&engine.spec, &status)
+}
+
 /// Whether an engine's object still wants to be restored to this.
 pub(super) fn requests(engine: &Engine, backup: &str) -> bool {
     engine.spec.requested_backup_restore.as_deref() == Some(backup)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_engines_are_looked_at_often_and_many_at_a_bounded_rate() {
+        for (count, seconds) in [(0, 5), (1, 5), (250, 5), (251, 6), (1_000, 20), (100_000, 2_000)]
+        {
+            let pause = pause_among(count, LATER, LOOKS_PER_SECOND);
+            assert_eq!(pause.as_secs(), seconds, "{count}");
+        }
+        assert_eq!(pause_among(1_000, FULL_EVERY, FULL_LOOKS_PER_SECOND).as_secs(), 500);
+    }
 }

@@ -12,6 +12,16 @@ const ENGINE_PORTS: u16 = 2;
 /// The replicas were running when the engine was asked for.
 const REPLICA_WAIT_SECONDS: u32 = 5;
 
+/// The right to its volume that an engine is given.
+pub(super) const CLAIM_VARIABLE: &str = "HOLDFAST_CLAIM_GENERATION";
+
+pub(super) fn claim(role: &Role) -> Option<i64> {
+    match role {
+        Role::Engine(engine) => engine.claim_generation,
+        Role::Replica(_) => None,
+    }
+}
+
 /// How many ports in a row it needs.
 pub(super) fn port_count(role: &Role) -> u16 {
     match role {
@@ -70,8 +80,10 @@ impl Line {
         if engine.frontend {
             self.flag("--frontend", "nbd");
         }
-        // Also without the frontend: it may be asked for later.
-        self.flag("--nbd-listen", SocketAddr::new(address, first.saturating_add(1)));
+        // Also without the frontend: it may be asked for later. One that takes over from another takes its
+        // listening socket as well, wherever that is: clients find the volume where it was.
+        let port = if engine.upgrade { 0 } else { first.saturating_add(1) };
+        self.flag("--nbd-listen", SocketAddr::new(address, port));
         self.flag("--replica-wait", REPLICA_WAIT_SECONDS);
         self.switch("--upgrade", engine.upgrade);
         self.switch("--salvageRequested", engine.salvage);
@@ -132,6 +144,13 @@ mod tests {
              --disableRevCounter --snapshot-max-count 250 --replica tcp://127.0.0.1:10 --replica \
              tcp://127.0.0.2:20"
         );
+    }
+
+    #[test]
+    fn an_engine_that_takes_over_is_told_no_port_for_clients() {
+        let role = Role::Engine(EngineLaunch { upgrade: true, ..EngineLaunch::default() });
+        let line = arguments(&launch(Key::engine("vol-e-0"), role), HERE, 7000, true).join(" ");
+        assert!(line.contains("--listen 127.0.0.1:7000 --nbd-listen 127.0.0.1:0 "), "{line}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::find::{self, Found};
 use super::ports::{self, Ports};
 use super::record::{self, Ended, Record};
 use super::tend::{self, Adopted};
-use super::{Instance, Instances, Key, Kind, Launch, StartError, State, command};
+use super::{Instance, Instances, Key, Kind, Launch, StartError, State, Successor, command};
 
 /// What a host is told.
 #[derive(Debug, Clone)]
@@ -94,13 +94,15 @@ struct Entry {
     exit_code: Option<i32>,
     /// Tells whoever tends it to end it.
     stop: CancellationToken,
+    /// Another has taken over from it.
+    is_replaced: bool,
 }
 
 impl Entry {
     fn shown(&self) -> Instance {
         let record = &self.record;
         Instance {
-            key: record.key.clone(),
+            key: record::first(&record.key),
             volume: record.volume.clone(),
             image: record.image.clone(),
             state: self.state,
@@ -110,6 +112,42 @@ impl Entry {
             salvage: record.salvage,
             error: self.error.clone(),
             exit_code: self.exit_code,
+            next: None,
+        }
+    }
+}
+
+impl Table {
+    /// The entries of one process, the one that came last at the end.
+    fn pair(&self, key: &Key) -> Vec<(Key, &Entry)> {
+        let places = [record::first(key), record::other(&record::first(key))];
+        let mut found: Vec<_> = places
+            .into_iter()
+            .filter_map(|place| self.entries.get_key_value(&place))
+            .map(|(place, entry)| (place.clone(), entry))
+            .collect();
+        found.sort_by_key(|(_, entry)| entry.record.turn);
+        found
+    }
+
+    /// One process, as it is to others: the one that came last, once it has taken over or the one
+    /// before it is gone.
+    fn shown(&self, key: &Key) -> Option<Instance> {
+        let pair = self.pair(key);
+        let (_, last) = pair.last()?;
+        let before = pair.first().filter(|(_, it)| pair.len() > 1 && !it.state.is_over());
+        match (before, last.state) {
+            (None, _) | (_, State::Running) => Some(last.shown()),
+            (
+                Some((_, before)),
+                State::Starting | State::Stopping | State::Stopped | State::Failed | State::Lost,
+            ) => {
+                let over = last.state.is_over();
+                let why = last.error.clone().unwrap_or_else(|| "it ended".to_owned());
+                let image = last.record.image.clone();
+                let next = Some(Successor { image, error: over.then_some(why) });
+                Some(Instance { next, ..before.shown() })
+            }
         }
     }
 }
@@ -167,6 +205,7 @@ impl Processes {
             }
         }
         futures::future::join_all(answering).await;
+        host.0.settle_pairs();
         // Which of them has a record that cannot be read, nobody can tell.
         for (run, id) in runs.into_iter().filter(|_| odd.is_empty()) {
             tracing::warn!(run, pid = id.pid, "a process of this node has no record and is ended");
@@ -194,7 +233,7 @@ impl Inner {
     }
 
     fn tell(&self, table: &mut Table, key: &Key) {
-        table.changed.insert(key.clone());
+        table.changed.insert(record::first(key));
         self.notify.notify_one();
     }
 
@@ -207,7 +246,8 @@ impl Inner {
         };
         let mut table = self.table();
         let (key, stop) = (record.key.clone(), CancellationToken::new());
-        table.entries.insert(key.clone(), Entry { record, state, error, exit_code, stop });
+        let entry = Entry { record, state, error, exit_code, stop, is_replaced: false };
+        table.entries.insert(key.clone(), entry);
         self.tell(&mut table, &key);
     }
 
@@ -222,6 +262,7 @@ impl Inner {
             error: None,
             exit_code: None,
             stop: stop.clone(),
+            is_replaced: false,
         };
         table.entries.insert(key.clone(), entry);
         self.tell(&mut table, &key);
@@ -260,6 +301,49 @@ impl Inner {
         };
         entry.state = state;
         self.tell(&mut table, key);
+        drop(table);
+        if state == State::Running {
+            self.end_predecessor(key);
+        }
+    }
+
+    /// One that took over and answers is the only one of its name.
+    fn end_predecessor(&self, key: &Key) {
+        let mut table = self.table();
+        let pair = table.pair(key);
+        let is_last = pair.len() == 2 && pair.last().is_some_and(|(last, _)| last == key);
+        let Some((before, is_over)) =
+            pair.first().filter(|_| is_last).map(|(it, entry)| (it.clone(), entry.state.is_over()))
+        else {
+            return;
+        };
+        tracing::info!(instance = %record::first(key), "another process has taken over from it");
+        if is_over {
+            table.entries.remove(&before);
+            drop(table);
+            return self.remove_record(&before);
+        }
+        if let Some(entry) = table.entries.get_mut(&before) {
+            entry.is_replaced = true;
+        }
+        drop(table);
+        self.order_stop(&before);
+    }
+
+    /// A manager that was killed may have left two of one name.
+    fn settle_pairs(&self) {
+        let answering: Vec<Key> = {
+            let table = self.table();
+            let running = table.entries.iter().filter(|(_, it)| it.state == State::Running);
+            running.map(|(key, _)| key.clone()).collect()
+        };
+        for key in answering {
+            self.end_predecessor(&key);
+        }
+    }
+
+    pub(super) fn is_replaced(&self, key: &Key) -> bool {
+        self.table().entries.get(key).is_some_and(|entry| entry.is_replaced)
     }
 
     /// There is no process any more.
@@ -271,9 +355,16 @@ impl Inner {
             entry.error = Some(ended.text);
             entry.exit_code = ended.code;
         }
-        let ports = entry.record.ports;
+        let (ports, is_replaced) = (entry.record.ports, entry.is_replaced);
         table.ports.release(ports);
+        if is_replaced {
+            table.entries.remove(key);
+        }
         self.tell(&mut table, key);
+        drop(table);
+        if is_replaced {
+            self.remove_record(key);
+        }
     }
 
     fn remove_folder(&self, key: &Key) {
@@ -285,14 +376,19 @@ impl Inner {
         }
     }
 
-    /// Takes one that is over out of the table.
-    fn take_over(&self, key: &Key) -> bool {
+    /// Takes those of a name that are over out of the table, and says which places are free.
+    fn take_over(&self, key: &Key) -> Vec<Key> {
         let mut table = self.table();
-        let is_over = table.entries.get(key).is_none_or(|entry| entry.state.is_over());
-        if is_over && table.entries.remove(key).is_some() {
+        let places = [record::first(key), record::other(&record::first(key))];
+        let is_over = |table: &Table, place: &Key| {
+            table.entries.get(place).is_none_or(|entry| entry.state.is_over())
+        };
+        let free: Vec<Key> = places.into_iter().filter(|it| is_over(&table, it)).collect();
+        let removed = free.iter().filter(|place| table.entries.remove(*place).is_some()).count();
+        if removed > 0 {
             self.tell(&mut table, key);
         }
-        is_over
+        free
     }
 
     fn remove_record(&self, key: &Key) {
@@ -325,6 +421,47 @@ impl Inner {
         }
     }
 
+    /// Starts a process in one of the places of its name.
+    fn begin(self: &Arc<Self>, launch: Launch, place: &Key, turn: u32) -> Result<(), StartError> {
+        let key = launch.key.clone();
+        if !record::is_name(&key.name) {
+            return Err(StartError::Name(key));
+        }
+        let mut table = self.table();
+        if table.ending {
+            return Err(StartError::Ending(key));
+        }
+        if table.entries.get(place).is_some_and(|entry| !entry.state.is_over()) {
+            return Err(StartError::Runs(key));
+        }
+        let max = self.options.max;
+        if table.entries.values().filter(|entry| !entry.state.is_over()).count() >= max {
+            return Err(StartError::TooMany { key, max });
+        }
+        let count = command::port_count(&launch.role);
+        let Some(taken) = table.ports.take(count, ports::is_free) else {
+            let (first, last) = (*self.options.ports.start(), *self.options.ports.end());
+            return Err(StartError::Ports { key, count, first, last });
+        };
+        let made = Record::new(place.clone(), launch.volume.clone(), launch.image.clone(), taken);
+        let record = Record { turn, ..made };
+        let stop = CancellationToken::new();
+        let entry = Entry {
+            record: record.clone(),
+            state: State::Starting,
+            error: None,
+            exit_code: None,
+            stop: stop.clone(),
+            is_replaced: false,
+        };
+        table.entries.insert(place.clone(), entry);
+        self.tell(&mut table, place);
+        drop(table);
+        let name = place.to_string();
+        self.tasks.spawn(&name, tend::launched(Arc::clone(self), launch, record, stop));
+        Ok(())
+    }
+
     fn order_stop(&self, key: &Key) {
         let mut table = self.table();
         let Some(entry) = table.entries.get_mut(key).filter(|it| !it.state.is_over()) else {
@@ -342,66 +479,59 @@ impl Inner {
 impl Instances for Processes {
     fn start(&self, launch: Launch) -> Result<(), StartError> {
         let key = launch.key.clone();
-        let inner = &self.0;
-        if !record::is_name(&key.name) {
-            return Err(StartError::Name(key));
-        }
-        let mut table = inner.table();
-        if table.ending {
-            return Err(StartError::Ending(key));
-        }
-        if table.entries.get(&key).is_some_and(|entry| !entry.state.is_over()) {
+        let table = self.0.table();
+        if table.pair(&key).iter().any(|(_, entry)| !entry.state.is_over()) {
             return Err(StartError::Runs(key));
         }
-        let max = inner.options.max;
-        if table.entries.values().filter(|entry| !entry.state.is_over()).count() >= max {
-            return Err(StartError::TooMany { key, max });
-        }
-        let count = command::port_count(&launch.role);
-        let Some(taken) = table.ports.take(count, ports::is_free) else {
-            let (first, last) = (*inner.options.ports.start(), *inner.options.ports.end());
-            return Err(StartError::Ports { key, count, first, last });
-        };
-        let record = Record::new(key.clone(), launch.volume.clone(), launch.image.clone(), taken);
-        let stop = CancellationToken::new();
-        let entry = Entry {
-            record: record.clone(),
-            state: State::Starting,
-            error: None,
-            exit_code: None,
-            stop: stop.clone(),
-        };
-        table.entries.insert(key.clone(), entry);
-        inner.tell(&mut table, &key);
         drop(table);
-        let name = key.to_string();
-        inner.tasks.spawn(&name, tend::launched(Arc::clone(inner), launch, record, stop));
-        Ok(())
+        self.forget(&key);
+        self.0.begin(launch, &key, 0)
+    }
+
+    fn replace(&self, launch: Launch) -> Result<(), StartError> {
+        let key = launch.key.clone();
+        let table = self.0.table();
+        let pair = table.pair(&key);
+        let living: Vec<_> = pair.iter().filter(|(_, it)| !it.state.is_over()).collect();
+        let (place, turn) = match living.as_slice() {
+            [] => return Err(StartError::Idle(key)),
+            [(place, entry)] => (record::other(place), entry.record.turn.saturating_add(1)),
+            _ => return Err(StartError::Runs(key)),
+        };
+        drop(table);
+        self.forget(&key);
+        self.0.begin(launch, &place, turn)
     }
 
     fn stop(&self, key: &Key) {
         self.0.order_stop(key);
+        self.0.order_stop(&record::other(key));
     }
 
     fn forget(&self, key: &Key) {
-        if self.0.take_over(key) {
-            self.0.remove_record(key);
+        for place in self.0.take_over(key) {
+            self.0.remove_record(&place);
         }
     }
 
     fn discard(&self, key: &Key) {
-        if record::is_name(&key.name) && self.0.take_over(key) {
-            self.0.remove_record(key);
-            self.0.remove_folder(key);
+        if !record::is_name(&key.name) {
+            return;
+        }
+        for place in self.0.take_over(key) {
+            self.0.remove_record(&place);
+            self.0.remove_folder(&place);
         }
     }
 
     fn get(&self, key: &Key) -> Option<Instance> {
-        self.0.table().entries.get(key).map(Entry::shown)
+        self.0.table().shown(key)
     }
 
     fn list(&self) -> Vec<Instance> {
-        self.0.table().entries.values().map(Entry::shown).collect()
+        let table = self.0.table();
+        let names: BTreeSet<Key> = table.entries.keys().map(record::first).collect();
+        names.iter().filter_map(|name| table.shown(name)).collect()
     }
 
     async fn changed(&self) -> Vec<Key> {

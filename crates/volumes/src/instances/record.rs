@@ -27,6 +27,9 @@ pub(super) struct Record {
     pub(super) run: String,
     pub(super) ports: (u16, u16),
     pub(super) salvage: bool,
+    /// How many of its name it took over from, one after the other.
+    #[serde(default)]
+    pub(super) turn: u32,
     /// Its command line, for people.
     pub(super) arguments: Vec<String>,
     /// Absent: not started yet, or the start was not seen to its end.
@@ -62,6 +65,7 @@ impl Record {
             run: uuid::Uuid::new_v4().to_string(),
             ports,
             salvage: false,
+            turn: 0,
             arguments: Vec::new(),
             process: None,
             ended: None,
@@ -82,9 +86,29 @@ fn file(root: &Path, key: &Key) -> PathBuf {
     folder(root, key).join("record.json")
 }
 
+/// Marks the second place of a process: one that takes over from another runs beside it. No resource
+/// has a name with it.
+const SECOND: char = '+';
+
+/// The other of the two places of a process.
+pub(super) fn other(key: &Key) -> Key {
+    let name = match key.name.strip_suffix(SECOND) {
+        Some(first) => first.to_owned(),
+        None => format!("{}{SECOND}", key.name),
+    };
+    Key { kind: key.kind, name }
+}
+
+/// The name of a process, whichever place it has.
+pub(super) fn first(key: &Key) -> Key {
+    let name = key.name.strip_suffix(SECOND).unwrap_or(&key.name);
+    Key { kind: key.kind, name: name.to_owned() }
+}
+
 /// Whether a name can be part of the name of a directory and of nothing else.
 pub(super) fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+');
     (1..=240).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with('.')
 }
 

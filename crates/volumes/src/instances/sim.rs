@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use super::{Instance, Instances, Key, Kind, Launch, Role, StartError, State};
+use super::{Instance, Instances, Key, Kind, Launch, Role, StartError, State, Successor};
 
 /// Processes that are not there.
 #[derive(Debug)]
@@ -77,6 +77,17 @@ impl Simulated {
         });
     }
 
+    /// The one that is to take the place of a process does, or fails.
+    pub fn step_next(&self, key: &Key, error: Option<&str>) {
+        self.turn(key, |it| {
+            let Some(next) = it.next.take() else { return };
+            match error {
+                None => it.image = next.image,
+                Some(why) => it.next = Some(Successor { error: Some(why.to_owned()), ..next }),
+            }
+        });
+    }
+
     /// The manager is gone for a while, and so are its processes.
     pub fn lose_all(&self) {
         let keys: Vec<Key> = self.table().entries.keys().cloned().collect();
@@ -123,8 +134,38 @@ impl Instances for Simulated {
             salvage: matches!(&launch.role, Role::Engine(engine) if engine.salvage),
             error: None,
             exit_code: None,
+            next: None,
         };
         table.entries.insert(key.clone(), (instance, launch));
+        table.changed.insert(key);
+        self.notify.notify_one();
+        Ok(())
+    }
+
+    fn replace(&self, launch: Launch) -> Result<(), StartError> {
+        let key = launch.key.clone();
+        let mut table = self.table();
+        if table.ending {
+            return Err(StartError::Ending(key));
+        }
+        table.started += 1;
+        let run = format!("run-{}", table.started);
+        let first = 10_000 + u16::try_from(table.started * 8 % 50_000).unwrap_or(0);
+        let Some((it, launched)) =
+            table.entries.get_mut(&key).filter(|(it, _)| !it.state.is_over())
+        else {
+            return Err(StartError::Idle(key));
+        };
+        match self.steps {
+            Steps::AtOnce => {
+                it.image.clone_from(&launch.image);
+                (it.run, it.ports, it.next) = (run, (first, first + 7), None);
+                *launched = launch;
+            }
+            Steps::ByHand => {
+                it.next = Some(Successor { image: launch.image, error: None });
+            }
+        }
         table.changed.insert(key);
         self.notify.notify_one();
         Ok(())
@@ -144,6 +185,9 @@ impl Instances for Simulated {
 
     fn forget(&self, key: &Key) {
         let mut table = self.table();
+        if let Some((it, _)) = table.entries.get_mut(key) {
+            it.next = it.next.take().filter(|next| next.error.is_none());
+        }
         if table.entries.get(key).is_some_and(|(it, _)| it.state.is_over()) {
             table.entries.remove(key);
             table.changed.insert(key.clone());

@@ -109,8 +109,9 @@ pub(super) async fn launched(
                     return;
                 };
                 tracing::warn!(instance = %key, "another program took a port of {key}: trying others");
+                let turn = record.turn;
                 let new = Record::new(key.clone(), record.volume, record.image, other);
-                record = new;
+                record = Record { turn, ..new };
             }
             outcome => {
                 conclude(&host, &record, &mut living, outcome).await;
@@ -191,7 +192,10 @@ async fn conclude(host: &Arc<Inner>, record: &Record, living: &mut Living, outco
 
 /// Asks it to end, then makes it.
 async fn end(host: &Arc<Inner>, record: &Record, living: &mut Living) {
-    living.signal(Signal::TERM);
+    // One that was taken over from has nothing left to put in order: its clients and copies are
+    // another's by now.
+    let is_replaced = host.is_replaced(&record.key);
+    living.signal(if is_replaced { Signal::HUP } else { Signal::TERM });
     if tokio::time::timeout(host.options.timeout, living.ended()).await.is_ok() {
         return;
     }
@@ -268,6 +272,10 @@ async fn begin(
         // A signal that a terminal sends to this manager is not meant for it.
         .process_group(0)
         .kill_on_drop(false);
+    // By the environment: a program that does not know it is not stopped by it.
+    if let Some(claim) = command::claim(&launch.role) {
+        command.env(command::CLAIM_VARIABLE, claim.to_string());
+    }
     let child = command.spawn().map_err(failed)?;
     let pid = child.id().unwrap_or_default();
     if let Some(start_ticks) = find::start_ticks(pid) {

@@ -8,7 +8,7 @@ use api::condition;
 use api::longhorn::{InstanceSpec, InstanceState, InstanceStatus};
 use api::scalar::Time;
 
-use crate::instances::{Instance, Kind, State};
+use crate::instances::{Instance, Kind, State, Successor};
 
 /// What is known of one engine or replica.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) spec: &'a InstanceSpec,
     pub(crate) status: &'a InstanceStatus,
     pub(crate) deleting: bool,
+    /// It is told with which copies another engine is to go on.
+    pub(crate) upgrades: bool,
     pub(crate) process: Option<&'a Instance>,
 }
 
@@ -30,6 +32,8 @@ pub(crate) struct Seen<'a> {
 pub(crate) enum Act {
     Nothing,
     Start,
+    /// Another image takes over from the one that runs.
+    Replace,
     Stop,
     /// It is over, and this was said of it.
     Forget,
@@ -45,6 +49,33 @@ pub(crate) struct Verdict {
 
 /// The condition of an engine or replica that says whether its process could be started.
 pub(crate) const CREATION: &str = "InstanceCreation";
+
+/// The condition of an engine that was to be replaced while it runs, and was not.
+pub(crate) const UPGRADE: &str = "EngineUpgrade";
+
+/// Why another image could not take over; kept for as long as it is asked for.
+pub(crate) fn say_upgrade(status: &mut InstanceStatus, next: Option<&Successor>, now: Time) {
+    let list = status.conditions.get_or_insert_default();
+    match next.and_then(|next| Some((&next.image, next.error.as_deref()?))) {
+        Some((image, why)) => {
+            let text = format!("{image} did not take over: {why}");
+            let verdict = condition::Verdict::new(UPGRADE, false, "FailedUpgrade", text);
+            condition::set(list, &verdict, now);
+        }
+        None => {
+            condition::remove(list, UPGRADE);
+        }
+    }
+    if list.is_empty() {
+        status.conditions = None;
+    }
+}
+
+/// Why another image could not take over from an engine that runs.
+pub(crate) fn failed_upgrade(status: &InstanceStatus) -> Option<&str> {
+    let found = condition::get(status.conditions.as_deref().unwrap_or_default(), UPGRADE)?;
+    found.message.as_deref().filter(|_| found.status == condition::Status::False)
+}
 
 /// Why the process did not start, or does not run any more; kept until it runs.
 pub(crate) fn say_creation(status: &mut InstanceStatus, why: Option<&str>, now: Time) {
@@ -120,7 +151,10 @@ fn wanted_here(seen: &Seen<'_>, process: &Instance) -> Verdict {
     let stay = |status| Verdict { act: Act::Nothing, status, gone: false };
     match process.state {
         State::Starting => stay(with(seen, process, &InstanceState::Starting)),
-        State::Running => stay(with(seen, process, &InstanceState::Running)),
+        State::Running => {
+            let status = with(seen, process, &InstanceState::Running);
+            Verdict { act: replaced(seen, process), status, gone: false }
+        }
         State::Stopping => stay(with(seen, process, &InstanceState::Stopping)),
         State::Failed => stay(failed(seen)),
         // Ended because this node was asked to end, or while it was away.
@@ -132,6 +166,18 @@ fn wanted_here(seen: &Seen<'_>, process: &Instance) -> Verdict {
             // before it is started again: who waits for its end must see it.
             Kind::Replica => Verdict { act: Act::Forget, status: stopped(seen), gone: false },
         },
+    }
+}
+
+/// What becomes of one that runs and is to be of another image. Of a copy there is one object for each
+/// image, and nothing is replaced.
+fn replaced(seen: &Seen<'_>, process: &Instance) -> Act {
+    let wanted = seen.spec.image.as_deref().unwrap_or_default();
+    let differs = !wanted.is_empty() && wanted != process.image;
+    match &process.next {
+        None if seen.kind == Kind::Engine && seen.upgrades && differs => Act::Replace,
+        Some(next) if next.error.is_some() && !differs => Act::Forget,
+        Some(_) | None => Act::Nothing,
     }
 }
 
@@ -277,7 +323,45 @@ mod tests {
             salvage: false,
             error: None,
             exit_code: None,
+            next: None,
         }
+    }
+
+    /// An engine that is to be of another image is replaced once, by its node, when it is told with
+    /// which copies to go on.
+    #[test]
+    fn an_engine_is_replaced_when_it_is_told_of_other_copies() {
+        let mut wanted = spec("n1", InstanceState::Running);
+        wanted.image = Some("next".into());
+        let known = status("n1", InstanceState::Running, true);
+        let mut running = process(Kind::Engine, State::Running);
+        let act = |kind, upgrades, wanted: &InstanceSpec, running: &Instance| {
+            let seen = Seen {
+                me: "n1",
+                manager: "im",
+                ip: "127.0.0.1",
+                kind,
+                spec: wanted,
+                status: &known,
+                deleting: false,
+                upgrades,
+                process: Some(running),
+            };
+            let verdict = decide(&seen).unwrap();
+            // It is what it was until the next one has taken over.
+            assert_eq!(verdict.status.current_image.as_deref(), Some("img"));
+            verdict.act
+        };
+        assert_eq!(act(Kind::Engine, true, &wanted, &running), Act::Replace);
+        assert_eq!(act(Kind::Engine, false, &wanted, &running), Act::Nothing);
+        assert_eq!(act(Kind::Replica, true, &wanted, &running), Act::Nothing);
+        running.next = Some(Successor { image: "next".into(), error: None });
+        assert_eq!(act(Kind::Engine, true, &wanted, &running), Act::Nothing);
+        running.next = Some(Successor { image: "next".into(), error: Some("exit 1".into()) });
+        assert_eq!(act(Kind::Engine, true, &wanted, &running), Act::Nothing);
+        // It is taken back: what is left of the try is dropped.
+        wanted.image = Some("img".into());
+        assert_eq!(act(Kind::Engine, false, &wanted, &running), Act::Forget);
     }
 
     fn look(
@@ -295,6 +379,7 @@ mod tests {
             spec,
             status,
             deleting,
+            upgrades: false,
             process,
         };
         decide(&seen)
@@ -451,7 +536,9 @@ mod tests {
                                 let before = (said.clone(), lives.clone());
                                 said = verdict.status;
                                 lives = match verdict.act {
-                                    Act::Start => Some(process(kind, State::Running)),
+                                    Act::Start | Act::Replace => {
+                                        Some(process(kind, State::Running))
+                                    }
                                     Act::Stop => Some(process(kind, State::Stopped)),
                                     Act::Forget => None,
                                     Act::Nothing => lives.map(|it| match it.state {

@@ -43,10 +43,12 @@ impl NotYet {
     }
 }
 
-/// The engine with the replicas it is told of, all of which must be where it is told they are: an
+/// The engine with the replicas it is told of, or, as one that takes over from it, with those that it is
+/// to go on with. All of them must be where it is told they are: an
 /// engine that starts with addresses of yesterday takes good copies for failed ones.
 pub(super) fn engine(
     engine: &Engine,
+    upgrade: bool,
     replica: impl Fn(&str) -> Option<std::sync::Arc<Replica>>,
     setting: impl Fn(&str) -> Option<i64>,
     programs: &Path,
@@ -58,7 +60,8 @@ pub(super) fn engine(
     let size_bytes = size_bytes.ok_or(NotYet::NoSize)?;
     let status = engine.status.as_ref();
     let current = status.and_then(|it| it.current_size).map(|it| it.0);
-    let map = spec.replica_address_map.as_ref().filter(|map| !map.is_empty());
+    let map = if upgrade { &spec.upgraded_replica_address_map } else { &spec.replica_address_map };
+    let map = map.as_ref().filter(|map| !map.is_empty());
     let map = map.ok_or(NotYet::NoReplicas)?;
     check_addresses(map, replica)?;
     let seconds =
@@ -69,7 +72,8 @@ pub(super) fn engine(
         frontend: has_frontend(spec.frontend.as_ref()) && spec.disable_frontend != Some(true),
         replicas: map.values().cloned().collect(),
         salvage: instance.salvage_requested == Some(true),
-        upgrade: false,
+        upgrade,
+        claim_generation: spec.claim_generation,
         unmap_mark_snap_chain_removed: spec.unmap_mark_snap_chain_removed_enabled == Some(true),
         snapshot_max_count: spec.snapshot_max_count.filter(|it| *it > 0),
         snapshot_max_size_bytes: spec.snapshot_max_size.map(|it| it.0).filter(|it| *it > 0),
@@ -202,7 +206,7 @@ pub(super) fn is_directory_name(name: &str) -> bool {
 }
 
 /// The program of an engine image, if it is not this one.
-fn program(programs: &Path, image: &str) -> Option<PathBuf> {
+pub(super) fn program(programs: &Path, image: &str) -> Option<PathBuf> {
     let name: String = image
         .chars()
         .map(|each| if each.is_ascii_alphanumeric() || each == '.' { each } else { '-' })

@@ -60,7 +60,7 @@ fn role(launch: Launch) -> EngineLaunch {
 #[test]
 fn an_engine_starts_with_its_replicas_where_they_are() {
     let none = Path::new("/nonexistent");
-    let launch = engine(&an_engine(), found, |_| Some(9), none).unwrap();
+    let launch = engine(&an_engine(), false, found, |_| Some(9), none).unwrap();
     assert_eq!((launch.volume.as_str(), launch.program.clone()), ("vol", None));
     let role = role(launch);
     assert_eq!(role.replicas, ["127.0.0.1:10", "127.0.0.2:20"]);
@@ -73,10 +73,10 @@ fn an_engine_starts_with_its_replicas_where_they_are() {
 fn an_engine_waits_for_replicas_that_moved() {
     let none = Path::new("/nonexistent");
     let moved = |name: &str| found(name).map(|_| Arc::new(at("127.0.0.1", 10)));
-    let error = engine(&an_engine(), moved, |_| None, none).unwrap_err();
+    let error = engine(&an_engine(), false, moved, |_| None, none).unwrap_err();
     assert_eq!(error, NotYet::Moved("r2".into(), "127.0.0.2:20".into()));
     assert!(error.is_passing());
-    assert!(engine(&an_engine(), |_| None, |_| None, none).is_err());
+    assert!(engine(&an_engine(), false, |_| None, |_| None, none).is_err());
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_volume_that_grows_is_opened_at_the_size_it_has() {
     grows.spec.disable_frontend = Some(true);
     grows.status =
         Some(EngineStatus { current_size: Some(TextInt(4096)), ..EngineStatus::default() });
-    let role = role(engine(&grows, found, |_| None, Path::new("/nonexistent")).unwrap());
+    let role = role(engine(&grows, false, found, |_| None, Path::new("/nonexistent")).unwrap());
     assert_eq!((role.size_bytes, role.current_size_bytes), (8192, 4096));
     assert!(!role.frontend);
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::longhorn::{
     DiskStatus, Engine, EngineStatus, InstanceSpec, InstanceState, InstanceStatus, Node, Replica,
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, Next, Object, OrFail as _, Queue, Reconciler, Severity, Store};
 
-use super::decide::{Act, Seen, decide, say_creation};
+use super::decide::{Act, Seen, decide, say_creation, say_upgrade};
 use super::launch::{self, NotYet};
 use super::{Agent, directory};
 use crate::instances::{Key as Instance, Kind, Launch, State};
@@ -70,6 +70,10 @@ trait Subject: Object {
     fn with(&self, status: InstanceStatus) -> Self;
     /// Nobody needs it any more.
     fn leaves(&self) -> bool;
+    /// It is told with which copies another engine is to go on.
+    fn upgrades(&self) -> bool {
+        false
+    }
 }
 
 impl Subject for Engine {
@@ -90,6 +94,10 @@ impl Subject for Engine {
 
     fn leaves(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    fn upgrades(&self) -> bool {
+        self.spec.upgraded_replica_address_map.as_ref().is_some_and(|map| !map.is_empty())
     }
 }
 
@@ -118,12 +126,12 @@ pub(super) struct Engines(pub(super) Arc<Agent>);
 impl Reconciler for Engines {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let agent = &self.0;
-        let launch = |engine: &Engine| {
+        let launch = |engine: &Engine, upgrade: bool| {
             let replica = |name: &str| agent.replicas.get(&Key::new(NAMESPACE, name));
             let setting = |name: &str| {
                 agent.settings.get(&Key::new(NAMESPACE, name)).as_deref().and_then(launch::number)
             };
-            launch::engine(engine, replica, setting, &agent.options.programs)
+            launch::engine(engine, upgrade, replica, setting, &agent.options.programs)
         };
         let done = agent.settle(&agent.engines, key, launch).await?;
         if let (Some(engine), true) = (&done.leaving, done.gone) {
@@ -139,7 +147,7 @@ pub(super) struct Replicas(pub(super) Arc<Agent>);
 impl Reconciler for Replicas {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let agent = &self.0;
-        let launch = |replica: &Replica| match agent.node() {
+        let launch = |replica: &Replica, _| match agent.node() {
             Some(node) => launch::replica(replica, &node, &agent.options.programs),
             None => Err(NotYet::NoDisk {
                 id: replica.spec.disk_id.clone().unwrap_or_default(),
@@ -156,6 +164,15 @@ impl Reconciler for Replicas {
     }
 }
 
+/// Why a process was not started.
+enum NotStarted {
+    /// Somebody is at work on it.
+    Passing,
+    /// It has to wait for so long, for a reason.
+    Rests(Duration, String),
+    Failed(String),
+}
+
 struct Settled<S> {
     /// The object, if it is being deleted.
     leaving: Option<Arc<S>>,
@@ -169,7 +186,7 @@ impl Agent {
         &self,
         store: &Store<S>,
         key: &Key,
-        launch: impl Fn(&S) -> Result<Launch, NotYet>,
+        launch: impl Fn(&S, bool) -> Result<Launch, NotYet>,
     ) -> Result<Settled<S>, Failure> {
         let name = Instance { kind: S::KIND, name: key.name.to_string() };
         let nothing = |next| Settled { leaving: None, gone: false, next };
@@ -195,7 +212,24 @@ impl Agent {
                 self.host.stop(&name);
                 self.say(object.as_ref(), Severity::Normal, "Stop", &format!("Stops {}", key.name));
             }
-            Act::Start => match self.begin(launch(object.as_ref())) {
+            Act::Replace => {
+                let begun = launch(object.as_ref(), true)
+                    .map_err(|why| why.to_string())
+                    .and_then(|it| self.host.replace(it).map_err(|error| error.to_string()));
+                match begun {
+                    Ok(()) => {
+                        let image = object.spec().image.clone().unwrap_or_default();
+                        let text = format!("Starts {image} to take over from {}", key.name);
+                        self.say(object.as_ref(), Severity::Normal, "Start", &text);
+                    }
+                    // Seen again: copies are still coming, or the node has no place for it.
+                    Err(why) => {
+                        tracing::debug!(engine = %name, "cannot be replaced now: {why}");
+                        next = Next::after(AGAIN);
+                    }
+                }
+            }
+            Act::Start => match self.start(&name, launch(object.as_ref(), false)) {
                 Ok(()) => {
                     let text = format!("Starts {}", key.name);
                     self.say(object.as_ref(), Severity::Normal, "Start", &text);
@@ -203,19 +237,25 @@ impl Agent {
                         verdict = begun;
                     }
                 }
-                Err(why) => {
+                Err(NotStarted::Rests(left, why)) => {
+                    next = Next::after(left);
+                    why_not = Some(why);
+                }
+                Err(NotStarted::Passing) => next = Next::after(AGAIN),
+                Err(NotStarted::Failed(why)) => {
                     next = Next::after(AGAIN);
-                    if let Some(why) = why {
-                        let text = format!("Error starting {}: {why}", key.name);
-                        self.say(object.as_ref(), Severity::Warning, "FailedStarting", &text);
-                        why_not = Some(why);
-                    }
+                    let text = format!("Error starting {}: {why}", key.name);
+                    self.say(object.as_ref(), Severity::Warning, "FailedStarting", &text);
+                    why_not = Some(why);
                 }
             },
         }
         let ended = self.tell_failure(object.as_ref(), &name);
         let why_not = why_not.or(ended);
-        say_creation(&mut verdict.status, why_not.as_deref(), Time::new(Timestamp::now()));
+        let now = Time::new(Timestamp::now());
+        say_creation(&mut verdict.status, why_not.as_deref(), now);
+        let successor = self.host.get(&name).and_then(|it| it.next);
+        say_upgrade(&mut verdict.status, successor.as_ref(), now);
         let written = store.merge(object.as_ref(), &object.with(verdict.status)).await?;
         if verdict.act == Act::Forget {
             self.host.forget(&name);
@@ -243,17 +283,24 @@ impl Agent {
             spec: object.spec(),
             status: &status,
             deleting,
+            upgrades: object.upgrades(),
             process: process.as_ref(),
         })
     }
 
-    /// The reason, if somebody is to be told.
-    fn begin(&self, launch: Result<Launch, NotYet>) -> Result<(), Option<String>> {
-        match launch {
-            Ok(launch) => self.host.start(launch).map_err(|error| Some(error.to_string())),
-            Err(why) if why.is_passing() => Err(None),
-            Err(why) => Err(Some(why.to_string())),
+    /// Starts it, unless it ended too often right after its start.
+    fn start(&self, name: &Instance, launch: Result<Launch, NotYet>) -> Result<(), NotStarted> {
+        let launch = match launch {
+            Ok(launch) => launch,
+            Err(why) if why.is_passing() => return Err(NotStarted::Passing),
+            Err(why) => return Err(NotStarted::Failed(why.to_string())),
+        };
+        if let Some((left, why)) = self.rests.left(name, Instant::now()) {
+            return Err(NotStarted::Rests(left, why));
         }
+        self.host.start(launch).map_err(|error| NotStarted::Failed(error.to_string()))?;
+        self.rests.begun(name, Instant::now());
+        Ok(())
     }
 
     /// A process without an object: the object was removed by force, or while this node was away.
@@ -274,6 +321,7 @@ impl Agent {
         let status = object.status();
         let ran = status.started == Some(true);
         let why = process.error.unwrap_or_default();
+        self.rests.ended(name, &process.run, &why, Instant::now());
         if status.current_state != Some(InstanceState::Error) {
             let reason = if ran { "Error" } else { "FailedStarting" };
             let doing = if ran { "running" } else { "starting" };

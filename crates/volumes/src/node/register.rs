@@ -190,7 +190,9 @@ impl Agent {
             replica.spec.instance.volume_size.map_or(0, |it| it.0)
         };
         let replicas = self.replicas.by(process::BY_DISK, disk);
-        replicas.iter().map(|replica| (replica.name_any(), size(replica))).collect()
+        // Of two on one directory, as in a live upgrade, one takes the space.
+        let counted = replicas.iter().filter(|it| it.spec.active != Some(false));
+        counted.map(|replica| (replica.name_any(), size(replica))).collect()
     }
 }
 

@@ -38,6 +38,24 @@ pub(crate) enum Source {
     },
 }
 
+/// An engine image that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// Version of its command line.
+    pub(crate) cli: i32,
+    /// Oldest and newest version of its controller's API.
+    pub(crate) controller: (i32, i32),
+    /// This build's own: it is on every node.
+    pub(crate) is_own: bool,
+    pub(crate) nodes: BTreeSet<String>,
+}
+
+impl Image {
+    pub(crate) fn is_on(&self, node: &str) -> bool {
+        self.is_own || self.nodes.contains(node)
+    }
+}
+
 /// Everything that is looked at.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
@@ -53,8 +71,8 @@ pub(crate) struct Seen {
     /// Nodes that are there and ready.
     pub(crate) up: BTreeSet<String>,
     pub(crate) settings: Settings,
-    /// Engine images that are deployed, and the version of the command line of each.
-    pub(crate) images: BTreeMap<String, i32>,
+    /// Engine images that are deployed.
+    pub(crate) images: BTreeMap<String, Image>,
     pub(crate) source: Source,
     /// The volume it is to be a copy of.
     pub(crate) original: Original,
@@ -87,6 +105,8 @@ pub(crate) struct Plan {
     pub(crate) delete: BTreeSet<String>,
     /// Those that somebody has deleted and that the volume can do without.
     pub(crate) let_go: BTreeSet<String>,
+    /// Those that its engine writes to: they end when it has let go of them, not under it.
+    pub(crate) held: BTreeSet<String>,
     /// The store is to be read anew, as asked for at this time.
     pub(crate) sync: Option<Time>,
     /// Everything that hangs on the volume goes.
@@ -224,7 +244,15 @@ impl<'a> Draft<'a> {
         self.status.robustness = Some(robustness);
     }
 
+    /// Copies that the engine writes to.
+    fn written(&self) -> BTreeSet<String> {
+        let modes = self.engine_status().replica_mode_map.filter(|_| self.engine_runs());
+        let modes = modes.into_iter().flatten();
+        modes.filter(|(_, mode)| *mode != ReplicaMode::Error).map(|(name, _)| name).collect()
+    }
+
     pub(super) fn finish(mut self) -> Plan {
+        let held = self.written();
         let at_original = self.at_original();
         let attachment = self.seen.attachment.as_ref().map(|attachment| {
             let mut next = attachment.clone();
@@ -247,6 +275,7 @@ impl<'a> Draft<'a> {
             create: self.create,
             delete: self.delete,
             let_go: self.let_go,
+            held,
             sync: self.sync,
             dismantle: false,
             release: false,
@@ -276,9 +305,15 @@ pub(super) fn fail(replica: &mut Replica, now: &Stamp) {
     replica.spec.instance.desire_state = Some(InstanceState::Stopped);
 }
 
+/// It is the one of its directory that counts. In a live upgrade there are two for a while, of one
+/// image each.
+pub(crate) fn is_active(replica: &Replica) -> bool {
+    replica.spec.active != Some(false)
+}
+
 /// In use, and not given up.
 pub(crate) fn is_usable(replica: &Replica) -> bool {
-    !has_failed(replica) && !is_leaving(replica) && replica.spec.active != Some(false)
+    !has_failed(replica) && !is_leaving(replica) && is_active(replica)
 }
 
 pub(crate) fn process_state(replica: &Replica) -> InstanceState {

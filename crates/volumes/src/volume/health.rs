@@ -11,7 +11,8 @@ use kube::ResourceExt;
 use reconcile::{Backoff, Severity};
 
 use super::draft::{
-    Draft, fail, has_failed, is_at_rest, is_leaving, is_set, is_usable, node_of, process_state,
+    Draft, fail, has_failed, is_active, is_at_rest, is_leaving, is_set, is_usable, node_of,
+    process_state,
 };
 use super::make::LAST_TRY;
 use crate::DATA;
@@ -41,6 +42,8 @@ impl Draft<'_> {
     /// Which copies have failed, and which are whole.
     pub(super) fn judge_copies(&mut self) {
         let modes = self.engine_status().replica_mode_map.filter(|_| self.engine_runs());
+        // One that makes way for another is cut off by it: what it says of copies then is nothing.
+        let modes = modes.filter(|_| !self.is_replacing());
         let failures = self.reported_failures();
         let now = self.stamp();
         let up = &self.seen.up;
@@ -49,7 +52,8 @@ impl Draft<'_> {
         let mut told = Vec::new();
         for replica in &mut self.replicas {
             let name = replica.name_any();
-            if is_leaving(replica) {
+            // A twin is judged by whoever made it.
+            if is_leaving(replica) || !is_active(replica) {
                 continue;
             }
             let mode = modes.as_ref().and_then(|modes| modes.get(&name));
@@ -185,7 +189,10 @@ impl Draft<'_> {
             .iter()
             .filter(is_filled)
             .filter(|_| runs)
-            .map(|it| format!("{} on node {}", it.name_any(), node_of(it).unwrap_or("(none)")))
+            .map(|it| {
+                let (name, node) = (it.name_any(), node_of(it).unwrap_or("(none)"));
+                format!("{name} on node {node}: {} %", self.filled_percent(&name))
+            })
             .collect();
         let known = self.status.conditions.iter().flatten().any(|it| it.kind == REBUILDING);
         if !filled.is_empty() {
@@ -193,6 +200,17 @@ impl Draft<'_> {
         } else if known {
             self.condition(REBUILDING, false, "", "");
         }
+    }
+
+    /// How far a copy is filled, in tens: each of them is a write of the volume.
+    fn filled_percent(&self, name: &str) -> i32 {
+        let status = self.engine_status();
+        let map = status.current_replica_address_map.unwrap_or_default();
+        let address = map.get(name).map(|at| format!("tcp://{at}")).unwrap_or_default();
+        let of_rebuild = status.rebuild_status.as_ref().and_then(|it| it.get(&address)?.progress);
+        let of_restore = status.restore_status.as_ref().and_then(|it| it.get(&address)?.progress);
+        let percent = if self.restores() { of_restore } else { of_rebuild };
+        percent.unwrap_or(0).clamp(0, 100) / 10 * 10
     }
 
     fn say_robustness(&mut self, before: &Robustness, now: Robustness) {
@@ -227,8 +245,7 @@ impl Draft<'_> {
 
     /// No copy with data is left that has not failed, and at least one has.
     fn has_lost_all(&self) -> bool {
-        let active =
-            self.replicas.iter().filter(|it| it.spec.active != Some(false) && !is_leaving(it));
+        let active = self.replicas.iter().filter(|it| is_active(it) && !is_leaving(it));
         active.clone().any(has_failed) && !self.has_good_copy()
     }
 
@@ -277,7 +294,7 @@ impl Draft<'_> {
         let was_whole = |it: &&Replica| {
             has_failed(it)
                 && !is_leaving(it)
-                && it.spec.active != Some(false)
+                && is_active(it)
                 && (is_new || is_set(it.spec.healthy_at.as_ref()))
         };
         let whole: Vec<&Replica> = self.replicas.iter().filter(was_whole).collect();
@@ -329,7 +346,7 @@ impl Draft<'_> {
         settled && modes.len() == planned
     }
 
-    fn is_growing(&self) -> bool {
+    pub(super) fn is_growing(&self) -> bool {
         self.engine_status().current_size.is_some_and(|it| it.0 != self.size())
             || self.engine_status().is_expanding == Some(true)
     }
@@ -342,6 +359,7 @@ impl Draft<'_> {
             && !self.is_faulted()
             && !self.is_unfilled_clone()
             && !self.is_growing()
+            && !self.is_upgrading()
             && (!self.restores() || self.rebuilds_restores())
             && self.is_synced();
         // One that somebody has deleted serves until another does.
@@ -431,7 +449,10 @@ impl Draft<'_> {
         if !is_at_rest(&process_state(replica)) {
             return true;
         }
+        let image = self.status.current_image.clone();
         let Some(replica) = self.replicas.get_mut(index) else { return false };
+        // Whatever served when it failed.
+        replica.spec.instance.image = image;
         let tries = replica.spec.rebuild_retry_count.unwrap_or(0);
         replica.spec.failed_at = Some(Stamp::never());
         replica.spec.healthy_at = Some(Stamp::never());
@@ -455,6 +476,7 @@ impl Draft<'_> {
                 });
                 let given_up = replica.spec.rebuild_retry_count.unwrap_or(0) >= LAST_TRY;
                 has_failed(replica)
+                    && is_active(replica)
                     && !is_leaving(replica)
                     && (old || given_up || self.restores() || self.clones())
                     && self.is_safe_to_lose(replica, Proof::Serves)
@@ -552,6 +574,7 @@ impl Draft<'_> {
 /// It may be filled again, here, before another is made.
 fn is_worth_waiting(replica: &Replica) -> bool {
     has_failed(replica)
+        && is_active(replica)
         && !is_leaving(replica)
         && node_of(replica).is_some()
         && replica.spec.rebuild_retry_count.unwrap_or(0) < LAST_TRY

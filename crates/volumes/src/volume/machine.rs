@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::longhorn::{InstanceState, ReplicaMode, Robustness, VolumeState};
+use api::longhorn::{InstanceState, Replica, ReplicaMode, Robustness, VolumeState};
+use api::scalar::Stamp;
 use kube::ResourceExt;
 use reconcile::Severity;
 
 use super::draft::{
-    Draft, fail, has_failed, is_at_rest, is_set, is_usable, node_of, process_state,
+    Draft, fail, has_failed, is_active, is_at_rest, is_set, is_usable, node_of, process_state,
 };
 use crate::replica::address_of;
 
@@ -134,6 +135,7 @@ impl Draft<'_> {
             Do::Nothing => {}
         }
         match (&before, &next) {
+            (VolumeState::Detached, VolumeState::Attaching) => self.renew_claim(),
             (VolumeState::Attaching, VolumeState::Attached) => self.say_attached(),
             (VolumeState::Detaching, VolumeState::Detached) => {
                 self.status.current_node_id = Some(String::new());
@@ -143,6 +145,16 @@ impl Draft<'_> {
             _ => {}
         }
         self.set_state(next);
+    }
+
+    /// Whoever is attached from now on has a higher right to the volume than all before, and no engine that
+    /// comes late cuts it off. The clock takes part so that a volume whose object was put back to an
+    /// earlier day is not behind its copies.
+    fn renew_claim(&mut self) {
+        let of_engine = self.engine.as_ref().and_then(|it| it.spec.claim_generation);
+        let highest = self.status.claim_generation.max(of_engine).unwrap_or(0);
+        let now = self.seen.now.as_second();
+        self.status.claim_generation = Some(highest.saturating_add(1).max(now));
     }
 
     fn say_attached(&mut self) {
@@ -166,6 +178,7 @@ impl Draft<'_> {
         let state = self.engine_state();
         let at = self.engine_status().instance.owner_id;
         let engine_rests = self.rests(&state, at.as_deref()) || state == InstanceState::Error;
+        self.end_replacement();
         let keeps_request = self.restores() || self.status.is_standby == Some(true);
         if let Some(engine) = &mut self.engine {
             engine.spec.instance.desire_state = Some(InstanceState::Stopped);
@@ -185,7 +198,7 @@ impl Draft<'_> {
             replica.spec.instance.desire_state = Some(InstanceState::Stopped);
             let has_data = is_set(replica.spec.healthy_at.as_ref());
             // It was being filled, and the others have gone on without it.
-            if any_data && !has_data && !has_failed(replica) {
+            if any_data && !has_data && !has_failed(replica) && is_active(replica) {
                 replica.spec.failed_at = Some(now.clone());
                 replica.spec.last_failed_at = Some(now.clone());
             }
@@ -221,7 +234,17 @@ impl Draft<'_> {
         let mut map = BTreeMap::new();
         let mut waits = false;
         let mut away = BTreeSet::new();
-        for replica in self.replicas.iter_mut().filter(|it| is_usable(it)) {
+        let goes = |it: &Replica| {
+            let name = it.name_any();
+            self.let_go.contains(&name) || self.delete.contains(&name)
+        };
+        // The engine lets go of it first. What is written from then on it does not have.
+        for replica in self.replicas.iter_mut().filter(|it| is_usable(it) && goes(it)) {
+            if runs && is_set(replica.spec.healthy_at.as_ref()) {
+                replica.spec.healthy_at = Some(Stamp::never());
+            }
+        }
+        for replica in self.replicas.iter_mut().filter(|it| is_usable(it) && !goes(it)) {
             let Some(node) = node_of(replica).map(str::to_owned) else { continue };
             if let Some(at) = held.get(&replica.name_any()) {
                 map.insert(replica.name_any(), at.clone());
@@ -265,6 +288,7 @@ impl Draft<'_> {
                 fail(replica, &now);
             }
         }
+        let claim = self.status.claim_generation;
         let Some(engine) = &mut self.engine else { return };
         engine.spec.frontend = frontend;
         engine.spec.disable_frontend = Some(disable);
@@ -275,6 +299,9 @@ impl Draft<'_> {
             engine.spec.replica_address_map = Some(map);
             engine.spec.instance.node_id = node;
             engine.spec.instance.desire_state = Some(InstanceState::Running);
+        }
+        if !runs {
+            engine.spec.claim_generation = claim;
         }
     }
 }

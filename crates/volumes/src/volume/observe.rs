@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, OrFail as _};
 
-use super::draft::{Seen, Source, has_failed, is_set, node_of};
+use super::draft::{Image, Seen, Source, has_failed, is_set, node_of};
 use super::original::original;
 use super::{World, is_new};
 use crate::target::{self, DEFAULT, place};
@@ -41,6 +41,14 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         |node: &Arc<Node>| standing(node).0 && node.metadata.deletion_timestamp.is_none();
     let up: BTreeSet<String> =
         nodes.iter().filter(|node| is_ready(node)).map(|node| node.name_any()).collect();
+    let images = images(world);
+    let current = volume.status.as_ref().and_then(|it| it.current_image.as_ref());
+    let program = current.and_then(|it| images.get(it));
+    let candidates = schedule::candidates(
+        &nodes,
+        |node| up.contains(node),
+        |node| program.is_none_or(|it| it.is_on(node)),
+    );
     let (source, backup_volume) = source(world, volume).await?;
     let newest_is_known = newest_is_known(world, volume, backup_volume.as_ref()).await?;
     Ok(Seen {
@@ -53,9 +61,9 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         engine: engine::active(&world.engines, &name).map(|it| it.as_ref().clone()),
         replicas: world.replicas.by("volume", &name).iter().map(|it| it.as_ref().clone()).collect(),
         has_snapshots: !world.snapshots.by("volume", &name).is_empty(),
-        candidates: schedule::candidates(&nodes, |node| up.contains(node), |_| true),
+        candidates,
         settings: world.settings(),
-        images: images(world),
+        images,
         rebuilding: rebuilding(world),
         up,
         source,
@@ -66,13 +74,25 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
 }
 
 /// Engine images that are deployed.
-fn images(world: &World) -> BTreeMap<String, i32> {
-    let deployed = |it: &Arc<EngineImage>| {
-        let status = it.status.as_ref()?;
-        let named = (it.spec.image.clone()?, status.cli_api_version.unwrap_or(0));
-        (status.state == Some(EngineImageState::Deployed)).then_some(named)
+fn images(world: &World) -> BTreeMap<String, Image> {
+    world.images.list().iter().filter_map(|it| image(it)).collect()
+}
+
+/// An engine image by its name, if it is deployed.
+pub(super) fn image(object: &EngineImage) -> Option<(String, Image)> {
+    let status = object.status.as_ref()?;
+    let name = object.spec.image.clone()?;
+    let nodes = status.node_deployment_map.iter().flatten();
+    let found = Image {
+        cli: status.cli_api_version.unwrap_or(0),
+        controller: (
+            status.controller_api_min_version.unwrap_or(0),
+            status.controller_api_version.unwrap_or(0),
+        ),
+        is_own: name == crate::image::DEFAULT,
+        nodes: nodes.filter(|(_, is)| **is).map(|(node, _)| node.clone()).collect(),
     };
-    world.images.list().iter().filter_map(deployed).collect()
+    (status.state == Some(EngineImageState::Deployed)).then_some((name, found))
 }
 
 /// Copies that are being filled: a few of very many.

@@ -314,7 +314,7 @@ impl Draft<'_> {
     }
 }
 
-fn is_busy(status: &EngineStatus) -> bool {
+pub(super) fn is_busy(status: &EngineStatus) -> bool {
     let on = |flag: Option<bool>| flag == Some(true);
     status.purge_status.iter().flatten().any(|(_, it)| on(it.is_purging))
         || status.restore_status.iter().flatten().any(|(_, it)| on(it.is_restoring))

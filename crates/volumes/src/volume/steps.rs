@@ -26,7 +26,7 @@ pub(super) enum Step<'p> {
     Volume(&'p Volume),
     /// The store is to be read anew.
     Sync(&'p BackupVolume, Time),
-    /// Its data may go when it is deleted.
+    /// Its process may end, and its data go, when it is deleted.
     LetGo(&'p Replica),
     Delete(&'p Replica),
 }
@@ -58,7 +58,7 @@ pub(super) fn steps<'p>(seen: &'p Seen, plan: &'p Plan) -> Vec<Step<'p>> {
     for replica in &seen.replicas {
         let name = replica.name_any();
         let goes = plan.delete.contains(&name);
-        if goes || plan.let_go.contains(&name) {
+        if (goes || plan.let_go.contains(&name)) && !plan.held.contains(&name) {
             all.push(Step::LetGo(replica));
         }
         if goes && !is_unwanted(replica) {

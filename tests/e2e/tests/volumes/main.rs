@@ -11,3 +11,4 @@ mod recovery;
 mod rejections;
 mod revert;
 mod system;
+mod upgrade;

@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::ResourceExt;
 
+use self::clones::{begun, clone_state, cloned};
 use self::faults::{Fault, Write};
 use super::*;
 use crate::attachment;
@@ -24,8 +25,10 @@ use crate::replica::address_of;
 use crate::schedule::{Candidate, CandidateDisk, Room};
 use crate::setting::Settings;
 use crate::volume::clone::{AtOriginal, Found, Original, TRIES};
-use crate::volume::draft::{has_failed, is_usable};
+use crate::volume::draft::{Image, has_failed, is_active, is_usable};
 
+mod clones;
+mod drawings;
 mod losses;
 mod places;
 mod starting;
@@ -35,6 +38,8 @@ const MIB: i64 = 1024 * 1024;
 const NODE: &str = "n1";
 /// An engine that cannot fill copies of a volume that restores.
 const OLD: &str = "longhornio/longhorn-engine:v1.0.1";
+/// One that takes over from this build's under its clients, and this from it.
+const NEW: &str = "holdfast/engine:v9.9.9";
 
 /// A volume and everything that belongs to it, with processes that do as they are told.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own of the made-up world")]
@@ -45,7 +50,9 @@ struct World {
     engine: Option<Engine>,
     replicas: Vec<Replica>,
     settings: Settings,
-    images: BTreeMap<String, i32>,
+    images: BTreeMap<String, Image>,
+    /// The next engine does not take over.
+    replacing_fails: bool,
     backup_volume: Option<BackupVolume>,
     source: Source,
     original: Original,
@@ -77,6 +84,10 @@ struct World {
     past: (Option<Engine>, Vec<Replica>),
     /// Nodes do nothing before the next pass.
     is_paused: bool,
+}
+
+fn image(cli: i32, controller: (i32, i32)) -> Image {
+    Image { cli, controller, is_own: false, nodes: BTreeSet::from([NODE.to_owned()]) }
 }
 
 fn node(name: &str) -> Candidate {
@@ -119,7 +130,12 @@ impl World {
             engine: None,
             replicas: Vec::new(),
             settings: Settings { node_soft: true, ..Settings::default() },
-            images: BTreeMap::from([(crate::image::DEFAULT.to_owned(), 12), (OLD.to_owned(), 3)]),
+            images: BTreeMap::from([
+                (crate::image::DEFAULT.to_owned(), image(12, (4, 6))),
+                (OLD.to_owned(), image(3, (3, 5))),
+                (NEW.to_owned(), image(12, (4, 6))),
+            ]),
+            replacing_fails: false,
             backup_volume: None,
             source: Source::None,
             original: Original::None,
@@ -224,6 +240,13 @@ impl World {
         let serves = engine.spec.instance.desire_state == Some(InstanceState::Running)
             && engine.spec.disable_frontend != Some(true);
         assert!(!serves || !unfilled, "a copy is served that is not complete");
+        // No directory is without an active copy, and none has two.
+        for replica in &self.replicas {
+            let dir = &replica.spec.data_directory_name;
+            let beside = |it: &&Replica| it.spec.data_directory_name == *dir && !is_leaving(it);
+            let all: Vec<_> = self.replicas.iter().filter(beside).collect();
+            assert!(all.len() <= 2, "three copies on one directory");
+        }
         self.check_planned(engine);
     }
 
@@ -232,7 +255,10 @@ impl World {
     fn check_planned(&self, engine: &Engine) {
         let starts = engine.spec.instance.desire_state == Some(InstanceState::Running);
         let planned = engine.spec.replica_address_map.clone().unwrap_or_default();
-        for replica in self.replicas.iter().filter(|_| starts && !planned.is_empty()) {
+        let replacing =
+            engine.spec.upgraded_replica_address_map.as_ref().is_some_and(|it| !it.is_empty());
+        for replica in self.replicas.iter().filter(|_| starts && !planned.is_empty() && !replacing)
+        {
             let is_whole = replica.spec.healthy_at.as_ref().is_some_and(Stamp::is_set);
             let name = replica.name_any();
             assert!(
@@ -273,6 +299,7 @@ impl World {
         self.engine_obeys();
     }
 
+    #[expect(clippy::too_many_lines, reason = "all that an engine does, in one place")]
     fn engine_obeys(&mut self) {
         let Some(engine) = &mut self.engine else { return };
         let mut status = engine.status.clone().unwrap_or_default();
@@ -288,12 +315,45 @@ impl World {
             engine.status = Some(status);
             return;
         }
+        let image = engine.spec.instance.image.clone();
+        let next = engine.spec.upgraded_replica_address_map.clone().unwrap_or_default();
+        let runs = status.instance.current_state == Some(InstanceState::Running);
+        let differs = status.instance.current_image != image;
+        if !runs {
+            status.instance.current_image.clone_from(&image);
+        } else if !next.is_empty() && differs && self.replacing_fails {
+            let next = crate::instances::Successor {
+                image: image.unwrap_or_default(),
+                error: Some("exit status 1".to_owned()),
+            };
+            let now = api::scalar::Time::new(self.now);
+            crate::node::say_upgrade(&mut status.instance, Some(&next), now);
+            engine.status = Some(status);
+            return;
+        } else if !next.is_empty() && differs {
+            // It has taken over; its monitor looks at it later.
+            status.instance.current_image.clone_from(&image);
+            engine.status = Some(status);
+            return;
+        } else if !differs {
+            let now = api::scalar::Time::new(self.now);
+            crate::node::say_upgrade(&mut status.instance, None, now);
+        }
         self.is_written |= self.is_half_reverted && engine.spec.disable_frontend != Some(true);
         let began = status.instance.current_state == Some(InstanceState::Running);
         status.instance.current_state = Some(InstanceState::Running);
         (status.instance.ip, status.instance.port) = (Some("10.0.0.1".into()), Some(900));
         let map = engine.spec.replica_address_map.clone().unwrap_or_default();
-        let old = status.replica_mode_map.clone().unwrap_or_default();
+        let map = if next.is_empty() { map } else { next };
+        let mut old = status.replica_mode_map.clone().unwrap_or_default();
+        // The next engine found its copies as they were.
+        let is_next = runs && !map.keys().any(|name| old.contains_key(name));
+        if is_next {
+            old = map.keys().map(|name| (name.clone(), ReplicaMode::ReadWrite)).collect();
+            let held: BTreeSet<String> = self.held.values().cloned().collect();
+            let held = held.into_iter().next_back();
+            self.held.extend(map.keys().filter_map(|name| Some((name.clone(), held.clone()?))));
+        }
         let mut modes = BTreeMap::new();
         let mut fills = old.values().any(|mode| *mode == ReplicaMode::WriteOnly);
         let grows = engine.spec.instance.volume_size != status.current_size && began;
@@ -706,176 +766,6 @@ fn a_backup_that_is_not_there_is_waited_for_with_the_reason() {
     let restore =
         world.status().conditions.unwrap().into_iter().find(|it| it.kind == "Restore").unwrap();
     assert_eq!(restore.reason.as_deref(), Some("RestorePending"));
-}
-
-fn found() -> Found {
-    Found {
-        volume: "s".into(),
-        snapshot: "x".into(),
-        is_own: false,
-        size_bytes: 32 * MIB,
-        node: NODE.into(),
-        is_taken: true,
-        runs: true,
-    }
-}
-
-fn cloned() -> World {
-    let mut world =
-        World::new(VolumeSpec { data_source: Some("snap://s/x".into()), ..VolumeSpec::default() });
-    world.original = Original::Found(found());
-    world
-}
-
-fn clone_state(world: &World) -> CloneState {
-    world.status().clone_status.unwrap_or_default().state.unwrap_or(CloneState::Unset)
-}
-
-fn clone_condition(world: &World) -> (String, String) {
-    let all = world.status().conditions.unwrap_or_default();
-    let found = all.into_iter().find(|it| it.kind == "Clone").unwrap();
-    (found.reason.unwrap_or_default(), found.message.unwrap_or_default())
-}
-
-/// Runs until the engine is told of the source.
-fn begun() -> World {
-    let mut world = cloned();
-    let told = |world: &World| {
-        let engine = world.engine.as_ref();
-        engine.is_some_and(|it| it.spec.requested_data_source.is_some())
-    };
-    for _ in 0..20 {
-        world.pass();
-        if told(&world) {
-            return world;
-        }
-        world.obey();
-    }
-    panic!("the copying never began");
-}
-
-#[test]
-fn a_copy_of_a_volume_is_filled_and_then_like_any_other() {
-    let mut world = begun();
-    assert_eq!(clone_state(&world), CloneState::Initiated);
-    assert_eq!(world.at_original.as_ref().unwrap().held_at.as_deref(), Some(NODE));
-    world.obey();
-    world.pass();
-    assert_eq!(clone_state(&world), CloneState::CopyCompletedAwaitingHealthy);
-    assert_eq!(world.at_original.as_ref().unwrap().held_at, None);
-    world.obey();
-    world.run(16);
-    assert_eq!(clone_state(&world), CloneState::Completed);
-    world.is(&VolumeState::Detached, &Robustness::Unknown);
-    assert_eq!(world.copied.len(), 2);
-    assert!(world.at_original.is_none());
-    for reason in ["VolumeCloneInitiated", "VolumeCloneCompleted"] {
-        assert!(world.told.contains(&reason.to_owned()), "{reason}");
-    }
-    let engine = world.engine.clone().unwrap();
-    assert_eq!(engine.spec.requested_data_source.as_deref(), Some(""));
-    // The source may change as it likes.
-    world.original = Original::None;
-    world.ticket(NODE);
-    world.run(8);
-    world.is(&VolumeState::Attached, &Robustness::Healthy);
-    assert_eq!(world.volume.spec.disable_frontend, Some(false));
-}
-
-#[test]
-fn a_copy_whose_first_status_was_lost_in_a_crash_is_filled_all_the_same() {
-    let mut world = cloned();
-    while world.engine.is_none() {
-        world.pass();
-    }
-    // The engine was stored, and then the controllers were killed.
-    world.volume.status = None;
-    world.run(60);
-    assert_eq!(clone_state(&world), CloneState::Completed);
-    assert_eq!(world.copied.len(), 2);
-}
-
-#[test]
-fn nobody_gets_a_copy_before_it_is_complete() {
-    let mut world = cloned();
-    world.original = Original::Found(Found { is_taken: false, ..found() });
-    world.ticket(NODE);
-    world.run(20);
-    assert_eq!(clone_state(&world), CloneState::Initiated);
-    assert_eq!(world.volume.spec.disable_frontend, Some(true));
-    assert!(world.copied.is_empty());
-    world.original = Original::Found(found());
-    world.run(30);
-    world.is(&VolumeState::Attached, &Robustness::Healthy);
-    assert_eq!(world.volume.spec.disable_frontend, Some(false));
-}
-
-#[test]
-fn an_engine_that_ends_while_it_is_copied_to_begins_anew_with_other_copies() {
-    let mut world = begun();
-    let first: BTreeSet<String> = world.replicas.iter().map(ResourceExt::name_any).collect();
-    let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
-    status.instance.current_state = Some(InstanceState::Error);
-    world.pass();
-    assert_eq!(clone_state(&world), CloneState::Failed);
-    assert!(clone_condition(&world).1.contains("the engine ended"));
-    world.obey();
-    world.run(60);
-    assert_eq!(clone_state(&world), CloneState::Completed);
-    assert!(world.replicas.iter().all(|it| !first.contains(&it.name_any())));
-    world.is(&VolumeState::Detached, &Robustness::Unknown);
-}
-
-#[test]
-fn one_copy_that_fails_is_replaced_after_the_others_are_complete() {
-    let mut world = begun();
-    let crashed = world.kill(0);
-    world.run(30);
-    assert_eq!(clone_state(&world), CloneState::Completed);
-    assert_eq!(world.replicas.iter().filter(|it| is_usable(it)).count(), 2);
-    assert!(world.replicas.iter().all(|it| it.name_any() != crashed));
-}
-
-#[test]
-fn copying_that_always_fails_ends_with_the_reason() {
-    let mut world = cloned();
-    world.copying_fails = true;
-    world.ticket(NODE);
-    for _ in 0..TRIES {
-        world.run(20);
-        world.now += SignedDuration::from_mins(6);
-    }
-    world.run(20);
-    assert_eq!(clone_state(&world), CloneState::Failed);
-    let status = world.status().clone_status.unwrap();
-    assert_eq!((status.attempt_count, status.next_allowed_attempt_at), (Some(TRIES), None));
-    let (reason, message) = clone_condition(&world);
-    assert_eq!(reason, "CloneFailure");
-    assert!(message.contains("no space left"), "{message}");
-    // Each try had copies of its own.
-    assert_eq!(world.copied.len(), 2 * usize::try_from(TRIES).unwrap());
-    assert!(world.replicas.is_empty() && world.at_original.unwrap().held_at.is_none());
-    assert!(!world.told.contains(&"Faulted".to_owned()));
-}
-
-#[test]
-fn a_source_that_is_not_there_is_waited_for_and_one_that_never_fits_is_told() {
-    let mut world = cloned();
-    world.original = Original::Missing("volume s does not exist".into());
-    world.run(3);
-    assert!(world.engine.is_none() && world.replicas.is_empty());
-    assert_eq!(clone_condition(&world), ("ClonePending".into(), "volume s does not exist".into()));
-    let mut small = cloned();
-    small.original = Original::Found(Found { size_bytes: 64 * MIB, ..found() });
-    small.ticket(NODE);
-    small.run(6);
-    assert_eq!(clone_state(&small), CloneState::Failed);
-    assert!(clone_condition(&small).1.contains("is less than"), "{:?}", clone_condition(&small));
-    assert!(small.replicas.is_empty());
-    let mut bad = cloned();
-    bad.original = Original::Impossible("names nothing".into());
-    bad.run(6);
-    assert_eq!(clone_condition(&bad), ("CloneFailure".into(), "names nothing".into()));
 }
 
 fn with_snapshot() -> World {

@@ -173,6 +173,36 @@ fn the_last_copy_of_a_detached_volume_stays_and_goes_with_it() {
 }
 
 #[test]
+fn a_copy_ends_when_its_engine_has_let_go_of_it_and_not_under_it() {
+    for shrinks in [false, true] {
+        let mut world = attached();
+        world.volume.spec.number_of_replicas = Some(3);
+        world.run(12);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+        if shrinks {
+            world.volume.spec.number_of_replicas = Some(2);
+        } else {
+            world.delete_copy(0);
+        }
+        let before = world.replicas.len();
+        for _ in 0..20 {
+            world.pass();
+            let modes = world.engine.as_ref().unwrap().status.clone().unwrap();
+            let modes = modes.replica_mode_map.unwrap_or_default();
+            for replica in world.replicas.iter().filter(|it| is_leaving(it)) {
+                let mode = modes.get(&replica.name_any());
+                assert_eq!(mode, None, "{} ends under its engine", replica.name_any());
+            }
+            world.obey();
+            world.now += SignedDuration::from_millis(200);
+        }
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+        assert_eq!(world.replicas.len(), before - usize::from(shrinks));
+        assert!(world.replicas.iter().all(|it| it.metadata.deletion_timestamp.is_none()));
+    }
+}
+
+#[test]
 fn one_of_several_good_copies_goes_at_once() {
     let mut world = attached();
     let name = world.delete_copy(0);

@@ -101,3 +101,168 @@ fn an_engine_that_is_not_there_is_refused() {
     let told = world.condition("EngineUpgrade").unwrap().message.unwrap();
     assert!(told.contains("engine image nobody/engine:v9 is not deployed"), "{told}");
 }
+
+/// What must be so when another engine has come.
+fn is_upgraded(world: &World, image: &str, copies: usize) {
+    let wanted = (Some(image.to_owned()), Some(image.to_owned()));
+    assert_eq!(image_of(world), wanted);
+    let images: Vec<_> = world.replicas.iter().map(|it| it.spec.instance.image.clone()).collect();
+    assert_eq!(images, vec![Some(image.to_owned()); copies]);
+    assert!(world.replicas.iter().all(is_usable));
+    let places: BTreeSet<_> =
+        world.replicas.iter().map(|it| it.spec.data_directory_name.clone()).collect();
+    assert_eq!(places.len(), copies, "each copy has a directory of its own");
+    let engine = world.engine.clone().unwrap();
+    assert_eq!(engine.spec.upgraded_replica_address_map.unwrap_or_default().len(), 0);
+    assert_eq!(engine.status.unwrap().instance.current_image.as_deref(), Some(image));
+}
+
+#[test]
+fn another_engine_takes_over_from_one_that_serves() {
+    let mut world = attached();
+    let places = |world: &World| -> BTreeSet<_> {
+        world.replicas.iter().map(|it| it.spec.data_directory_name.clone()).collect()
+    };
+    let (before, names) = (places(&world), world.planned());
+    ask(&mut world, NEW);
+    for _ in 0..12 {
+        world.run(1);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+    }
+    is_upgraded(&world, NEW, 2);
+    assert_eq!(places(&world), before, "the data is where it was");
+    assert!(world.planned().iter().all(|name| !names.contains(name)));
+    assert_eq!(world.condition("EngineUpgrade").unwrap().reason.as_deref(), Some("Upgraded"));
+    assert!(world.told.contains(&"EngineUpgraded".to_owned()));
+    // It heals, detaches and comes back as ever.
+    world.kill(0);
+    world.run(30);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    world.drop_ticket();
+    world.run(8);
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+    is_at_home(&mut world, NEW);
+}
+
+/// It can be attached and is whole.
+fn is_at_home(world: &mut World, image: &str) {
+    world.ticket(NODE);
+    world.run(12);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    is_upgraded(world, image, 2);
+}
+
+#[test]
+fn an_engine_that_does_not_take_over_leaves_everything_as_it_was() {
+    let mut world = attached();
+    let (replicas, planned) = (world.replicas.clone(), world.planned());
+    world.replacing_fails = true;
+    ask(&mut world, NEW);
+    for _ in 0..12 {
+        world.run(1);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+    }
+    is_upgraded(&world, DEFAULT, 2);
+    assert_eq!((world.replicas.len(), world.planned()), (replicas.len(), planned));
+    let told = world.condition("EngineUpgrade").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("UpgradeRefused"));
+    assert!(told.message.unwrap().contains("exit status 1"));
+    // It is tried again when it is asked for again.
+    world.replacing_fails = false;
+    ask(&mut world, NEW);
+    world.run(12);
+    is_upgraded(&world, NEW, 2);
+}
+
+#[test]
+fn a_copy_that_does_not_start_beside_the_one_before_it_ends_the_upgrade() {
+    let mut world = attached();
+    ask(&mut world, NEW);
+    world.pass();
+    let twin = world.replicas.iter().position(|it| !is_active(it)).unwrap();
+    world.obey();
+    world.kill(twin);
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    is_upgraded(&world, DEFAULT, 2);
+    assert!(world.told.contains(&"FailedEngineUpgrade".to_owned()));
+}
+
+#[test]
+fn an_engine_is_not_replaced_under_a_backup() {
+    let mut world = attached();
+    let (id, ticket) = attachment::own(AttacherType::BackupController, "b", NODE, "any");
+    let tickets = world.attachment.spec.attachment_tickets.get_or_insert_default();
+    tickets.insert(id.clone(), ticket);
+    ask(&mut world, NEW);
+    world.run(6);
+    let told = world.condition("EngineUpgrade").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("WaitForIdle"));
+    assert!(told.message.unwrap().contains(&id));
+    assert_eq!(world.replicas.len(), 2);
+    world.attachment.spec.attachment_tickets.get_or_insert_default().remove(&id);
+    world.run(12);
+    is_upgraded(&world, NEW, 2);
+}
+
+#[test]
+fn an_image_that_is_not_on_a_node_of_the_volume_waits_for_the_detach() {
+    let mut world = attached();
+    world.images.insert(NEW.to_owned(), Image { nodes: BTreeSet::new(), ..image(12, (4, 7)) });
+    ask(&mut world, NEW);
+    world.run(4);
+    let told = world.condition("EngineUpgrade").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("WaitForDetach"));
+    assert!(told.message.unwrap().contains("it is not on node n1"));
+}
+
+/// 17 to 24 of the plan for volumes that began with an older engine.
+#[test]
+fn a_standby_volume_whose_engine_is_replaced_rebuilds_from_then_on() {
+    let mut world = old_standby();
+    ask(&mut world, DEFAULT);
+    world.run(12);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    is_upgraded(&world, DEFAULT, 2);
+    world.kill(0);
+    world.run(20);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    world.volume.spec.standby = Some(false);
+    world.kill(0);
+    world.run(30);
+    assert_eq!(world.status().restore_required, Some(false));
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+    is_at_home(&mut world, DEFAULT);
+}
+
+#[test]
+fn each_attachment_has_a_higher_right_than_all_before() {
+    let mut world = attached();
+    let claim = |world: &World| {
+        let of_engine = world.engine.as_ref().unwrap().spec.claim_generation;
+        assert_eq!(of_engine, world.status().claim_generation);
+        of_engine.unwrap()
+    };
+    let first = claim(&world);
+    assert!(first >= 1_000_000, "the clock takes part");
+    // An engine that is replaced while it serves keeps the right.
+    ask(&mut world, NEW);
+    world.run(12);
+    assert_eq!(claim(&world), first);
+    let mut last = first;
+    for _ in 0..3 {
+        let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+        status.instance.current_state = Some(InstanceState::Error);
+        world.run(14);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+        assert!(claim(&world) > last);
+        last = claim(&world);
+    }
+    // A clock that goes back changes nothing.
+    world.now -= SignedDuration::from_hours(1);
+    world.drop_ticket();
+    world.run(8);
+    world.ticket(NODE);
+    world.run(8);
+    assert!(claim(&world) > last);
+}

@@ -85,8 +85,8 @@ fn happen(world: &mut World, event: Event, wants: &mut bool) {
         }
         Event::Revert => ask_revert(world, "x"),
         Event::Image => {
-            let is_old = world.volume.spec.image.as_deref() == Some(OLD);
-            let next = if is_old { crate::image::DEFAULT } else { OLD };
+            let is_new = world.volume.spec.image.as_deref() == Some(NEW);
+            let next = if is_new { crate::image::DEFAULT } else { NEW };
             world.volume.spec.image = Some(next.to_owned());
         }
     }
@@ -254,6 +254,44 @@ fn a_standby_volume_follows_or_is_faulted_whatever_comes() {
         let follows = status.state == Some(VolumeState::Attached) && held.as_deref() == Some("b1");
         follows || status.robustness == Some(Robustness::Faulted)
     });
+}
+
+/// Attached, and asked for another engine at any moment: who serves it is one image, with as many copies
+/// as there were, each on a directory of its own.
+#[test]
+fn a_volume_whose_engine_is_replaced_gets_where_it_is_wanted_whatever_comes() {
+    let ends = |world: &World, wants: bool| {
+        let still = world.attachment.spec.attachment_tickets.as_ref();
+        let wants = wants || still.is_some_and(|it| it.contains_key("api"));
+        let image = world.status().current_image;
+        let copies: Vec<&Replica> = world.replicas.iter().filter(|it| is_usable(it)).collect();
+        let places: BTreeSet<_> = copies.iter().map(|it| &it.spec.data_directory_name).collect();
+        let engine = world.engine.as_ref().unwrap();
+        rests(world, wants)
+            && world.volume.spec.image == image
+            && engine.spec.instance.image == image
+            && copies.iter().all(|it| it.spec.instance.image == image)
+            && places.len() == copies.len()
+            && world.replicas.iter().all(is_active)
+    };
+    let events = [
+        Event::Image,
+        Event::Ticket,
+        Event::KillEngine,
+        Event::KillFirst,
+        Event::KillLast,
+        Event::Calm,
+    ];
+    let begin = || {
+        let mut world = attached();
+        world.volume.spec.image = Some(NEW.to_owned());
+        world
+    };
+    let walk = Walk { name: "replaced", begin: &begin, ends: &ends };
+    for order in orders(&events, DEPTH) {
+        walk.go(&order, None);
+    }
+    walk.with_faults(&[Event::Calm, Event::Ticket, Event::KillEngine, Event::KillLast]);
 }
 
 /// A volume that nobody has made anything for yet.
