@@ -34,6 +34,11 @@ const FILTERED: &[(&str, &str)] = &[
     ("status=error", "status=error"),
     ("status=in-use", "status=in-use"),
     ("backup_status=backing-up", "backup_status=backing-up"),
+    ("size=2", "size=2"),
+    ("bootable=true", "bootable=true"),
+    ("name=volume 7", "name=volume%207"),
+    ("status=error of all projects", "status=error&all_tenants=1"),
+    ("the first by name", "sort=name:asc"),
     ("metadata={'tier':'gold'}", "metadata=%7B%27tier%27:%27gold%27%7D"),
     ("the oldest", "marker=00000000-0000-4000-8000-000000000002"),
 ];

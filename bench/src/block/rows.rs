@@ -38,7 +38,7 @@ impl Database {
     }
 
     /// Adds rows until there are so many: one in a thousand failed, as many are backed up, as many are in
-    /// use and of another tier; each has two pairs of metadata. The statements are the same on both.
+    /// use and of another tier, larger, or bootable; each has two pairs of metadata. The statements are the same on both.
     pub(super) async fn grow(&self, to: u32) -> Result<()> {
         let numbers = format!(
             "WITH RECURSIVE have (n) AS (SELECT COUNT(*) FROM volumes WHERE user_id = 'bench'), \
@@ -50,10 +50,12 @@ impl Database {
         self.execute(format!(
             "{numbers} INSERT INTO volumes (id, user_id, project_id, size, availability_zone, host, \
              display_name, volume_type_id, status, backup_status, attach_status, shared_targets, \
-             created_at) SELECT {id}, 'bench', '{PROJECT}', 1, 'nova', 'bench@holdfast#holdfast', \
+             bootable, created_at) SELECT {id}, 'bench', '{PROJECT}', \
+             CASE WHEN i % 1000 = 5 THEN 2 ELSE 1 END, 'nova', 'bench@holdfast#holdfast', \
              'volume ' || CAST(i AS TEXT), (SELECT MIN(id) FROM volume_types WHERE deleted = 0), \
              CASE i % 1000 WHEN 7 THEN 'error' WHEN 9 THEN 'in-use' ELSE 'available' END, \
              CASE WHEN i % 1000 = 8 THEN 'backing-up' END, 'detached', 0, \
+             CASE WHEN i % 1000 = 6 THEN 1 ELSE 0 END, \
              '2026-01-01T00:00:00.' || substr(CAST(1000000 + i AS TEXT), 2) FROM numbers"
         ))
         .await?;

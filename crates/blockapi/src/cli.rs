@@ -3,6 +3,8 @@
 
 use std::io::Write;
 
+use futures::future::BoxFuture;
+
 use crate::sql::{Db, DbError, SchemaState};
 use crate::store::{Store, stamp_in};
 use crate::upgrade::{self, SPLIT, UpgradeError};
@@ -51,11 +53,20 @@ pub enum UpgradeCommand {
 
 const MISUSE: u8 = 127;
 
-/// Runs a command on the database; its exit code.
-pub async fn db(
+/// Runs a command on the database; its exit code. Boxed: whoever waits for it would otherwise compile
+/// the database anew.
+pub fn db<'a>(
+    address: &'a str,
+    command: &'a DbCommand,
+    out: &'a mut (dyn Write + Send),
+) -> BoxFuture<'a, Result<u8, DbError>> {
+    Box::pin(run(address, command, out))
+}
+
+async fn run(
     address: &str,
     command: &DbCommand,
-    out: &mut (impl Write + Send),
+    out: &mut (dyn Write + Send),
 ) -> Result<u8, DbError> {
     let db = Db::open(address).await?;
     let store = Store::new(db.clone());
@@ -90,12 +101,12 @@ pub async fn db(
     Ok(code)
 }
 
-fn say(out: &mut impl Write, line: &str) {
+fn say(out: &mut (dyn Write + Send), line: &str) {
     // A reader that went away changes nothing about what was done.
     let _ = writeln!(out, "{line}");
 }
 
-async fn sync(db: &Db, version: Option<&str>, out: &mut impl Write) -> Result<u8, DbError> {
+async fn sync(db: &Db, version: Option<&str>, out: &mut (dyn Write + Send)) -> Result<u8, DbError> {
     let taken = db.sync(version).await?;
     for step in &taken {
         say(out, &format!("applied {step}"));
@@ -106,7 +117,7 @@ async fn sync(db: &Db, version: Option<&str>, out: &mut impl Write) -> Result<u8
     Ok(0)
 }
 
-async fn migrate(store: &Store, max_count: Option<i64>, out: &mut impl Write) -> u8 {
+async fn migrate(store: &Store, max_count: Option<i64>, out: &mut (dyn Write + Send)) -> u8 {
     if max_count.is_some_and(|it| it < 1) {
         say(out, "Must supply a positive value for max_count.");
         return MISUSE;
@@ -126,7 +137,14 @@ async fn migrate(store: &Store, max_count: Option<i64>, out: &mut impl Write) ->
 }
 
 /// Looks whether this release can work on a database; the exit code.
-pub async fn check(address: &str, out: &mut (impl Write + Send)) -> Result<u8, DbError> {
+pub fn check<'a>(
+    address: &'a str,
+    out: &'a mut (dyn Write + Send),
+) -> BoxFuture<'a, Result<u8, DbError>> {
+    Box::pin(look(address, out))
+}
+
+async fn look(address: &str, out: &mut (dyn Write + Send)) -> Result<u8, DbError> {
     let db = Db::open(address).await?;
     let store = Store::new(db.clone());
     let state = db.schema_state().await?;

@@ -27,6 +27,8 @@ mod worker;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+
 pub use auth::{Identity, NoAuth};
 pub use figures::Figures;
 pub use images::Glance;
@@ -76,8 +78,17 @@ pub struct BlockApi {
 }
 
 impl BlockApi {
-    /// Opens the database, checks it, and serves until the tasks are stopped.
-    pub async fn start(
+    /// Opens the database, checks it, and serves until the tasks are stopped. Boxed: whoever waits
+    /// for it would otherwise compile the service anew.
+    pub fn start(
+        options: Options,
+        backend: Arc<dyn Backend>,
+        tasks: &tasks::Tasks,
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        Box::pin(Self::open(options, backend, tasks))
+    }
+
+    async fn open(
         options: Options,
         backend: Arc<dyn Backend>,
         tasks: &tasks::Tasks,

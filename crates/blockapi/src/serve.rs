@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tasks::{Stop, Tasks, WriteTimeout};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,8 +64,8 @@ async fn speak(stream: TcpStream, router: Router, limits: Limits, stop: &Stop) {
     // Answers are small; without it they wait for a timer.
     let _ = stream.set_nodelay(true);
     // The newer protocol is no part of the dialect, and looking which one it is would know no limit.
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.headers);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.headers);
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.writes));
     let connection = builder.serve_connection(stream, TowerToHyperService::new(router));
     tokio::pin!(connection);

@@ -70,6 +70,9 @@ pub trait Identity: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// The longest name of a user or a project.
+const NAME_BYTES: usize = 255;
+
 /// No identity service: a token is `user:project` or `user:project:role,role`, and without roles the
 /// caller is an administrator. For loopback only.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,7 +84,8 @@ impl Identity for NoAuth {
         let mut parts = tokens.user.ok_or(AuthError::Unauthorized)?.splitn(3, ':');
         let user = parts.next().unwrap_or_default();
         let project = parts.next().unwrap_or(user);
-        if user.is_empty() || project.is_empty() {
+        let is_name = |it: &str| (1..=NAME_BYTES).contains(&it.len());
+        if !is_name(user) || !is_name(project) {
             return Err(AuthError::Unauthorized);
         }
         let roles = parts.next().map_or_else(
@@ -132,5 +136,7 @@ mod tests {
         assert_eq!(caller.scope(), Some("p1"));
         assert_eq!(of(Some("ann")).await.unwrap().project_id, "ann");
         assert!(of(None).await.is_err() && of(Some(":")).await.is_err());
+        let long = "p".repeat(3_000);
+        assert!(of(Some(&long)).await.is_err() && of(Some(&format!("u:{long}"))).await.is_err());
     }
 }

@@ -15,6 +15,7 @@ use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::store::attachments::{Attachment, NewAttachment};
 use crate::store::guard::{Change, Set};
+use crate::store::list::Page;
 use crate::store::statement::Statement;
 use crate::store::volumes::Volume;
 use crate::store::{Metadata, Pairs, new_id};
@@ -50,10 +51,16 @@ pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answ
     Ok(Reply::ok(json!({"attachment": views::attachment(request, &attachment)})))
 }
 
-pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
-    allow(&request.caller, Needs::Reader, "volume:attachment_get")?;
+/// The page a request asks for, of attachments that the caller may see.
+pub(super) fn page(request: &Request) -> Result<Page, Fault> {
     let mut page = RESOURCE.page(request)?;
     listing::isolate(request, &mut page, "volumes.project_id")?;
+    Ok(page)
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "volume:attachment_get")?;
+    let page = page(request)?;
     let (found, count) =
         service.store.attachments(&page).await.map_err(list_fault("Attachment"))?;
     let items: Vec<Value> =
@@ -96,6 +103,8 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     };
     reserve(service, request, &volume, &new).await?;
     if let Some(connector) = wanted {
+        // As it is now that it is reserved: a restore may have put another volume in its place.
+        let volume = find_volume(service, request, &volume_id).await?;
         let established = establish(service, request, &volume, &new.id, &connector).await;
         if let Err(fault) = established {
             // The client does not learn the id: nobody would ever end it.
@@ -138,6 +147,9 @@ fn refuse_error(request: &Request, volume: &Volume) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Several servers may use it: a retype can have ended that since it was looked at.
+pub(super) const SHARED: &str = "volumes.multiattach = 1";
+
 /// Reserves a volume. A second attachment for the server that has one is a live migration.
 async fn reserve(
     service: &Service,
@@ -153,11 +165,11 @@ async fn reserve(
         Operation::AttachmentCreate
     };
     let mut tx = store.on_volume(id).await?;
-    let mut done = service
-        .when(request, id, operation)
-        .set(Set::Status("reserved"))
-        .apply(store, &mut tx)
-        .await?;
+    let mut change = service.when(request, id, operation).set(Set::Status("reserved"));
+    if volume.multiattach {
+        change = change.only_if(SHARED);
+    }
+    let mut done = change.apply(store, &mut tx).await?;
     if let (false, Some(instance)) = (done, &new.instance) {
         let mut same = Statement::new(
             "EXISTS (SELECT 1 FROM volume_attachment a WHERE a.volume_id = volumes.id AND \
@@ -198,7 +210,7 @@ async fn establish(
     id: &str,
     connector: &Value,
 ) -> Result<(), Fault> {
-    let allowed = service.when(request, &volume.id, Operation::AttachmentUpdate);
+    let allowed = service.when_behind(request, volume, Operation::AttachmentUpdate);
     if !allowed.run(&service.store).await? {
         let seen = views::status_of(request, volume);
         return Err(Fault::conflict(format!(
@@ -224,8 +236,8 @@ async fn establish(
         return Err(no_such(id));
     }
     // The connection took a while: what is being replaced or deleted by now must not be used.
-    if !service.when(request, &volume.id, Operation::AttachmentUpdate).apply(store, &mut tx).await?
-    {
+    let still = service.when_behind(request, volume, Operation::AttachmentUpdate);
+    if !still.apply(store, &mut tx).await? {
         drop(tx);
         disconnect(service, volume, id).await;
         return Err(Fault::conflict(format!(

@@ -22,6 +22,7 @@ use crate::sql::Tx;
 use crate::store::backups::{Backup, NewBackup, is_last};
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
+use crate::store::list::Page;
 use crate::store::snapshots::Snapshot;
 use crate::store::volumes::{NewVolume, Volume};
 use crate::store::work::Verb;
@@ -54,6 +55,8 @@ pub(super) const RESOURCE: Resource = Resource {
 const NO_PARENT: &str = "No backups available to do an incremental backup.";
 /// The name of this service in exported records.
 const SERVICE: &str = "cinder.backup.drivers.holdfast";
+/// The longest name of a stored backup that an index takes.
+const HANDLE_BYTES: usize = 1024;
 /// As records of before name it.
 const SERVICE_BEFORE: &str = "holdfast";
 
@@ -68,10 +71,16 @@ pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answ
     Ok(Reply::ok(json!({"backup": views::backup(request, &backup)})))
 }
 
-pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
-    allow(&request.caller, Needs::Reader, "backup:get_all")?;
+/// The page a request asks for, of backups that the caller may see.
+pub(super) fn page(request: &Request) -> Result<Page, Fault> {
     let mut page = RESOURCE.page(request)?;
     listing::isolate(request, &mut page, "backups.project_id")?;
+    Ok(page)
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "backup:get_all")?;
+    let page = page(request)?;
     let (found, count) = service.store.backups(&page).await.map_err(list_fault("Backup"))?;
     let items: Vec<Value> = found
         .iter()
@@ -150,7 +159,8 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         new.parent_id = Some(parent.ok_or_else(|| Fault::invalid_backup(NO_PARENT))?);
     }
     store.insert_backup(&mut tx, &new).await?;
-    store.ask(&mut tx, Verb::BackupCreate, &new.id, &json!({}), &request.id).await?;
+    let verb = Verb::BackupCreate;
+    store.ask_in_turn(&mut tx, verb, (&new.id, &volume_id), &json!({}), &request.id).await?;
     tx.commit().await?;
     store.wake();
     let view = views::backup_summary(request, &new.id, new.name.as_deref());
@@ -265,29 +275,45 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
 
 pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> Answer {
     allow(&request.caller, Needs::Member, "backup:delete")?;
-    find(service, request, id).await?;
     remove(service, request, id, &["available", "error"]).await
+}
+
+/// A backup, held together with the volume it is of or is restored to: neither begins nor ends
+/// anything meanwhile.
+async fn hold(service: &Service, request: &Request, id: &str) -> Result<(Tx, Backup), Fault> {
+    let store = &service.store;
+    let volume_of = |it: &Backup| {
+        let target = it.restore_volume_id.as_ref().filter(|_| it.status == "restoring");
+        target.unwrap_or(&it.volume_id).clone()
+    };
+    let mut volume = volume_of(&find(service, request, id).await?);
+    loop {
+        // Volumes before their backups, as everybody does.
+        let mut tx = store.on_volume(&volume).await?;
+        tx.lock("backups", id).await?;
+        let held = store.held_backup(&mut tx, id).await?;
+        let held = held.ok_or_else(|| Fault::no_such("Backup", id))?;
+        let now = volume_of(&held);
+        if now == volume {
+            return Ok((tx, held));
+        }
+        // A restore began before it was held.
+        drop(tx);
+        volume = now;
+    }
 }
 
 async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -> Answer {
     let store = &service.store;
-    let backup = find(service, request, id).await?;
-    let mut tx = store.db.begin().await?;
-    if backup.status == "creating" || backup.status == "restoring" {
-        tx.lock("volumes", backup.restore_volume_id.as_ref().unwrap_or(&backup.volume_id)).await?;
-    }
-    tx.lock("backups", id).await?;
+    let (mut tx, backup) = hold(service, request, id).await?;
     let child = "SELECT id FROM backups WHERE parent_id = $1 AND deleted = 0";
     if tx.fetch_one(child, &[id.into()]).await?.is_some() {
         return Err(Fault::invalid_backup("Incremental backups exist for this backup."));
     }
-    let sql = "SELECT status FROM backups WHERE id = $1 AND deleted = 0";
-    let row = tx.fetch_one(sql, &[id.into()]).await?;
-    let was = row.ok_or_else(|| Fault::no_such("Backup", id))?.text("status")?;
     if !store.move_backup(&mut tx, id, from, "deleting", &[]).await? {
         return Err(Fault::invalid_backup("Backup status must be available or error"));
     }
-    release(service, &mut tx, &backup, &was).await?;
+    release(service, &mut tx, &backup).await?;
     store.ask(&mut tx, Verb::BackupDelete, id, &json!({}), &request.id).await?;
     tx.commit().await?;
     store.wake();
@@ -295,7 +321,7 @@ async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -
 }
 
 /// A backup that ends while it ran lets go of what it held.
-async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> Result<(), Fault> {
+async fn release(service: &Service, tx: &mut Tx, backup: &Backup) -> Result<(), Fault> {
     let store = &service.store;
     let sql = "SELECT created_at, status FROM workers WHERE resource_type = 'backup' \
          AND resource_id = $1";
@@ -307,7 +333,7 @@ async fn release(service: &Service, tx: &mut Tx, backup: &Backup, was: &str) -> 
         // A record that is looked for holds nothing.
         return Ok(());
     }
-    match (was, &backup.snapshot_id, &backup.restore_volume_id) {
+    match (backup.status.as_str(), &backup.snapshot_id, &backup.restore_volume_id) {
         ("creating", Some(snapshot), _) => {
             store.move_snapshot(tx, snapshot, &["backing-up"], "available").await?;
         }
@@ -363,7 +389,8 @@ async fn begin_restore(
         return Err(Fault::invalid_backup(NOT_RESTORABLE));
     }
     let detail = json!({"volume": volume, "creates": false, "new": is_new});
-    Ok(store.ask(tx, Verb::BackupRestore, &backup.id, &detail, &request.id).await?)
+    let which = (backup.id.as_str(), volume);
+    Ok(store.ask_in_turn(tx, Verb::BackupRestore, which, &detail, &request.id).await?)
 }
 
 async fn restore_into(
@@ -477,14 +504,9 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
 
 async fn reset(service: &Service, request: &Request, id: &str, status: &str) -> Answer {
     let store = &service.store;
-    let backup = find(service, request, id).await?;
-    let mut tx = store.db.begin().await?;
-    tx.lock("volumes", backup.restore_volume_id.as_ref().unwrap_or(&backup.volume_id)).await?;
-    let sql = "SELECT status FROM backups WHERE id = $1 AND deleted = 0";
-    let row = tx.fetch_one(sql, &[id.into()]).await?;
-    let was = row.ok_or_else(|| Fault::no_such("Backup", id))?.text("status")?;
+    let (mut tx, backup) = hold(service, request, id).await?;
     store.move_backup(&mut tx, id, &[], status, &[]).await?;
-    release(service, &mut tx, &backup, &was).await?;
+    release(service, &mut tx, &backup).await?;
     store.cancel(&mut tx, "backup", id).await?;
     tx.commit().await?;
     Ok(Reply::empty(202))
@@ -543,7 +565,9 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     let size =
         record.get("size").and_then(Value::as_i64).filter(|it| (1..=input::SIZE_MAX).contains(it));
     let handle = match record.get("service_metadata") {
-        Some(Value::String(handle)) if !handle.contains('\0') => handle.clone(),
+        Some(Value::String(handle)) if !handle.contains('\0') && handle.len() <= HANDLE_BYTES => {
+            handle.clone()
+        }
         _ => return Err(unreadable()),
     };
     if from != SERVICE && from != SERVICE_BEFORE {
@@ -565,7 +589,10 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
         availability_zone: text("availability_zone")?,
         size: size.ok_or_else(unreadable)?,
         object_count: record.get("object_count").and_then(Value::as_i64).unwrap_or_default(),
-        data_timestamp: text("data_timestamp")?,
+        data_timestamp: match text("data_timestamp")? {
+            Some(time) => Some(listing::moment(&time).ok_or_else(unreadable)?),
+            None => None,
+        },
         service: Some(SERVICE.to_owned()),
         service_metadata: Some(handle),
         metadata,

@@ -139,8 +139,9 @@ pub(super) async fn initialize(
     }
     let name = connection_name(&connector);
     let connection = connect(service, &volume, &name, &connector).await?;
-    // That took a while: what is being replaced by now must not be used.
-    if !service.when(request, id, Operation::InitializeConnection).run(&service.store).await? {
+    // That took a while: what is being replaced by now, or was, must not be used.
+    let still = service.when_behind(request, &volume, Operation::InitializeConnection);
+    if !still.run(&service.store).await? {
         disconnect(service, &volume, &name).await;
         let said = |_: &Volume, seen: &str| format!("Volume {id} became {seen} meanwhile.");
         return Err(service.rejection(request, id, Operation::InitializeConnection, said).await);
@@ -169,6 +170,7 @@ pub(super) async fn terminate(
     let connector = fields.required("connector")?.clone();
     let volume = find(service, request, id).await?;
     disconnect(service, &volume, &connection_name(&connector)).await;
-    Change::of(id).set(Set::StatusFrom("attaching")).run(&service.store).await?;
+    let change = Change::of(id).set(Set::StatusFrom("attaching"));
+    Service::own(request, change).run(&service.store).await?;
     Ok(Reply::empty(202))
 }

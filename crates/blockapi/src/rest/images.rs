@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use super::Service;
 use super::connections::connections;
 use super::fault::Fault;
-use super::input::Fields;
+use super::input::{self, Fields};
 use super::request::{Answer, Reply, Request};
 use super::volumes::find;
 use crate::images::{Image, ImageError, Images, NewImage, RAW};
 use crate::model::operation::Operation;
-use crate::store::guard::Set;
+use crate::sql::Tx;
+use crate::store::guard::{Change, Set};
 use crate::store::volumes::Volume;
 use crate::store::work::Verb;
 use crate::store::{Pairs, new_id};
@@ -115,7 +116,7 @@ pub(super) async fn reimage(service: &Service, request: &Request, id: &str, args
     let store = &service.store;
     let mut tx = store.on_volume(id).await?;
     let change = service
-        .when(request, id, operation)
+        .when_behind(request, &volume, operation)
         .only_if(super::volumes::NO_CLONES)
         .set(Set::RememberStatus)
         .set(Set::Status("downloading"));
@@ -205,8 +206,10 @@ async fn begin_upload(
 ) -> Result<(), Fault> {
     let store = &service.store;
     let mut tx = store.on_volume(id).await?;
-    let change =
-        service.when(request, id, operation).set(Set::RememberStatus).set(Set::Status("uploading"));
+    let change = service
+        .when_behind(request, volume, operation)
+        .set(Set::RememberStatus)
+        .set(Set::Status("uploading"));
     if !change.apply(store, &mut tx).await? {
         drop(tx);
         let said = |_: &Volume, _: &str| format!("Volume {id} status must be available or in-use");
@@ -217,6 +220,19 @@ async fn begin_upload(
     tx.commit().await?;
     store.wake();
     Ok(())
+}
+
+/// Refuses what became another project's since it was looked at.
+async fn hold_own(
+    service: &Service,
+    request: &Request,
+    id: &str,
+    tx: &mut Tx,
+) -> Result<(), Fault> {
+    if Service::own(request, Change::of(id)).apply(&service.store, tx).await? {
+        return Ok(());
+    }
+    Err(Fault::no_such("Volume", id))
 }
 
 pub(super) async fn set_metadata(
@@ -230,7 +246,9 @@ pub(super) async fn set_metadata(
     let new = fields.metadata("metadata")?.unwrap_or_default();
     find(service, request, id).await?;
     let mut tx = service.store.on_volume(id).await?;
+    hold_own(service, request, id, &mut tx).await?;
     Pairs::VolumeImage.put(&mut tx, id, &new).await?;
+    input::few_pairs(&Pairs::VolumeImage.get_in(&mut tx, id).await?)?;
     tx.commit().await?;
     let volume = find(service, request, id).await?;
     Ok(Reply::ok(json!({"metadata": volume.image_metadata})))
@@ -246,6 +264,7 @@ pub(super) async fn unset_metadata(
     let key = fields.text("key")?.ok_or_else(|| Fault::bad("'key' is a required property"))?;
     find(service, request, id).await?;
     let mut tx = service.store.on_volume(id).await?;
+    hold_own(service, request, id, &mut tx).await?;
     if !Pairs::VolumeImage.remove(&mut tx, id, &key).await? {
         return Err(Fault::not_found(format!("Metadata property {key} of volume {id} not found.")));
     }

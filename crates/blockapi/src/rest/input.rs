@@ -6,7 +6,7 @@ use super::fault::Fault;
 use super::request::{Request, truth};
 use crate::store::Metadata;
 
-const TEXT_CHARS: usize = 255;
+pub(crate) const TEXT_CHARS: usize = 255;
 /// Pairs of metadata that one volume, snapshot or backup may have.
 const PAIRS: usize = 128;
 pub(crate) const SIZE_MAX: i64 = 2_147_483_647;

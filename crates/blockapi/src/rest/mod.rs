@@ -188,6 +188,10 @@ impl Service {
         if request.path.iter().chain(in_query).any(|it| it.contains('\0')) {
             return Err(Fault::bad("A path or a query must not contain null characters."));
         }
+        // Nothing has a name that long, and no index of it could be kept.
+        if request.path.iter().any(|it| it.chars().count() > input::TEXT_CHARS) {
+            return Err(Fault::not_yet());
+        }
         Box::pin(route::route(self, &request)).await
     }
 
@@ -377,16 +381,17 @@ pub(crate) fn openapi_paths() -> impl Iterator<Item = (&'static str, &'static st
     openapi::PATHS.iter().map(|(method, path, ..)| (*method, *path))
 }
 
-/// How the database finds a page of volumes that a member of a project asks for.
+/// How the database finds the page of a list.
 #[cfg(test)]
 pub(crate) async fn plan_of_page(
     service: &Service,
+    list: &str,
     query: &[(&str, &str)],
-    project: &str,
+    token: &str,
 ) -> String {
-    let identity = crate::auth::NoAuth;
-    let token = format!("member:{project}");
-    let caller = identity.caller(Tokens { user: Some(&token), service: None }).await;
+    use crate::store;
+
+    let caller = crate::auth::NoAuth.caller(Tokens { user: Some(token), service: None }).await;
     let request = Request {
         method: http::Method::GET,
         path: Vec::new(),
@@ -399,6 +404,15 @@ pub(crate) async fn plan_of_page(
         links: Links { base: String::new(), project: None },
         hides_backup_error: false,
     };
-    let page = volumes::page(&request).unwrap_or_else(|fault| panic!("{fault:?}"));
-    service.store.plan_of_volumes(&page).await.unwrap().join("\n")
+    let (page, source) = match list {
+        "volumes" => (volumes::page(&request), None),
+        "snapshots" => (snapshots::page(&request), Some(store::snapshots::SOURCE)),
+        "backups" => (backups::page(&request), Some(store::backups::SOURCE)),
+        "attachments" => (attachments::page(&request), Some(store::attachments::SOURCE)),
+        "transfers" => (transfers::page(&request), Some(store::transfers::SOURCE)),
+        "messages" => (small::page_of_messages(&request), Some(store::messages::SOURCE)),
+        other => panic!("there is no list of {other}"),
+    };
+    let page = page.unwrap_or_else(|fault| panic!("{fault:?}"));
+    service.store.plan(source, &page).await.unwrap().join("\n")
 }

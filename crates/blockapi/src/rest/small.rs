@@ -10,6 +10,7 @@ use super::request::{Answer, Reply, Request};
 use super::views;
 use super::{attachments, backups, snapshots, volumes};
 use crate::auth::policy::{Needs, allow};
+use crate::store::list::Page;
 use crate::store::services::Held;
 
 pub(super) fn zones(service: &Service, request: &Request) -> Answer {
@@ -294,11 +295,17 @@ const MESSAGES: Resource = Resource {
     members: &["resource_uuid", "resource_type", "event_id", "request_id", "message_level"],
 };
 
+/// The page a request asks for, of messages that the caller may see.
+pub(super) fn page_of_messages(request: &Request) -> Result<Page, Fault> {
+    let mut page = MESSAGES.page(request)?;
+    listing::isolate(request, &mut page, "messages.project_id")?;
+    Ok(page)
+}
+
 pub(super) async fn messages(service: &Service, request: &Request) -> Answer {
     request.since(3)?;
     allow(&request.caller, Needs::Reader, "message:get_all")?;
-    let mut page = MESSAGES.page(request)?;
-    listing::isolate(request, &mut page, "messages.project_id")?;
+    let page = page_of_messages(request)?;
     let (found, count) = service.store.messages(&page).await.map_err(list_fault("Message"))?;
     let items: Vec<Value> = found.iter().map(|it| views::message(request, it)).collect();
     let last = found.last().map(|it| it.id.as_str());

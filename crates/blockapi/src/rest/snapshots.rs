@@ -12,7 +12,9 @@ use super::views;
 use super::volumes::{find as find_volume, one_pair};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
+use crate::sql::Tx;
 use crate::store::limits::Demand;
+use crate::store::list::Page;
 use crate::store::snapshots::{NewSnapshot, Snapshot};
 use crate::store::volumes::Volume;
 use crate::store::work::Verb;
@@ -75,16 +77,36 @@ pub(super) async fn find(
     found.ok_or_else(|| Fault::no_such("Snapshot", id))
 }
 
+/// Holds a snapshot that is still the caller's: it goes with its volume when that changes hands.
+pub(super) async fn hold(
+    service: &Service,
+    request: &Request,
+    tx: &mut Tx,
+    id: &str,
+) -> Result<(), Fault> {
+    tx.lock("snapshots", id).await?;
+    match service.store.snapshot_project(tx, id).await? {
+        Some(project) if request.scope().is_none_or(|own| own == project) => Ok(()),
+        _ => Err(Fault::no_such("Snapshot", id)),
+    }
+}
+
 pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:get_snapshot")?;
     let snapshot = find(service, request, id).await?;
     Ok(Reply::ok(json!({"snapshot": views::snapshot(request, &snapshot, true, true)})))
 }
 
-pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
-    allow(&request.caller, Needs::Reader, "volume:get_all_snapshots")?;
+/// The page a request asks for, of snapshots that the caller may see.
+pub(super) fn page(request: &Request) -> Result<Page, Fault> {
     let mut page = RESOURCE.page(request)?;
     listing::isolate(request, &mut page, "snapshots.project_id")?;
+    Ok(page)
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "volume:get_all_snapshots")?;
+    let page = page(request)?;
     let (found, count) = service.store.snapshots(&page).await.map_err(list_fault("Snapshot"))?;
     let items: Vec<Value> =
         found.iter().map(|it| views::snapshot(request, it, detail, detail)).collect();
@@ -188,7 +210,10 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
         sql.push(", display_description = ").bind(text);
     }
     sql.push(" WHERE deleted = 0 AND id = ").bind(id);
-    service.store.db.execute(&sql.text, &sql.values).await?;
+    let mut tx = service.store.db.begin().await?;
+    hold(service, request, &mut tx, id).await?;
+    tx.execute(&sql.text, &sql.values).await?;
+    tx.commit().await?;
     let snapshot = find(service, request, id).await?;
     Ok(Reply::ok(json!({"snapshot": views::snapshot(request, &snapshot, true, false)})))
 }
@@ -202,7 +227,7 @@ pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> An
 async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -> Answer {
     let store = &service.store;
     let mut tx = store.db.begin().await?;
-    tx.lock("snapshots", id).await?;
+    hold(service, request, &mut tx, id).await?;
     let busy =
         "SELECT id FROM volumes WHERE snapshot_id = $1 AND deleted = 0 AND status = 'creating'";
     let is_source = tx.fetch_one(busy, &[id.into()]).await?.is_some();
@@ -305,6 +330,7 @@ async fn update_status(service: &Service, request: &Request, id: &str, args: Val
     }
     let store = &service.store;
     let mut tx = store.db.begin().await?;
+    hold(service, request, &mut tx, id).await?;
     store.move_snapshot(&mut tx, id, &[&snapshot.status], status).await?;
     if let Some(progress) = progress {
         let sql = "UPDATE snapshots SET progress = $2 WHERE id = $1 AND deleted = 0";
@@ -333,6 +359,7 @@ pub(super) async fn put_metadata(
     let new = input::metadata("metadata", &Value::Object(fields.into_map()))?;
     find(service, request, id).await?;
     let mut tx = service.store.db.begin().await?;
+    hold(service, request, &mut tx, id).await?;
     if replace {
         Pairs::Snapshot.clear(&mut tx, id).await?;
     }
@@ -359,6 +386,7 @@ pub(super) async fn put_meta(service: &Service, request: &Request, id: &str, key
     let new = one_pair(request, key)?;
     find(service, request, id).await?;
     let mut tx = service.store.db.begin().await?;
+    hold(service, request, &mut tx, id).await?;
     Pairs::Snapshot.put(&mut tx, id, &new).await?;
     input::few_pairs(&Pairs::Snapshot.get_in(&mut tx, id).await?)?;
     tx.commit().await?;
@@ -374,6 +402,7 @@ pub(super) async fn delete_meta(
     allow(&request.caller, Needs::Member, "volume:delete_snapshot_metadata")?;
     find(service, request, id).await?;
     let mut tx = service.store.db.begin().await?;
+    hold(service, request, &mut tx, id).await?;
     if !Pairs::Snapshot.remove(&mut tx, id, key).await? {
         return Err(no_key(id, key));
     }

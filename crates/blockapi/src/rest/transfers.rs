@@ -16,6 +16,7 @@ use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
+use crate::store::list::Page;
 use crate::store::transfers::Transfer;
 use crate::store::volumes::Volume;
 use crate::store::{hex, new_id, now};
@@ -52,10 +53,16 @@ pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answ
     Ok(Reply::ok(json!({"transfer": views::transfer(request, &transfer)})))
 }
 
-pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
-    allow(&request.caller, Needs::Reader, "volume:get_all_transfers")?;
+/// The page a request asks for, of transfers that the caller may see.
+pub(super) fn page(request: &Request) -> Result<Page, Fault> {
     let mut page = RESOURCE.page(request)?;
     listing::isolate(request, &mut page, "volumes.project_id")?;
+    Ok(page)
+}
+
+pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> Answer {
+    allow(&request.caller, Needs::Reader, "volume:get_all_transfers")?;
+    let page = page(request)?;
     let (found, count) = service.store.transfers(&page).await.map_err(list_fault("Transfer"))?;
     let items: Vec<Value> = found
         .iter()

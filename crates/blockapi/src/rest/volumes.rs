@@ -7,6 +7,7 @@ use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
 use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request};
+use super::snapshots::hold as hold_snapshot;
 use super::types::refuse_encryption;
 use super::views::{self, Extent};
 use super::{Service, fault, images};
@@ -115,13 +116,7 @@ impl Service {
 
     /// The conditions of an operation, as this request meets them.
     pub(super) fn when(&self, request: &Request, id: &str, operation: Operation) -> Change {
-        let mut change = Change::when(id, operation);
-        if let Some(project) = request.scope() {
-            // It may change hands between a look at it and this.
-            let mut own = Statement::new("volumes.project_id = ");
-            own.bind(project);
-            change = change.only_if_with(&own);
-        }
+        let mut change = Self::own(request, Change::when(id, operation));
         if operation.connects() {
             change = change.only_if(NOT_FILLING);
         }
@@ -133,6 +128,27 @@ impl Service {
             return change.only_if(&format!("{backup} IS NULL OR {backup} <> 'backing-up'"));
         }
         change
+    }
+
+    /// The same, while the volume behind the row is the one that was looked at: a restore puts another
+    /// in its place.
+    pub(super) fn when_behind(
+        &self,
+        request: &Request,
+        volume: &Volume,
+        operation: Operation,
+    ) -> Change {
+        let mut behind = Statement::new("COALESCE(volumes.name_id, volumes.id) = ");
+        behind.bind(volume.backend_name());
+        self.when(request, &volume.id, operation).only_if_with(&behind)
+    }
+
+    /// Only while the volume is the caller's: it may change hands between a look at it and a change.
+    pub(super) fn own(request: &Request, change: Change) -> Change {
+        let Some(project) = request.scope() else { return change };
+        let mut own = Statement::new("volumes.project_id = ");
+        own.bind(project);
+        change.only_if_with(&own)
     }
 
     /// Why an operation was refused: the volume is gone, or not as it must be.
@@ -457,7 +473,7 @@ async fn insert(
     };
     if let From::Snapshot { id } = origin {
         // Before what the project may use, as everybody does.
-        tx.lock("snapshots", id).await?;
+        hold_snapshot(service, request, &mut tx, id).await?;
     }
     let demand = Demand {
         volumes: 1,
@@ -502,7 +518,8 @@ async fn insert(
                 ));
             }
             let detail = json!({"volume": new.id, "creates": true});
-            store.ask(&mut tx, Verb::BackupRestore, id, &detail, &request.id).await?;
+            let which = (id.as_str(), new.id.as_str());
+            store.ask_in_turn(&mut tx, Verb::BackupRestore, which, &detail, &request.id).await?;
             tx.commit().await?;
             return Ok(());
         }

@@ -23,6 +23,10 @@ const READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 8;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(25);
+/// A server that is away is tried for so long; then the client is told to come again.
+const POSTGRES_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that was idle for longer is asked whether it still is one.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +92,13 @@ fn is_outage_code(code: Option<&str>) -> bool {
     })
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many transactions were asked for, so that tests can tell that a request has looked at what it
+    /// looks at before.
+    pub(crate) static BEGUN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// A database. Clones are the same pools.
 #[derive(Debug, Clone)]
 pub enum Db {
@@ -147,7 +158,16 @@ impl Db {
                 .map_err(|_| DbError::Address("postgres://…".to_owned()))?;
             let pool = PgPoolOptions::new()
                 .max_connections(POSTGRES_CONNECTIONS)
-                .acquire_timeout(ACQUIRE_TIMEOUT)
+                .acquire_timeout(POSTGRES_TIMEOUT)
+                .test_before_acquire(false)
+                .before_acquire(|connection, known| {
+                    Box::pin(async move {
+                        if known.idle_for > TRUSTED_IDLE {
+                            sqlx::Connection::ping(connection).await?;
+                        }
+                        Ok(true)
+                    })
+                })
                 .connect_lazy_with(options);
             return Ok(Self::Postgres(pool));
         }
@@ -168,11 +188,13 @@ impl Db {
             .statement_cache_capacity(256);
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
+            .test_before_acquire(false)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_with(options.clone())
             .await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
+            .test_before_acquire(false)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_with(options)
             .await?;
@@ -209,6 +231,8 @@ impl Db {
 
     /// A transaction that will write.
     pub(crate) async fn begin(&self) -> Result<Tx, DbError> {
+        #[cfg(test)]
+        BEGUN.set(BEGUN.get() + 1);
         Ok(match self {
             // At once, so that it never finds another writer in between.
             Self::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),

@@ -6,14 +6,15 @@ use super::{Db, DbError, Tx};
 /// The schema of the release before `backup_status`.
 pub const BASE_REVISION: &str = "0001_base";
 /// The schema this build needs.
-pub const HEAD_REVISION: &str = "0005_metadata";
+pub const HEAD_REVISION: &str = "0006_filters";
 
 const STEPS: &[(&str, &str)] = &[
     (BASE_REVISION, include_str!("migrations/0001_base.sql")),
     ("0002_backup_status", include_str!("migrations/0002_backup_status.sql")),
     ("0003_qos_and_encryption", include_str!("migrations/0003_qos_and_encryption.sql")),
     ("0004_pages", include_str!("migrations/0004_pages.sql")),
-    (HEAD_REVISION, include_str!("migrations/0005_metadata.sql")),
+    ("0005_metadata", include_str!("migrations/0005_metadata.sql")),
+    (HEAD_REVISION, include_str!("migrations/0006_filters.sql")),
 ];
 
 const REVISION_TABLE: &str =

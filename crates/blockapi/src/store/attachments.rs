@@ -25,6 +25,10 @@ const COLUMNS: &str = "volume_attachment.id, volume_attachment.volume_id, \
     volume_attachment.attach_mode, volume_attachment.connection_info";
 const JOINS: &str = " JOIN volumes ON volumes.id = volume_attachment.volume_id";
 
+/// What pages are made of.
+pub(crate) const SOURCE: Source<'static> =
+    Source { table: "volume_attachment", joins: JOINS, columns: COLUMNS };
+
 impl Attachment {
     fn of(row: &Row) -> Result<Self, DbError> {
         Ok(Self {
@@ -91,8 +95,7 @@ impl Store {
         &self,
         page: &Page,
     ) -> Result<(Vec<Attachment>, Option<i64>), ListError> {
-        let source = Source { table: "volume_attachment", joins: JOINS, columns: COLUMNS };
-        let found = list::fetch(&self.db, source, page).await?;
+        let found = list::fetch(&self.db, SOURCE, page).await?;
         let rows = found.rows.iter().map(Attachment::of).collect::<Result<Vec<_>, _>>()?;
         Ok((rows, found.count))
     }

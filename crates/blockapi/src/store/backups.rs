@@ -44,6 +44,9 @@ const COLUMNS: &str = "backups.id, backups.user_id, backups.project_id, backups.
     (SELECT COUNT(*) FROM backups child WHERE child.parent_id = backups.id AND child.deleted = 0) \
     AS dependents";
 
+/// What pages are made of.
+pub(crate) const SOURCE: Source<'static> = Source { table: "backups", joins: "", columns: COLUMNS };
+
 impl Backup {
     fn of(row: &Row) -> Result<Self, DbError> {
         Ok(Self {
@@ -109,12 +112,23 @@ impl Store {
         Ok(Some(backup))
     }
 
+    /// A live one, as it is for a transaction that holds it. Without its metadata.
+    pub(crate) async fn held_backup(
+        &self,
+        tx: &mut Tx,
+        id: &str,
+    ) -> Result<Option<Backup>, DbError> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM backups WHERE backups.deleted = 0 AND backups.id = $1");
+        let row = tx.fetch_one(&sql, &[id.into()]).await?;
+        row.map(|row| Backup::of(&row)).transpose()
+    }
+
     pub(crate) async fn backups(
         &self,
         page: &Page,
     ) -> Result<(Vec<Backup>, Option<i64>), ListError> {
-        let source = Source { table: "backups", joins: "", columns: COLUMNS };
-        let found = list::fetch(&self.db, source, page).await?;
+        let found = list::fetch(&self.db, SOURCE, page).await?;
         let mut backups = found.rows.iter().map(Backup::of).collect::<Result<Vec<_>, _>>()?;
         let ids = backups.iter().map(|it| it.id.as_str());
         let mut metadata = Pairs::Backup.get_all(self, ids).await?;

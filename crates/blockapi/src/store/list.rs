@@ -14,7 +14,7 @@ pub(crate) struct Key {
 }
 
 /// Pairs that so few rows have are found by their index, and name the rows of a page.
-const FEW: usize = 100;
+const FEW: i64 = 1000;
 
 /// A pair of metadata that rows must have.
 #[derive(Debug, Clone)]
@@ -156,11 +156,10 @@ async fn statement(
     }
     let mut rows = Rows { source, named: None };
     for pair in &page.pairs {
-        match owners(db, pair).await? {
-            Some(ids) if rows.named.is_none() => rows.named = Some(ids),
-            _ => {
-                filter.push(" AND ").splice(&has(pair));
-            }
+        if rows.named.is_none() && is_rare(db, pair).await? {
+            rows.named = Some(pair);
+        } else {
+            filter.push(" AND ").splice(&has(pair));
         }
     }
     let count = if page.with_count {
@@ -189,8 +188,8 @@ async fn statement(
 /// Where the rows of a page are looked for.
 struct Rows<'a> {
     source: Source<'a>,
-    /// Among these alone, whatever else is asked of them.
-    named: Option<Vec<String>>,
+    /// Among those with this pair alone, whatever else is asked of them.
+    named: Option<&'a Pair>,
 }
 
 impl Rows<'_> {
@@ -202,9 +201,10 @@ impl Rows<'_> {
             None => table.to_owned(),
             // Read first: a planner would rather walk all rows in the order of the page, for how soon it
             // hopes to meet the few.
-            Some(ids) => {
+            Some(Pair { table: pairs, owner, key, value, .. }) => {
                 sql.push("WITH few AS MATERIALIZED (SELECT * FROM ").push(table);
-                sql.push(" WHERE id IN ").bind_list(ids.iter().map(String::as_str)).push(") ");
+                sql.push(&format!(" WHERE id IN (SELECT {owner} FROM {pairs} WHERE key = "));
+                sql.bind(key.as_str()).push(" AND value = ").bind(value.as_str()).push(")) ");
                 format!("few AS {table}")
             }
         };
@@ -266,21 +266,19 @@ fn order<'a>(sql: &mut Statement, keys: impl Iterator<Item = (&'a str, bool)>) {
     }
 }
 
-/// The rows that have a pair, of everybody; nothing if they are many, or if no index tells.
-async fn owners(db: &Db, pair: &Pair) -> Result<Option<Vec<String>>, DbError> {
+/// Whether few rows have a pair, of everybody; not if no index tells.
+async fn is_rare(db: &Db, pair: &Pair) -> Result<bool, DbError> {
     if !pair.has_index() {
-        return Ok(None);
+        return Ok(false);
     }
     let Pair { table, owner, .. } = pair;
-    let mut sql = Statement::new(&format!("SELECT {owner} AS owner FROM {table} WHERE key = "));
-    sql.bind(pair.key.as_str()).push(" AND value = ").bind(pair.value.as_str());
+    let mut sql = Statement::new("SELECT COUNT(*) AS n FROM (");
+    sql.push(&format!("SELECT {owner} FROM {table} WHERE key = ")).bind(pair.key.as_str());
     // In the order of the index, so that no planner takes another way.
-    sql.push(&format!(" ORDER BY {owner} LIMIT {}", FEW + 1));
-    let rows = db.fetch(&sql.text, &sql.values).await?;
-    if rows.len() > FEW {
-        return Ok(None);
-    }
-    rows.iter().map(|row| row.text("owner")).collect::<Result<_, _>>().map(Some)
+    sql.push(" AND value = ").bind(pair.value.as_str());
+    sql.push(&format!(" ORDER BY {owner} LIMIT {}) owners", FEW + 1));
+    let row = db.fetch_one(&sql.text, &sql.values).await?;
+    Ok(row.map(|row| row.int("n")).transpose()?.unwrap_or_default() <= FEW)
 }
 
 /// Asked of one row after the other, in the order of the page and no further than it: pairs of other

@@ -25,6 +25,10 @@ const COLUMNS: &str = "messages.id, messages.message_level, messages.request_id,
     messages.resource_type, messages.resource_uuid, messages.event_id, messages.action_id, \
     messages.detail_id, messages.expires_at, messages.created_at";
 
+/// What pages are made of.
+pub(crate) const SOURCE: Source<'static> =
+    Source { table: "messages", joins: "", columns: COLUMNS };
+
 /// What failed, by the dialect's number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Action {
@@ -149,8 +153,7 @@ impl Store {
         &self,
         page: &Page,
     ) -> Result<(Vec<Message>, Option<i64>), ListError> {
-        let source = Source { table: "messages", joins: "", columns: COLUMNS };
-        let found = list::fetch(&self.db, source, page).await?;
+        let found = list::fetch(&self.db, SOURCE, page).await?;
         let rows = found.rows.iter().map(Message::of).collect::<Result<Vec<_>, _>>()?;
         Ok((rows, found.count))
     }

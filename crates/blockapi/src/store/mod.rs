@@ -76,6 +76,13 @@ pub(crate) fn stamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
 }
 
+/// The next time after one that a column can tell from it; itself if it cannot be read.
+pub(crate) fn just_after(time: &str) -> String {
+    let read = time.parse::<jiff::civil::DateTime>().ok();
+    let next = read.and_then(|it| it.checked_add(jiff::SignedDuration::from_micros(1)).ok());
+    next.map_or_else(|| time.to_owned(), |it| it.strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string())
+}
+
 /// How many seconds ago a time of a column was; none if it cannot be read.
 pub(crate) fn seconds_since(stamp: &str) -> i64 {
     let time = stamp.parse::<jiff::civil::DateTime>().ok();

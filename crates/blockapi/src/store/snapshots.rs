@@ -29,6 +29,10 @@ const COLUMNS: &str = "snapshots.id, snapshots.user_id, snapshots.project_id, sn
     snapshots.display_name, snapshots.display_description, snapshots.volume_type_id, \
     snapshots.provider_id, snapshots.use_quota, snapshots.created_at, snapshots.updated_at";
 
+/// What pages are made of.
+pub(crate) const SOURCE: Source<'static> =
+    Source { table: "snapshots", joins: "", columns: COLUMNS };
+
 impl Snapshot {
     fn of(row: &Row) -> Result<Self, DbError> {
         Ok(Self {
@@ -85,8 +89,7 @@ impl Store {
         &self,
         page: &Page,
     ) -> Result<(Vec<Snapshot>, Option<i64>), ListError> {
-        let source = Source { table: "snapshots", joins: "", columns: COLUMNS };
-        let found = list::fetch(&self.db, source, page).await?;
+        let found = list::fetch(&self.db, SOURCE, page).await?;
         let mut snapshots = found.rows.iter().map(Snapshot::of).collect::<Result<Vec<_>, _>>()?;
         let ids = snapshots.iter().map(|it| it.id.as_str());
         let mut metadata = Pairs::Snapshot.get_all(self, ids).await?;
@@ -94,6 +97,17 @@ impl Store {
             one.metadata = metadata.remove(&one.id).unwrap_or_default();
         }
         Ok((snapshots, found.count))
+    }
+
+    /// Whose a live snapshot is.
+    pub(crate) async fn snapshot_project(
+        &self,
+        tx: &mut Tx,
+        id: &str,
+    ) -> Result<Option<String>, DbError> {
+        let sql = "SELECT project_id FROM snapshots WHERE id = $1 AND deleted = 0";
+        let row = tx.fetch_one(sql, &[id.into()]).await?;
+        row.map(|row| row.text("project_id")).transpose()
     }
 
     /// The newest one of a volume.

@@ -24,6 +24,10 @@ const COLUMNS: &str = "transfers.id, transfers.volume_id, transfers.display_name
     transfers.destination_project_id, transfers.accepted, transfers.created_at";
 const JOINS: &str = " JOIN volumes ON volumes.id = transfers.volume_id";
 
+/// What pages are made of.
+pub(crate) const SOURCE: Source<'static> =
+    Source { table: "transfers", joins: JOINS, columns: COLUMNS };
+
 impl Transfer {
     fn of(row: &Row) -> Result<Self, DbError> {
         Ok(Self {
@@ -62,8 +66,7 @@ impl Store {
         &self,
         page: &Page,
     ) -> Result<(Vec<Transfer>, Option<i64>), ListError> {
-        let source = Source { table: "transfers", joins: JOINS, columns: COLUMNS };
-        let found = list::fetch(&self.db, source, page).await?;
+        let found = list::fetch(&self.db, SOURCE, page).await?;
         let rows = found.rows.iter().map(Transfer::of).collect::<Result<Vec<_>, _>>()?;
         Ok((rows, found.count))
     }

@@ -219,10 +219,15 @@ impl Store {
 
     /// How the database finds a page, line by line.
     #[cfg(test)]
-    pub(crate) async fn plan_of_volumes(&self, page: &Page) -> Result<Vec<String>, ListError> {
-        let source = Source { table: "volumes", joins: JOINS, columns: &columns() };
+    pub(crate) async fn plan(
+        &self,
+        source: Option<Source<'_>>,
+        page: &Page,
+    ) -> Result<Vec<String>, ListError> {
+        let columns = columns();
+        let volumes = Source { table: "volumes", joins: JOINS, columns: &columns };
         let name = if self.db.is_postgres() { "QUERY PLAN" } else { "detail" };
-        let rows = list::explain(&self.db, source, page).await?;
+        let rows = list::explain(&self.db, source.unwrap_or(volumes), page).await?;
         Ok(rows.iter().map(|row| row.text(name)).collect::<Result<_, _>>()?)
     }
 

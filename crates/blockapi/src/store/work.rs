@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::statement::Statement;
-use super::{Store, new_id, now, seconds_since, stamp_in};
+use super::{Store, just_after, new_id, now, seconds_since, stamp_in};
 use crate::sql::{DbError, Row, Tx};
 
 /// The name under which a worker is connected to a volume that it copies an image to or from.
@@ -143,6 +143,17 @@ async fn insert(
     request: &str,
     not_before: Option<String>,
 ) -> Result<(), DbError> {
+    insert_at(tx, verb, resource, detail, request, (now(), not_before)).await
+}
+
+async fn insert_at(
+    tx: &mut Tx,
+    verb: Verb,
+    resource: &str,
+    detail: &serde_json::Value,
+    request: &str,
+    (created_at, not_before): (String, Option<String>),
+) -> Result<(), DbError> {
     let (kind, word) = verb.words();
     tx.execute(
         "INSERT INTO workers (id, resource_type, resource_id, status, detail, request_id, \
@@ -154,7 +165,7 @@ async fn insert(
             word.into(),
             detail.to_string().into(),
             request.into(),
-            now().into(),
+            created_at.into(),
             not_before.into(),
         ],
     )
@@ -176,6 +187,32 @@ impl Store {
         let (kind, _) = verb.words();
         self.cancel(tx, kind, resource).await?;
         insert(tx, verb, resource, detail, request, None).await
+    }
+
+    /// The same for a backup or a restore of a volume, which the transaction holds: it was asked for
+    /// after all others of that volume, whatever the clocks of those who let them in say.
+    pub(crate) async fn ask_in_turn(
+        &self,
+        tx: &mut Tx,
+        verb: Verb,
+        (backup, volume): (&str, &str),
+        detail: &serde_json::Value,
+        request: &str,
+    ) -> Result<(), DbError> {
+        let (kind, word) = verb.words();
+        self.cancel(tx, kind, backup).await?;
+        let column = match verb {
+            Verb::BackupRestore => "restore_volume_id",
+            _ => "volume_id",
+        };
+        let sql = format!(
+            "SELECT MAX(w.created_at) AS newest FROM workers w JOIN backups b ON b.id = w.resource_id \
+             WHERE b.{column} = $1 AND b.deleted = 0 AND w.resource_type = $2 AND w.status = $3"
+        );
+        let row = tx.fetch_one(&sql, &[volume.into(), kind.into(), word.into()]).await?;
+        let newest = row.map(|row| row.opt("newest")).transpose()?.flatten();
+        let created_at = newest.map_or_else(now, |it| now().max(just_after(&it)));
+        insert_at(tx, verb, backup, detail, request, (created_at, None)).await
     }
 
     /// Whatever is being done to a row is no longer wanted, and nothing of it is left behind.

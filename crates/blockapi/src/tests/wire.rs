@@ -79,6 +79,12 @@ async fn bad_requests_are_faults_and_change_nothing() {
         ("/volumes/detail/", 404),
         ("/volumes?limit=-1", 400),
         ("/volumes?limit=x", 400),
+        ("/volumes?limit=-99999999999999999999", 400),
+        ("/volumes?limit=99999999999999999999", 200),
+        ("/volumes?offset=-99999999999999999999", 400),
+        ("/volumes?offset=99999999999999999999", 400),
+        ("/volumes?size=99999999999999999999", 200),
+        ("/volumes?size=-9223372036854775808", 200),
         ("/volumes?offset=-1", 400),
         ("/volumes?marker=nobody", 404),
         ("/volumes?sort=nothing", 400),
@@ -308,6 +314,38 @@ async fn an_offset_skips_once() {
         query = next.split_once("/v3").unwrap().1.to_owned();
     }
     assert_eq!(seen.len(), 6);
+}
+
+/// Names that no index takes are refused wherever they come from, and are no failure of the service.
+#[tokio::test]
+async fn names_that_are_too_long_are_nobodys() {
+    for rig in Rig::everywhere().await {
+        // Random, so that nothing packs it.
+        let long: String = (0..200).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+        let kind = json!({"default_type": {"volume_type": "__DEFAULT__"}});
+        for (method, path, body) in [
+            ("PUT", format!("/os-quota-sets/{long}"), json!({"quota_set": {"volumes": 1}})),
+            ("PUT", format!("/default-types/{long}"), kind),
+            ("GET", format!("/volumes/{long}"), Value::Null),
+            ("DELETE", format!("/messages/{long}"), Value::Null),
+        ] {
+            let seen = rig.call(method, &path, body, NEW).await;
+            assert_eq!(seen.code, 404, "{method} {seen:?}");
+        }
+        let body = json!({"volume": {"size": 1}});
+        let token = format!("u:{long}");
+        let seen = rig.call_as(&token, ("POST", "/volumes"), body, NEW).await;
+        assert_eq!(seen.code, 401, "{seen:?}");
+        let record = json!({"id": uuid::Uuid::new_v4(), "size": 1, "service_metadata": long});
+        let url = {
+            use base64::Engine as _;
+            base64::engine::general_purpose::STANDARD.encode(record.to_string())
+        };
+        let body = json!({"backup-record": {
+            "backup_service": "cinder.backup.drivers.holdfast", "backup_url": url}});
+        let seen = rig.call("POST", "/backups/import_record", body, NEW).await;
+        assert_eq!(seen.code, 400, "{seen:?}");
+    }
 }
 
 /// A character that `PostgreSQL` does not keep is refused wherever it comes from.

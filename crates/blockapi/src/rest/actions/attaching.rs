@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::model::operation::Operation;
 use crate::rest::Service;
+use crate::rest::attachments::SHARED;
 use crate::rest::connections::disconnect;
 use crate::rest::fault::Fault;
 use crate::rest::input::Fields;
@@ -17,7 +18,10 @@ use crate::store::{Metadata, Pairs, new_id};
 pub(super) async fn reserve(service: &Service, request: &Request, id: &str) -> Answer {
     let volume = find(service, request, id).await?;
     let operation = if volume.multiattach { Operation::ReserveShared } else { Operation::Reserve };
-    let change = service.when(request, id, operation).set(Set::Status("attaching"));
+    let mut change = service.when(request, id, operation).set(Set::Status("attaching"));
+    if volume.multiattach {
+        change = change.only_if(SHARED);
+    }
     if !change.run(&service.store).await? {
         let said = |volume: &Volume, seen: &str| {
             let wanted = if volume.multiattach { "available or in-use" } else { "available" };

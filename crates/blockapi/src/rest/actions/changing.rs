@@ -13,6 +13,7 @@ use crate::rest::types::refuse_encryption;
 use crate::rest::volumes::{NO_CLONES, find, volume_type};
 use crate::store::guard::Set;
 use crate::store::limits::Demand;
+use crate::store::snapshots::Snapshot;
 use crate::store::statement::Statement;
 use crate::store::volumes::Volume;
 use crate::store::work::Verb;
@@ -124,8 +125,10 @@ pub(super) async fn retype(service: &Service, request: &Request, id: &str, args:
         .only_if_with(&differs)
         .set(Set::RememberStatus)
         .set(Set::Status("retyping"));
-    if limits.0 != limits.1 {
-        // Whoever uses it was told other limits.
+    let is_shared = kind.is_multiattach();
+    let is_told = limits.0 != limits.1 || is_shared != volume.multiattach;
+    if is_told {
+        // Whoever uses it was told other limits, or that others use it, too.
         change = change.while_status("available");
     }
     if !change.apply(store, &mut tx).await? {
@@ -136,7 +139,12 @@ pub(super) async fn retype(service: &Service, request: &Request, id: &str, args:
              the volume, and for in-use volumes front-end qos specs cannot change."
                 .to_owned()
         };
-        let is_other = kind.id == volume.volume_type_id || limits.0 != limits.1;
+        if is_shared != volume.multiattach && volume.status != "available" {
+            return Err(Fault::invalid_volume(
+                "Whether several servers may use a volume cannot change while one does.",
+            ));
+        }
+        let is_other = kind.id == volume.volume_type_id || is_told;
         if request.version.has_backup_status() && is_other {
             return Err(Fault::invalid_volume(said(&volume, "")));
         }
@@ -204,6 +212,20 @@ pub(super) async fn migrate(service: &Service, request: &Request, id: &str, args
     Ok(Reply::empty(202))
 }
 
+/// As a condition on a volume: a snapshot is still its newest, and of its size.
+fn is_newest(snapshot: &Snapshot) -> Statement {
+    let mut sql = Statement::new("volumes.size = ");
+    sql.bind(snapshot.size);
+    sql.push(
+        " AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.volume_id = volumes.id AND s.deleted = 0 \
+         AND (s.created_at > ",
+    );
+    sql.bind(snapshot.created_at.as_str()).push(" OR (s.created_at = ");
+    sql.bind(snapshot.created_at.as_str()).push(" AND s.id > ").bind(snapshot.id.as_str());
+    sql.push(")))");
+    sql
+}
+
 pub(super) async fn revert(service: &Service, request: &Request, id: &str, args: Value) -> Answer {
     let fields = Fields::from("revert", args)?;
     fields.required("snapshot_id")?;
@@ -234,13 +256,15 @@ pub(super) async fn revert(service: &Service, request: &Request, id: &str, args:
     }
     let mut tx = store.on_volume(id).await?;
     let change = service
-        .when(request, id, Operation::Revert)
+        .when_behind(request, &volume, Operation::Revert)
         .only_if(NO_CLONES)
+        .only_if_with(&is_newest(&latest))
         .set(Set::Status("reverting"));
     if !change.apply(store, &mut tx).await? {
         return Err(conflict(format!(
             "Can't revert volume {id} to its latest snapshot {wanted}. Volume's status must be \
-             'available', and no volume must be in the making from it."
+             'available', the snapshot its newest and of its size, and no volume must be in the \
+             making from it."
         )));
     }
     if !store.move_snapshot(&mut tx, &wanted, &["available"], "restoring").await? {

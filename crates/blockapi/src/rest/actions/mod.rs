@@ -64,7 +64,8 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
         "os-unreserve" => {
             may(Needs::Member, "volume_actions:unreserve")?;
             find(service, request, id).await?;
-            Change::of(id).set(Set::StatusFrom("attaching")).run(&service.store).await?;
+            let change = Change::of(id).set(Set::StatusFrom("attaching"));
+            Service::own(request, change).run(&service.store).await?;
             Ok(Reply::empty(202))
         }
         "os-begin_detaching" => {
@@ -75,7 +76,7 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
             may(Needs::Member, "volume_actions:roll_detaching")?;
             find(service, request, id).await?;
             let change = Change::of(id).while_status("detaching").set(Set::Status("in-use"));
-            change.run(&service.store).await?;
+            Service::own(request, change).run(&service.store).await?;
             Ok(Reply::empty(202))
         }
         "os-attach" => {
