@@ -54,8 +54,8 @@ impl Events {
         let (queue, waiting) = mpsc::channel(WAITING);
         let reporter = Reporter { controller: controller.to_owned(), instance: None };
         let counted = metrics.clone();
-        let recorder = Recorder::new(client, reporter);
-        tasks.spawn("events", write(controller, recorder, waiting, counted));
+        let recorders = Recorders::new(move || Recorder::new(client.clone(), reporter.clone()));
+        tasks.spawn("events", write(controller, recorders, waiting, counted));
         Self { controller, queue, metrics }
     }
 
@@ -100,7 +100,7 @@ fn shorten(message: &str) -> String {
 
 async fn write(
     controller: &'static str,
-    recorder: Recorder,
+    mut recorders: Recorders<Recorder>,
     mut waiting: mpsc::Receiver<(Event, ObjectReference)>,
     metrics: Metrics,
 ) {
@@ -110,11 +110,42 @@ async fn write(
             metrics.event_dropped(controller);
             continue;
         }
-        if let Err(error) = recorder.publish(&event, &object).await {
+        if let Err(error) = recorders.of(&event, &object).publish(&event, &object).await {
             metrics.event_dropped(controller);
             tracing::debug!(reason = event.reason, error = %telemetry::Chain(&error),
                 "an event was not recorded");
         }
+    }
+}
+
+/// A record counts what is said again by object and reason, whatever the message: a second backup of a
+/// volume would be told with the name of the first. So each message has a record of its own, until the
+/// next one for the same reason.
+struct Recorders<R> {
+    made: Box<dyn Fn() -> R + Send>,
+    known: HashMap<(String, String), (String, R)>,
+}
+
+impl<R: Clone> Recorders<R> {
+    fn new(made: impl Fn() -> R + Send + 'static) -> Self {
+        Self { made: Box::new(made), known: HashMap::new() }
+    }
+
+    fn of(&mut self, event: &Event, object: &ObjectReference) -> R {
+        let key = (object.uid.clone().unwrap_or_default(), event.reason.clone());
+        let note = event.note.clone().unwrap_or_default();
+        if let Some((said, recorder)) = self.known.get(&key)
+            && *said == note
+        {
+            return recorder.clone();
+        }
+        if self.known.len() >= REMEMBERED {
+            // What is forgotten is at worst told twice.
+            self.known.clear();
+        }
+        let recorder = (self.made)();
+        self.known.insert(key, (note, recorder.clone()));
+        recorder
     }
 }
 
@@ -164,6 +195,31 @@ mod tests {
             assert!(allowance.take(&number.to_string(), now));
         }
         assert!(allowance.0.len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn what_is_said_again_is_counted_and_another_message_is_not() {
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        let next = move || count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut recorders = Recorders::new(next);
+        let object =
+            |uid: &str| ObjectReference { uid: Some(uid.to_owned()), ..Default::default() };
+        let mut of = |uid: &str, reason: &str, note: &str| {
+            let event = Event {
+                type_: EventType::Normal,
+                reason: reason.to_owned(),
+                note: Some(note.to_owned()),
+                action: reason.to_owned(),
+                secondary: None,
+            };
+            recorders.of(&event, &object(uid))
+        };
+        assert_eq!(of("v", "Completed", "backup first"), 0);
+        assert_eq!(of("v", "Completed", "backup first"), 0);
+        assert_eq!(of("v", "Completed", "backup second"), 1);
+        assert_eq!(of("v", "Pending", "backup second"), 2);
+        assert_eq!(of("w", "Completed", "backup second"), 3);
+        assert_eq!(of("v", "Completed", "backup second"), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 mod cache;
 mod controller;
+mod cron;
 mod diff;
 mod error;
 mod events;
@@ -27,6 +28,7 @@ mod store;
 pub use api::access::Grant;
 pub use cache::{Broken, Object};
 pub use controller::{Context, Controller};
+pub use cron::Cron;
 pub use error::{Failure, OrFail};
 pub use events::{EVENT_RIGHTS, Events, Severity};
 pub use key::Key;

@@ -22,6 +22,7 @@ mod periodic;
 pub mod queue;
 pub mod restore;
 mod run;
+pub mod schedule;
 pub mod settings;
 pub mod spec;
 mod tell;
@@ -33,17 +34,28 @@ pub use run::run;
 
 use restore::identity::Askers;
 
+/// Who carries out what the controllers ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executor {
+    /// Ours: it confines restores of tenants itself, and acts as whoever asks.
+    Holdfast,
+    /// A Velero: it does what it is asked for, with all rights.
+    Velero,
+}
+
 /// Where the controllers run.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pub askers: Askers,
+    pub executor: Executor,
     /// The API answers on this machine only: tenants are on it, and reach what it reaches.
     pub is_local: bool,
 }
 
 impl Place {
     /// Beside a server that is not ours.
-    pub const ELSEWHERE: Self = Self { askers: Askers::Unknown, is_local: false };
+    pub const ELSEWHERE: Self =
+        Self { askers: Askers::Unknown, executor: Executor::Velero, is_local: false };
 }
 
 const READ: &[&str] = &["get", "list", "watch"];
@@ -108,6 +120,8 @@ pub const CONTROLLER: Controller = Controller {
                 "nonadminbackupstoragelocations/status",
                 "nonadmindownloadrequests",
                 "nonadmindownloadrequests/status",
+                "nonadminschedules",
+                "nonadminschedules/status",
             ],
             verbs: WRITE,
         },
@@ -122,6 +136,7 @@ pub const CONTROLLER: Controller = Controller {
         "nonadminbackupstoragelocations.oadp.openshift.io",
         "nonadminbackupstoragelocationrequests.oadp.openshift.io",
         "nonadmindownloadrequests.oadp.openshift.io",
+        "nonadminschedules.oadp.openshift.io",
     ],
-    run: |context| Box::pin(run::run(context, names::ADMIN_NAMESPACE.to_owned(), Place::ELSEWHERE)),
+    run: |context| run::run(context, names::ADMIN_NAMESPACE.to_owned(), Place::ELSEWHERE),
 };

@@ -20,6 +20,8 @@ pub const SYNCED_FROM: &str = "openshift.io/oadp-nab-synced-from-nacuuid";
 /// On backups of tenants that were told to go because their storage location goes.
 pub const LEAVES_WITH_LOCATION: &str = "holdfast.io/leaves-with-location";
 
+/// Of a backup: the schedule that asked for it.
+pub const VELERO_SCHEDULE_NAME: &str = "velero.io/schedule-name";
 pub const VELERO_BACKUP_NAME: &str = "velero.io/backup-name";
 pub const VELERO_BACKUP_UID: &str = "velero.io/backup-uid";
 pub const VELERO_RESTORE_NAME: &str = "velero.io/restore-name";

@@ -143,8 +143,7 @@ fn synced_location(world: &World, origin: &Origin, found: &Vb) -> Option<Option<
         return Some(None);
     }
     let owner = Origin::read(Kind::Location, &location.metadata)?;
-    let key = Key::new(&owner.namespace, &owner.name);
-    let is_live = owner.namespace == origin.namespace && world.locations.get(&key).is_some();
+    let is_live = owner.namespace == origin.namespace && world.stands(&owner);
     is_live.then_some(Some(owner.name))
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::nonadmin::Phase;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::PostParams;
 use kube::{Api, Resource as _};
@@ -21,8 +22,11 @@ use crate::names::Kind;
 use crate::periodic;
 use crate::queue::Progress;
 use crate::restore::run::Restores;
+use crate::schedule::run::Schedules;
 use crate::spec;
-use crate::world::{BY_NAMESPACE, BY_TARGET, Nab, Nabsl, Vb, World, created, is_name, origin_key};
+use crate::world::{
+    BY_NAMESPACE, BY_TARGET, Nab, Nabsl, Vb, World, created, is_name, origin_key, scheduled,
+};
 
 /// Every object is looked at this often, though nothing changes.
 const RESYNC: Duration = Duration::from_mins(10);
@@ -35,7 +39,11 @@ const SECRETS_EVERY: Duration = Duration::from_mins(1);
 const SECRETS_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped, beside an executor whose namespace is `admin`.
-pub async fn run(context: Context, admin: String, place: Place) {
+pub fn run(context: Context, admin: String, place: Place) -> BoxFuture<'static, ()> {
+    Box::pin(serve(context, admin, place))
+}
+
+async fn serve(context: Context, admin: String, place: Place) {
     let admin = admin.as_str();
     make_namespace(&context, admin).await;
     let (config, settings) = Config::start(&context, admin).await;
@@ -43,11 +51,13 @@ pub async fn run(context: Context, admin: String, place: Place) {
     count(&world.backups, &world);
     count(&world.restores, &world);
     count(&world.locations, &world);
+    count(&world.schedules, &world);
     let backups = backups(&context, &world);
     let restores = restores(&context, &world);
     let locations = locations(&context, &world);
     let downloads = downloads(&context, &world);
-    let again = resettle(Arc::clone(&world), &backups, &restores, &locations);
+    let schedules = schedules(&context, &world);
+    let again = resettle(Arc::clone(&world), &backups, &restores, &locations, &schedules);
     let secrets = follow_secrets(Arc::clone(&world), &locations);
     let (backup_keys, restore_keys) = (backups.queue(), restores.queue());
     let sync = periodic::every(
@@ -68,6 +78,7 @@ pub async fn run(context: Context, admin: String, place: Place) {
         restores.run(Arc::new(Restores(Arc::clone(&world)))),
         locations.run(Arc::new(Locations(Arc::clone(&world)))),
         downloads.run(Arc::new(Downloads(Arc::clone(&world)))),
+        schedules.run(Arc::new(Schedules(Arc::clone(&world)))),
         world.feed_backups(&backup_keys),
         world.feed_restores(&restore_keys),
         again,
@@ -266,14 +277,26 @@ fn downloads(context: &Context, world: &Arc<World>) -> Loop {
         })
 }
 
+fn schedules(context: &Context, world: &Arc<World>) -> Loop {
+    Loop::new("nonadminschedule", context)
+        .resync(&world.schedules, RESYNC)
+        .map(&world.schedules, edited)
+        // One that ends may be what the next waits for.
+        .on_related(&world.backups, |it| {
+            let name = scheduled(it).filter(|name| is_name(name)).into_iter();
+            name.map(|name| Key::new(it.namespace(), name)).collect()
+        })
+}
+
 /// Other settings are other decisions, for everything.
 fn resettle(
     world: Arc<World>,
     backups: &Loop,
     restores: &Loop,
     locations: &Loop,
+    schedules: &Loop,
 ) -> impl Future<Output = ()> + use<> {
-    let queues = (backups.queue(), restores.queue(), locations.queue());
+    let queues = (backups.queue(), restores.queue(), locations.queue(), schedules.queue());
     async move {
         let mut settings = world.settings.clone();
         while settings.changed().await.is_ok() {
@@ -285,6 +308,9 @@ fn resettle(
             }
             for it in world.locations.list() {
                 queues.2.add(&Key::of(it.as_ref()));
+            }
+            for it in world.schedules.list() {
+                queues.3.add(&Key::of(it.as_ref()));
             }
         }
     }

@@ -17,11 +17,12 @@ pub enum Verdict {
 }
 
 /// Kinds of tenants' requests: a copy of a request would be a request.
-pub const REQUEST_KINDS: [&str; 4] = [
+pub const REQUEST_KINDS: [&str; 5] = [
     "nonadminbackups",
     "nonadminrestores",
     "nonadminbackupstoragelocations",
     "nonadmindownloadrequests",
+    "nonadminschedules",
 ];
 
 /// Kinds without a namespace that give rights or change the cluster for others.

@@ -4,12 +4,13 @@ use api::condition::{self, Condition};
 use api::mirror::Mirror;
 use api::nonadmin::condition::{ACCEPTED, DELETING};
 use api::nonadmin::{
-    NonAdminBackupStatus, NonAdminBackupStorageLocationStatus, NonAdminRestoreStatus, Phase,
+    NonAdminBackupStatus, NonAdminBackupStorageLocationStatus, NonAdminRestoreStatus,
+    NonAdminScheduleStatus, Phase,
 };
 use reconcile::{Events, Severity};
 use serde_json::Value;
 
-use crate::world::{Nab, Nabsl, Nar};
+use crate::world::{Nab, Nabsl, Nar, Nas};
 
 /// What of a status is worth an event.
 struct Turn<'a> {
@@ -64,6 +65,19 @@ pub(crate) fn location(
         (status.phase, status.conditions.clone().unwrap_or_default(), None)
     };
     say(events, object, "BackupStorageLocation", &turn(before), &turn(now));
+}
+
+/// That it is refused; what it asks for speaks for itself.
+pub(crate) fn schedule(
+    events: &Events,
+    object: &Nas,
+    before: &NonAdminScheduleStatus,
+    now: &NonAdminScheduleStatus,
+) {
+    let turn = |status: &'_ NonAdminScheduleStatus| -> Seen {
+        (None, status.conditions.clone().unwrap_or_default(), None)
+    };
+    say(events, object, "Schedule", &turn(before), &turn(now));
 }
 
 fn phase_of(document: Option<&serde_json::Map<String, Value>>) -> Option<String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::nonadmin::{
     NonAdminBackup, NonAdminBackupStorageLocation, NonAdminBackupStorageLocationRequest,
-    NonAdminDownloadRequest, NonAdminRestore,
+    NonAdminDownloadRequest, NonAdminRestore, NonAdminSchedule,
 };
 use api::scalar::Time;
 use api::velero::{
@@ -20,7 +20,9 @@ use tokio::sync::{Mutex as Turn, Notify, OnceCell, watch};
 
 use crate::Place;
 use crate::loose::Loose;
-use crate::names::{Home, Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME};
+use crate::names::{
+    Home, Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME, VELERO_SCHEDULE_NAME,
+};
 use crate::queue::{Place as QueuePlace, Progress, Queue};
 use crate::settings::Settings;
 use crate::spec::Verdict;
@@ -29,6 +31,7 @@ pub(crate) type Nab = Loose<NonAdminBackup>;
 pub(crate) type Nar = Loose<NonAdminRestore>;
 pub(crate) type Nabsl = Loose<NonAdminBackupStorageLocation>;
 pub(crate) type Nadr = Loose<NonAdminDownloadRequest>;
+pub(crate) type Nas = Loose<NonAdminSchedule>;
 pub(crate) type Approval = Loose<NonAdminBackupStorageLocationRequest>;
 pub(crate) type Vb = Loose<Backup>;
 pub(crate) type Vr = Loose<Restore>;
@@ -40,6 +43,8 @@ pub(crate) type Dr = Loose<DownloadRequest>;
 pub(crate) const BY_NAMESPACE: &str = "namespace";
 /// Restores by `namespace/backup`; Velero objects of one backup or restore by its name.
 pub(crate) const BY_TARGET: &str = "target";
+/// Backups by `namespace/schedule`, for those that a schedule asked for.
+pub(crate) const BY_SCHEDULE: &str = "schedule";
 /// Velero objects by the namespace of the tenant they were made for.
 pub(crate) const BY_TENANT: &str = "tenant";
 
@@ -56,6 +61,7 @@ pub(crate) struct World {
     pub(crate) restores: Store<Nar>,
     pub(crate) locations: Store<Nabsl>,
     pub(crate) downloads: Store<Nadr>,
+    pub(crate) schedules: Store<Nas>,
     pub(crate) approvals: Store<Approval>,
     pub(crate) velero_backups: Store<Vb>,
     pub(crate) velero_restores: Store<Vr>,
@@ -99,13 +105,20 @@ impl World {
             place,
             events: context.events.clone(),
             metrics: context.metrics.clone(),
-            backups: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
+            backups: Store::everywhere()
+                .index(BY_NAMESPACE, in_namespace)
+                .index(BY_SCHEDULE, |it: &Nab| {
+                    let name = scheduled(it).into_iter();
+                    name.map(|name| format!("{}/{name}", it.namespace())).collect()
+                })
+                .start(context),
             restores: Store::everywhere()
                 .index(BY_NAMESPACE, in_namespace)
                 .index(BY_TARGET, |it: &Nar| beside(it, &it.spec, "/restoreSpec/backupName"))
                 .start(context),
             locations: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
             downloads: Store::everywhere().index(BY_NAMESPACE, in_namespace).start(context),
+            schedules: Store::everywhere().start(context),
             approvals: Store::within(admin).start(context),
             velero_backups: Store::within(admin)
                 .status_in_object()
@@ -175,9 +188,35 @@ impl World {
         let Some(location) = location else { return true };
         let Some(found) = self.velero_locations.get(&self.admin_key(location)) else { return true };
         match Origin::read(Kind::Location, &found.metadata) {
-            Some(origin) => origin.namespace == namespace,
+            // One that another has taken the name of is nobody's: its tenant is gone, or made it anew.
+            Some(origin) => origin.namespace == namespace && !self.is_replaced(&origin),
             None => true,
         }
+    }
+
+    fn is_replaced(&self, origin: &Origin) -> bool {
+        self.living(origin).is_some_and(|identity| identity != origin.nacuuid)
+    }
+
+    /// Identity of the tenant's location that has the name now.
+    fn living(&self, origin: &Origin) -> Option<String> {
+        let found = self.locations.get(&Key::new(&origin.namespace, &origin.name))?;
+        let identity = Nabsl::text(&found.status, "/veleroBackupStorageLocation/nacuuid");
+        identity.map(str::to_owned)
+    }
+
+    /// Whether the tenant's location behind this Velero location is there, and is the one it was made for.
+    /// A location whose tenant is gone may be left over for a while, with the name of the namespace on it.
+    pub(crate) fn stands(&self, origin: &Origin) -> bool {
+        self.living(origin).is_some_and(|identity| identity == origin.nacuuid)
+    }
+
+    /// Whether a Velero backup lies with the administrators, or in a location that the namespace has now.
+    pub(crate) fn is_in_living_place(&self, namespace: &str, found: &Vb) -> bool {
+        let Some(name) = Vb::text(&found.spec, "/storageLocation") else { return true };
+        let Some(location) = self.velero_locations.get(&self.admin_key(name)) else { return false };
+        let origin = Origin::read(Kind::Location, &location.metadata);
+        origin.is_none_or(|origin| origin.namespace == namespace && self.stands(&origin))
     }
 
     /// Whether this Velero backup was made for this origin, and lies where it may.
@@ -365,6 +404,11 @@ pub(crate) fn created<K>(object: &Loose<K>) -> Option<Time> {
 
 fn in_namespace<K>(object: &Loose<K>) -> Vec<String> {
     vec![object.namespace().to_owned()]
+}
+
+/// The schedule that a backup says it was asked for by; who writes that itself delays its own schedule.
+pub(crate) fn scheduled(backup: &Nab) -> Option<&str> {
+    backup.metadata.annotations.as_ref()?.get(VELERO_SCHEDULE_NAME).map(String::as_str)
 }
 
 fn beside<K>(object: &Loose<K>, value: &serde_json::Value, pointer: &str) -> Vec<String> {

@@ -15,7 +15,7 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout;
 use crate::names;
 use crate::volumes::{self, Owners};
-use crate::world::World;
+use crate::world::{STORE_WORKERS, World, turn};
 
 /// A request that was carried out is kept this long.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -29,6 +29,7 @@ struct Deletions {
 
 pub(crate) async fn run(world: Arc<World>) {
     Loop::new("velero-deletions", &world.context)
+        .workers(STORE_WORKERS)
         .on(&world.deletions)
         .needs(&world.backups)
         .needs(&world.restores)
@@ -123,6 +124,10 @@ impl Reconciler for Deletions {
                 Ok(Next::WAIT)
             }
             Verdict::Delete { backup, location } => {
+                let _turn = match turn(&world.running, "deletion", location) {
+                    Ok(turn) => turn,
+                    Err(later) => return Ok(later),
+                };
                 self.delete(&request, &name, backup, location).await?;
                 Ok(Next::WAIT)
             }

@@ -21,8 +21,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use blobs::Key;
 use http::{StatusCode, header};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -154,8 +154,8 @@ async fn accept(listener: TcpListener, router: Router, limits: Limits, tasks: &T
 
 /// One file for each connection: none idles between two.
 async fn speak(stream: TcpStream, router: Router, limits: Limits) {
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().keep_alive(false).timer(TokioTimer::new()).header_read_timeout(limits.headers);
+    let mut builder = http1::Builder::new();
+    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(limits.headers);
     let stream = TokioIo::new(WriteTimeout::new(stream, limits.writes));
     let done = builder.serve_connection(stream, TowerToHyperService::new(router)).await;
     if let Err(error) = done {

@@ -10,10 +10,9 @@ use api::velero::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use reconcile::{Failure, Key, Loop, Next, Reconciler};
+use reconcile::{Cron, Failure, Key, Loop, Next, Reconciler};
 
 use crate::backup::decide::is_available;
-use crate::cron::Cron;
 use crate::names;
 use crate::world::World;
 

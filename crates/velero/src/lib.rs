@@ -11,10 +11,10 @@
 
 mod backup;
 mod catalog;
-mod cron;
 mod deletions;
 mod door;
 mod downloads;
+mod home;
 mod journal;
 mod keeping;
 mod layout;

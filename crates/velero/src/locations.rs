@@ -18,7 +18,7 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout::{self, BackupFile};
 use crate::names;
 use crate::place::DIRECTORY;
-use crate::world::{Opened, World, is_tenants, tenant_of};
+use crate::world::{Opened, STORE_WORKERS, World, is_tenants, tenant_of, turn};
 
 /// Where the default location of this machine keeps its backups.
 pub(crate) const DEFAULT_BUCKET: &str = "backups";
@@ -46,6 +46,7 @@ pub(crate) async fn run(world: Arc<World>) {
         }
     }
     Loop::new("velero-locations", &world.context)
+        .workers(STORE_WORKERS)
         .on(&world.locations)
         .needs(&world.backups)
         .needs(&world.schedules)
@@ -104,6 +105,10 @@ impl Reconciler for Locations {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.world;
         let Some(location) = world.locations.get(key) else { return Ok(Next::WAIT) };
+        let _turn = match turn(&world.running, "location", &location) {
+            Ok(turn) => turn,
+            Err(later) => return Ok(later),
+        };
         if let Some(newer) = self.newer_default(&location) {
             let mut next = location.as_ref().clone();
             next.spec.default = Some(false);

@@ -35,6 +35,9 @@ pub(crate) const TENANT_BACKUP_NOTES: [&str; 6] = [
 ];
 /// Of a storage location made for a tenant.
 pub(crate) const TENANT_LOCATION_NAMESPACE: &str = "openshift.io/oadp-nabsl-origin-namespace";
+/// Of a backup or restore made for a tenant: the namespace it was asked for in, and the cluster, by uids.
+pub(crate) const NAMESPACE_UID: &str = "holdfast.io/namespace-uid";
+pub(crate) const CLUSTER_UID: &str = "holdfast.io/cluster-uid";
 /// On a restore: whose rights it is carried out with, as `{"user": …, "groups": […]}`.
 pub(crate) const RUN_AS: &str = "holdfast.io/run-as";
 

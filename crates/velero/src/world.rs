@@ -14,7 +14,7 @@ use blobs::wrap::{Policy, Retrying};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Resource};
-use reconcile::{Context, Failure, Key, Store};
+use reconcile::{Context, Failure, Key, Next, Store};
 use serde::de::DeserializeOwned;
 
 use crate::door::Door;
@@ -221,6 +221,25 @@ pub(crate) fn tenant_of(location: &BackupStorageLocation) -> Option<&str> {
     notes.get(names::TENANT_LOCATION_NAMESPACE).map(String::as_str)
 }
 
+/// Workers for what is asked of stores: more than there are tenants that all answer slowly at once.
+pub(crate) const STORE_WORKERS: usize = 16;
+const TURN_AGAIN: Duration = Duration::from_secs(2);
+
+/// A turn at a store. Those of one tenant's own are asked one after the other, so that however many it has
+/// and however slowly they answer, they keep one worker from the others; the error is when to ask again.
+pub(crate) fn turn(
+    running: &Running,
+    kind: &'static str,
+    location: &BackupStorageLocation,
+) -> Result<Option<Work>, Next> {
+    match tenant_of(location) {
+        None => Ok(None),
+        Some(tenant) => {
+            running.begin(kind, tenant).map(Some).ok_or_else(|| Next::after(TURN_AGAIN))
+        }
+    }
+}
+
 /// Enough for a store that stumbles; one that is down is told soon.
 fn timeout() -> Policy {
     Policy { tries_max: 4, total_max: Duration::from_secs(30), ..Policy::default() }
@@ -257,5 +276,29 @@ pub(crate) struct Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.running.lock().remove(&self.mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn stores_of_one_tenant_are_asked_one_after_the_other() {
+        let location = |notes: Value| -> BackupStorageLocation {
+            serde_json::from_value(json!({"metadata": {"name": "l", "annotations": notes}}))
+                .unwrap()
+        };
+        let of = |tenant: &str| location(json!({names::TENANT_LOCATION_NAMESPACE: tenant}));
+        let running = Running::default();
+        let first = turn(&running, "look", &of("a")).unwrap();
+        assert!(turn(&running, "look", &of("a")).is_err(), "its next one waits");
+        assert!(turn(&running, "deletion", &of("a")).is_ok(), "for its like");
+        assert!(turn(&running, "look", &of("b")).is_ok(), "nobody else does");
+        assert!(matches!(turn(&running, "look", &location(json!({}))), Ok(None)));
+        drop(first);
+        assert!(turn(&running, "look", &of("a")).is_ok());
     }
 }

@@ -229,6 +229,42 @@ fn a_schedule_makes_backups_and_a_question_is_answered() {
     assert!(version.as_str().unwrap().contains("holdfast"), "{version}");
 }
 
+#[test]
+fn what_a_tenant_asked_for_ends_with_its_namespace() {
+    let world = World::start();
+    world.shop("shop");
+    let uid = |name: &str| {
+        world.get("namespace", "", name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+    };
+    let asked = |kind: &str, name: &str, namespace_uid: &str, spec: Value| {
+        let short = if kind == "Backup" { "nab" } else { "nar" };
+        let notes = json!({format!("openshift.io/oadp-{short}-origin-namespace"): "shop",
+            "holdfast.io/namespace-uid": namespace_uid,
+            "holdfast.io/cluster-uid": uid("kube-system")});
+        world.apply(&json!({"apiVersion": "velero.io/v1", "kind": kind, "spec": spec,
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes}}));
+        world.ended(&kind.to_lowercase(), name)
+    };
+    let former = "00000000-0000-4000-8000-000000000000";
+    let of_shop = json!({"includedNamespaces": ["shop"]});
+    // The namespace of that name is another's by now: nothing of it is for who asked.
+    let status = asked("Backup", "former", former, of_shop.clone());
+    assert_eq!(status["phase"], "FailedValidation", "{status}");
+    let said = status["validationErrors"][0].as_str().unwrap();
+    assert!(said.contains("another has its name now"), "{said}");
+    assert!(!world.folder("former").exists());
+    let status = asked("Backup", "present", &uid("shop"), of_shop);
+    assert_eq!(status["phase"], "Completed", "{status}");
+    world.kubectl(&["delete", "configmap", "cm-1", "-n", "shop"]);
+    let from = json!({"backupName": "present"});
+    let status = asked("Restore", "former", former, from.clone());
+    assert_eq!(status["phase"], "FailedValidation", "{status}");
+    assert!(world.get("configmap", "shop", "cm-1").is_none());
+    let status = asked("Restore", "present", &uid("shop"), from);
+    assert_eq!(status["phase"], "Completed", "{status}");
+    assert!(world.get("configmap", "shop", "cm-1").is_some());
+}
+
 /// A restore of a tenant, to its end.
 fn restored(world: &World, kubeconfig: &std::path::Path, restore: &Value) -> Value {
     world.create(kubeconfig, restore);

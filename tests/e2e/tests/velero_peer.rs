@@ -50,7 +50,7 @@ fn locate<H: Home>(world: &World<H>, name: &str, bucket: &Bucket) {
 fn essence<H: Home>(world: &World<H>, namespace: &str, kind: &str, name: &str) -> Value {
     let found = world.get(kind, namespace, name);
     let found = found.unwrap_or_else(|| panic!("no {kind} {namespace}/{name}"));
-    let mut spec = found["spec"].clone();
+    let mut spec = without_nulls(&found["spec"]);
     // Given out anew.
     if let Some(spec) = spec.as_object_mut() {
         spec.retain(|key, _| !["clusterIP", "clusterIPs"].contains(&key.as_str()));
@@ -58,6 +58,18 @@ fn essence<H: Home>(world: &World<H>, namespace: &str, kind: &str, name: &str) -
     let mut labels = found["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     labels.retain(|key, _| !key.starts_with("velero.io/"));
     json!({"labels": labels, "data": found["data"], "spec": spec})
+}
+
+/// What says nothing: one server writes it down, the other leaves it out.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let said = map.iter().filter(|(_, value)| !value.is_null());
+            said.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        Value::Array(list) => list.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
 }
 
 const SHOP: [(&str, &str); 5] = [

@@ -61,6 +61,8 @@ struct Pass<'a> {
 impl Pass<'_> {
     async fn walk(mut self) -> Result<Next, Failure> {
         for _ in 0..STEPS_MAX {
+            // What is made is judged by the settings of this moment, not by those the pass began with.
+            self.settings = self.world.settings();
             let seen = self.observe().await?;
             match decide::decide(&seen) {
                 Step::End => return Ok(Next::WAIT),
@@ -106,7 +108,8 @@ impl Pass<'_> {
             policy: self.settings.api_delete_policy,
             namespace_ends: path == Path::ApiDelete
                 && self.world.namespace_ends(&self.key.namespace).await?,
-            leaves_with_location: has_annotation(object, LEAVES_WITH_LOCATION),
+            leaves_with_location: has_annotation(object, LEAVES_WITH_LOCATION)
+                && !self.lies_with_administrators(&velero),
             in_own_location: Nab::text(&object.spec, "/backupSpec/storageLocation").is_some(),
             is_marked: self.is_marked,
             status: known,
@@ -132,7 +135,8 @@ impl Pass<'_> {
                 let found = self.world.fresh::<Backup>(&self.world.admin_key(label)).await?;
                 let own = match found {
                     Some(found) if self.world.owns_backup(&self.origin(label), &found) => {
-                        !self.is_former(label, &found).await?
+                        self.world.is_in_living_place(&self.key.namespace, &found)
+                            && !self.is_former(label, &found).await?
                     }
                     _ => false,
                 };
@@ -183,6 +187,16 @@ impl Pass<'_> {
             return Ok(Velero::Foreign);
         }
         Ok(Velero::Found(Box::new(self.describe(nacuuid, &found))))
+    }
+
+    /// Whether a Velero backup lies in a store of the administrators: there it takes room of theirs, whatever
+    /// its tenant says of why it goes.
+    fn lies_with_administrators(&self, velero: &Velero) -> bool {
+        let Velero::Found(found) = velero else { return false };
+        let name = found.spec.document().get("storageLocation").and_then(Value::as_str);
+        let Some(name) = name.filter(|it| !it.is_empty()) else { return true };
+        let location = self.world.velero_locations.get(&self.world.admin_key(name));
+        location.is_some_and(|it| Origin::read(Kind::Location, &it.metadata).is_none())
     }
 
     fn describe(&self, nacuuid: &str, found: &Vb) -> Found {
@@ -392,9 +406,12 @@ impl Pass<'_> {
         let asked = spec::object(&self.object.spec, "/backupSpec");
         let made = validate::velero_spec(&self.key.namespace, &asked, location, &self.settings);
         let mut meta = origin.meta(Kind::Backup, &self.world.admin);
-        if let Some(home) = self.world.home(&self.key.namespace).await? {
-            meta.annotations.get_or_insert_default().extend(home.annotations());
-        }
+        // Without it, whoever gets the name of the namespace next would get the backup, too.
+        let home = self.world.home(&self.key.namespace).await?.ok_or_else(|| {
+            let doing = format!("make the Velero Backup of {}", self.key);
+            Failure::other(doing, "its namespace is being deleted")
+        })?;
+        meta.annotations.get_or_insert_default().extend(home.annotations());
         let made = Vb::new(meta, made);
         match self.world.velero_backups.create(&made).await {
             Ok(made) => {

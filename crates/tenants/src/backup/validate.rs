@@ -249,10 +249,10 @@ pub fn velero_spec(
         spec::append(&mut made, "excludedNamespaceScopedResources", REQUEST_KINDS);
         spec::append(&mut made, "excludedClusterScopedResources", CLUSTER_KINDS);
     } else {
-        // The order of the peer, with the kind it forgot at the end.
-        let [backups, restores, locations, downloads] = REQUEST_KINDS;
+        // The order of the peer, with the kinds it has not at the end.
+        let [backups, restores, locations, downloads, schedules] = REQUEST_KINDS;
         let kinds = [backups, restores, locations].into_iter().chain(CLUSTER_KINDS);
-        spec::append(&mut made, "excludedResources", kinds.chain([downloads]));
+        spec::append(&mut made, "excludedResources", kinds.chain([downloads, schedules]));
     }
     made
 }
@@ -424,7 +424,7 @@ mod tests {
                     "nonadminbackupstoragelocations", "securitycontextconstraints", "clusterroles",
                     "clusterrolebindings", "priorityclasses", "customresourcedefinitions",
                     "virtualmachineclusterinstancetypes", "virtualmachineclusterpreferences",
-                    "nonadmindownloadrequests"],
+                    "nonadmindownloadrequests", "nonadminschedules"],
             })
         );
         let asked = json!({"includeClusterResources": true, "excludedNamespaces": ["a"],

@@ -75,6 +75,8 @@ struct Beside {
 impl Pass<'_> {
     async fn walk(mut self) -> Result<Next, Failure> {
         for _ in 0..STEPS_MAX {
+            // What is written is judged by the settings of this moment, not by those the pass began with.
+            self.settings = self.world.settings();
             let (seen, beside) = self.observe().await?;
             match decide::decide(&seen) {
                 Step::End => return Ok(Next::WAIT),
@@ -163,7 +165,10 @@ impl Pass<'_> {
         };
         let api: Api<Secret> = Api::namespaced(self.world.client.clone(), &self.key.namespace);
         match api.get_opt(name).await {
-            Ok(Some(found)) => (Some(found), Credentials::Found),
+            Ok(Some(found)) => match validate::unfit(&asked, &found) {
+                None => (Some(found), Credentials::Found),
+                Some(why) => (None, Credentials::Unfit(why)),
+            },
             Ok(None) => (None, Credentials::Missing),
             Err(error) => (None, Credentials::Unreadable(error.to_string())),
         }

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use api::duration::GoDuration;
 use api::velero::BackupStorageLocationSpec;
+use k8s_openapi::api::core::v1::Secret;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use super::credentials;
 use crate::endpoint;
 use crate::enforce;
 use crate::settings::{Settings, VELERO_SYNC};
@@ -45,6 +47,8 @@ pub enum Credentials {
     Found,
     Missing,
     Unreadable(String),
+    /// Found, and not to be copied: why.
+    Unfit(String),
 }
 
 /// The location as it counts: with what administrators enforce.
@@ -59,6 +63,20 @@ pub fn filled(location: &Map<String, Value>, settings: &Settings) -> Map<String,
 pub fn secret_name(location: &Map<String, Value>) -> Option<&str> {
     let name = location.get("credential")?.get("name")?.as_str()?;
     (!name.is_empty()).then_some(name)
+}
+
+/// What of this Secret cannot be copied, if anything: only the key that the location names is read.
+pub fn unfit(location: &Map<String, Value>, secret: &Secret) -> Option<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let key = text(location.get("credential").and_then(|it| it.get("key")));
+    let config = location.get("config");
+    let profile = text(config.and_then(|it| it.get("profile")));
+    let profile = if profile.is_empty() { "default" } else { &profile };
+    let Some(found) = secret.data.as_ref().and_then(|it| it.get(&key)) else {
+        return Some(format!("has no key \"{key}\""));
+    };
+    let why = credentials::fault(&text(location.get("provider")), profile, &found.0)?;
+    Some(format!("key \"{key}\" {why}"))
 }
 
 /// Judges `spec` of a tenant's location, as it stands in the object.
@@ -97,6 +115,9 @@ pub fn judge(
         Credentials::Unreadable(error) => {
             Verdict::NotYet(format!("failed to get BSL credentials secret: {error}"))
         }
+        Credentials::Unfit(why) => Verdict::NotYet(format!(
+            "BSL credentials secret can not be used: Secret \"{name}\" {why}"
+        )),
     }
 }
 

@@ -12,7 +12,8 @@ use reconcile::{Failure, Key, Next, OrFail as _, Reconciler};
 
 use super::decide::{self, Found, Observed, Step, Velero};
 use super::identity;
-use super::validate::{self, Backup as Source};
+use super::validate::{self, Backup as Source, Usable};
+use crate::Executor;
 use crate::counts;
 use crate::names::{self, Kind, Origin, RESTORE_FINALIZER, RUN_AS};
 use crate::settings::Settings;
@@ -53,6 +54,8 @@ struct Pass<'a> {
 impl Pass<'_> {
     async fn walk(mut self) -> Result<Next, Failure> {
         for _ in 0..STEPS_MAX {
+            // What is made is judged by the settings of this moment, not by those the pass began with.
+            self.settings = self.world.settings();
             let (seen, source) = self.observe().await?;
             match decide::decide(&seen) {
                 Step::End => return Ok(Next::WAIT),
@@ -123,21 +126,27 @@ impl Pass<'_> {
         };
         let status: NonAdminBackupStatus = found.view();
         let velero = status.velero_backup.and_then(|it| it.nacuuid).unwrap_or_default();
-        let ready =
-            !velero.is_empty() && !found.is_deleted() && self.is_ready(name, &velero).await?;
-        Ok(Source::Found { phase: status.phase, velero: ready.then_some(velero) })
+        let velero = if velero.is_empty() || found.is_deleted() {
+            None
+        } else {
+            self.usable(name, &velero).await?
+        };
+        Ok(Source::Found { phase: status.phase, velero })
     }
 
-    async fn is_ready(&self, backup: &str, nacuuid: &str) -> Result<bool, Failure> {
+    /// The Velero backup, if it can be restored from.
+    async fn usable(&self, backup: &str, nacuuid: &str) -> Result<Option<Usable>, Failure> {
         let origin = Origin::new(&self.key.namespace, backup, nacuuid);
         let found = self.world.fresh::<Backup>(&self.world.admin_key(nacuuid)).await?;
         let Some(found) = found.filter(|found| self.world.owns_backup(&origin, found)) else {
-            return Ok(false);
+            return Ok(None);
         };
         let status: BackupStatus = found.view();
         let done =
             matches!(status.phase, Some(BackupPhase::Completed | BackupPhase::PartiallyFailed));
-        Ok(done && !found.is_deleted())
+        let in_own_store = self.world.is_in_own_location(&found);
+        let usable = Usable { name: nacuuid.to_owned(), in_own_store };
+        Ok((done && !found.is_deleted()).then_some(usable))
     }
 
     async fn velero(&self, known: &Status) -> Result<Velero, Failure> {
@@ -207,8 +216,18 @@ impl Pass<'_> {
         let Source::Found { velero: Some(backup), .. } = source else { return Ok(()) };
         let nacuuid = seen.nacuuid().unwrap_or_default();
         let asked = spec::object(&self.object.spec, "/restoreSpec");
-        let made = validate::velero_spec(&self.key.namespace, &asked, backup, &self.settings);
+        let mut made =
+            validate::velero_spec(&self.key.namespace, &asked, &backup.name, &self.settings);
+        if self.world.place.executor == Executor::Velero {
+            validate::confine(&mut made, backup);
+        }
         let mut meta = self.origin(nacuuid).meta(Kind::Restore, &self.world.admin);
+        // Whoever gets the name of the namespace next gets nothing of it.
+        let home = self.world.home(&self.key.namespace).await?.ok_or_else(|| {
+            let doing = format!("make the Velero Restore of {}", self.key);
+            Failure::other(doing, "its namespace is being deleted")
+        })?;
+        meta.annotations.get_or_insert_default().extend(home.annotations());
         let run_as = identity::run_as(
             &self.key.namespace,
             self.object.metadata.annotations.as_ref(),

@@ -23,10 +23,30 @@ pub enum Backup {
     Unreadable(String),
     Found {
         phase: Option<Phase>,
-        /// Name of the Velero backup, if it is this namespace's own and can be restored from.
-        velero: Option<String>,
+        /// The Velero backup, if it is this namespace's own and can be restored from.
+        velero: Option<Usable>,
     },
 }
+
+/// A Velero backup that can be restored from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usable {
+    pub name: String,
+    /// It lies in a store of the tenant's own, who may have written the archive.
+    pub in_own_store: bool,
+}
+
+/// What gives rights, sets limits or leads traffic in a namespace.
+const RIGHTS: [&str; 8] = [
+    "roles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+    "roles.authorization.openshift.io",
+    "rolebindings.authorization.openshift.io",
+    "resourcequotas",
+    "limitranges",
+    "endpoints",
+    "endpointslices.discovery.k8s.io",
+];
 
 /// Why an object that came back with the rest of its namespace is not carried out again: whoever
 /// brought it back (an administrator's restore, another Velero's too) did not ask for it.
@@ -144,6 +164,16 @@ pub fn velero_spec(
     made
 }
 
+/// What our executor leaves out by itself must not be asked of a Velero, which has all rights: what gives
+/// rights, and from an archive that the tenant may have written, what has no namespace. A volume would come
+/// back with its claim, and may be a directory of a node.
+pub fn confine(made: &mut Map<String, Value>, backup: &Usable) {
+    spec::append(made, "excludedResources", RIGHTS);
+    if backup.in_own_store {
+        made.insert("includeClusterResources".into(), json!(false));
+    }
+}
+
 /// A name without a group means all groups: the executor would take it for one of them.
 fn denied(name: &str) -> Vec<String> {
     let name = name.to_lowercase();
@@ -156,7 +186,11 @@ mod tests {
     use super::*;
 
     fn ready() -> Backup {
-        Backup::Found { phase: Some(Phase::Created), velero: Some("a-nab-1".into()) }
+        Backup::Found { phase: Some(Phase::Created), velero: Some(usable()) }
+    }
+
+    fn usable() -> Usable {
+        Usable { name: "a-nab-1".into(), in_own_store: false }
     }
 
     fn judged(spec: &Value, backup: &Backup) -> Verdict {
@@ -230,7 +264,7 @@ mod tests {
             ),
             (Backup::Found { phase: Some(Phase::BackingOff), velero: None }, not_ready),
             (Backup::Found { phase: Some(Phase::Created), velero: None }, not_ready),
-            (Backup::Found { phase: Some(Phase::Deleting), velero: Some("x".into()) }, not_ready),
+            (Backup::Found { phase: Some(Phase::Deleting), velero: Some(usable()) }, not_ready),
             (
                 Backup::Unreadable("boom".into()),
                 "NonAdminRestore spec.restoreSpec.backupName is invalid: boom",
@@ -272,6 +306,20 @@ mod tests {
         assert!(!excluded.contains(&"routes.example.com.*"));
         for kind in REQUEST_KINDS.iter().chain(&CLUSTER_KINDS).chain(&denied) {
             assert!(excluded.contains(kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_velero_is_not_asked_for_what_gives_rights_nor_for_volumes_of_a_forged_archive() {
+        for in_own_store in [false, true] {
+            let asked = json!({"excludedResources": ["endpoints"]});
+            let mut made = asked.as_object().unwrap().clone();
+            confine(&mut made, &Usable { name: "b".into(), in_own_store });
+            let excluded = made["excludedResources"].as_array().unwrap();
+            assert!(RIGHTS.iter().all(|it| excluded.contains(&json!(it))), "{excluded:?}");
+            assert_eq!(excluded.len(), RIGHTS.len(), "each once");
+            let cluster = made.get("includeClusterResources");
+            assert_eq!(cluster, in_own_store.then_some(&json!(false)), "{made:?}");
         }
     }
 }

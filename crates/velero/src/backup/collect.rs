@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -9,6 +10,7 @@ use super::Counts;
 use super::pack::{Packer, Unwanted};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, code, words};
+use crate::home::Home;
 use crate::journal::{Journal, Place, about};
 use crate::layout::{self, Item};
 use crate::lists::is_pattern;
@@ -23,7 +25,6 @@ const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 /// `apiVersion/Kind` to sorted names.
 pub(crate) type ResourceList = BTreeMap<String, BTreeSet<String>>;
 
-#[derive(Debug)]
 pub(crate) struct Collector<'c> {
     pub(crate) door: &'c Door,
     pub(crate) catalog: &'c Catalog,
@@ -43,6 +44,10 @@ pub(crate) struct Collector<'c> {
     touched: BTreeSet<String>,
     /// Claims that were taken, for whoever takes their volumes.
     pub(crate) claims: Vec<Value>,
+    /// The namespace of the tenant that asked.
+    pub(crate) home: Option<(Home, &'c Client)>,
+    /// Why it is not the one of that name any more, or cannot be told from it.
+    pub(crate) lost: Option<String>,
 }
 
 /// Objects without a namespace that others need.
@@ -79,13 +84,28 @@ impl<'c> Collector<'c> {
             related: Related::default(),
             touched: BTreeSet::new(),
             claims: Vec::new(),
+            home: None,
+            lost: None,
         }
     }
 
-    /// Everything, in order. Only an upload that has failed ends it; what cannot be read is told.
+    /// Asked after something was read and before it is used: a namespace that is the same then was the same
+    /// when it was read.
+    async fn stay_home(&mut self) -> Result<(), Unwanted> {
+        let Some((home, client)) = &self.home else { return Ok(()) };
+        self.lost = match home.loss(client).await {
+            Ok(lost) => lost,
+            Err(error) => Some(format!("cannot tell whose namespace it is: {}", words(&error))),
+        };
+        if self.lost.is_some() { Err(Unwanted) } else { Ok(()) }
+    }
+
+    /// Everything, in order. Only an upload that has failed ends it, and a namespace that is another's by
+    /// now; what cannot be read is told.
     pub(crate) async fn run(&mut self) -> Result<(), Unwanted> {
         self.packer.begin().await?;
         let namespaces = self.namespaces().await;
+        self.stay_home().await?;
         let wanted: Vec<String> =
             namespaces.iter().filter_map(|it| name_of(it).map(str::to_owned)).collect();
         for kind in self.catalog.to_back_up() {
@@ -169,6 +189,7 @@ impl<'c> Collector<'c> {
         }
         match self.door.get(kind, Some(namespace), name).await {
             Ok(Some(object)) if self.selection.matches(&object) => {
+                self.stay_home().await?;
                 self.first.insert(place.to_owned());
                 self.take(kind, object).await
             }
@@ -209,6 +230,9 @@ impl<'c> Collector<'c> {
                     return Ok(());
                 }
             };
+            if !page.items.is_empty() {
+                self.stay_home().await?;
+            }
             for object in page.items {
                 let is_wanted = self.selection.matches(&object)
                     && among.is_none_or(|it| namespace_of(&object).is_some_and(|n| it.contains(n)));

@@ -36,6 +36,8 @@ pub(crate) struct Observed<'o> {
     pub(crate) locations: &'o [std::sync::Arc<BackupStorageLocation>],
     /// Those that ask to be left out.
     pub(crate) excluded_namespaces: &'o [String],
+    /// Why the namespace of the tenant that asked is not the one of that name any more.
+    pub(crate) lost: Option<&'o str>,
     pub(crate) versions: &'o ServerVersion,
     pub(crate) now: Timestamp,
 }
@@ -52,6 +54,7 @@ pub(crate) fn begin(seen: &Observed<'_>, defaults: &Defaults) -> Backup {
     let mut backup = seen.backup.clone();
     let chosen = complete(&mut backup, seen, defaults);
     let mut problems = validate(&backup, seen.locations, chosen);
+    problems.extend(seen.lost.map(str::to_owned));
     let ttl = backup.spec.ttl.as_ref().map(GoDuration::get);
     let ttl = match ttl {
         Some(Ok(ttl)) => ttl,

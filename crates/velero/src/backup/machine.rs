@@ -8,7 +8,7 @@
 //! Everything follows from the objects: nothing is remembered that a restart could lose. The order is
 //! that of creation, and of names within a second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::velero::BackupPhase;
 use jiff::Timestamp;
@@ -23,8 +23,8 @@ pub(crate) struct Seen {
     pub(crate) phase: Option<BackupPhase>,
     pub(crate) position: Option<i64>,
     pub(crate) namespaces: Lists,
-    /// Whether it is written to a store of a tenant's own.
-    pub(crate) to_tenants_store: bool,
+    /// The tenant whose own store it is written to.
+    pub(crate) tenant: Option<String>,
     /// Whether this process works on it now.
     pub(crate) is_running: bool,
 }
@@ -79,26 +79,51 @@ pub(super) fn stage(phase: Option<&BackupPhase>) -> Stage {
     }
 }
 
+/// Backups to stores of tenants' own that run at the same time, one for each tenant. They mostly wait.
+const TENANTS_AT_ONCE: usize = 8;
+
 /// Backups that wait for each other.
 #[derive(Debug, Default)]
 struct Lane<'s> {
     busy: usize,
     before: Vec<&'s Lists>,
-    is_blocked: bool,
+}
+
+/// The administrators' lane, and one for each tenant that has a store of its own.
+#[derive(Debug, Default)]
+struct Lanes<'s>(BTreeMap<Option<&'s str>, Lane<'s>>);
+
+impl<'s> Lanes<'s> {
+    fn of(&mut self, it: &'s Seen) -> &mut Lane<'s> {
+        self.0.entry(it.tenant.as_deref()).or_default()
+    }
+
+    fn busy_tenants(&self) -> usize {
+        self.0.iter().filter(|(tenant, _)| tenant.is_some()).map(|(_, lane)| lane.busy).sum()
+    }
+
+    /// Whether one more may run in its lane.
+    fn has_room(&mut self, it: &'s Seen, at_once: usize) -> bool {
+        let busy_tenants = self.busy_tenants();
+        match &it.tenant {
+            None => self.of(it).busy < at_once,
+            Some(_) => self.of(it).busy == 0 && busy_tenants < TENANTS_AT_ONCE,
+        }
+    }
 }
 
 /// What is to be done, for as many as `at_once` at a time. Those that are written to stores of tenants'
-/// own come beside: how fast such a store takes them is up to the tenant, and keeps no other waiting.
+/// own come beside: how fast such a store takes them is up to its tenant, and keeps no other waiting.
 pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
     let mut waiting: Vec<(&Seen, Stage)> =
         seen.iter().map(|it| (it, stage(it.phase.as_ref()))).collect();
     waiting.retain(|(it, stage)| *stage != Stage::Done || it.is_running);
     waiting.sort_by(|(a, _), (b, _)| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let mut actions = Vec::new();
-    let (mut ours, mut tenants) = (Lane::default(), Lane::default());
+    let mut lanes = Lanes::default();
     for (it, stage) in &waiting {
         let name = || it.name.clone();
-        let lane = if it.to_tenants_store { &mut tenants } else { &mut ours };
+        let lane = lanes.of(it);
         match stage {
             Stage::Working if !it.is_running => actions.push(Action::Abandoned { name: name() }),
             Stage::Ready if !it.is_running => {
@@ -118,18 +143,16 @@ pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
         if !matches!(stage, Stage::New | Stage::Queued) || it.is_running {
             continue;
         }
-        let lane = if it.to_tenants_store { &mut tenants } else { &mut ours };
+        let has_room = lanes.has_room(it, at_once);
+        let lane = lanes.of(it);
+        // Those behind one whose namespaces are in use do not wait for it.
         let is_met = lane.before.iter().any(|other| meet(other, &it.namespaces));
-        let is_free = lane.busy < at_once && !is_met;
         lane.before.push(&it.namespaces);
-        if is_free && !lane.is_blocked {
+        if has_room && !is_met {
             lane.busy += 1;
             actions.push(Action::Release { name: it.name.clone() });
             continue;
         }
-        // Those behind one that could run wait for it; those behind one whose namespaces are in use
-        // do not.
-        lane.is_blocked |= is_free;
         position += 1;
         match (stage, it.position) {
             (Stage::Queued, Some(old)) if old == position => {}
@@ -170,7 +193,7 @@ mod tests {
             phase,
             position: None,
             namespaces: Lists { includes: vec![name.to_owned()], excludes: Vec::new() },
-            to_tenants_store: false,
+            tenant: None,
             is_running: false,
         }
     }
@@ -230,12 +253,24 @@ mod tests {
 
     #[test]
     fn a_backup_to_a_tenants_store_keeps_no_other_waiting() {
-        let tenants = |it: Seen| Seen { to_tenants_store: true, ..it };
-        let slow =
-            Seen { is_running: true, ..tenants(seen("a", 1, Some(BackupPhase::InProgress))) };
+        let of = |tenant: &str, it: Seen| Seen { tenant: Some(tenant.to_owned()), ..it };
+        let running = |it: Seen| Seen { is_running: true, ..it };
+        let slow = running(of("t", seen("a", 1, Some(BackupPhase::InProgress))));
         let everything = Seen { namespaces: Lists::default(), ..seen("all", 3, None) };
-        let next = tenants(seen("b", 2, None));
-        assert_eq!(decide(&[slow, next, everything], 1), [queue("b", 1), release("all")]);
+        let (next, other) = (of("t", seen("b", 2, None)), of("u", seen("c", 2, None)));
+        assert_eq!(
+            decide(&[slow, next, other, everything], 1),
+            [queue("b", 1), release("c"), release("all")],
+            "its own next one waits, nobody else"
+        );
+        let mut crowd: Vec<Seen> = (0..TENANTS_AT_ONCE)
+            .map(|number| {
+                let name = format!("r{number}");
+                running(of(&name, seen(&name, 1, Some(BackupPhase::InProgress))))
+            })
+            .collect();
+        crowd.extend([of("x", seen("x", 2, None)), seen("ours", 3, None)]);
+        assert_eq!(decide(&crowd, 1), [queue("x", 1), release("ours")], "no more than may");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Packer {
         Ok(())
     }
 
-    /// The end of the tarball. Without it the upload is cut off and nothing is stored.
+    /// The end of the tarball.
     pub(crate) async fn finish(mut self) -> Result<u64, Unwanted> {
         let _ = tarball::write_end(&mut self.packed);
         let packed =
@@ -69,6 +69,11 @@ impl Packer {
         let rest = packed.finish().unwrap_or_default();
         self.send(rest).await?;
         Ok(self.sent_bytes)
+    }
+
+    /// The upload fails, and nothing is stored.
+    pub(crate) async fn cut_off(self, why: &str) {
+        let _ = self.pieces.send(Err(io::Error::other(why.to_owned()))).await;
     }
 
     async fn send(&mut self, piece: Vec<u8>) -> Result<(), Unwanted> {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::machine::{Action, Seen, decide};
 use super::run;
 use crate::lists::Lists;
-use crate::world::{World, is_tenants};
+use crate::world::{World, tenant_of};
 
 pub(crate) const KIND: &str = "backup";
 /// Places in a long queue change with each backup that ends; they are told no more often than this for
@@ -132,11 +132,11 @@ fn seen(world: &World, backup: &Backup) -> Seen {
     let spec = &backup.spec;
     Seen {
         is_running: world.running.has(KIND, &name),
-        to_tenants_store: spec
+        tenant: spec
             .storage_location
             .as_deref()
             .and_then(|it| world.location(it))
-            .is_some_and(|it| is_tenants(&it)),
+            .and_then(|it| tenant_of(&it).map(str::to_owned)),
         created: backup.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |it| it.0),
         phase: status.and_then(|it| it.phase.clone()),
         position: status.and_then(|it| it.queue_position),

@@ -19,6 +19,7 @@ use super::machine::{Stage, stage};
 use super::pack::Packer;
 use crate::catalog::Catalog;
 use crate::door::words;
+use crate::home::Home;
 use crate::journal::{Journal, Place, packed};
 use crate::layout::BackupFile;
 use crate::names;
@@ -127,11 +128,20 @@ async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
     let backup = world.backups.get(&world.key(name))?;
     let versions = versions(world).await;
     let excluded = excluded_namespaces(world).await;
+    let lost = match lost(world, &backup).await {
+        Ok(lost) => lost,
+        Err(error) => {
+            tracing::warn!(backup.name = name, error = %telemetry::Chain(&error), "the backup does not begin yet");
+            tokio::time::sleep(RETRY_AFTER).await;
+            return None;
+        }
+    };
     let locations = world.locations.list();
     let seen = Observed {
         backup: &backup,
         locations: &locations,
         excluded_namespaces: &excluded,
+        lost: lost.as_deref(),
         versions: &versions,
         now: Timestamp::now(),
     };
@@ -147,6 +157,19 @@ async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
             tokio::time::sleep(RETRY_AFTER).await;
             None
         }
+    }
+}
+
+/// The namespace that a tenant asked for a backup of.
+async fn home(world: &World, backup: &Backup) -> Result<Option<Home>, kube::Error> {
+    let notes = backup.metadata.annotations.as_ref();
+    Home::of(&world.context.client, notes, names::TENANT_BACKUP_NAMESPACE).await
+}
+
+async fn lost(world: &World, backup: &Backup) -> Result<Option<String>, kube::Error> {
+    match home(world, backup).await? {
+        Some(home) => home.loss(&world.context.client).await,
+        None => Ok(None),
     }
 }
 
@@ -241,7 +264,7 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let mut journal = Journal::new("backup", &world.settings.namespace, name);
     journal.info(SOURCE, "Starting backup", &[]);
     tell_silent(&mut journal, &silent);
-    let gathered = upload(world, begun, &opened, &catalog, &selection, journal).await?;
+    let gathered = Box::pin(upload(world, begun, &opened, &catalog, &selection, journal)).await?;
     finish(begun, &opened, gathered).await
 }
 
@@ -286,6 +309,8 @@ async fn upload(
     let name = begun.metadata.name.as_deref().unwrap_or_default();
     let (packer, body) = Packer::new(Timestamp::now().as_second());
     let mut collector = Collector::new(&world.door, catalog, selection, packer, journal, name);
+    let home = home(world, begun).await.map_err(|error| Fatal::timed(words(&error)))?;
+    collector.home = home.map(|home| (home, &world.context.client));
     collector.ordered = ordered(&begun.spec, catalog);
     let counts = collector.count.clone();
     let progress = report_progress(world, begun, counts.subscribe());
@@ -294,15 +319,20 @@ async fn upload(
     let sending = opened.store.put_stream(&contents, body, &parts);
     let gathering = async move {
         let done = collector.run().await;
-        let Collector { packer, journal, listed, claims, .. } = collector;
-        if done.is_ok() {
-            // An upload that failed says why itself.
-            let _ = packer.finish().await;
+        let Collector { packer, journal, listed, claims, lost, .. } = collector;
+        // An upload that failed says why itself.
+        match &lost {
+            None if done.is_ok() => drop(packer.finish().await),
+            None => {}
+            Some(why) => packer.cut_off(why).await,
         }
-        (journal, listed, claims)
+        (journal, listed, claims, lost)
     };
     let work = async {
-        let (sent, (mut journal, listed, claims)) = tokio::join!(sending, gathering);
+        let (sent, (mut journal, listed, claims, lost)) = tokio::join!(sending, gathering);
+        if let Some(why) = lost {
+            return Err(Fatal::timed(why));
+        }
         sent.map_err(|error| {
             Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
         })?;

@@ -19,6 +19,8 @@ pub(crate) struct Observed<'o> {
     pub(crate) backups: &'o [Arc<Backup>],
     pub(crate) locations: &'o [Arc<BackupStorageLocation>],
     pub(crate) namespace: &'o str,
+    /// Why the namespace of the tenant that asked is not the one of that name any more.
+    pub(crate) lost: Option<&'o str>,
     pub(crate) now: Timestamp,
 }
 
@@ -29,6 +31,7 @@ pub(crate) fn begin(seen: &Observed<'_>) -> Restore {
     exclude(&mut restore, &mut problems);
     choose_backup(&mut restore, seen, &mut problems);
     validate(&restore, &mut problems);
+    problems.extend(seen.lost.map(str::to_owned));
     if problems.is_empty() {
         validate_backup(&restore, seen, &mut problems);
     }
@@ -221,6 +224,7 @@ mod tests {
             backups,
             locations: &[Arc::new(serde_json::from_value(location).unwrap())],
             namespace: "adm",
+            lost: None,
             now: Timestamp::UNIX_EPOCH,
         };
         begin(&seen)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::scalar::Time;
-use api::velero::{Restore, RestorePhase};
+use api::velero::{BackupStorageLocation, Restore, RestorePhase};
 use jiff::Timestamp;
 use reconcile::{Failure, Key, Loop, Next, Reconciler};
 
@@ -13,7 +13,7 @@ use super::run;
 use crate::backup::decide::is_available;
 use crate::layout;
 use crate::names;
-use crate::world::{World, tenant_of};
+use crate::world::{STORE_WORKERS, World, tenant_of, turn};
 
 pub(crate) const KIND: &str = "restore";
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -134,8 +134,7 @@ fn tenant(world: &World, restore: &Restore) -> Option<String> {
     if let Some(asks) = notes.and_then(|it| it.get(names::TENANT_NAMESPACE)) {
         return Some(asks.clone());
     }
-    let backup = world.backups.get(&world.key(restore.spec.backup_name.as_deref()?))?;
-    let location = world.location(backup.spec.storage_location.as_deref()?)?;
+    let location = location_of(world, restore)?;
     tenant_of(&location).map(str::to_owned)
 }
 
@@ -159,6 +158,7 @@ struct Removals {
 
 pub(crate) async fn run_removals(world: Arc<World>) {
     Loop::new("velero-restore-removals", &world.context)
+        .workers(STORE_WORKERS)
         .on(&world.restores)
         .needs(&world.backups)
         .needs(&world.locations)
@@ -179,17 +179,26 @@ impl Reconciler for Removals {
         if world.running.has(KIND, &key.name) {
             return Ok(Next::after(RETRY_AFTER));
         }
+        let _turn =
+            match location_of(world, &restore).map(|it| turn(&world.running, "removal", &it)) {
+                None => None,
+                Some(Ok(turn)) => turn,
+                Some(Err(later)) => return Ok(later),
+            };
         remove_files(world, &restore, &key.name).await?;
         world.restores.remove_finalizer(&restore, names::RESTORE_FINALIZER).await?;
         Ok(Next::WAIT)
     }
 }
 
+/// Where the files of a restore lie: with those of its backup.
+fn location_of(world: &World, restore: &Restore) -> Option<Arc<BackupStorageLocation>> {
+    let backup = world.backups.get(&world.key(restore.spec.backup_name.as_deref()?))?;
+    world.location(backup.spec.storage_location.as_deref()?)
+}
+
 async fn remove_files(world: &World, restore: &Restore, name: &str) -> Result<(), Failure> {
-    let backup = restore.spec.backup_name.as_deref().unwrap_or_default();
-    let Some(backup) = world.backups.get(&world.key(backup)) else { return Ok(()) };
-    let location = backup.spec.storage_location.as_deref().unwrap_or_default();
-    let Some(location) = world.location(location) else { return Ok(()) };
+    let Some(location) = location_of(world, restore) else { return Ok(()) };
     let doing = format!("remove the files of restore {name}");
     if !is_available(&location) {
         return Err(Failure::other(doing, "its storage location is not available"));

@@ -23,6 +23,7 @@ use super::room::Whose;
 use super::spool::{Contents, Entry, Spool};
 use crate::catalog::{Catalog, Kind};
 use crate::door::{Door, Identity, code, words};
+use crate::home::Home;
 use crate::journal::{Journal, Place, packed};
 use crate::layout::{BackupFile, RestoreFile};
 use crate::lists::Lists;
@@ -47,6 +48,8 @@ const TERMINATED_WITHIN: Duration = Duration::from_mins(10);
 /// What a store of a tenant's own has to give on average, once it had time to begin.
 const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
 const SLOW_AFTER: Duration = Duration::from_mins(2);
+/// How old the knowledge may be whose namespace is written to.
+const HOME_KNOWN: Duration = Duration::from_millis(100);
 /// Nobody gains rights or lifts limits by a restore without an identity of its own, or by what stands in a
 /// store of its own.
 const WITHHELD_GROUPS: [&str; 5] = [
@@ -125,11 +128,20 @@ fn is_wanted(begun: &Restore, now: &Restore) -> bool {
 async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)> {
     let restore = world.restores.get(&world.key(name))?;
     let (backups, locations) = (world.backups.list(), world.locations.list());
+    let lost = match lost(world, &restore).await {
+        Ok(lost) => lost,
+        Err(error) => {
+            tracing::warn!(restore.name = name, error = %telemetry::Chain(&error), "the restore does not begin yet");
+            tokio::time::sleep(RETRY_AFTER).await;
+            return None;
+        }
+    };
     let seen = Observed {
         restore: &restore,
         backups: &backups,
         locations: &locations,
         namespace: &world.settings.namespace,
+        lost: lost.as_deref(),
         now: Timestamp::now(),
     };
     let mut begun = decide::begin(&seen);
@@ -151,6 +163,19 @@ async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)>
     }
     let backup = world.backups.get(&world.key(written.spec.backup_name.as_deref()?))?;
     Some((written, backup))
+}
+
+/// The namespace that a tenant asked for a restore of.
+async fn home(world: &World, restore: &Restore) -> Result<Option<Home>, kube::Error> {
+    let notes = restore.metadata.annotations.as_ref();
+    Home::of(&world.context.client, notes, names::TENANT_NAMESPACE).await
+}
+
+async fn lost(world: &World, restore: &Restore) -> Result<Option<String>, kube::Error> {
+    match home(world, restore).await? {
+        Some(home) => home.loss(&world.context.client).await,
+        None => Ok(None),
+    }
 }
 
 async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<i64>) {
@@ -286,6 +311,10 @@ struct Confined {
     has_identity: bool,
 }
 
+/// Kinds of these groups are a cluster's own. Those of others mean what their programs make of them.
+const BUILT_IN: [&str; 7] =
+    ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io", "coordination.k8s.io"];
+
 impl Confined {
     fn of(restore: &Restore, location: &BackupStorageLocation) -> Self {
         let notes = restore.metadata.annotations.as_ref();
@@ -318,6 +347,20 @@ impl Confined {
     fn withholds(&self) -> bool {
         self.author.is_some() || self.tenant.is_some() && !self.has_identity
     }
+
+    /// Whether an object of this group stays out. What another program does for an object that a tenant
+    /// wrote itself, nobody knows; where the tenant's own rights decide, they say whether it may ask for it.
+    fn withholds_group(&self, group: &str) -> bool {
+        let is_unasked = self.author.is_some() && self.tenant.is_some() && !self.has_identity;
+        is_unasked && !BUILT_IN.contains(&group)
+    }
+}
+
+/// Whether the namespace is still the one that a restore was asked for in.
+#[derive(Debug, Default)]
+struct Known {
+    asked: Option<tokio::time::Instant>,
+    lost: Option<String>,
 }
 
 /// What a backup has.
@@ -355,6 +398,8 @@ struct Restorer<'r> {
     uid: String,
     /// For the list of volumes.
     given: Mutex<Vec<Value>>,
+    home: Option<Home>,
+    known: Mutex<Known>,
 }
 
 impl<'r> Restorer<'r> {
@@ -410,7 +455,28 @@ impl<'r> Restorer<'r> {
             data_within: within.filter(|it| !it.is_zero()).unwrap_or(DATA_WITHIN),
             uid: begun.metadata.uid.clone().unwrap_or_default(),
             given: Mutex::default(),
+            home: home(world, begun).await.map_err(|error| words(&error))?,
+            known: Mutex::default(),
         })
+    }
+
+    /// Why nothing more may be written. Asked anew if the answer is older than `age`.
+    async fn lost(&self, age: Duration) -> Option<String> {
+        let home = self.home.as_ref()?;
+        {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.lost.is_some() || known.asked.is_some_and(|asked| asked.elapsed() < age) {
+                return known.lost.clone();
+            }
+        }
+        let asked = tokio::time::Instant::now();
+        let lost = match home.loss(&self.world.context.client).await {
+            Ok(lost) => lost,
+            Err(error) => Some(format!("cannot tell whose namespace it is: {}", words(&error))),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Known { asked: Some(asked), lost };
+        known.lost.clone()
     }
 
     async fn run(&mut self) {
@@ -436,6 +502,11 @@ impl<'r> Restorer<'r> {
                 continue;
             }
             self.kind(&resource, &entries).await;
+            if let Some(why) = self.lost(HOME_KNOWN).await {
+                let message = format!("the restore ends here: {why}");
+                self.journal.error(Place::Server, SOURCE, &message);
+                return;
+            }
             if resource == DEFINITIONS {
                 self.await_definitions(&entries).await;
             }
@@ -495,6 +566,9 @@ impl<'r> Restorer<'r> {
         }
         // Some at a time: what was made is told before more is read.
         for some in entries.chunks(CHUNK) {
+            if self.lost(HOME_KNOWN).await.is_some() {
+                return;
+            }
             let made = self.some(resource, some).await;
             for (entry, done) in some.iter().zip(made) {
                 if let Some((kind, outcome)) = done {
@@ -564,17 +638,21 @@ impl<'r> Restorer<'r> {
             return failed(format!("error restoring {shown}: it is no object that can be kept"));
         }
         let is_withheld = is_withheld(kind)
+            || self.confined.withholds_group(&kind.group)
             || resource == "secrets" && original.get("type").and_then(Value::as_str) == Some(TOKEN);
         if self.confined.withholds() && is_withheld {
             let mut outcome = Outcome::new(Fate::Skipped);
             outcome.warnings.push(format!(
-                "{shown} is not restored: rights and limits are set by an administrator, not by a \
-                 tenant's restore or from a tenant's own store"
+                "{shown} is not restored: rights, limits and what other programs act on are set by an \
+                 administrator, not by a tenant's restore or from a tenant's own store"
             ));
             return Some((listed, outcome));
         }
         if edit::skip(resource, &original).is_some() {
             return Some((listed, Outcome::new(Fate::Skipped)));
+        }
+        if let Some(why) = self.lost(HOME_KNOWN).await {
+            return failed(format!("error restoring {shown}: {why}"));
         }
         let mut object = edit::prepare(resource, original.clone(), &self.rules);
         if resource != "persistentvolumeclaims" {
@@ -585,6 +663,13 @@ impl<'r> Restorer<'r> {
             Ok(given) => given,
             Err(why) => return failed(format!("error restoring {shown}: {why}")),
         };
+        // Fetching its data took as long as it took.
+        if let Some(why) = self.lost(Duration::ZERO).await {
+            if let Some(given) = given {
+                given.take_back(self.world).await;
+            }
+            return failed(format!("error restoring {shown}: {why}"));
+        }
         let outcome = maker.make(resource, kind, &object, &original).await;
         match given {
             Some(given) if outcome.fate != Fate::Created => given.take_back(self.world).await,
@@ -842,6 +927,15 @@ mod tests {
             assert!(confined.withholds() && !confined.allows_cluster(), "{confined:?}");
             assert!(!confined.allows("b", "a") && confined.allows("a", "a"), "{confined:?}");
         }
+        // What other programs act on comes from a tenant's own store with the tenant's rights only.
+        for (asked, place, stays) in
+            [(&as_nobody, &own, true), (&as_nobody, &ours, false), (&as_admin, &own, false)]
+        {
+            let confined = of(asked, place);
+            assert_eq!(confined.withholds_group("argoproj.io"), stays, "{confined:?}");
+            assert!(!confined.withholds_group("apps") && !confined.withholds_group(""));
+        }
+        assert!(!of(&by_admin, &own).withholds_group("argoproj.io"), "it was read first");
         assert!(
             of(&by_admin, &own).allows("a", "copy") && !of(&as_admin, &own).allows("a", "copy")
         );

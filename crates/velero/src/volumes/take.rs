@@ -1,5 +1,6 @@
 //! The data of the claims of a backup: a snapshot and a backup of each volume behind them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use api::longhorn::{
@@ -220,11 +221,21 @@ async fn target(world: &World) -> Result<Option<String>, String> {
     let chosen = if decide::has_url(api.get_opt(TARGET).await.map_err(told)?.as_ref()) {
         TARGET
     } else if let Some(directory) = &world.settings.volumes {
-        if api.get_opt(OWN_TARGET).await.map_err(told)?.is_none() {
+        let (found, url) = (api.get_opt(OWN_TARGET).await.map_err(told)?, url(directory)?);
+        // A directory that was moved, and one that was once written down from where its server began.
+        if let Some(mut found) = found.clone()
+            && found.spec.backup_target_url.as_ref() != Some(&url)
+        {
+            found.spec.backup_target_url = Some(url.clone());
+            found.metadata.managed_fields = None;
+            let name = found.name_any();
+            api.replace(&name, &PostParams::default(), &found).await.map_err(told)?;
+        }
+        if found.is_none() {
             durable::create_dir_private(directory)
                 .map_err(|error| format!("no directory for volumes: {error}"))?;
             let spec = BackupTargetSpec {
-                backup_target_url: Some(format!("vfs://{}", directory.display())),
+                backup_target_url: Some(url),
                 poll_interval: Some(Duration::from_mins(5).into()),
                 ..BackupTargetSpec::default()
             };
@@ -237,6 +248,13 @@ async fn target(world: &World) -> Result<Option<String>, String> {
     };
     let ready = until(TARGET_WITHIN, &api, chosen, decide::target).await;
     ready.map(|()| Some(chosen.to_owned())).map_err(|why| format!("{chosen}: {why}"))
+}
+
+/// Engines have a directory of their own to begin from: the address is whole.
+fn url(directory: &Path) -> Result<String, String> {
+    let whole = std::path::absolute(directory);
+    let whole = whole.map_err(|error| format!("no directory for volumes: {error}"))?;
+    Ok(format!("vfs://{}", whole.display()))
 }
 
 /// The name of the backup of one volume, when it is complete. What a failed try made is removed.
@@ -396,4 +414,17 @@ fn volume_entry(claimed: &Claimed, start: Timestamp, done: Result<&str, &str>) -
             "labels": claimed.persistent.metadata.labels.clone().unwrap_or_default(),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_directory_is_whole_wherever_the_server_began() {
+        let here = std::env::current_dir().unwrap();
+        let wanted = format!("vfs://{}/data/volume-backups", here.display());
+        assert_eq!(url(Path::new("data/volume-backups")), Ok(wanted));
+        assert_eq!(url(Path::new("/var/lib/x")), Ok("vfs:///var/lib/x".to_owned()));
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ADMIN, World, conditions, nacuuid};
+use super::{ADMIN, KEYS, World, conditions, nacuuid};
 
 const NAB: &str = "NonAdminBackup";
 const SYNCED: &str = "openshift.io/oadp-nab-synced-from-nacuuid";
@@ -71,7 +71,7 @@ async fn a_forged_label_neither_shows_nor_deletes_another_tenants_backup() {
 async fn a_planted_backup_in_a_tenants_bucket_reaches_nobody_else() {
     let mut world = World::start().await;
     let (mine, _) = victim(&mut world).await;
-    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": "[default]"}});
+    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": KEYS}});
     world.create("Secret", "attacker", &secret).await;
     let spec = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "credential": {"name": "cloud", "key": "cloud"}, "config": {"region": "x"}});
     let location =
@@ -102,7 +102,7 @@ async fn a_planted_backup_in_a_tenants_bucket_reaches_nobody_else() {
         })
         .await;
     world.create("Backup", ADMIN, &plant(&nacuuid(&mine), "nab")).await;
-    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "24h"})).await;
+    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "0"})).await;
     // A backup of the administrators' place does come back, so the sync has looked.
     world.create("BackupStorageLocation", ADMIN, &json!({"metadata": {"name": "default"}, "spec": {"default": true, "provider": "aws", "objectStorage": {"bucket": "admin"}}})).await;
     let mut honest = plant("victim-honest-1", "honest");
@@ -154,7 +154,7 @@ async fn the_next_owner_of_a_name_gets_nothing_of_the_former() {
     world.patch(NAB, "victim", "nab", &json!({"spec": {"forceDeleteBackup": true}})).await;
     world.gone(NAB, "victim", "nab").await;
     // The sync remembers it as the former namespace's, and gives it to nobody.
-    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "24h"})).await;
+    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "0"})).await;
     let graves = "non-admin-tombstones-victim";
     world
         .see("ConfigMap", (ADMIN, graves), "the backup to be remembered", |it| {
@@ -179,6 +179,75 @@ async fn the_next_owner_of_a_name_gets_nothing_of_the_former() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_location_that_a_former_tenant_left_is_not_the_next_owners() {
+    let world = World::start().await;
+    world.namespace("victim").await;
+    let marks = |kind: &str, name: &str, identity: &str| {
+        json!({"name": identity,
+            "labels": {"openshift.io/oadp": "True", "app.kubernetes.io/managed-by": "oadp-nac-controller",
+                format!("openshift.io/oadp-{kind}-origin-nacuuid"): identity},
+            "annotations": {format!("openshift.io/oadp-{kind}-origin-namespace"): "victim",
+                format!("openshift.io/oadp-{kind}-origin-name"): name}})
+    };
+    // Its finalizer was taken off, and its namespace is gone: the Velero location is left over.
+    let left = "victim-loc-00000000-0000-4000-8000-000000000000";
+    let spec = json!({"provider": "aws", "objectStorage": {"bucket": "b", "prefix": "victim"}});
+    world
+        .create(
+            "BackupStorageLocation",
+            ADMIN,
+            &json!({"metadata": marks("nabsl", "loc", left), "spec": spec}),
+        )
+        .await;
+    // The next owner of the name has a location of the same name.
+    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": KEYS}});
+    world.create("Secret", "victim", &secret).await;
+    let spec = json!({"provider": "aws", "objectStorage": {"bucket": "mine"}, "credential": {"name": "cloud", "key": "cloud"}, "config": {"region": "x"}});
+    let location =
+        json!({"metadata": {"name": "loc"}, "spec": {"backupStorageLocationSpec": spec}});
+    world.create("NonAdminBackupStorageLocation", "victim", &location).await;
+    let it = world
+        .see("NonAdminBackupStorageLocation", ("victim", "loc"), "Created", |it| {
+            it["status"]["phase"] == json!("Created")
+        })
+        .await;
+    let own = nacuuid(&it);
+    assert_ne!(own, left);
+    let found = |name: &str, place: &str| {
+        let identity = format!("victim-{name}-11111111-1111-4111-8111-111111111111");
+        json!({"metadata": marks("nab", name, &identity),
+            "spec": {"includedNamespaces": ["victim"], "storageLocation": place},
+            "status": {"phase": "Completed", "completionTimestamp": "2026-01-01T00:00:00Z"}})
+    };
+    let former = found("former", left);
+    world.create("Backup", ADMIN, &former).await;
+    world.set(&json!({"backupSyncPeriod": "1s", "garbageCollectionPeriod": "0"})).await;
+    world.create("Backup", ADMIN, &found("present", &own)).await;
+    world.see(NAB, ("victim", "present"), "to be synced", super::is_created).await;
+    assert_eq!(world.get(NAB, "victim", "former").await, None);
+    // Nor does who knows the identity get it.
+    let label = former["metadata"]["name"].clone();
+    let forged = json!({"metadata": {"name": "former", "labels": {SYNCED: label}}, "spec": {"backupSpec": {}}});
+    world.create(NAB, "victim", &forged).await;
+    let it = world.see(NAB, ("victim", "former"), "BackingOff", refused).await;
+    assert!(conditions(&it)[0].contains("VeleroBackupNotFound"), "{it}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_makes_room_in_a_quota_by_saying_why_a_backup_goes() {
+    let mut world = World::start().await;
+    let (mine, _) = victim(&mut world).await;
+    let notes = json!({"annotations": {"holdfast.io/leaves-with-location": "made-up"}});
+    let change = json!({"metadata": notes, "spec": {"forceDeleteBackup": true}});
+    world.patch(NAB, "victim", "nab", &change).await;
+    world.gone(NAB, "victim", "nab").await;
+    let list = world.get("ConfigMap", ADMIN, "non-admin-tombstones-victim").await;
+    let list = list.expect("its data lies with the administrators, and is remembered");
+    assert!(list["data"].get(nacuuid(&mine)).is_some(), "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "one list of specs, and what each is refused with")]
 async fn no_spec_leads_out_of_the_namespace() {
     let mut world = World::start().await;
     victim(&mut world).await;
@@ -259,6 +328,23 @@ async fn no_spec_leads_out_of_the_namespace() {
             .see("NonAdminBackupStorageLocation", ("attacker", &name), "BackingOff", refused)
             .await;
         assert!(conditions(&it)[0].starts_with("Accepted=False BslSpecValidation"), "{it}");
+    }
+    // A text that would make a Velero run a command, or use the identity of its machine.
+    for (name, text) in [
+        ("runs", format!("{KEYS}credential_process = /bin/id\n")),
+        ("empty", "[default]\n".to_owned()),
+    ] {
+        let secret = json!({"metadata": {"name": name}, "stringData": {"k": text}});
+        world.create("Secret", "attacker", &secret).await;
+        let spec = json!({"provider": "aws", "objectStorage": {"bucket": "b"}, "credential": {"name": name, "key": "k"}});
+        let location =
+            json!({"metadata": {"name": name}, "spec": {"backupStorageLocationSpec": spec}});
+        world.create("NonAdminBackupStorageLocation", "attacker", &location).await;
+        let it = world
+            .see("NonAdminBackupStorageLocation", ("attacker", name), "BackingOff", refused)
+            .await;
+        let said = &conditions(&it)[0];
+        assert!(said.contains("BSL credentials secret can not be used: Secret"), "{it}");
     }
     assert!(world.list("BackupStorageLocation", ADMIN).await.is_empty());
     // An address in the administrators' bucket is not handed out.

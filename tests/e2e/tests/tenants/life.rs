@@ -3,7 +3,7 @@
 use e2e::write;
 use serde_json::{Value, json};
 
-use super::{ADMIN, World, conditions, nacuuid, position};
+use super::{ADMIN, KEYS, World, conditions, nacuuid, position};
 
 const NAB: &str = "NonAdminBackup";
 const ACCEPTED: &str = "Accepted=True BackupAccepted: backup accepted";
@@ -269,7 +269,7 @@ async fn a_changed_secret_of_a_location_is_copied() {
     let mut world = World::start().await;
     world.play(4);
     world.namespace("team-a").await;
-    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": "[default]"}});
+    let secret = json!({"metadata": {"name": "cloud"}, "stringData": {"cloud": KEYS}});
     world.create("Secret", "team-a", &secret).await;
     let spec = json!({"provider": "aws", "credential": {"name": "cloud", "key": "cloud"},
         "objectStorage": {"bucket": "b"}, "config": {"region": "r"}});
@@ -280,9 +280,56 @@ async fn a_changed_secret_of_a_location_is_copied() {
     let place = ("team-a", "own");
     let it = world.see("NonAdminBackupStorageLocation", place, "to be Created", made).await;
     let identity = nacuuid(&it);
-    let change = json!({"stringData": {"cloud": "[default]\naws_access_key_id=new\n"}});
+    let change = json!({"stringData": {"cloud": KEYS.replace("=a", "=new")}});
     world.patch("Secret", "team-a", "cloud", &change).await;
     let wanted = world.get("Secret", "team-a", "cloud").await.unwrap()["data"].clone();
     let same = |it: &Value| it["data"] == wanted;
     world.see("Secret", (ADMIN, &identity), "to have the new credentials", same).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_asks_for_backups_as_its_tenant_would() {
+    const NAS: &str = "NonAdminSchedule";
+    let mut world = World::start().await;
+    world.play(5);
+    world.namespace("team-a").await;
+    let alice = world.tenant("alice", "team-a", "edit");
+    let schedule = |name: &str, text: &str, template: Value| {
+        json!({"apiVersion": "oadp.openshift.io/v1alpha1", "kind": NAS, "metadata": {"name": name},
+            "spec": {"scheduleSpec": {"schedule": text, "template": template}}})
+    };
+    let apply = |object: &Value| {
+        let path = world.server.scratch().join("schedule.json");
+        write(&path, &object.to_string());
+        let output = world.kubectl(&alice, &["apply", "-f", path.to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    apply(&schedule("nosy", "@every 1s", json!({"includedNamespaces": ["kube-system"]})));
+    let refused = |it: &Value| it["status"]["phase"] == "BackingOff";
+    let it = world.see(NAS, ("team-a", "nosy"), "to be refused", refused).await;
+    assert!(conditions(&it)[0].starts_with("Accepted=False InvalidScheduleSpec"), "{it}");
+
+    apply(&schedule("often", "@every 1s", json!({"ttl": "1h"})));
+    let followed = |it: &Value| it["status"]["lastBackupName"].is_string();
+    let it = world.see(NAS, ("team-a", "often"), "to be followed", followed).await;
+    assert_eq!(it["status"]["phase"], "Created");
+    assert_eq!(conditions(&it), ["Accepted=True ScheduleAccepted: schedule accepted"]);
+    let first = it["status"]["lastBackupName"].as_str().unwrap().to_owned();
+    let ended = |it: &Value| it["status"]["veleroBackup"]["status"]["phase"] == "Completed";
+    let backup = world.see(NAB, ("team-a", &first), "to end", ended).await;
+    assert_eq!(backup["metadata"]["labels"]["velero.io/schedule-name"], "often");
+    assert_eq!(backup["spec"]["backupSpec"], json!({"ttl": "1h"}));
+    let another = |it: &Value| it["status"]["lastBackupName"] != json!(first);
+    world.see(NAS, ("team-a", "often"), "to ask again", another).await;
+
+    // Once it is paused, what has expired is still removed, and nothing else.
+    let pause = r#"{"spec":{"scheduleSpec":{"paused":true}}}"#;
+    let output = world.kubectl(&alice, &["patch", "nas", "often", "--type=merge", "-p", pause]);
+    assert!(output.status.success(), "{output:?}");
+    world.delete("Backup", ADMIN, &nacuuid(&backup)).await;
+    world.gone(NAB, "team-a", &first).await;
+    let output = world.kubectl(&alice, &["delete", "nas", "often"]);
+    assert!(output.status.success(), "{output:?}");
+    world.gone(NAS, "team-a", "often").await;
+    assert!(!world.list(NAB, "team-a").await.is_empty(), "backups stay");
 }

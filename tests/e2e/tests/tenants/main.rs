@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use velero::Played;
 
 const ADMIN: &str = "openshift-adp";
+/// Credentials of a tenant's own store.
+const KEYS: &str = "[default]\naws_access_key_id=a\naws_secret_access_key=b\n";
 /// Long enough for a loaded machine; nothing waits for it in vain unless something is broken.
 const TIMEOUT: Duration = Duration::from_mins(5);
 

@@ -22,6 +22,7 @@ fn begun(spec: Value, locations: &[Arc<BackupStorageLocation>]) -> Backup {
     let seen = Observed {
         backup: &backup,
         locations,
+        lost: None,
         excluded_namespaces: &["hidden".to_owned()],
         versions: &versions,
         now: "2024-01-01T00:00:00Z".parse().unwrap(),

@@ -18,7 +18,7 @@ const NAMED: [(&str, &str); 7] = [
 ];
 
 #[derive(Debug, Clone)]
-pub(crate) struct Cron(Rule);
+pub struct Cron(Rule);
 
 #[derive(Debug, Clone)]
 enum Rule {
@@ -58,7 +58,7 @@ impl FromStr for Cron {
 
 impl Cron {
     /// The first time after `last`.
-    pub(crate) fn after(&self, last: Timestamp) -> Option<Timestamp> {
+    pub fn after(&self, last: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Rule::Every(period) => last.checked_add(*period).ok(),
             Rule::Fields { fields, zone } => {

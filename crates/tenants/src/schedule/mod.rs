@@ -1,0 +1,5 @@
+//! Tenants' schedules: backups that are asked for at set times.
+
+pub mod decide;
+pub(crate) mod run;
+pub mod validate;
