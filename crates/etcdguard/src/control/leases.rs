@@ -57,7 +57,9 @@ impl Leases {
         deadline: Duration,
     ) -> Result<(), LeaseError> {
         self.change(name, deadline, |lease| {
-            full_snapshot(lease, snapshot.last_revision, snapshot.created_on, None)
+            let at = snapshot.created_on;
+            let told = full_snapshot(lease, snapshot.last_revision, at, None);
+            told.map(|it| with_history(lease, it, at))
         })
         .await
     }
@@ -191,6 +193,33 @@ pub(super) fn delta_snapshot(
     json!({ "spec": spec })
 }
 
+/// The annotation with the newest snapshots that a lease has told of, as `TIME=REVISION` each: for
+/// people who want to see when they were taken. Nothing is decided by it.
+const TAKEN: &str = "holdfast.io/taken";
+const MAX_TAKEN: usize = 60;
+
+/// Adds what a change of a lease of snapshots tells to its history.
+pub(super) fn with_history(lease: &Lease, mut patch: Value, at: Timestamp) -> Value {
+    let told = patch.pointer("/spec/holderIdentity").and_then(Value::as_str);
+    let Some(revision) = told.filter(|it| *it != "0").map(str::to_owned) else { return patch };
+    let before = lease.metadata.annotations.as_ref().and_then(|all| all.get(TAKEN));
+    let mut taken: Vec<&str> =
+        before.map(String::as_str).unwrap_or_default().split_ascii_whitespace().collect();
+    let is_known =
+        taken.last().and_then(|it| it.split_once('=')).is_some_and(|it| it.1 == revision);
+    if is_known {
+        return patch;
+    }
+    let newest = format!("{}={revision}", at.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    taken.push(&newest);
+    let kept = taken.split_off(taken.len().saturating_sub(MAX_TAKEN)).join(" ");
+    if let Some(patch) = patch.as_object_mut() {
+        let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
+        metadata["annotations"] = json!({ TAKEN: kept });
+    }
+    patch
+}
+
 fn renewed(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
@@ -297,6 +326,31 @@ mod tests {
             let patch = delta_snapshot(&lease(held), revision, None, time);
             assert_eq!(patch, json!({ "spec": spec }), "{held:?} {revision:?}");
         }
+    }
+
+    #[test]
+    fn a_lease_of_snapshots_keeps_the_newest_of_its_history() {
+        let time = at("2026-11-15T06:24:28.5Z");
+        let mut held = lease(Some("4"));
+        let told = |lease: &Lease, revision: &str| {
+            let patch =
+                json!({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": revision}});
+            with_history(lease, patch, time)["metadata"].take()
+        };
+        let first = told(&held, "5");
+        assert_eq!(first["annotations"][TAKEN], "2026-11-15T06:24:28Z=5");
+        assert_eq!(first["resourceVersion"], "7", "it is still locked");
+        let many: Vec<String> = (0..MAX_TAKEN).map(|it| format!("x={it}")).collect();
+        held.metadata.annotations = Some([(TAKEN.to_owned(), many.join(" "))].into());
+        let next = told(&held, "77");
+        let next: Vec<&str> = next["annotations"][TAKEN].as_str().unwrap().split(' ').collect();
+        assert_eq!((next.len(), next[0]), (MAX_TAKEN, "x=1"));
+        assert_eq!(next[MAX_TAKEN - 1], "2026-11-15T06:24:28Z=77");
+        // What it told last is not told twice, and neither is that there is none.
+        assert_eq!(told(&held, "59").get("annotations"), None);
+        assert_eq!(told(&held, "0").get("annotations"), None);
+        let renewal = json!({"spec": {"renewTime": "x"}});
+        assert_eq!(with_history(&held, renewal.clone(), time), renewal);
     }
 
     #[test]

@@ -190,6 +190,7 @@ fn tools(
         progress,
         troubles,
         tail: Mutex::default(),
+        unsettled: Mutex::default(),
     }
 }
 

@@ -98,7 +98,9 @@ async fn tell(
     let due = told.due(now);
     if let DueDelta::Looked(revision) = due.delta {
         let renewal = leases.change(&config.delta_name, TIMEOUT, |lease| {
-            Some(leases::delta_snapshot(lease, revision, now.newest(), Timestamp::now()))
+            let at = Timestamp::now();
+            let told = leases::delta_snapshot(lease, revision, now.newest(), at);
+            Some(leases::with_history(lease, told, at))
         });
         match renewal.await {
             Ok(()) => told.delta = Some((now.delta, now.delta_looks)),
@@ -111,7 +113,8 @@ async fn tell(
     }
     let Some(full) = due.full else { return true };
     let renewal = leases.change(&config.full_name, TIMEOUT, |lease| {
-        leases::full_snapshot(lease, full.last_revision, full.created_on, now.since)
+        let told = leases::full_snapshot(lease, full.last_revision, full.created_on, now.since);
+        told.map(|it| leases::with_history(lease, it, full.created_on))
     });
     match renewal.await {
         Ok(()) => {

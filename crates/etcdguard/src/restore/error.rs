@@ -88,6 +88,19 @@ impl RestoreError {
         }
     }
 
+    /// Whether it is for what all the backups hold together: tried again, it ends the same. One object
+    /// that cannot be read may be put right, and what was prepared is of use then.
+    pub(super) const fn is_for_good(&self) -> bool {
+        matches!(
+            self,
+            Self::Mixed { .. }
+                | Self::Base { .. }
+                | Self::Gap(_)
+                | Self::Compacted { .. }
+                | Self::Short { .. }
+        )
+    }
+
     pub(super) fn io(
         what: &'static str,
         path: impl Into<PathBuf>,

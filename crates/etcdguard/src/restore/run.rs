@@ -37,7 +37,18 @@ pub async fn restore(
     let snapshots = store.list(Include::Unmarked).await?;
     let plan = plan(&snapshots, target)?;
     let folded = fold(store, how, &part, &plan, progress).await;
-    let folded = folded.map_err(|error| error.without_base(&snapshots, &plan))?;
+    let folded = match folded {
+        Ok(folded) => folded,
+        Err(error) => {
+            // Whoever tries again goes on from there, unless it would end the same.
+            if error.is_for_good()
+                && let Err(left) = super::forget(&how.data_dir)
+            {
+                tracing::warn!("what was prepared is left: {}", telemetry::Chain(&left));
+            }
+            return Err(error.without_base(&snapshots, &plan));
+        }
+    };
     if let Err(early) = plan.check_begun(folded.revision, &snapshots) {
         super::forget(&how.data_dir)?;
         return Err(early.into());

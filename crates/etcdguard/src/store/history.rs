@@ -150,6 +150,11 @@ impl Histories {
         number.map_or(0, |index| index + 1)
     }
 
+    /// The one a snapshot is of; none where it is of what was before any was written down.
+    pub fn of_snapshot(&self, snapshot: &Snapshot) -> Option<&History> {
+        self.0.iter().rfind(|history| history.holds(snapshot))
+    }
+
     /// The number of the newest.
     pub fn current(&self) -> usize {
         self.0.len()

@@ -57,6 +57,8 @@ pub struct Snapshot {
     pub is_final: bool,
     /// The number of the history it is of, as the store has them when it is listed.
     pub history: usize,
+    /// When the store got it, by the store's clock; none until it is listed.
+    pub stored_at: Option<Timestamp>,
 }
 
 impl Snapshot {
@@ -104,6 +106,7 @@ impl Snapshot {
             is_chunk: false,
             is_final,
             history: 0,
+            stored_at: None,
         };
         snapshot.snap_name = name::format(&snapshot);
         snapshot
@@ -117,6 +120,12 @@ impl Snapshot {
     /// The name without what a copy may change, by which stores are compared.
     pub fn identity(&self) -> String {
         name::format(&Self { is_final: false, is_encrypted: false, ..self.clone() })
+    }
+
+    /// By when it was made at the latest. A name may say a later time than that: a clock was ahead, or
+    /// its history began by one that was, and names never say a time before their history.
+    pub fn made_by(&self) -> Timestamp {
+        self.stored_at.map_or(self.created_on, |stored| stored.min(self.created_on))
     }
 
     /// Whether the store refuses to remove it at `now`.

@@ -186,6 +186,7 @@ impl SnapStore {
                 snapshot.prefix = self.door.shown_prefix(folder);
                 snapshot.immutable_until = object.locked_until;
                 snapshot.version_id.clone_from(&object.version);
+                snapshot.stored_at = Some(object.meta.modified);
                 Some(snapshot)
             }
             Err(error) => {

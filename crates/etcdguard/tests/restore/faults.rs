@@ -66,7 +66,7 @@ async fn a_restore_that_was_cut_off_goes_on_without_its_base() {
     let good = fs::read(&last).unwrap();
     overwrite(&last, b"nonsense");
     world.restore(Target::Newest).await.unwrap_err();
-    assert!(world.home.path().join("data.etcd.part").is_dir());
+    assert!(world.prepared().is_dir());
     overwrite(&last, &good);
     // The base is not read again: its contents could be anything now, but not its name.
     let base = world.object(&snapshots[0]);

@@ -46,6 +46,7 @@ async fn a_mixture_is_refused_and_what_is_before_it_can_be_had() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(!world.data_dir().exists());
+    assert!(!world.prepared().exists(), "nor is what was prepared left beside it");
     assert_eq!(world.hash_at(Target::Revision(31)).await, hash_of(&events(2..=31)));
 }
 

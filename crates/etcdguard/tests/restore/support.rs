@@ -158,6 +158,11 @@ impl World {
         self.home.path().join("data.etcd")
     }
 
+    /// Where a restore into it is prepared.
+    pub(crate) fn prepared(&self) -> PathBuf {
+        self.home.path().join("data.etcd.part")
+    }
+
     pub(crate) fn how(&self) -> Restoration {
         Restoration {
             data_dir: self.data_dir(),

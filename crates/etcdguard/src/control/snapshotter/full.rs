@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
-use jiff::Timestamp;
 use telemetry::Chain;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
@@ -37,7 +36,7 @@ pub(super) struct Taken {
     pub(super) revision: i64,
     /// Its last changes.
     pub(super) tail: Tail,
-    body: File,
+    pub(super) body: File,
 }
 
 /// Brings the database of the etcd here.
@@ -56,21 +55,6 @@ pub(super) async fn take(tools: &Tools) -> Result<Taken, SnapshotError> {
         .map_err(|error| SnapshotError::Spool(io::Error::other(error)))??;
     body.rewind().map_err(SnapshotError::Spool)?;
     Ok(Taken { revision, tail, body })
-}
-
-impl Taken {
-    pub(super) async fn save(
-        self,
-        tools: &Tools,
-        created_on: Timestamp,
-        is_final: bool,
-    ) -> Result<(Snapshot, Tail), SnapshotError> {
-        let compression = tools.config.compression;
-        let snapshot = Snapshot::full(self.revision, created_on, compression, is_final);
-        let saved = tools.store.save(&snapshot, tokio::fs::File::from_std(self.body)).await?;
-        tools.store.found(&saved, true);
-        Ok((saved, self.tail))
-    }
 }
 
 /// The revision inside: a request before the stream began could tell an older one.

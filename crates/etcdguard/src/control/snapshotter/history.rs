@@ -1,9 +1,10 @@
 //! Whose the store is: whether the etcd continues what is there, and what is done where it does
 //! not. A history that is not continued is left as it is, and a new one begins beside it.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use tokio::io::AsyncRead;
 
 use super::chain::Chain;
 use super::decide::Bond;
@@ -12,10 +13,17 @@ use super::session::Session;
 use super::tail::{Continuity, Tail};
 use super::{SnapshotError, now};
 use crate::datadir::Origin;
-use crate::store::{Histories, History, Include, Kind, Latest, Snapshot, history};
+use crate::store::{Histories, History, Include, Kind, Latest, SnapStore, Snapshot, history};
 
 /// What an etcd that never stored anything is at.
 const EMPTY: i64 = 1;
+
+/// A snapshot that was sent, and the id of the history that it is of: none for the first.
+#[derive(Debug, Clone)]
+pub(in crate::control) struct Unsettled {
+    snapshot: Snapshot,
+    intended: Option<String>,
+}
 
 /// What the store says of its histories.
 #[derive(Debug, Default)]
@@ -40,6 +48,7 @@ impl Known {
 impl Session<'_> {
     /// Reads what the store has.
     pub(super) async fn read_store(&mut self) -> Result<(), SnapshotError> {
+        self.settle().await?;
         let latest = Latest::of(&self.tools.store.list(Include::Unmarked).await?);
         let histories = self.tools.store.histories().await?;
         let origin = self.origin()?;
@@ -57,10 +66,47 @@ impl Session<'_> {
 
     /// Fails where another guard began a history meanwhile: what is written here would be taken for
     /// a part of it, behind a full snapshot that nobody here knows of.
-    pub(super) async fn check_history(&mut self) -> Result<(), SnapshotError> {
+    async fn check_history(&mut self) -> Result<(), SnapshotError> {
         let histories = self.tools.store.histories().await?;
         let is_same = histories.newest() == self.known.histories.newest();
         is_same.then_some(()).ok_or(SnapshotError::Overtaken)
+    }
+
+    /// Saves a snapshot, and looks again after that: a guard that began a history while this was on
+    /// its way does not know of it, and by a clock that is behind, or in the same second, it would be
+    /// a part of that history. Then it is taken back.
+    pub(super) async fn save(
+        &mut self,
+        snapshot: &Snapshot,
+        body: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<Snapshot, SnapshotError> {
+        self.check_history().await?;
+        let intended = self.known.histories.newest().map(|newest| newest.id.clone());
+        // Until it has been looked at: what fails from here on may have been stored all the same.
+        self.keep_unsettled(Some(Unsettled { snapshot: snapshot.clone(), intended }));
+        let saved = self.tools.store.save(snapshot, body).await?;
+        self.settle().await?;
+        self.check_history().await?;
+        Ok(saved)
+    }
+
+    /// Takes back the last snapshot that was sent, where it came to lie in a history that it is not
+    /// of.
+    async fn settle(&mut self) -> Result<(), SnapshotError> {
+        let unsettled = self.unsettled().clone();
+        if let Some(Unsettled { snapshot, intended }) = unsettled {
+            take_back(&self.tools.store, &snapshot, intended.as_deref()).await?;
+            self.keep_unsettled(None);
+        }
+        Ok(())
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Option<Unsettled>> {
+        self.tools.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_unsettled(&self, unsettled: Option<Unsettled>) {
+        *self.unsettled() = unsettled;
     }
 
     /// Whether an etcd that is at `revision` is the one that the store is of.
@@ -155,6 +201,29 @@ impl Session<'_> {
     }
 }
 
+/// Removes a snapshot that lies in another history than the one of this id.
+async fn take_back(
+    store: &SnapStore,
+    snapshot: &Snapshot,
+    intended: Option<&str>,
+) -> Result<(), SnapshotError> {
+    let histories = store.histories().await?;
+    let found = histories.of_snapshot(snapshot);
+    if found.map(|history| history.id.as_str()) == intended {
+        return Ok(());
+    }
+    // What was collected meanwhile is gone with its history, and so is this.
+    let stored = store.list(Include::All).await?;
+    for stored in stored.iter().filter(|it| it.identity() == snapshot.identity()) {
+        tracing::warn!(
+            "another guard began a history while {} was on its way: it is taken back",
+            stored.snap_name
+        );
+        store.delete(stored).await?;
+    }
+    Ok(())
+}
+
 /// How a new history begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Beginning<'h> {
@@ -185,6 +254,40 @@ fn beginning<'h>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Environment, StoreConfig};
+
+    /// The other guard's clock is behind by a minute, and it began while this was on its way: what it
+    /// had listed did not have it.
+    #[tokio::test]
+    async fn what_came_to_lie_in_another_history_is_taken_back() {
+        let home = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            provider: "Local".to_owned(),
+            container: "backups".to_owned(),
+            ..StoreConfig::default()
+        };
+        let environment: Environment =
+            [("HOME", home.path().to_str().unwrap())].into_iter().collect();
+        let store = SnapStore::open(&config, &environment).unwrap();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let begin = |id: &str, second| {
+            History::begin(id.to_owned(), "as a test".to_owned(), at(second), &[])
+        };
+        store.begin_history(&begin("0a", 1000)).await.unwrap();
+        let ours = Snapshot::delta(5, 9, at(1060), None);
+        let theirs = Snapshot::full(3, at(1001), None, false);
+        for snapshot in [&ours, &theirs] {
+            store.save(snapshot, &b"bytes"[..]).await.unwrap();
+        }
+        take_back(&store, &ours, Some("0a")).await.unwrap();
+        assert_eq!(store.list(Include::All).await.unwrap().len(), 2, "it is where it should be");
+        store.begin_history(&begin("0b", 1002)).await.unwrap();
+        take_back(&store, &theirs, Some("0a")).await.unwrap();
+        take_back(&store, &ours, Some("0a")).await.unwrap();
+        let left = store.list(Include::All).await.unwrap();
+        let left: Vec<&str> = left.iter().map(|it| it.snap_name.as_str()).collect();
+        assert_eq!(left, [theirs.snap_name]);
+    }
 
     #[test]
     fn a_guard_that_was_overtaken_begins_nothing_on_what_it_knew() {

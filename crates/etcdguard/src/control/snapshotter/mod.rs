@@ -138,6 +138,8 @@ pub(super) struct Tools {
     pub(super) troubles: Troubles,
     /// The last changes in the store, by the name of the snapshot that this process saved them in.
     pub(super) tail: Mutex<Option<(String, Tail)>>,
+    /// The last snapshot that was sent, until it is known to lie where it should.
+    pub(super) unsettled: Mutex<Option<history::Unsettled>>,
 }
 
 /// The controller. Made once, runs as long as the process.

@@ -272,13 +272,15 @@ impl<'t> Session<'t> {
     /// Writes what was collected as a delta; nothing where nothing was.
     async fn flush(&mut self) -> Result<(), SnapshotError> {
         let Some(last) = self.spool.last_revision() else { return Ok(()) };
-        self.check_history().await?;
         let spool = std::mem::replace(&mut self.spool, new_spool(self.tools));
         let begun = StdInstant::now();
         let compression = self.tools.config.compression;
         let start = self.chain.last_revision() + 1;
         let delta = Snapshot::delta(start, last, self.stamp(), compression);
-        let saved = save(self.tools, &delta, spool).await;
+        let saved = match spool.finish() {
+            Ok(body) => self.save(&delta, body).await,
+            Err(error) => Err(SnapshotError::Spool(error)),
+        };
         let saved = self.timed(Kind::Incr, begun, saved)?;
         tracing::info!("saved {}", saved.snap_name);
         self.keep_tail(&saved, self.tail.clone());
@@ -326,8 +328,11 @@ impl<'t> Session<'t> {
             let reason = format!("etcd is at revision {revision}, and the store at {last}");
             self.begin_history(&reason).await?;
         }
-        self.check_history().await?;
-        taken.save(self.tools, self.stamp(), is_final).await
+        let compression = self.tools.config.compression;
+        let full = Snapshot::full(revision, self.stamp(), compression, is_final);
+        let saved = self.save(&full, tokio::fs::File::from_std(taken.body)).await?;
+        self.tools.store.found(&saved, true);
+        Ok((saved, taken.tail))
     }
 
     fn timed<T>(
@@ -370,11 +375,6 @@ async fn current(tools: &Tools) -> Result<i64, SnapshotError> {
 
 fn new_spool(tools: &Tools) -> Spool {
     Spool::new(&tools.config.temp_dir, tools.config.compression)
-}
-
-async fn save(tools: &Tools, delta: &Snapshot, spool: Spool) -> Result<Snapshot, SnapshotError> {
-    let body = spool.finish().map_err(SnapshotError::Spool)?;
-    Ok(tools.store.save(delta, body).await?)
 }
 
 fn push(spool: &mut Spool, changes: &[Change]) -> std::io::Result<()> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::store::snapshot::{Kind, Snapshot};
 
@@ -15,6 +15,8 @@ const DAILY_SECONDS: i64 = 8 * DAY_SECONDS;
 const WEEKLY_SECONDS: i64 = 35 * DAY_SECONDS;
 /// Chunks without their object are given up after this time: no upload takes as long.
 const CHUNK_SECONDS: i64 = DAY_SECONDS;
+/// So long after the store got anything its snapshots go on growing old.
+const SILENCE_SECONDS: i64 = DAY_SECONDS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
@@ -59,6 +61,7 @@ pub fn decide(
     keep: Keep,
     now: Timestamp,
 ) -> Vec<Delete> {
+    let now = now_of(snapshots, now);
     let mut deletes = stale_chunks(snapshots, keep, now);
     let mut streams = streams(snapshots);
     // What a restore begins from, and all that is after it, stays.
@@ -80,6 +83,15 @@ pub fn decide(
         deletes.extend(go.map(|it| Delete { snapshot: (*it).clone(), stream: Some(index) }));
     }
     deletes
+}
+
+/// The time of a collection, which no clock of one machine decides alone: by one that is a year
+/// ahead all but the newest would be too old. While a guard works, the store gets something each day.
+fn now_of(snapshots: &[Snapshot], now: Timestamp) -> Timestamp {
+    let newest = snapshots.iter().filter_map(|snapshot| snapshot.stored_at).max();
+    let latest =
+        newest.and_then(|it| it.checked_add(SignedDuration::from_secs(SILENCE_SECONDS)).ok());
+    latest.map_or(now, |latest| latest.min(now))
 }
 
 /// A full snapshot and the deltas of its history that follow it. The oldest of a history may have
@@ -112,7 +124,7 @@ fn streams(snapshots: &[Snapshot]) -> Vec<Stream<'_>> {
 
 fn is_expired(delta: &Snapshot, plan: &Plan, now: Timestamp) -> bool {
     let retention = i64::try_from(plan.delta_retention.as_secs()).unwrap_or(i64::MAX);
-    delta.created_on.as_second() < now.as_second().saturating_sub(retention)
+    delta.made_by().as_second() < now.as_second().saturating_sub(retention)
 }
 
 /// Parts of objects that are there whole, or that nobody will finish.
@@ -124,7 +136,7 @@ fn stale_chunks(snapshots: &[Snapshot], keep: Keep, now: Timestamp) -> Vec<Delet
         .map(|snapshot| (snapshot.snap_dir.as_str(), snapshot.snap_name.as_str()))
         .collect();
     let is_stale = |chunk: &&Snapshot| {
-        let age = now.as_second().saturating_sub(chunk.created_on.as_second());
+        let age = now.as_second().saturating_sub(chunk.made_by().as_second());
         let is_whole = name(chunk).is_some_and(|name| whole.contains(&(&chunk.snap_dir, &name)));
         match keep {
             Keep::Nothing => is_whole || age > CHUNK_SECONDS,
@@ -154,7 +166,7 @@ fn kept_by_age(streams: &[Stream<'_>], now: Timestamp) -> Vec<bool> {
     let mut newer: Option<(i64, usize)> = None;
     let mut kept: Vec<bool> = Vec::with_capacity(streams.len());
     for stream in streams.iter().rev() {
-        let made = stream.head.created_on.as_second();
+        let made = stream.head.made_by().as_second();
         let Some((newer, history)) = newer.replace((made, stream.history())) else {
             kept.push(true);
             continue;

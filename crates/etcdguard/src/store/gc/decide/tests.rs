@@ -225,3 +225,54 @@ fn an_earlier_history_goes_by_policy_and_the_newest_however_low_its_revisions_st
     assert_eq!(gone(&list, &limit(2)), [51, 50]);
     assert_eq!(gone(&list, &limit(1)), [51, 50, 61, 62, 60]);
 }
+
+fn stored(snapshot: Snapshot, second: i64) -> Snapshot {
+    Snapshot { stored_at: Some(at(second)), ..snapshot }
+}
+
+/// A history that began by a clock a month ahead: every name says the second at which it began.
+/// The store knows better when each was made.
+#[test]
+fn snapshots_of_a_clock_that_was_ahead_thin_out_by_the_time_they_came() {
+    let ahead = NOW + 30 * DAY_SECONDS;
+    let seconds = (0..30 * 24).rev().map(|hour| NOW - hour * HOUR_SECONDS).zip(1..);
+    let right: Vec<Snapshot> =
+        seconds.clone().map(|(second, revision)| full(revision, second)).collect();
+    let late: Vec<Snapshot> =
+        seconds.map(|(second, revision)| stored(full(revision, ahead), second)).collect();
+    let by_age = plan(Policy::Exponential);
+    assert_eq!(gone(&late, &by_age), gone(&right, &by_age));
+    let come = |list: &[Snapshot]| {
+        decide(list, list.last(), &by_age, Keep::Nothing, at(NOW + DAY_SECONDS)).len()
+    };
+    let later = decide(&late, late.last(), &by_age, Keep::Nothing, at(ahead + 1));
+    assert_eq!(later.len(), come(&right), "also once that time has come");
+}
+
+/// The clock of the collector is a year ahead, and the store's is not.
+#[test]
+fn a_clock_that_is_ahead_makes_nothing_old() {
+    let list: Vec<Snapshot> = (0..28)
+        .rev()
+        .map(|day| NOW - day * DAY_SECONDS)
+        .zip(1..)
+        .map(|(second, revision)| stored(full(revision, second), second + 5))
+        .chain([stored(delta(49, NOW + 365 * DAY_SECONDS), NOW)])
+        .collect();
+    for policy in [Policy::Exponential, Policy::LimitBased { max_backups: 7 }] {
+        let plan = Plan { delta_retention: Duration::from_hours(1), ..plan(policy) };
+        let good = newest_full(&list);
+        let ahead = at(NOW + 365 * DAY_SECONDS);
+        let expected = decide(&list, good, &plan, Keep::Nothing, at(NOW + 5 + DAY_SECONDS));
+        assert_eq!(decide(&list, good, &plan, Keep::Nothing, ahead), expected);
+        assert!(list.len() - expected.len() >= 7, "{policy:?}: {expected:?}");
+    }
+}
+
+/// One that a copy brought came long after it was made: the name is right.
+#[test]
+fn what_was_copied_is_as_old_as_its_name_says() {
+    let list = [(1, 40), (2, 36), (3, 1)]
+        .map(|(revision, days)| stored(full(revision, NOW - days * DAY_SECONDS), NOW));
+    assert_eq!(gone(&list, &plan(Policy::Exponential)), [1, 2]);
+}
