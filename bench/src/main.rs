@@ -5,6 +5,7 @@
 mod apiserver;
 mod backup;
 mod block;
+mod controllers;
 mod engine;
 mod etcd;
 mod measure;
@@ -41,6 +42,8 @@ enum Arguments {
     Etcd(etcd::Options),
     /// The Block Storage API.
     BlockApi(block::Options),
+    /// The controllers of volumes and backups.
+    Controllers(controllers::Options),
     /// Tenants' backups.
     Tenants(tenants::Options),
 }
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(block::run(&options))
         }
+        Arguments::Controllers(options) => controllers::run(&options),
         Arguments::Tenants(options) => tenants::run(&options),
     }
 }

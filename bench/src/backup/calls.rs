@@ -106,6 +106,11 @@ impl Disk for Counted {
         };
         Ok(RealDisk.barrier(path)?.map(counted))
     }
+
+    fn sync_file_systems(&self, paths: &[&Path]) -> io::Result<()> {
+        self.count();
+        RealDisk.sync_file_systems(paths)
+    }
 }
 
 #[derive(Debug)]
@@ -118,6 +123,10 @@ impl Barrier for CountedBarrier {
     fn wait(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.barrier.wait()
+    }
+
+    fn covers(&self, path: &Path) -> io::Result<bool> {
+        self.barrier.covers(path)
     }
 }
 
