@@ -77,6 +77,12 @@ enum Subject {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
+    /// The controllers of volumes and backups, with simulated engines and replicas.
+    Controllers {
+        /// Further arguments of the measurement, as `--volumes 100 --backups 1000 --curve 100,1000`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        more: Vec<String>,
+    },
     /// Tenants' backups, beside a real Velero where Go can build it.
     Tenants {
         /// A binary that was built before is measured; the measurement itself is a debug build.
@@ -136,6 +142,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Subject::Etcd { dir, more } => {
             command.arg("etcd").env("HOLDFAST_ETCD_DIR", tools::etcd()?);
             command.env("TMPDIR", dir.as_ref().unwrap_or(&target)).args(more);
+        }
+        Subject::Controllers { more } => {
+            tools::kubectl()?;
+            command.arg("controllers").args(more);
         }
         Subject::BlockApi { .. } | Subject::Tenants { .. } => {}
     }

@@ -32,10 +32,12 @@ pub(crate) struct Peer {
     package: &'static str,
     /// Modules that it requires in a version which is not to be had any more, and one that is.
     instead: &'static [(&'static str, &'static str)],
+    /// Files of its sources that need a C library, and what is built in their place.
+    exchanged: &'static [(&'static str, &'static str)],
 }
 
 const fn kubernetes(name: &'static str, version: &'static str, package: &'static str) -> Peer {
-    Peer { name, module: "k8s.io/kubernetes", version, package, instead: &[] }
+    Peer { name, module: "k8s.io/kubernetes", version, package, instead: &[], exchanged: &[] }
 }
 
 const PEERS: &[Peer] = &[
@@ -48,6 +50,7 @@ const PEERS: &[Peer] = &[
     kubernetes("kubectl", "v1.36.3", "cmd/kubectl"),
     GOOGLE,
     HELM,
+    LONGHORN,
     PROMTOOL,
     VELERO,
     VELERO_AWS,
@@ -60,6 +63,7 @@ const GOOGLE: Peer = Peer {
     version: "v1.56.1",
     package: ".",
     instead: &[],
+    exchanged: &[],
 };
 
 /// What renders and installs charts.
@@ -69,6 +73,18 @@ const HELM: Peer = Peer {
     version: "v3.21.4",
     package: "cmd/helm",
     instead: &[],
+    exchanged: &[],
+};
+
+/// The engine whose dialect ours speaks: of those versions that are to be had with all they require, the
+/// newest.
+const LONGHORN: Peer = Peer {
+    name: "longhorn",
+    module: "github.com/longhorn/longhorn-engine",
+    version: "v1.8.0",
+    package: ".",
+    instead: &[],
+    exchanged: &[("pkg/qcow/libqcow.go", include_str!("peers/noqcow.go"))],
 };
 
 /// What checks rules of Prometheus.
@@ -78,6 +94,7 @@ const PROMTOOL: Peer = Peer {
     version: "v0.313.5",
     package: "cmd/promtool",
     instead: &[],
+    exchanged: &[],
 };
 
 /// Server and command line of Velero.
@@ -87,6 +104,7 @@ const VELERO: Peer = Peer {
     version: "v1.18.3",
     package: "cmd/velero",
     instead: &[("k8s.io/cli-runtime", "v0.33.13")],
+    exchanged: &[],
 };
 
 /// Its plugin for stores that speak S3.
@@ -96,6 +114,7 @@ const VELERO_AWS: Peer = Peer {
     version: "v1.14.3",
     package: "velero-plugin-for-aws",
     instead: &[("k8s.io/cli-runtime", "v0.33.13")],
+    exchanged: &[],
 };
 
 #[derive(Debug, Subcommand)]
@@ -111,6 +130,8 @@ pub(crate) enum Arguments {
     Clouds,
     /// Apply what is in `deploy/` to an upstream kube-apiserver, with a real helm; fire its alerts.
     Deploy,
+    /// Run a real v1 engine with our replicas, ours with its replicas, and mixtures of both.
+    Engine,
     /// Run an upstream kube-controller-manager with all its controllers on `up`.
     KubeControllerManager,
     /// Run the suite of kubectl with each version of it.
@@ -159,6 +180,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                     })
                 });
             }
+        }
+        Arguments::Engine => {
+            report.step(&LONGHORN.file_name(), |report| {
+                with(&LONGHORN, |program| suites::engine_peer(report, program))
+            });
         }
         Arguments::Velero => {
             report.step(&VELERO.file_name(), |report| {
@@ -282,12 +308,17 @@ impl Peer {
         if program.is_file() {
             return Ok(program);
         }
-        let upstream = self.download().map_err(Missing::Here)?;
-        self.build_in(&home, &upstream).map_err(Missing::Broken)?;
+        let (upstream, sources) = self.download().map_err(Missing::Here)?;
+        if self.exchanged.is_empty() {
+            self.build_in(&home, &upstream).map_err(Missing::Broken)?;
+        } else {
+            self.build_copy(&home, &sources).map_err(Missing::Broken)?;
+        }
         Ok(program)
     }
 
-    fn download(&self) -> Result<GoMod> {
+    /// What its go.mod says, and where its sources are.
+    fn download(&self) -> Result<(GoMod, PathBuf)> {
         let wanted = format!("{}@{}", self.module, self.version);
         let mut command = Command::new("go");
         // Anywhere but in a module of somebody else's.
@@ -296,24 +327,56 @@ impl Peer {
         let downloaded: Downloaded = serde_json::from_str(&told)?;
         let mut command = Command::new("go");
         command.args(["mod", "edit", "-json"]).arg(&downloaded.go_mod);
-        serde_json::from_str(&workspace::output(&mut command)?).context("cannot read its go.mod")
+        let go_mod = serde_json::from_str(&workspace::output(&mut command)?)
+            .context("cannot read its go.mod")?;
+        Ok((go_mod, downloaded.dir))
+    }
+
+    /// Builds a copy of its sources with some files exchanged, and without C.
+    fn build_copy(&self, home: &Path, sources: &Path) -> Result<()> {
+        let copy = home.join("src").join(self.file_name());
+        if copy.exists() {
+            std::fs::remove_dir_all(&copy)?;
+        }
+        std::fs::create_dir_all(home.join("src"))?;
+        let mut command = Command::new("cp");
+        // What Go downloads nobody may write.
+        command.args(["--recursive", "--no-preserve=mode"]).arg(sources).arg(&copy);
+        workspace::output(&mut command)?;
+        for (file, text) in self.exchanged {
+            ensure!(copy.join(file).is_file(), "{} has no {file}", self.module);
+            write(&copy.join(file), text)?;
+        }
+        let package = match self.package {
+            "." => ".".to_owned(),
+            package => format!("./{package}"),
+        };
+        self.go_build(
+            home,
+            Command::new("nice").env("CGO_ENABLED", "0").current_dir(&copy),
+            &package,
+        )
     }
 
     fn build_in(&self, home: &Path, upstream: &GoMod) -> Result<()> {
         let sources = home.join("src").join(self.file_name());
         std::fs::create_dir_all(&sources)?;
         write(&sources.join("go.mod"), &self.go_mod(upstream)?)?;
+        let package = match self.package {
+            "." => self.module.to_owned(),
+            package => format!("{}/{package}", self.module),
+        };
+        self.go_build(home, Command::new("nice").current_dir(&sources), &package)
+    }
+
+    /// `nice` is told where and with what to run.
+    fn go_build(&self, home: &Path, nice: &mut Command, package: &str) -> Result<()> {
         let program = home.join(self.file_name());
         let unfinished = program.with_extension("building");
         // Minutes of somebody's machine: after everything else that runs on it.
-        let mut command = Command::new("nice");
-        command.current_dir(&sources).args(["-n", "5", "go", "build", "-mod=mod"]);
-        command.args(["-ldflags", &self.stamp(), "-o"]).arg(&unfinished);
-        command.arg(match self.package {
-            "." => self.module.to_owned(),
-            package => format!("{}/{package}", self.module),
-        });
-        workspace::output(&mut command)?;
+        nice.args(["-n", "5", "go", "build", "-mod=mod"]);
+        nice.args(["-ldflags", &self.stamp(), "-o"]).arg(&unfinished).arg(package);
+        workspace::output(nice)?;
         std::fs::rename(&unfinished, &program)?;
         Ok(())
     }
@@ -359,6 +422,7 @@ impl Peer {
             words.push(format!("-X k8s.io/component-base/version.{name}={value}"));
         }
         words.push(format!("-X {}/pkg/buildinfo.Version={}", self.module, self.version));
+        words.push(format!("-X main.Version={}", self.version));
         words.join(" ")
     }
 }
@@ -374,6 +438,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[serde(rename_all = "PascalCase")]
 struct Downloaded {
     go_mod: PathBuf,
+    /// Its sources.
+    dir: PathBuf,
 }
 
 /// What `go mod edit -json` tells of a go.mod.
@@ -423,7 +489,7 @@ mod tests {
     fn a_folder_of_an_unknown_tree_is_an_error_not_a_guess() {
         let staged = r#"{"Old": {"Path": "x.y/z"}, "New": {"Path": "./z"}}"#;
         let peer =
-            Peer { name: "p", module: "x.y/p", version: "v1.2.3", package: "cmd/p", instead: &[] };
+            Peer { name: "p", module: "x.y/p", version: "v1.2.3", package: "cmd/p", ..LONGHORN };
         assert!(peer.go_mod(&upstream(staged)).is_err());
     }
 

@@ -98,7 +98,7 @@ const SUITES: &[(&str, Needs)] = &[
     ("engine", Needs::BlockTools),
     ("engine_crash", Needs::Nothing),
     ("volumes", Needs::Kubectl),
-    ("commands", Needs::Nothing),
+    ("commands", Needs::Commands),
     ("dashboard", Needs::Browser),
     ("deploy", Needs::Deployment),
     ("backup", Needs::S3),
@@ -124,6 +124,8 @@ enum Needs {
     Conform,
     /// etcd and its tools.
     Etcd,
+    /// An etcd for the tour; without one, that is said.
+    Commands,
     /// Clients of block devices; a test whose own is missing says so.
     BlockTools,
     /// What the tours of the documents use.
@@ -196,6 +198,13 @@ pub(crate) fn crash(of: Crash, rounds: Option<u32>, seed: Option<u64>) -> Result
 pub(crate) fn controller_manager(report: &mut Report, program: &Path) -> Result<Outcome> {
     let mut command = suite(&binary()?, "controller_manager", None);
     command.env("HOLDFAST_KUBE_CONTROLLER_MANAGER", program);
+    cargo_test(report, &mut command)
+}
+
+/// A real v1 engine and its replicas beside ours.
+pub(crate) fn engine_peer(report: &mut Report, program: &Path) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "engine_peer", None);
+    command.env("LONGHORN_V1_PROGRAM", program);
     cargo_test(report, &mut command)
 }
 
@@ -291,6 +300,7 @@ fn not_here(needs: Needs) -> Option<String> {
         | Needs::Kubectl
         | Needs::Python
         | Needs::Etcd
+        | Needs::Commands
         | Needs::BlockTools
         | Needs::Tours
         | Needs::BlockStorage
@@ -305,6 +315,17 @@ fn conform() -> std::io::Result<PathBuf> {
     let script = std::env::var_os(CONFORM_VARIABLE);
     let script = script.map_or_else(|| workspace::root().join(CONFORM_DEFAULT), PathBuf::from);
     script.canonicalize()
+}
+
+/// An etcd for those who can do without, and say so.
+fn offer_etcd(command: &mut Command, report: &mut Report) {
+    match tools::etcd() {
+        Ok(folder) => drop(command.env("HOLDFAST_ETCD_DIR", folder)),
+        Err(why) => {
+            println!("no etcd: {why:#}");
+            report.excuse(tools::is_not_offered(&why).then_some("etcd"));
+        }
+    }
 }
 
 /// Tells the suite where its tools are; the error says why they cannot be had. What it gives back
@@ -336,6 +357,7 @@ fn provide(
                 // One that is there and too old is as good as none.
                 command.env("HOLDFAST_WITHOUT", "kubectl");
             }
+            offer_etcd(command, report);
         }
         Needs::BlockStorage => {
             report.excuse(tools::block());
@@ -352,6 +374,7 @@ fn provide(
         Needs::Etcd => {
             command.env("HOLDFAST_ETCD_DIR", tools::etcd()?);
         }
+        Needs::Commands => offer_etcd(command, report),
         Needs::Browser => {
             command.env("HOLDFAST_PYTHON", tools::python()?);
             command.env("HOLDFAST_CHROMIUM", tools::browser()?);

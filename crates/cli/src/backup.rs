@@ -7,7 +7,7 @@ use api::longhorn::{Backup, BackupState, BackupStatus, BackupTarget, Snapshot};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt};
-use people::backup::{obstacle, stand, state, time, verified, volume_of};
+use people::backup::{obstacle, progress, stand, state, time, verified, volume_of};
 use people::or_dash;
 use people::redact::without_password;
 use people::units::{bytes_of, date};
@@ -240,11 +240,17 @@ fn made(backup: Option<&Backup>) -> Stand {
         BackupState::New
         | BackupState::Pending
         | BackupState::InProgress
-        | BackupState::Other(_) => Stand::Going(match obstacle(backup) {
-            none if none.is_empty() => stand(backup),
-            why => format!("{}: {why}", stand(backup)),
-        }),
+        | BackupState::Other(_) => going(backup),
     }
+}
+
+/// How far it is, and what stands in its way.
+pub(crate) fn going(backup: &Backup) -> Stand {
+    let how = match obstacle(backup) {
+        none if none.is_empty() => stand(backup),
+        why => format!("{}: {why}", stand(backup)),
+    };
+    Stand::part(progress(backup), how)
 }
 
 async fn retry(api: &Api<Backup>, name: &str) -> anyhow::Result<()> {
@@ -270,10 +276,7 @@ pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> 
     for name in names {
         wait.until(api, name, |backup| match backup {
             None => Stand::Done,
-            Some(it) => Stand::Going(match obstacle(it) {
-                none if none.is_empty() => stand(it),
-                why => format!("{}: {why}", stand(it)),
-            }),
+            Some(it) => going(it),
         })
         .await?;
         let end = if wait.wait { "is gone" } else { "is being removed" };

@@ -9,13 +9,18 @@ use kube::{Api, Client, Config};
 use crate::NAMESPACE;
 use crate::output::Hint;
 
-/// The extension of a cluster in a kubeconfig that says where its dashboard is.
+/// Extensions of a cluster in a kubeconfig that say where else it can be met.
 const DASHBOARD: &str = "holdfast.io/dashboard";
+const BLOCK_STORAGE: &str = "holdfast.io/block-storage";
 
 /// Where the dashboard of the first cluster of a kubeconfig is, if the file says so.
 pub fn dashboard(file: &Kubeconfig) -> Option<String> {
+    extension(file, DASHBOARD)
+}
+
+fn extension(file: &Kubeconfig, name: &str) -> Option<String> {
     let extensions = file.clusters.first()?.cluster.as_ref()?.extensions.as_deref()?;
-    let found = extensions.iter().find(|it| it.name == DASHBOARD)?;
+    let found = extensions.iter().find(|it| it.name == name)?;
     found.extension.get("url")?.as_str().map(str::to_owned)
 }
 
@@ -42,6 +47,25 @@ impl Connection {
     /// Where the dashboard is, if the kubeconfig says so.
     pub(crate) fn dashboard(&self) -> Option<String> {
         dashboard(&self.kubeconfig().ok().flatten()?)
+    }
+
+    /// Where its Block Storage API is, if the kubeconfig says so and it asks nobody who they are.
+    pub(crate) fn block_storage(&self) -> Option<String> {
+        extension(&self.kubeconfig().ok().flatten()?, BLOCK_STORAGE)
+    }
+
+    /// As if it had been typed.
+    pub(crate) fn named(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context }
+    }
+
+    /// The contexts there are to choose from.
+    pub(crate) fn contexts(&self) -> anyhow::Result<Vec<String>> {
+        let file = match self.kubeconfig()? {
+            Some(file) => file,
+            None => Kubeconfig::read()?,
+        };
+        Ok(file.contexts.into_iter().map(|it| it.name).collect())
     }
 
     /// The file that says whom to ask; nothing: the usual one of this user.

@@ -13,6 +13,7 @@ mod dr;
 pub mod found;
 mod job;
 mod listing;
+pub mod names;
 pub mod node;
 pub mod output;
 pub mod proxy;
@@ -27,13 +28,16 @@ mod waiting;
 
 use std::process::ExitCode;
 
+use futures::future::LocalBoxFuture;
+
 pub(crate) use people::NAMESPACE;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Everything on one screen: health, work under way, what needs attention.
     Status(status::Args),
-    /// A tour on a running `up`: volumes, backups, a crash, a standby volume, a tenant.
+    /// A tour on a running `up`: volumes, backups, a crash, a standby volume, a tenant, Block Storage,
+    /// an etcd.
     Demo(demo::Args),
     /// Make, attach, grow and remove volumes.
     #[command(subcommand, visible_alias = "volumes")]
@@ -60,7 +64,12 @@ pub enum Command {
     Tenant(tenant::Command),
 }
 
-pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// Boxed: whoever waits for it would otherwise compile all commands anew.
+pub fn run(command: Command) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    Box::pin(obey(command))
+}
+
+async fn obey(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Status(args) => status::run(&args).await,
         Command::Demo(args) => Box::pin(demo::run(&args)).await,

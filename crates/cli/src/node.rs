@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use api::longhorn::Node;
+use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -58,7 +59,11 @@ impl Row for Node {
     }
 }
 
-pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
+pub fn run(command: Command) -> LocalBoxFuture<'static, anyhow::Result<ExitCode>> {
+    Box::pin(obey(command))
+}
+
+async fn obey(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Ls(ls) => ls.run::<Node>().await?,
         Command::Cordon { name, at } => schedule(&at, &name, false).await?,

@@ -71,7 +71,7 @@ pub fn say(text: &str) -> io::Result<()> {
 /// A text as a terminal may have it: what others wrote into objects must not move its cursor, change its
 /// title or type for its owner.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |it: char| it.is_control() && it != '\n' && it != '\t';
+    let is_obeyed = |it: char| (it.is_control() && it != '\n' && it != '\t') || turns(it);
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
     }
@@ -80,38 +80,77 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
+/// Changes the direction of what stands behind it: a name could be read as another one.
+fn turns(it: char) -> bool {
+    matches!(it, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A document that a terminal may have and a program still reads: JSON, and YAML in double quotes,
+/// write such letters as `\u009b`. They stand inside texts only.
+fn escaped(text: &str) -> String {
+    let shown = |it: char| {
+        if (it.is_control() && it != '\n') || turns(it) {
+            format!("\\u{:04x}", u32::from(it))
+        } else {
+            it.to_string()
+        }
+    };
+    text.chars().map(shown).collect()
+}
+
 /// A value for programs.
 pub fn machine<T: Serialize>(value: &T, format: Format) -> anyhow::Result<String> {
     Ok(match format {
-        Format::Yaml => serde_saphyr::to_string(value)?.trim_end().to_owned(),
+        // A text with such letters is in double quotes there, and in them already escaped.
+        Format::Yaml => escaped(serde_saphyr::to_string(value)?.trim_end()),
         Format::Json | Format::Table | Format::Wide | Format::Name => {
-            serde_json::to_string_pretty(value)?
+            escaped(&serde_json::to_string_pretty(value)?)
         }
     })
 }
 
 /// Columns padded to their widest cell.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    // A cell is one line, whatever was written into it.
-    let one_line = |cell: &String| plain(&cell.replace(['\n', '\r', '\t'], " ")).into_owned();
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(one_line).collect()).collect();
-    let rows = rows.as_slice();
-    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
+    Columns::default().table(head, rows)
+}
+
+/// How wide columns are, for rows that come one by one: they only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Columns(Vec<usize>);
+
+impl Columns {
+    pub(crate) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> String {
+        let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| one_line(row)).collect();
+        std::iter::once(&head).chain(&rows).for_each(|row| self.fit(row));
+        let lines = std::iter::once(&head).chain(&rows).map(|row| self.padded(row));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// One more row below the others.
+    pub(crate) fn row(&mut self, row: &[String]) -> String {
+        let row = one_line(row);
+        self.fit(&row);
+        self.padded(&row)
+    }
+
+    fn fit(&mut self, row: &[String]) {
+        self.0.resize(self.0.len().max(row.len()), 0);
+        for (width, cell) in self.0.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |cells: &[String]| {
-        let padded: Vec<String> =
-            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        padded.join("   ").trim_end().to_owned()
-    };
-    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut lines = vec![line(&head)];
-    lines.extend(rows.iter().map(|row| line(row)));
-    lines.join("\n")
+
+    fn padded(&self, row: &[String]) -> String {
+        let cells = row.iter().zip(&self.0).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+    }
+}
+
+/// A cell is one line, whatever was written into it.
+fn one_line(row: &[String]) -> Vec<String> {
+    let cells = row.iter().map(|cell| plain(&cell.replace(['\n', '\r', '\t'], " ")).into_owned());
+    cells.collect()
 }
 
 #[cfg(test)]
@@ -124,6 +163,32 @@ mod tests {
         assert_eq!(plain("\u{9b}2J"), "\\u{9b}2J");
         let rows = vec![vec!["x\ny\u{1b}[2J".to_owned()]];
         assert_eq!(table(&["K"], &rows), "K\nx y\\u{1b}[2J");
+        assert_eq!(plain("a\u{202e}b"), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn programs_read_documents_whatever_is_written_in_them() {
+        let hostile = "a\u{1b}]0;owned\u{7}b\u{9b}2J\u{202e}c\td\n\"e\" \\u009b: # {x}";
+        let value = serde_json::json!([{"name": hostile, "clean": "é"}]);
+        for format in [Format::Json, Format::Yaml] {
+            let text = machine(&value, format).unwrap();
+            assert_eq!(plain(&text), text, "{format:?}");
+            let read: serde_json::Value = match format {
+                Format::Yaml => serde_saphyr::from_str(&text).unwrap(),
+                _ => serde_json::from_str(&text).unwrap(),
+            };
+            assert_eq!(read, value, "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_that_come_later_stand_under_their_heads() {
+        let mut columns = Columns::default();
+        let row = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+        assert_eq!(columns.table(&["NAME", "X"], &[row("ab", "1")]), "NAME   X\nab     1");
+        assert_eq!(columns.row(&row("a", "2")), "a      2");
+        assert_eq!(columns.row(&row("longer", "3")), "longer   3");
+        assert_eq!(columns.row(&row("a", "4")), "a        4");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! `holdfast status`: the one screen an operator looks at. What it means is said by
 //! [`people::summary`].
 
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use api::nonadmin::NonAdminBackup;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -21,26 +24,75 @@ pub struct Args {
     /// End with exit code 1 if anything needs attention.
     #[arg(long)]
     check: bool,
+    /// Go on and show it anew when it changes.
+    #[arg(short, long, conflicts_with = "check")]
+    watch: bool,
     #[command(flatten)]
     at: Connection,
 }
+
+/// How often it is looked at anew.
+const EVERY: Duration = Duration::from_secs(2);
+/// Takes a terminal back to its first line, and what was below it away.
+const ANEW: &[u8] = b"\x1b[H\x1b[2J\x1b[3J";
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.at.client().await?;
     let version = client.apiserver_version().await;
     let version = version.map_err(|error| explained(error, "reach the API"))?;
+    if args.watch {
+        return watch(&client, args.show.output, &version.git_version).await;
+    }
     let world = read(&client).await?;
     let summary = Summary::of(&world, Timestamp::now());
-    output::say(&match args.show.output {
-        Format::Table | Format::Wide | Format::Name => text(&summary, &version.git_version),
-        Format::Json | Format::Yaml => output::machine(&summary, args.show.output)?,
-    })?;
+    output::say(&screen(&summary, args.show.output, &version.git_version)?)?;
     let is_well = matches!(summary.verdict(), Verdict::Well | Verdict::WellAsFarAsSeen);
     Ok(if args.check && !is_well { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+fn screen(summary: &Summary, format: Format, server: &str) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Table | Format::Wide | Format::Name => text(summary, server),
+        Format::Json | Format::Yaml => output::machine(summary, format)?,
+    })
+}
+
+/// Shows it again and again; a server that does not answer for a while is waited for.
+async fn watch(client: &Client, format: Format, server: &str) -> anyhow::Result<ExitCode> {
+    let is_screen =
+        std::io::stdout().is_terminal() && matches!(format, Format::Table | Format::Wide);
+    let mut last = String::new();
+    let mut is_away = false;
+    loop {
+        match read(client).await {
+            Ok(world) => {
+                is_away = false;
+                let shown = screen(&Summary::of(&world, Timestamp::now()), format, server)?;
+                if shown != last {
+                    if is_screen {
+                        std::io::stdout().lock().write_all(ANEW)?;
+                    }
+                    output::say(&shown)?;
+                    last = shown;
+                }
+            }
+            Err(error) if !is_away => {
+                is_away = true;
+                let told = telemetry::Chain(error.as_ref()).to_string();
+                eprintln!("it is waited for: {}", output::plain(&told));
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
 /// What there is, as far as these rights reach.
-pub async fn read(client: &Client) -> anyhow::Result<World> {
+pub fn read(client: &Client) -> BoxFuture<'_, anyhow::Result<World>> {
+    Box::pin(look(client))
+}
+
+async fn look(client: &Client) -> anyhow::Result<World> {
     let mut hidden = Vec::new();
     Ok(World {
         nodes: volumes(client, &mut hidden).await?,

@@ -20,7 +20,7 @@ pub(crate) use self::attach::attach;
 use crate::connection::{Connection, explained};
 use crate::listing::{Form, Ls, Rm, Row};
 use crate::output::{self, Hint};
-use crate::waiting::{Stand, Wait};
+use crate::waiting::{Beside, Stand, Wait};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -168,9 +168,31 @@ pub(crate) async fn made(api: &Api<Volume>, volume: &Volume, wait: &Wait) -> any
     api.create(&PostParams::default(), volume)
         .await
         .map_err(|error| explained(error, &format!("make volume {name}")))?;
-    wait.until(api, &name, usable).await?;
+    until_usable(api, &name, wait).await?;
     let end = if wait.wait { "is ready" } else { "is being made" };
     Ok(output::say(&format!("volume {name} {end}"))?)
+}
+
+/// Stays until a volume has all that it is made from.
+pub(crate) async fn until_usable(api: &Api<Volume>, name: &str, wait: &Wait) -> anyhow::Result<()> {
+    let engines = Api::namespaced(api.clone().into_client(), crate::NAMESPACE);
+    let filling = Filling { engines, volume: name };
+    wait.until_seen(api, name, usable, &filling).await
+}
+
+/// How far the copies of a volume are; its engine knows.
+struct Filling<'a> {
+    engines: Api<Engine>,
+    volume: &'a str,
+}
+
+impl Beside for Filling<'_> {
+    async fn look(&self) -> Option<(i32, String)> {
+        let wanted = ListParams::default().labels(&format!("longhornvolume={}", self.volume));
+        // It is looked at for a word on the way; whether it can be had decides nothing.
+        let found = self.engines.list(&wanted).await.ok()?;
+        people::volume::filling(found.items.first()?.status.as_ref()?)
+    }
 }
 
 /// A volume by its name.
@@ -191,7 +213,7 @@ pub(crate) async fn ordinary(client: &Client, name: &str, what: &str) -> anyhow:
 }
 
 /// Whether a new volume has all that it was made from, and room for its copies.
-pub(crate) fn usable(volume: Option<&Volume>) -> Stand {
+fn usable(volume: Option<&Volume>) -> Stand {
     let Some(volume) = volume else { return Stand::Failed("it was removed".to_owned()) };
     let status = volume.status.clone().unwrap_or_default();
     if robustness(volume) == Robustness::Faulted {

@@ -38,7 +38,32 @@ pub(crate) enum Stand {
     Done,
     /// How far it is, in a few words.
     Going(String),
+    /// How much of it is done, in percent.
+    Part(i32, String),
     Failed(String),
+}
+
+impl Stand {
+    /// With how much is done, where that is known.
+    pub(crate) fn part(percent: Option<i32>, how: String) -> Self {
+        match percent {
+            Some(percent) => Self::Part(percent, how),
+            None => Self::Going(how),
+        }
+    }
+}
+
+/// What says how far something is while its own object does not: asked once a second.
+pub(crate) trait Beside {
+    async fn look(&self) -> Option<(i32, String)>;
+}
+
+struct Nobody;
+
+impl Beside for Nobody {
+    async fn look(&self) -> Option<(i32, String)> {
+        std::future::pending().await
+    }
 }
 
 impl Wait {
@@ -49,6 +74,17 @@ impl Wait {
         name: &str,
         stand: impl Fn(Option<&K>) -> Stand,
     ) -> anyhow::Result<()> {
+        self.until_seen(api, name, stand, &Nobody).await
+    }
+
+    /// The same, where another object knows how far it is.
+    pub(crate) async fn until_seen<K: Object>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        stand: impl Fn(Option<&K>) -> Stand,
+        beside: &impl Beside,
+    ) -> anyhow::Result<()> {
         if !self.wait {
             return Ok(());
         }
@@ -56,14 +92,26 @@ impl Wait {
         let mut progress = Progress::new(format!("{kind} {name}"));
         let mut changes = std::pin::pin!(watch_object(api.clone(), name).default_backoff());
         let watching = async {
-            while let Some(object) = changes.try_next().await? {
+            loop {
+                let object = tokio::select! {
+                    object = changes.try_next() => object?,
+                    seen = after(EVERY, beside) => {
+                        if let Some((percent, how)) = seen {
+                            progress.part(percent, &how);
+                        }
+                        continue;
+                    }
+                };
+                let Some(object) = object else {
+                    anyhow::bail!("the watch of {kind} {name} ended");
+                };
                 match stand(object.as_ref()) {
                     Stand::Done => return Ok(()),
                     Stand::Going(how) => progress.say(&how),
+                    Stand::Part(percent, how) => progress.part(percent, &how),
                     Stand::Failed(why) => anyhow::bail!("{kind} {name}: {why}"),
                 }
             }
-            anyhow::bail!("the watch of {kind} {name} ended")
         };
         let result = tokio::time::timeout(self.timeout, watching).await;
         progress.end();
@@ -77,19 +125,39 @@ impl Wait {
     }
 }
 
+/// How often another object is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+async fn after(pause: Duration, beside: &impl Beside) -> Option<(i32, String)> {
+    tokio::time::sleep(pause).await;
+    beside.look().await
+}
+
 /// One line on a terminal that is written over, a line for each change elsewhere.
-struct Progress {
+pub(crate) struct Progress {
     what: String,
     last: String,
     terminal: bool,
 }
 
+/// How wide a bar is.
+const CELLS: usize = 20;
+
 impl Progress {
-    fn new(what: String) -> Self {
+    pub(crate) fn new(what: String) -> Self {
         Self { what, last: String::new(), terminal: std::io::stderr().is_terminal() }
     }
 
-    fn say(&mut self, how: &str) {
+    pub(crate) fn say(&mut self, how: &str) {
+        self.draw(how, "");
+    }
+
+    pub(crate) fn part(&mut self, percent: i32, how: &str) {
+        let bar = if self.terminal { bar(percent) + " " } else { String::new() };
+        self.draw(how, &bar);
+    }
+
+    fn draw(&mut self, how: &str, bar: &str) {
         if how == self.last {
             return;
         }
@@ -98,15 +166,35 @@ impl Progress {
         let mut out = std::io::stderr().lock();
         // A reader that is gone has seen enough; the work is not about this line.
         let _ = if self.terminal {
-            write!(out, "\r\x1b[K{}: {how}", self.what).and_then(|()| out.flush())
+            write!(out, "\r\x1b[K{bar}{}: {how}", self.what).and_then(|()| out.flush())
         } else {
             writeln!(out, "{}: {how}", self.what)
         };
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         if self.terminal && !self.last.is_empty() {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+fn bar(percent: i32) -> String {
+    let share = usize::try_from(percent.clamp(0, 100)).unwrap_or(0);
+    let done = share * CELLS / 100;
+    format!("[{}{}] {share:>3} %", "█".repeat(done), "░".repeat(CELLS - done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_wide_as_any_other() {
+        assert_eq!(bar(0), "[░░░░░░░░░░░░░░░░░░░░]   0 %");
+        assert_eq!(bar(55), "[███████████░░░░░░░░░]  55 %");
+        for percent in [-5, 0, 1, 99, 100, 250] {
+            assert_eq!(bar(percent).chars().count(), CELLS + 8, "{percent}");
         }
     }
 }

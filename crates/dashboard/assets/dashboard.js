@@ -1,6 +1,12 @@
 // Keeps the part of a page that changes up to date. Everything else works without this file.
 "use strict";
 (() => {
+  // Where the row of pages is wider than the window, the one that is shown is to be seen in it.
+  const here = document.querySelector("nav a[aria-current]");
+  const show = () => { if (here) here.scrollIntoView({ block: "nearest", inline: "center" }); };
+  window.addEventListener("resize", show);
+  show();
+
   const page = document.body.dataset.live;
   const part = document.getElementById("live");
   const state = document.getElementById("live-state");

@@ -1,5 +1,6 @@
-//! Charts, as shapes with whole coordinates: the calendar of backups, what a store holds, how far
-//! standby volumes are behind. Pure; the template draws them.
+//! Charts, as shapes with whole coordinates: the calendar of backups, what stores hold and what that
+//! would be without sharing, how fast backups were sent, how far standby volumes are behind, when
+//! snapshots of an etcd were taken. Pure; the template draws them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -72,11 +73,14 @@ pub(crate) fn calendar(days: &BTreeMap<Date, u64>, today: Date) -> Chart {
     marks.extend(named);
     let all: u64 = days.range(first..=today).map(|(_, count)| *count).sum();
     let on = days.range(first..=today).filter(|(_, count)| **count > 0).count();
+    let on = u64::try_from(on).unwrap_or(0);
     Chart {
         title: "Backup calendar",
         kind: "calendar",
         told: format!(
-            "{all} complete backups on {on} days since {first}; at most {most} on one day."
+            "{} on {} since {first}; at most {most} on one day.",
+            counted(all, "complete backup", "complete backups"),
+            counted(on, "day", "days")
         ),
         width: WIDTH,
         height: TOP + 7 * STEP,
@@ -98,46 +102,212 @@ const PLOT_TOP: u64 = 14;
 const PLOT_HEIGHT: u64 = 90;
 const PLOT_LEFT: u64 = 58;
 
-/// What backups have added to stores, one upon the other, over time.
-pub(crate) fn growth(mut added: Vec<(Timestamp, u64)>) -> Option<Chart> {
-    added.sort();
-    let ((first, _), (last, _)) = (*added.first()?, *added.last()?);
-    let all: u64 = added.iter().map(|(_, bytes)| *bytes).sum();
-    if all == 0 {
+/// One complete backup, for charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stored {
+    pub(crate) at: Timestamp,
+    /// What it holds.
+    pub(crate) bytes: u64,
+    /// What it has added to its store.
+    pub(crate) added: u64,
+}
+
+/// What backups have added to stores, one upon the other, over time; and what they hold, as if each
+/// were stored by itself.
+pub(crate) fn growth(mut stored: Vec<Stored>) -> Option<Chart> {
+    stored.sort();
+    let (first, last) = (stored.first()?.at, stored.last()?.at);
+    let added: u64 = stored.iter().map(|it| it.added).sum();
+    let held: u64 = stored.iter().map(|it| it.bytes).sum();
+    if added == 0 {
         return None;
     }
-    let span = u64::try_from(last.as_second().saturating_sub(first.as_second())).unwrap_or(0);
-    let across = |at: Timestamp| {
-        let passed = u64::try_from(at.as_second().saturating_sub(first.as_second())).unwrap_or(0);
-        PLOT_LEFT + scaled(passed, span, WIDTH - PLOT_LEFT)
-    };
+    let top = added.max(held);
+    let span = seconds(first, last);
+    let across = |at| PLOT_LEFT + scaled(seconds(first, at), span, WIDTH - PLOT_LEFT);
     let bottom = PLOT_TOP + PLOT_HEIGHT;
-    let mut total = 0;
-    let mut d = format!("M{PLOT_LEFT} {bottom}");
-    for (at, bytes) in added {
-        total += bytes;
-        let _ = write!(d, "H{}V{}", across(at), bottom - scaled(total, all, PLOT_HEIGHT));
-    }
-    let _ = write!(d, "H{WIDTH}");
-    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
-    let text = |x, y, class, text| Mark::Text { x, y, class, text };
-    let marks = vec![
-        Mark::Path { d: format!("{d}V{bottom}Z"), class: "area" },
-        Mark::Path { d, class: "line" },
-        Mark::Path { d: format!("M{PLOT_LEFT} {PLOT_TOP}V{bottom}H{WIDTH}"), class: "axis" },
-        text(PLOT_LEFT - 6, PLOT_TOP + 4, "end", bytes(all)),
-        text(PLOT_LEFT - 6, bottom, "end", "0".to_owned()),
-        text(PLOT_LEFT, bottom + 16, "", day(first)),
-        text(WIDTH, bottom + 16, "end", day(last)),
+    let stairs = |of: &dyn Fn(&Stored) -> u64| {
+        let mut total = 0;
+        let mut d = format!("M{PLOT_LEFT} {bottom}");
+        for it in &stored {
+            total += of(it);
+            let _ = write!(d, "H{}V{}", across(it.at), bottom - scaled(total, top, PLOT_HEIGHT));
+        }
+        let _ = write!(d, "H{WIDTH}");
+        d
+    };
+    let (lower, upper) = (stairs(&|it| it.added), stairs(&|it| it.bytes));
+    let mut marks = vec![
+        Mark::Path { d: format!("{lower}V{bottom}Z"), class: "area" },
+        Mark::Path { d: upper, class: "line whole" },
+        Mark::Path { d: lower, class: "line" },
     ];
+    marks.extend(axes(bytes(top), ends(first, last)));
     Some(Chart {
         title: "Data in the stores",
         kind: "growth",
-        told: format!("Backups that exist added {} since {}.", bytes(all), day(first)),
+        told: format!(
+            "Backups since {} hold {} and take {} in their stores{}.",
+            day(first),
+            bytes(held),
+            bytes(added),
+            saved(held, added)
+        ),
         width: WIDTH,
         height: bottom + 24,
         marks,
     })
+}
+
+/// What sharing saves, in percent.
+fn saved(held: u64, added: u64) -> String {
+    match held.checked_sub(added).filter(|it| *it > 0) {
+        Some(less) => format!(": sharing saves {} %", scaled(less, held, 100)),
+        None => String::new(),
+    }
+}
+
+/// A line below and one at the left, with what they end at.
+fn axes(top: String, (first, last): (String, String)) -> [Mark; 5] {
+    let bottom = PLOT_TOP + PLOT_HEIGHT;
+    let text = |x, y, class, text| Mark::Text { x, y, class, text };
+    [
+        Mark::Path { d: format!("M{PLOT_LEFT} {PLOT_TOP}V{bottom}H{WIDTH}"), class: "axis" },
+        text(PLOT_LEFT - 6, PLOT_TOP + 4, "end", top),
+        text(PLOT_LEFT - 6, bottom, "end", "0".to_owned()),
+        text(PLOT_LEFT, bottom + 16, "", first),
+        text(WIDTH, bottom + 16, "end", last),
+    ]
+}
+
+/// What stands at both ends of a line of time: days, or hours of one day.
+fn ends(first: Timestamp, last: Timestamp) -> (String, String) {
+    let (one, other) = (day(first), day(last));
+    if one != other {
+        return (one, other);
+    }
+    let hour = |at: Timestamp| at.strftime("%H:%M").to_string();
+    (format!("{one}, {}", hour(first)), hour(last))
+}
+
+fn day(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d").to_string()
+}
+
+/// From one to the other; none if it is the other way round.
+fn seconds(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.as_second().saturating_sub(from.as_second())).unwrap_or(0)
+}
+
+/// How fast something was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) at: Timestamp,
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// At least one: times are told in whole seconds.
+    pub(crate) seconds: u64,
+}
+
+/// So many of the newest.
+const MAX_COLUMNS: usize = 34;
+
+/// A column for each of the newest backups that sent anything, as high as it was fast.
+pub(crate) fn throughput(mut sent: Vec<Sent>) -> Option<Chart> {
+    sent.retain(|it| it.bytes > 0);
+    sent.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
+    let sent = sent.split_off(sent.len().saturating_sub(MAX_COLUMNS));
+    let (first, last) = (sent.first()?.at, sent.last()?.at);
+    let rate = |it: &Sent| it.bytes / it.seconds.max(1);
+    let top = sent.iter().map(rate).max()?.max(1);
+    let bottom = PLOT_TOP + PLOT_HEIGHT;
+    let step = (WIDTH - PLOT_LEFT) / u64::try_from(MAX_COLUMNS).unwrap_or(1);
+    let columns = sent.iter().zip(0..).map(|(it, place)| {
+        let height = scaled(rate(it), top, PLOT_HEIGHT).max(1);
+        Mark::Rect {
+            x: PLOT_LEFT + 2 + place * step,
+            y: bottom - height,
+            width: step - 2,
+            height,
+            class: "bar",
+            title: format!("{}: {} in {} s", it.name, bytes(it.bytes), it.seconds.max(1)),
+        }
+    });
+    let mut marks: Vec<Mark> = columns.collect();
+    marks.extend(axes(format!("{}/s", bytes(top)), ends(first, last)));
+    let (all, took): (u64, u64) =
+        (sent.iter().map(|it| it.bytes).sum(), sent.iter().map(|it| it.seconds.max(1)).sum());
+    Some(Chart {
+        title: "Throughput of backups",
+        kind: "throughput",
+        told: format!(
+            "The {} sent {} at {}/s on average; the fastest at {}/s.",
+            counted(u64::try_from(sent.len()).unwrap_or(0), "newest backup", "newest backups"),
+            bytes(all),
+            bytes(all / took.max(1)),
+            bytes(top)
+        ),
+        width: WIDTH,
+        height: bottom + 24,
+        marks,
+    })
+}
+
+/// A snapshot of an etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Taken {
+    pub(crate) at: Timestamp,
+    pub(crate) revision: i64,
+    pub(crate) is_full: bool,
+}
+
+const LINE_HEIGHT: u64 = 46;
+
+/// When snapshots were taken: high marks are full ones, low ones are deltas.
+pub(crate) fn timeline(mut taken: Vec<Taken>, now: Timestamp) -> Option<Chart> {
+    taken.sort();
+    let (first, last) = (*taken.first()?, *taken.last()?);
+    let span = seconds(first.at, now).max(1);
+    let bottom = PLOT_TOP + LINE_HEIGHT;
+    let right = WIDTH - 4;
+    let ticks = taken.iter().map(|it| {
+        let height = if it.is_full { LINE_HEIGHT } else { LINE_HEIGHT / 2 };
+        let kind = if it.is_full { "full" } else { "delta" };
+        Mark::Rect {
+            x: scaled(seconds(first.at, it.at), span, right),
+            y: bottom - height,
+            width: 4,
+            height,
+            class: if it.is_full { "bar" } else { "bar delta" },
+            title: format!("{kind} up to revision {}, {}", it.revision, people::units::date(it.at)),
+        }
+    });
+    let mut marks: Vec<Mark> = ticks.collect();
+    marks.push(Mark::Path { d: format!("M0 {bottom}H{WIDTH}"), class: "axis" });
+    let text = |x, class, text| Mark::Text { x, y: bottom + 16, class, text };
+    marks.push(text(0, "", people::units::date(first.at)));
+    marks.push(text(WIDTH, "end", "now".to_owned()));
+    let full = u64::try_from(taken.iter().filter(|it| it.is_full).count()).unwrap_or(0);
+    let deltas = u64::try_from(taken.len()).unwrap_or(0) - full;
+    Some(Chart {
+        title: "Snapshots over time",
+        kind: "timeline",
+        told: format!(
+            "{} and {}; the newest is {} old, up to revision {}.",
+            counted(full, "full snapshot", "full snapshots"),
+            counted(deltas, "delta", "deltas"),
+            people::units::age(last.at, now),
+            last.revision
+        ),
+        width: WIDTH,
+        height: bottom + 24,
+        marks,
+    })
+}
+
+/// `1 day`, `2 days`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }
 
 fn scaled(value: u64, of: u64, to: u64) -> u64 {
@@ -227,18 +397,87 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_added_only_goes_up() {
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let chart = growth(vec![(at(200), 50), (at(0), 100), (at(100), 50)]).unwrap();
-        let line = chart.marks.iter().find_map(|it| match it {
-            Mark::Path { d, class: "line" } => Some(d.clone()),
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn path<'a>(chart: &'a Chart, wanted: &str) -> &'a str {
+        let found = chart.marks.iter().find_map(|it| match it {
+            Mark::Path { d, class } if *class == wanted => Some(d.as_str()),
             _ => None,
         });
-        assert_eq!(line.unwrap(), "M58 104H58V59H194V37H330V14H330");
-        assert!(chart.told.contains("200 B"), "{}", chart.told);
+        found.unwrap()
+    }
+
+    #[test]
+    fn what_is_added_only_goes_up_below_what_is_held() {
+        let it = |seconds, bytes, added| Stored { at: at(seconds), bytes, added };
+        let chart = growth(vec![it(200, 100, 50), it(0, 200, 100), it(100, 100, 50)]).unwrap();
+        assert_eq!(path(&chart, "line"), "M58 104H58V82H194V71H330V59H330");
+        assert_eq!(path(&chart, "line whole"), "M58 104H58V59H194V37H330V14H330");
+        assert!(chart.told.contains("hold 400 B and take 200 B"), "{}", chart.told);
+        assert!(chart.told.ends_with(": sharing saves 50 %."), "{}", chart.told);
+        let alone = growth(vec![it(0, 100, 100)]).unwrap();
+        assert!(!alone.told.contains("saves"), "{}", alone.told);
         assert_eq!(growth(Vec::new()), None);
-        assert_eq!(growth(vec![(at(5), 0)]), None);
+        assert_eq!(growth(vec![it(5, 10, 0)]), None);
+    }
+
+    #[test]
+    fn a_line_of_one_day_ends_at_hours() {
+        let told = |a: &str, b: &str| ends(a.parse().unwrap(), b.parse().unwrap());
+        let days = told("2026-11-16T10:00:00Z", "2026-11-18T09:00:00Z");
+        assert_eq!(days, ("2026-11-16".to_owned(), "2026-11-18".to_owned()));
+        let hours = told("2026-11-16T10:00:00Z", "2026-11-16T11:30:00Z");
+        assert_eq!(hours, ("2026-11-16, 10:00".to_owned(), "11:30".to_owned()));
+    }
+
+    #[test]
+    fn the_fastest_backup_fills_the_height() {
+        let it = |name: &str, seconds, bytes, took| Sent {
+            at: at(seconds),
+            name: name.to_owned(),
+            bytes,
+            seconds: took,
+        };
+        let chart = throughput(vec![it("b", 9, 400, 4), it("a", 1, 200, 0), it("c", 5, 0, 1)]);
+        let chart = chart.unwrap();
+        let columns: Vec<_> = chart
+            .marks
+            .iter()
+            .filter_map(|it| match it {
+                Mark::Rect { x, height, title, .. } => Some((*x, *height, title.as_str())),
+                Mark::Text { .. } | Mark::Path { .. } => None,
+            })
+            .collect();
+        assert_eq!(columns, [(60, 90, "a: 200 B in 1 s"), (68, 45, "b: 400 B in 4 s")]);
+        assert!(chart.told.starts_with("The 2 newest backups sent 600 B at 120 B/s"));
+        let many = (0..100).map(|place| it("x", place, 10, 1)).collect();
+        let chart = throughput(many).unwrap();
+        let inside = |it: &Mark| match it {
+            Mark::Rect { x, width, .. } => x + width <= WIDTH,
+            Mark::Text { .. } | Mark::Path { .. } => true,
+        };
+        assert!(chart.marks.iter().all(inside));
+        assert_eq!(throughput(vec![it("c", 5, 0, 1)]), None);
+    }
+
+    #[test]
+    fn full_snapshots_stand_out_among_deltas() {
+        let it = |seconds, revision, is_full| Taken { at: at(seconds), revision, is_full };
+        let chart = timeline(vec![it(50, 7, false), it(0, 5, true)], at(100)).unwrap();
+        let ticks: Vec<_> = chart
+            .marks
+            .iter()
+            .filter_map(|it| match it {
+                Mark::Rect { x, height, class, .. } => Some((*x, *height, *class)),
+                Mark::Text { .. } | Mark::Path { .. } => None,
+            })
+            .collect();
+        assert_eq!(ticks, [(0, LINE_HEIGHT, "bar"), (163, LINE_HEIGHT / 2, "bar delta")]);
+        let told = "1 full snapshot and 1 delta; the newest is 50s old, up to revision 7.";
+        assert_eq!(chart.told, told);
+        assert_eq!(timeline(Vec::new(), at(1)), None);
     }
 
     #[test]

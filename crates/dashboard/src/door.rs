@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tasks::{Stop, Tasks, WriteTimeout};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -70,21 +70,23 @@ async fn enter(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stop
     // Answers are small; without it they wait for a timer.
     let _ = stream.set_nodelay(true);
     let caller = Caller::of(&stream).await;
-    let Some(tls) = tls else { return speak(stream, caller, router, stop).await };
+    let Some(tls) = tls else { return speak(Box::new(stream), caller, router, stop).await };
     let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
     match stop.or_stop(shaken).await {
-        Some(Ok(Ok(stream))) => speak(stream, caller, router, stop).await,
+        Some(Ok(Ok(stream))) => speak(Box::new(stream), caller, router, stop).await,
         Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
         Some(Err(_)) | None => {}
     }
 }
 
-async fn speak<S>(stream: S, caller: Caller, router: Router, stop: &Stop)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+/// With TLS or without: HTTP is compiled once for both.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+async fn speak(stream: Box<dyn Stream>, caller: Caller, router: Router, stop: &Stop) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
     let stream = TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT));
     let router = router.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller);

@@ -26,6 +26,7 @@ mod web;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 
 pub use door::Door;
@@ -62,8 +63,16 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Listens, and serves until the tasks are stopped.
-    pub async fn start(options: Options, tasks: &tasks::Tasks) -> Result<Self, StartError> {
+    /// Listens, and serves until the tasks are stopped. Boxed: whoever waits for it would otherwise
+    /// compile all pages anew.
+    pub fn start(
+        options: Options,
+        tasks: &tasks::Tasks,
+    ) -> BoxFuture<'_, Result<Self, StartError>> {
+        Box::pin(Self::open(options, tasks))
+    }
+
+    async fn open(options: Options, tasks: &tasks::Tasks) -> Result<Self, StartError> {
         if options.tls.is_none() && !options.listen.ip().is_loopback() {
             return Err(StartError::Clear(options.listen));
         }

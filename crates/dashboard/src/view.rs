@@ -113,6 +113,9 @@ impl Tone {
     }
 }
 
+/// As long as a date with an age behind it.
+const MAX_SHORT: usize = 30;
+
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Text(String),
@@ -136,6 +139,11 @@ impl Cell {
     pub(crate) fn text(text: impl Into<String>) -> Self {
         let text = text.into();
         Self::Text(if text.is_empty() { "–".to_owned() } else { text })
+    }
+
+    /// Whether a text is so short that it is read in one line: a size, a time, a name of people's making.
+    pub(crate) fn is_short(text: &str) -> bool {
+        text.chars().count() <= MAX_SHORT
     }
 
     pub(crate) fn link(folder: &str, name: &str) -> Self {

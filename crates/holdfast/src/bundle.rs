@@ -85,7 +85,8 @@ struct Found {
 }
 
 async fn collect(args: &Args, resolved: &Resolved, config: &Config) -> anyhow::Result<Found> {
-    let mut found = Found { secrets: secrets::of_machine(config, resolved), ..Found::default() };
+    let secrets = secrets::of_machine(config, resolved, args.kubeconfig.as_deref());
+    let mut found = Found { secrets, ..Found::default() };
     let build = json!({
         "version": version::LONG.as_str(),
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),

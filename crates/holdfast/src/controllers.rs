@@ -111,7 +111,10 @@ async fn serve(args: &Args, config: &ProcessConfig) -> anyhow::Result<ExitCode> 
     health.ready(registry);
     let end = campaign(&mut candidate, over, drain, &gauges, |tasks, metrics| {
         let admin = &config.admin_namespace;
-        let place = tenants::Place::ELSEWHERE;
+        let place = tenants::Place {
+            executor: executor_of(executor.as_ref()),
+            ..tenants::Place::ELSEWHERE
+        };
         spawn(place, tasks, metrics, admin, executor.as_ref(), |_| client.clone());
         if let Some(rate) = config.backup_rate {
             tasks.spawn("backup-rate", keep_trying_to_set(client.clone(), rate));
@@ -222,7 +225,22 @@ pub(crate) async fn connect(
         }
         None => Config::infer().await?,
     };
-    Ok(Client::try_from(::cli::proxy::around(config))?)
+    let builder = kube::client::ClientBuilder::try_from(::cli::proxy::around(config))?;
+    Ok(builder.with_layer(&tower::util::MapRequestLayer::new(traced)).build())
+}
+
+/// A client of the server in this process.
+pub(crate) fn client_of(service: apiserver::ClientService) -> Client {
+    Client::new(tower::util::MapRequest::new(service, traced), "default")
+}
+
+/// The request, as part of the trace of whoever makes it.
+fn traced(mut request: http::Request<kube::client::Body>) -> http::Request<kube::client::Body> {
+    let parent = telemetry::traceparent().and_then(|it| it.parse().ok());
+    if let Some(parent) = parent {
+        request.headers_mut().insert("traceparent", parent);
+    }
+    request
 }
 
 pub(crate) fn host_name() -> String {
@@ -291,6 +309,14 @@ pub(crate) fn near(admin_namespace: &str) -> Near {
         name: tenants::CONTROLLER.name,
         namespace: admin_namespace.to_owned(),
         grants: tenants::ADMIN_GRANTS,
+    }
+}
+
+/// Who carries out what tenants ask for.
+pub(crate) fn executor_of(ours: Option<&Executor>) -> tenants::Executor {
+    match ours {
+        Some(_) => tenants::Executor::Holdfast,
+        None => tenants::Executor::Velero,
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
+use apiserver::auth::kubeconfig::{Credential, DASHBOARD, Kubeconfig, render};
 use apiserver::pki::Pki;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
@@ -85,6 +85,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
     let groups: Vec<&str> = args.group.iter().map(String::as_str).collect();
     let lifetime = Duration::from_secs(args.days * 24 * 3600);
     let issued = pki.issue_client(&args.user, &groups, lifetime)?;
+    let places: Vec<_> = dashboard.iter().map(|it| (DASHBOARD, it.as_str())).collect();
     let text = render(&Kubeconfig {
         server: &server,
         ca_pem: pki.ca_pem(),
@@ -94,7 +95,7 @@ async fn make(args: &Args, data_dir: &Path, admin: &PathBuf) -> anyhow::Result<E
             key_pem: &issued.key_pem,
         },
         namespace: &args.namespace,
-        dashboard: dashboard.as_deref(),
+        places: &places,
     });
     match &args.file {
         None => output::say(text.trim_end())?,

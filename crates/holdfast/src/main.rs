@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         }
         Some(_) | None => {}
     }
+    completion::answer();
     let cli = cli::Cli::parse();
     match cli::run(cli) {
         Ok(code) => code,

@@ -437,6 +437,43 @@ fn commands_in_alerts_and_notes_can_be_typed() {
     }
 }
 
+/// Whoever is called at night reads on where the alert says.
+#[test]
+fn every_alert_names_a_page_of_what_to_do_and_every_page_can_be_found() {
+    let root = root();
+    let folder = root.join("docs/operations");
+    let rules: Vec<Value> = documents(&root.join("deploy/monitoring/rules.yaml"));
+    let groups = rules[0]["groups"].as_array().unwrap();
+    let alerts: Vec<&Value> =
+        groups.iter().flat_map(|it| it["rules"].as_array().unwrap()).collect();
+    assert!(alerts.len() > 10);
+    let table = read(&root.join("docs/monitoring.md"));
+    for alert in alerts {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(table.contains(&format!("| {name} |")), "docs/monitoring.md lacks {name}");
+        let told = alert["annotations"]["description"].as_str().unwrap();
+        let page = told.split_once("docs/operations/").and_then(|it| it.1.split(".md").next());
+        let page = page.unwrap_or_else(|| panic!("{name} names no page: {told}"));
+        assert!(folder.join(format!("{page}.md")).is_file(), "{name}: there is no {page}.md");
+    }
+    let (list, book) = (read(&folder.join("README.md")), read(&root.join("docs/SUMMARY.md")));
+    for page in files(&folder, ".md") {
+        let page = page.file_name().unwrap().to_string_lossy().into_owned();
+        let is_listed = list.contains(&format!("({page})")) || page == "README.md";
+        assert!(is_listed && book.contains(&format!("(operations/{page})")), "{page}");
+    }
+}
+
+/// Without helm: what the chart makes of the namespaces is what the manifests have.
+#[test]
+fn the_chart_gives_the_namespace_the_label_of_the_manifests() {
+    let deploy = root().join("deploy");
+    let label = "labels: {pod-security.kubernetes.io/enforce: privileged}";
+    for file in ["rbac.yaml", "chart/holdfast/templates/rbac.yaml"] {
+        assert!(read(&deploy.join(file)).contains(label), "{file}");
+    }
+}
+
 #[test]
 fn what_is_not_there_is_found_in_a_text() {
     let wrong = |text: &str| {

@@ -32,6 +32,7 @@ const TENANT: &[&str] = &[
     "nonadminrestores",
     "nonadminbackupstoragelocations",
     "nonadmindownloadrequests",
+    "nonadminschedules",
 ];
 const TENANT_ROLES: [(&str, &[&str]); 2] =
     [("edit", &["create", "delete", "patch", "update"]), ("view", &["get", "list", "watch"])];

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use apiserver::auth::kubeconfig::{Credential, Kubeconfig, render};
+use apiserver::auth::kubeconfig::{BLOCK_STORAGE, Credential, DASHBOARD, Kubeconfig, render};
 use apiserver::auth::tokens::StaticTokens;
 use apiserver::{ApiServer, Options};
 use tokio::signal::unix::{SignalKind, signal};
@@ -63,7 +63,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         let figures = blockapi::Figures::new(&mut metrics);
         let metrics = reconcile::Metrics::new(&mut metrics, volumes::figures::FACTS);
         let client = |identity: controllers::Identity| {
-            kube::Client::new(server.client_service(identity.user()), "default")
+            controllers::client_of(server.client_service(identity.user()))
         };
         volumes::setting::prepare_one_machine(&client(controllers::DEFAULTS)).await?;
         if let Some(rate) = config.backup_rate {
@@ -76,6 +76,7 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         controllers::spawn(
             tenants::Place {
                 askers: tenants::restore::identity::Askers::Recorded,
+                executor: controllers::executor_of(executor.as_ref()),
                 is_local: config.listen.ip().is_loopback(),
             },
             &work,
@@ -91,7 +92,10 @@ async fn serve(config: &Config, role: Role, began: Instant) -> anyhow::Result<Ex
         blocks = block::beside(config, client(block::IDENTITY), figures, &tasks).await;
         pages = dashboard::beside(config, &server, blocks.url(), &tasks).await;
     }
-    write_kubeconfig(config, &server, pages.url())?;
+    let block_url = blocks.url();
+    let places = [(DASHBOARD, pages.url()), (BLOCK_STORAGE, block_url.as_deref())];
+    let places: Vec<_> = places.into_iter().filter_map(|(name, url)| Some((name, url?))).collect();
+    write_kubeconfig(config, &server, &places)?;
     server.publish_metrics(metrics);
     output::say(&banner(config, &server, (&blocks, &pages), began.elapsed()))?;
     tokio::select! {
@@ -184,7 +188,7 @@ fn url(server: &ApiServer) -> String {
 fn write_kubeconfig(
     config: &Config,
     server: &ApiServer,
-    dashboard: Option<&str>,
+    places: &[(&'static str, &str)],
 ) -> anyhow::Result<()> {
     let admin = server.pki().admin();
     let text = render(&Kubeconfig {
@@ -193,7 +197,7 @@ fn write_kubeconfig(
         user: "admin",
         credential: Credential::Certificate { cert_pem: &admin.cert_pem, key_pem: &admin.key_pem },
         namespace: "default",
-        dashboard,
+        places,
     });
     let path = config.data_dir.join("kubeconfig");
     // Written only if it changes: the server starts on a full disk too.

@@ -93,6 +93,15 @@ impl Copy {
     }
 }
 
+/// How far the copies of a volume are with what they are being filled with: the slowest counts.
+pub fn filling(engine: &EngineStatus) -> Option<(i32, String)> {
+    let restores = engine.restore_status.iter().flat_map(|it| it.keys());
+    let clones = engine.clone_status.iter().flat_map(|it| it.keys());
+    let all = restores.chain(clones).flat_map(|it| under_way(engine, it));
+    let slowest = all.min_by_key(|(_, progress)| *progress)?;
+    Some((slowest.1, format!("{} {} %", slowest.0, slowest.1)))
+}
+
 /// What is being done to the copy at an address.
 pub fn work(engine: &EngineStatus, address: &str) -> String {
     told(&under_way(engine, address))

@@ -128,12 +128,17 @@ where
     }
 }
 
+/// Where requests are spans of a level that logs do not show: a line of a log is not to begin with each.
+const REQUEST_TARGETS: [&str; 1] = ["apiserver::dispatch"];
+
 fn spans<S>(tracer: Tracer) -> impl Layer<S>
 where
     S: tracing::Subscriber + for<'span> LookupSpan<'span>,
 {
     let silent = EXPORTER_TARGETS.map(|target| (target, LevelFilter::OFF));
-    let filter = Targets::new().with_default(LevelFilter::INFO).with_targets(silent);
+    let requests = REQUEST_TARGETS.map(|target| (target, LevelFilter::DEBUG));
+    let filter = Targets::new().with_default(LevelFilter::INFO);
+    let filter = filter.with_targets(silent).with_targets(requests);
     OpenTelemetryLayer::new(tracer).with_filter(filter)
 }
 
@@ -182,6 +187,19 @@ mod tests {
         tracing::subscriber::with_default(subscriber, work);
         let bytes = written.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn requests_and_passes_are_traced_and_what_the_exporter_does_is_not() {
+        let tracer = SdkTracerProvider::builder().build().tracer("test");
+        let subscriber = tracing_subscriber::registry().with(spans(tracer));
+        tracing::subscriber::with_default(subscriber, || {
+            let is_traced = |span: tracing::Span| span.in_scope(crate::traceparent).is_some();
+            assert!(is_traced(tracing::debug_span!(target: "apiserver::dispatch", "request")));
+            assert!(is_traced(tracing::info_span!(target: "reconcile::run", "reconcile")));
+            assert!(!is_traced(tracing::debug_span!(target: "reconcile::run", "detail")));
+            assert!(!is_traced(tracing::info_span!(target: "h2::client", "frame")));
+        });
     }
 
     #[test]

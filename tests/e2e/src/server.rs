@@ -103,6 +103,11 @@ impl Server {
         Self::begin(scratch, data_dir, &[])
     }
 
+    /// As [`Server::start_in`], with more arguments.
+    pub fn start_on(scratch: Scratch, data_dir: PathBuf, more: &[&str]) -> Self {
+        Self::begin(scratch, data_dir, more)
+    }
+
     fn begin(scratch: Scratch, data_dir: PathBuf, more: &[&str]) -> Self {
         write(&scratch.path().join("tokens.csv"), TOKENS);
         let more = more.iter().map(|it| (*it).to_owned()).collect();

@@ -10,6 +10,8 @@ import base64
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,35 @@ URL = os.environ["DASHBOARD_URL"]
 HOSTILE = "\"><img src=x onerror=\"window.pwned=1\"><script>window.pwned=1</script>'{{7*7}}"
 PAGES = ["/", "/volumes", "/volumes/web-data", "/backups", "/standby", "/tenants",
          "/block-storage", "/etcd", "/targets", "/nodes", "/events"]
+
+
+def write(uri, at, mebibytes):
+    """Writes noise to a volume, over NBD as any client does."""
+    address, export = uri.removeprefix("nbd://").split("/", 1)
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        def receive(length):
+            told = b""
+            while len(told) < length:
+                more = connection.recv(length - len(told))
+                assert more, "the volume closed the connection"
+                told += more
+            return told
+        assert receive(16) == b"NBDMAGICIHAVEOPT"
+        receive(2)
+        name = export.encode()
+        # Fixed newstyle without zeroes, and the option that names an export.
+        connection.sendall(struct.pack(">I", 3))
+        connection.sendall(b"IHAVEOPT" + struct.pack(">II", 1, len(name)) + name)
+        receive(10)
+        for place in range(mebibytes):
+            request = struct.pack(">IHHQQI", 0x25609513, 0, 1, place, (at + place) << 20, 1 << 20)
+            connection.sendall(request + os.urandom(1 << 20))
+            magic, error, _ = struct.unpack(">IIQ", receive(16))
+            assert (magic, error) == (0x67446698, 0), (hex(magic), error)
+        connection.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 3, 99, 0, 0))
+        assert struct.unpack(">II", receive(16)[:8]) == (0x67446698, 0)
+        connection.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 2, 100, 0, 0))
 
 
 class Browser:
@@ -209,9 +240,15 @@ def a_volume_is_made(browser):
     assert browser.path() == "/volumes/web-data", browser.text()
     browser.shows(["Volume web-data is being made.", "detached"], "the volume")
     # Somebody uses it; the page says so by itself.
-    subprocess.run([os.environ["HOLDFAST_BIN"], "volume", "attach", "web-data"], check=True,
-                   stdout=subprocess.DEVNULL)
+    write(attached("web-data"), 0, 12)
     browser.shows(["attached", "healthy", "reads and writes"], "the attached volume")
+
+
+def attached(name):
+    """Where a volume is served."""
+    told = subprocess.run([os.environ["HOLDFAST_BIN"], "volume", "attach", name], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    return told.stdout.strip()
 
 
 def a_volume_is_backed_up(browser):
@@ -244,10 +281,15 @@ def a_standby_volume_takes_over(browser):
 
 
 def a_backup_is_deleted(browser):
+    write(attached("web-data"), 4, 2)
     browser.open("/volumes/web-data")
     browser.form("back-up", name="second")
     browser.open("/backups")
     browser.row_says("second", "completed")
+    browser.open("/")
+    browser.shows(["Backup calendar", "Data in the stores", "Throughput of backups"], "the charts")
+    browser.shows(["sharing saves"], "what is shared")
+    browser.open("/backups")
     browser.form("delete-first")
     wait(lambda: not browser.row("first"), "the deleted backup to go", lambda: browser.text())
 
@@ -264,6 +306,27 @@ def a_page_that_is_used_is_not_pulled_away(browser):
     time.sleep(2)
     value = browser.run("document.querySelector(\"[id='restore-second'] [name=name]\").value")
     assert value == "half-written", value
+
+
+def an_etcd_is_seen(browser):
+    leases = client.CoordinationV1Api()
+    now = time.time()
+
+    def at(ago, form="%Y-%m-%dT%H:%M:%SZ"):
+        return time.strftime(form, time.gmtime(now - ago))
+    full = " ".join(f"{at(7200 - it * 3600)}={100 + it * 60}" for it in range(3))
+    deltas = " ".join(f"{at(7000 - it * 300)}={105 + it * 5}" for it in range(23))
+    micro = "%Y-%m-%dT%H:%M:%S.000000Z"
+    for name, holder, taken in [("etcd-main-0", "1af:Leader", None),
+                                ("etcd-main-full-snap", "220", full),
+                                ("etcd-main-delta-snap", "215", deltas)]:
+        notes = {"holdfast.io/taken": taken} if taken else {}
+        leases.create_namespaced_lease("default", {
+            "metadata": {"name": name, "annotations": notes},
+            "spec": {"holderIdentity": holder, "renewTime": at(5, micro)}})
+    browser.open("/etcd")
+    browser.shows(["etcd-main-0", "Leader", "Snapshots over time"], "the etcd")
+    browser.shows(["Namespace default: 3 full snapshots and 23 deltas"], "the line of snapshots")
 
 
 def hostile_words_stay_words(browser):
@@ -283,7 +346,10 @@ def hostile_words_stay_words(browser):
         os.environ["BLOCK_URL"] + "/v3/volumes", data=json.dumps(body).encode(),
         headers={"content-type": "application/json", "x-auth-token": "demo:demo"})
     urllib.request.urlopen(request)
-    for path in ["/events", "/block-storage", "/volumes/web-data", "/"]:
+    client.CoordinationV1Api().create_namespaced_lease("default", {
+        "metadata": {"name": "hostile-full-snap", "annotations": {"holdfast.io/taken": HOSTILE}},
+        "spec": {"holderIdentity": "7"}})
+    for path in ["/events", "/block-storage", "/volumes/web-data", "/etcd", "/"]:
         browser.open(path)
         if path in ["/events", "/block-storage"]:
             browser.shows(["window.pwned=1"], "the hostile words, as words")
@@ -447,8 +513,18 @@ def pictures(browser, name):
 
 
 def all_pictures(browser):
-    names = {"/": "overview", "/volumes/web-data": "volume", "/backups": "backups"}
-    for path, name in names.items():
+    if not os.environ.get("HOLDFAST_SCREENSHOTS"):
+        return
+    # Something to look at: the same volume, backed up as it changes.
+    for turn in range(5):
+        write(attached("web-data"), turn * 2, turn + 1)
+        browser.open("/volumes/web-data")
+        browser.form("back-up", name=f"hourly-{turn}")
+        browser.open("/backups")
+        browser.row_says(f"hourly-{turn}", "completed")
+    # Standby volumes have had theirs while there was one.
+    for path in [it for it in PAGES if it != "/standby"]:
+        name = {"/": "overview", "/volumes/web-data": "volume"}.get(path, path.strip("/"))
         browser.open(path)
         pictures(browser, name)
 
@@ -464,8 +540,8 @@ def main():
             headers_are_strict()
             for check in [a_wrong_token_is_refused, a_volume_is_made, a_volume_is_backed_up,
                           a_backup_is_restored, a_standby_volume_takes_over, a_backup_is_deleted,
-                          a_page_that_is_used_is_not_pulled_away, all_pictures,
-                          hostile_words_stay_words, forms_of_others_do_nothing,
+                          a_page_that_is_used_is_not_pulled_away, an_etcd_is_seen,
+                          all_pictures, hostile_words_stay_words, forms_of_others_do_nothing,
                           the_colours_can_be_chosen, keys_are_enough, a_tenant_sees_its_own,
                           everybody_can_use_it]:
                 began = time.monotonic()

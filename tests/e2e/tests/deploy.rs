@@ -161,7 +161,8 @@ fn the_chart_is_taken_as_it_is_and_with_all_its_options() {
                    controllers.velero=true,controllers.backupRate=10Mi,controllers.replicas=1,\
                    otlpEndpoint=http://traces:4317,monitoring.grafanaDashboard=true";
     let mut started = 0;
-    for more in [&[][..], &["--set", options], &["--values", &example]] {
+    let alone = "createNamespace=true";
+    for more in [&[][..], &["--set", options], &["--values", &example], &["--set", alone]] {
         let manifests = rendered(more);
         let path = scratch.path().join("rendered.yaml");
         write(&path, &manifests);
@@ -180,8 +181,8 @@ fn the_chart_is_taken_as_it_is_and_with_all_its_options() {
             started += 1;
         }
     }
-    // Controllers and node; those and twice the Block Storage API; the same.
-    assert_eq!(started, 2 + 4 + 4);
+    // Controllers and node; those and twice the Block Storage API; the same; the first again.
+    assert_eq!(started, 2 + 4 + 4 + 2);
 }
 
 #[test]
@@ -201,6 +202,16 @@ fn values_that_make_no_sense_are_refused_by_the_chart() {
         assert!(!output.status.success(), "{wrong} is taken");
         assert!(text(&output.stderr).contains(why), "{wrong}: {}", text(&output.stderr));
     }
+    // Whoever applies what is rendered gets the namespaces as the manifests have them.
+    let whole: Vec<Value> =
+        serde_saphyr::from_multiple(&rendered(&["--set", "createNamespace=true"])).unwrap();
+    let plain = std::fs::read_to_string(deploy().join("rbac.yaml")).unwrap();
+    let plain: Vec<Value> = serde_saphyr::from_multiple(&plain).unwrap();
+    let spaces = |of: &[Value]| -> Vec<(Value, Value)> {
+        let found = of.iter().filter(|it| it["kind"] == "Namespace").map(|it| &it["metadata"]);
+        found.map(|it| (it["name"].clone(), it["labels"].clone())).collect()
+    };
+    assert_eq!(spaces(&whole), spaces(&plain));
     let rights = rendered(&[]);
     let stored = std::fs::read_to_string(deploy().join("rbac.yaml")).unwrap();
     for document in stored.split("---\n").skip(1).filter(|it| !it.contains("kind: Namespace\n")) {

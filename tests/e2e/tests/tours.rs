@@ -58,8 +58,15 @@ fn is_installed(program: &str) -> bool {
     if std::env::var("HOLDFAST_WITHOUT").is_ok_and(|names| names == program) {
         return false;
     }
+    folders().any(|folder| folder.join(program).is_file())
+}
+
+/// Where programs are: as the shell finds them, and an etcd that who runs the suites has got.
+fn folders() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    let of_etcd = std::env::var_os("HOLDFAST_ETCD_DIR").map(PathBuf::from);
+    let path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    of_etcd.into_iter().chain(path)
 }
 
 /// A folder with the binary in it, as somebody has who built it.
@@ -67,8 +74,7 @@ fn path(scratch: &Scratch) -> std::ffi::OsString {
     let own: PathBuf = scratch.path().join("bin");
     std::fs::create_dir(&own).unwrap();
     symlink(e2e::server::binary(), own.join("holdfast")).unwrap();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths([own].into_iter().chain(std::env::split_paths(&path))).unwrap()
+    std::env::join_paths([own].into_iter().chain(folders())).unwrap()
 }
 
 /// Runs a script in a fresh folder; none where it cannot be run, and why printed.
@@ -136,4 +142,18 @@ fn the_quick_start_of_the_engine_runs_as_printed() {
         out.lines().filter(|line| line.starts_with("tcp://127.0.0.1:13000")).collect();
     assert_eq!(modes.len(), 2, "{out}");
     assert!(modes[0].contains("ERR") && modes[1].contains("RW"), "{out}");
+}
+
+#[test]
+fn the_quick_start_of_the_etcd_guard_runs_as_printed() {
+    let blocks = blocks(&document("docs/etcd.md"), "## Quick start");
+    assert_eq!(blocks.len(), 2, "the tour has changed: look whether all of it is run");
+    let script = format!("{}\nholdfast etcd verify ./earlier.etcd\n", blocks.concat());
+    let Some(output) = run(&script, &["etcd", "etcdctl", "curl"]) else { return };
+    let out = ended(&output);
+    for word in
+        ["{\"health\":true}", "\"kind\":\"Full\"", "\"kind\":\"Incr\"", "\"succeeded\":true"]
+    {
+        assert!(out.contains(word), "{word}: {out}");
+    }
 }

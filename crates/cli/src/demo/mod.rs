@@ -3,13 +3,16 @@
 //! Each step prints the command a user would type and does the same. What it makes begins with
 //! `demo-`, and goes at the end, also when a step fails or somebody presses Ctrl-C.
 
+mod blocks;
 mod disk;
+mod etcd;
+mod http;
 mod steps;
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use kube::Client;
@@ -47,6 +50,7 @@ struct Tour<'a> {
     mebibytes: u64,
     ask: bool,
     done: Vec<String>,
+    skipped: usize,
 }
 
 impl Tour<'_> {
@@ -64,6 +68,13 @@ impl Tour<'_> {
         }
         self.done.push(title.to_owned());
         Ok(())
+    }
+
+    /// Says of a step that it cannot be shown here, and why.
+    async fn skip(&mut self, title: &str, why: &str) -> anyhow::Result<()> {
+        self.step(title, &[]).await?;
+        self.skipped += 1;
+        found(&format!("skipped: {why}"))
     }
 }
 
@@ -93,6 +104,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         mebibytes: args.mebibytes,
         ask: args.step,
         done: Vec::new(),
+        skipped: 0,
     };
     if args.clean {
         steps::find_store(&mut tour).await?;
@@ -112,15 +124,24 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cleaned.hint("remove what is left with `holdfast demo --clean`")
     };
     both(toured, cleaned)?;
-    output::say(&format!(
-        "\nAll {} steps are done in {:.0} s, and every byte was as it should be.",
-        tour.done.len(),
-        began.elapsed().as_secs_f64()
-    ))?;
+    output::say(&summary(&tour.done, tour.skipped, began.elapsed()))?;
     if let Some(url) = args.at.dashboard() {
         output::say(&format!("The dashboard shows the same in a browser: {url}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was shown, and how it went.
+fn summary(done: &[String], skipped: usize, took: Duration) -> String {
+    let shown: Vec<String> = done.iter().map(|it| format!("  {it}")).collect();
+    let steps = match skipped {
+        0 => format!("All {} steps are done", done.len()),
+        1 => format!("{} steps are done, one was skipped,", done.len() - 1),
+        _ => format!("{} steps are done, {skipped} were skipped,", done.len() - skipped),
+    };
+    let seconds = took.as_secs_f64();
+    let shown = shown.join("\n");
+    format!("\n{shown}\n\n{steps} in {seconds:.0} s, and every byte was as it should be.")
 }
 
 async fn unless_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
@@ -147,6 +168,15 @@ fn both(toured: anyhow::Result<()>, cleaned: anyhow::Result<()>) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_that_were_skipped_are_not_called_done() {
+        let done = ["one".to_owned(), "two".to_owned()];
+        let told = |skipped| summary(&done, skipped, Duration::from_secs(5));
+        assert!(told(0).contains("All 2 steps are done in 5 s"), "{}", told(0));
+        assert!(told(1).contains("1 steps are done, one was skipped, in 5 s"), "{}", told(1));
+        assert!(told(0).starts_with("\n  one\n  two\n"), "{}", told(0));
+    }
 
     #[test]
     fn a_clean_up_that_fails_does_not_hide_the_step_that_did() {

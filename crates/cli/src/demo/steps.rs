@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::disk::Disk;
-use super::{Tour, found};
+use super::{Tour, blocks, etcd, found};
 use crate::connection::explained;
 use crate::listing::Object;
 use crate::output::Hint;
@@ -26,8 +26,8 @@ const TARGET: &str = "demo-target";
 const TEAM: &str = "demo-team";
 const BACKUPS: [&str; 4] = ["demo-one", "demo-two", "demo-three", "demo-four"];
 /// Says of an object that a tour has made it: only such are taken away again.
-const MARK: &str = "holdfast.io/demo";
-const TIMEOUT: Duration = Duration::from_mins(5);
+pub(super) const MARK: &str = "holdfast.io/demo";
+pub(super) const TIMEOUT: Duration = Duration::from_mins(5);
 const WAIT: Wait = Wait::up_to(TIMEOUT);
 
 pub(super) async fn all(tour: &mut Tour<'_>) -> anyhow::Result<()> {
@@ -37,7 +37,9 @@ pub(super) async fn all(tour: &mut Tour<'_>) -> anyhow::Result<()> {
     one_goes_while_another_is_made(tour).await?;
     a_copy_crashes_while_it_restores(tour).await?;
     a_standby_takes_over(tour).await?;
-    a_namespace_comes_back(tour).await
+    a_namespace_comes_back(tour).await?;
+    blocks::a_volume_grows_during_its_backup(tour).await?;
+    etcd::an_etcd_comes_back(tour).await
 }
 
 fn volumes<K>(tour: &Tour<'_>) -> Api<K>
@@ -78,9 +80,9 @@ async fn of_snapshots(tour: &Tour<'_>) -> anyhow::Result<impl Fn(&Snapshot) -> W
 
 /// What there is under names of the tour.
 #[derive(Default)]
-struct Met {
-    left: Vec<String>,
-    foreign: Vec<String>,
+pub(super) struct Met {
+    pub(super) left: Vec<String>,
+    pub(super) foreign: Vec<String>,
 }
 
 impl Met {
@@ -109,6 +111,7 @@ pub(super) async fn nothing_of_an_earlier_tour(tour: &Tour<'_>) -> anyhow::Resul
     met.look(&Api::<Namespace>::all(tour.client.clone()), &[TEAM], is_marked).await?;
     met.look(&volumes::<Backup>(tour), &BACKUPS, of_backup).await?;
     met.look(&volumes::<Snapshot>(tour), &BACKUPS, of_snapshots(tour).await?).await?;
+    blocks::look(tour, &mut met).await?;
     if !met.foreign.is_empty() {
         let foreign = met.foreign.join(", ");
         return Err(anyhow::anyhow!("the tour needs names that somebody else uses: {foreign}"))
@@ -235,7 +238,7 @@ async fn one_goes_while_another_is_made(tour: &mut Tour<'_>) -> anyhow::Result<(
     back_up(tour, "demo-three", &WAIT).await?;
     WAIT.until(&backups, "demo-one", |it| match it {
         None => Stand::Done,
-        Some(it) => Stand::Going(people::backup::stand(it)),
+        Some(it) => backup::going(it),
     })
     .await?;
     found("demo-one is gone with its data, demo-three is complete")
@@ -256,7 +259,7 @@ async fn a_copy_crashes_while_it_restores(tour: &mut Tour<'_>) -> anyhow::Result
             found("skipped: the copies run on another machine, or as another user")?;
         }
     }
-    WAIT.until(&volumes(tour), TWIN, volume::usable).await?;
+    volume::until_usable(&volumes(tour), TWIN, &WAIT).await?;
     check(tour, TWIN, 1).await
 }
 
@@ -391,6 +394,8 @@ async fn a_namespace_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()> {
 
 /// Takes away what the tour made, whatever stage it reached, and nothing else.
 pub(super) async fn clean_up(tour: &Tour<'_>) -> anyhow::Result<()> {
+    etcd::clean_up(&tour.store).await?;
+    blocks::clean_up(tour).await?;
     let namespaces: Api<Namespace> = Api::all(tour.client.clone());
     if there(&namespaces, TEAM).await?.is_some_and(|it| is_marked(&it) == Whose::Tours) {
         let requests: Api<NonAdminBackup> = Api::namespaced(tour.client.clone(), TEAM);

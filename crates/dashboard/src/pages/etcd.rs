@@ -1,11 +1,14 @@
 //! What guards of etcd members tell of themselves in leases: members, and the newest snapshots.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use people::units::{age, date};
 
 use super::Content;
+use crate::chart::{Taken, timeline};
 use crate::view::{Cell, Section, Table, Tone};
 use crate::visit::Visit;
 use crate::web::Oops;
@@ -17,14 +20,26 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let leases = visit.reader().everywhere::<Lease>().await?;
     let mut content = Content::titled("etcd");
     let (mut members, mut snapshots) = (Vec::new(), Vec::new());
+    let mut taken: BTreeMap<String, Vec<Taken>> = BTreeMap::new();
     for lease in &leases.items {
         match Meaning::of(lease) {
             Meaning::Member { id, role } => members.push(member(lease, id, role, visit.now)),
             Meaning::Snapshot { kind, revision } => {
                 snapshots.push(snapshot(lease, kind, revision, visit.now));
+                let of = taken.entry(lease.namespace().unwrap_or_default()).or_default();
+                of.extend(history(lease, kind == "full"));
             }
             Meaning::Other => {}
         }
+    }
+    let lines = taken.into_iter().filter_map(|(namespace, taken)| {
+        let mut line = timeline(taken, visit.now)?;
+        line.told = format!("Namespace {namespace}: {}", line.told);
+        Some(line)
+    });
+    let lines: Vec<_> = lines.collect();
+    if !lines.is_empty() {
+        content.sections.push(Section::Charts(lines));
     }
     content.sections.push(Section::Table(Table {
         title: "Members".to_owned(),
@@ -81,6 +96,21 @@ impl<'a> Meaning<'a> {
     }
 }
 
+/// The newest snapshots of a lease, as its guard has written them down: `TIME=REVISION` each.
+const TAKEN: &str = "holdfast.io/taken";
+/// Nobody sees more marks in a chart, and the lease is written by others.
+const MOST: usize = 200;
+
+fn history(lease: &Lease, is_full: bool) -> Vec<Taken> {
+    let told = lease.metadata.annotations.as_ref().and_then(|it| it.get(TAKEN));
+    let words = told.map(String::as_str).unwrap_or_default().split_ascii_whitespace();
+    let taken = words.filter_map(|word| {
+        let (at, revision) = word.split_once('=')?;
+        Some(Taken { at: at.parse().ok()?, revision: revision.parse().ok()?, is_full })
+    });
+    taken.take(MOST).collect()
+}
+
 fn renewed(lease: &Lease) -> Option<Timestamp> {
     Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
 }
@@ -114,6 +144,17 @@ fn snapshot(lease: &Lease, kind: &str, revision: &str, now: Timestamp) -> Vec<Ce
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_history_of_a_lease_is_read_as_far_as_it_can_be() {
+        let told = "2026-11-16T12:00:00Z=5 x 2026-11-16T12:05:00Z=9 =3 2026-11-16T12:06:00Z=";
+        let lease: Lease = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "etcd-main-full-snap", "annotations": {TAKEN: told}}
+        }))
+        .unwrap();
+        let read: Vec<i64> = history(&lease, true).iter().map(|it| it.revision).collect();
+        assert_eq!(read, [5, 9]);
+    }
 
     #[test]
     fn leases_of_others_are_left_out() {

@@ -170,13 +170,37 @@ fn charts(backups: &[Backup], now: Timestamp) -> Vec<chart::Chart> {
     for at in complete().filter_map(people::backup::time) {
         *days.entry(day(at)).or_insert(0) += 1;
     }
-    let added = complete().filter_map(|it| {
-        let added = it.status.as_ref()?.newly_upload_data_size.as_deref()?.parse().ok()?;
-        Some((people::backup::time(it)?, added))
-    });
     let mut charts = vec![chart::calendar(&days, day(now))];
-    charts.extend(chart::growth(added.collect()));
+    charts.extend(chart::growth(complete().filter_map(stored).collect()));
+    charts.extend(chart::throughput(complete().filter_map(sent).collect()));
     charts
+}
+
+fn number(text: Option<&str>) -> Option<u64> {
+    text?.parse().ok()
+}
+
+fn stored(backup: &Backup) -> Option<chart::Stored> {
+    let status = backup.status.as_ref()?;
+    Some(chart::Stored {
+        at: people::backup::time(backup)?,
+        bytes: number(status.size.as_deref())?,
+        added: number(status.newly_upload_data_size.as_deref())?,
+    })
+}
+
+/// From the start of its upload to its end, where this installation has made it.
+fn sent(backup: &Backup) -> Option<chart::Sent> {
+    let status = backup.status.as_ref()?;
+    let started = status.upload.as_ref()?.started_at?.timestamp();
+    let ended = status.backup_created_at.as_ref()?.get()?;
+    let seconds = ended.as_second().saturating_sub(started.as_second());
+    Some(chart::Sent {
+        at: ended,
+        name: backup.name_any(),
+        bytes: number(status.newly_upload_data_size.as_deref())?,
+        seconds: u64::try_from(seconds).ok()?,
+    })
 }
 
 /// The newest complete backup of each volume, the oldest of these first: that is the one to look at.

@@ -19,7 +19,8 @@ const UNITS: &str = "holdfast*";
 pub(super) const PODS: &str = "app.kubernetes.io/name=holdfast";
 
 pub(super) fn of_machine(data_dir: &Path, named: &[PathBuf], found: &mut Found) {
-    let mut files = vec![("audit.log".to_owned(), data_dir.join("audit.log"))];
+    let audit = ["audit.log", "audit-cluster.log"];
+    let mut files = audit.map(|name| (name.to_owned(), data_dir.join(name))).to_vec();
     for (place, path) in named.iter().enumerate() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         files.push((format!("named/{place}-{name}"), path.clone()));

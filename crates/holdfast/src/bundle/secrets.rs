@@ -10,14 +10,25 @@ use serde_json::{Value, json};
 use crate::config::{Config, Resolved};
 
 const MAX_FILE_BYTES: usize = 1 << 20;
+const MAX_FILES_NAMED: usize = 64;
 
-/// From the environment, the settings and the files of the data directory.
-pub(super) fn of_machine(config: &Config, resolved: &Resolved) -> Vec<String> {
+/// Where units of this machine find their variables (`deploy/systemd`).
+const UNIT_VARIABLES: &str = "/etc/holdfast/environment";
+
+/// From the environment, the settings, the files of the data directory and those that variables and
+/// arguments name. `kubeconfig` is the one that is asked.
+pub(super) fn of_machine(
+    config: &Config,
+    resolved: &Resolved,
+    kubeconfig: Option<&Path>,
+) -> Vec<String> {
     let variables = std::env::vars_os();
     let text = |it: std::ffi::OsString| it.to_string_lossy().into_owned();
     let mut named: Vec<(String, String)> =
         variables.map(|(name, value)| (text(name), text(value))).collect();
     named.extend(resolved.values().map(|(key, value, _)| ((*key).to_owned(), value.clone())));
+    named.extend(read(Path::new(UNIT_VARIABLES)).iter().flat_map(|it| variables_in(it)));
+    let named_files = files_named(&named);
     let mut values: Vec<String> = named
         .iter()
         .filter(|(name, _)| is_secret_name(name))
@@ -35,10 +46,64 @@ pub(super) fn of_machine(config: &Config, resolved: &Resolved) -> Vec<String> {
         let first = |line: &str| line.split(',').next().map(|it| it.trim_matches('"').to_owned());
         values.extend(tokens.lines().filter_map(first));
     }
-    if let Some(text) = read(&config.data_dir.join("kubeconfig")) {
-        values.extend(text.lines().filter_map(credential));
+    let beside = config.data_dir.join("kubeconfig");
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed: Vec<PathBuf> = std::env::split_paths(&listed).collect();
+    let usual = std::env::home_dir().map(|it| it.join(".kube/config"));
+    let all = listed.into_iter().chain(usual).chain(kubeconfig.map(Path::to_owned));
+    for file in all.chain([beside]) {
+        values.extend(read(&file).iter().flat_map(|it| it.lines().filter_map(credential)));
     }
+    values.extend(named_files.iter().flat_map(|it| credentials_in(it)));
     values
+}
+
+/// Lines of a file of variables, as systemd reads them.
+fn variables_in(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().map(str::trim).filter(|it| !it.starts_with('#'));
+    let pairs = lines.filter_map(|it| it.split_once('='));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.trim_matches(['"', '\'']).to_owned()))
+        .collect()
+}
+
+/// What a file that a variable names as one of credentials holds: itself, if it is short, and each value
+/// in it that has a name of a secret.
+fn credentials_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if text.lines().count() <= 1 {
+        found.push(text.trim().to_owned());
+    }
+    if let Ok(document) = serde_json::from_str::<Value>(text) {
+        let mut known = std::collections::BTreeSet::new();
+        harvest(&document, &mut known);
+        found.extend(known);
+    }
+    let pairs = text.lines().filter_map(|it| it.split_once(['=', ':']));
+    let secret = pairs.filter(|(name, _)| is_secret_name(name.trim().trim_matches('"')));
+    found.extend(secret.map(|(_, it)| it.trim().trim_matches(['"', '\'', ',']).to_owned()));
+    found
+}
+
+/// Files of credentials that are named in variables: `AWS_SHARED_CREDENTIALS_FILE`,
+/// `GOOGLE_APPLICATION_CREDENTIALS`, `PGPASSFILE` and their like; a folder of them, too.
+fn files_named(named: &[(String, String)]) -> Vec<String> {
+    let is_one = |name: &str| {
+        let name = name.to_ascii_uppercase();
+        ["CREDENTIAL", "PASS", "TOKEN", "SECRET", "KEY_FILE"].iter().any(|it| name.contains(it))
+    };
+    let paths = named.iter().filter(|(name, _)| is_one(name)).map(|(_, it)| PathBuf::from(it));
+    let mut texts = Vec::new();
+    for path in paths.filter(|it| it.is_absolute()) {
+        match std::fs::read_dir(&path) {
+            Ok(folder) => {
+                let files = folder.flatten().take(MAX_FILES_NAMED).map(|it| it.path());
+                texts.extend(files.filter_map(|it| read(&it)));
+            }
+            Err(_) => texts.extend(read(&path)),
+        }
+    }
+    texts
 }
 
 /// What the data directory keeps to itself.
@@ -83,6 +148,33 @@ mod tests {
         assert!(sent.contains(&"planted-secret".to_owned()), "{sent:?}");
         let plain = forms("planted-secret".to_owned());
         assert!(plain.contains(&"cGxhbnRlZC1zZWNyZXQ=".to_owned()), "{plain:?}");
+    }
+
+    #[test]
+    fn files_that_variables_name_are_known_by_what_is_in_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        let text = "[default]\naws_access_key_id = AKID\naws_secret_access_key = planted-one\n";
+        durable::replace(&shared, text.as_bytes()).unwrap();
+        let folder = dir.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        durable::replace(folder.join("secretAccessKey"), b"planted-two\n").unwrap();
+        let account = dir.path().join("account.json");
+        durable::replace(&account, br#"{"private_key": "planted-three", "type": "x"}"#).unwrap();
+        let named = [
+            ("AWS_SHARED_CREDENTIALS_FILE", &shared),
+            ("AWS_APPLICATION_CREDENTIALS", &folder),
+            ("GOOGLE_APPLICATION_CREDENTIALS", &account),
+            ("PATH", &dir.path().join("other")),
+        ];
+        let named = named.map(|(name, path)| (name.to_owned(), path.display().to_string()));
+        let found: Vec<String> =
+            files_named(&named).iter().flat_map(|it| credentials_in(it)).collect();
+        for planted in ["planted-one", "planted-two", "planted-three"] {
+            assert!(found.contains(&planted.to_owned()), "{planted}: {found:?}");
+        }
+        let unit = variables_in("# a\nHOLDFAST_X=1\nOS_PASSWORD=\"planted\"\n");
+        assert_eq!(unit[1], ("OS_PASSWORD".to_owned(), "planted".to_owned()));
     }
 
     #[test]

@@ -23,8 +23,13 @@ const IN_DATABASE: &str = "planted-in-a-database-url";
 const IN_LOG: &str = "planted-in-a-log";
 const IN_LABEL: &str = "planted-in-a-container";
 const IN_APPLIED: &str = "planted-in-what-was-applied";
+const IN_SHARED: &str = "planted-in-a-shared-credentials-file";
+const IN_KUBECONFIG: &str = "planted-in-a-kubeconfig-of-somebody-else";
+const IN_PROXY: &str = "planted-in-the-address-of-a-proxy";
+const IN_GUARD: &str = "planted-in-the-configuration-of-a-guard";
+const IN_TARGET: &str = "planted-in-the-secret-of-a-target";
 const IN_KEY: &str = "cGxhbnRlZGluYWtleXBsYW50ZWRpbmFrZXk";
-const ALL: [&str; 12] = [
+const ALL: [&str; 17] = [
     IN_SECRET,
     IN_BINARY,
     IN_ANNOTATION,
@@ -36,6 +41,11 @@ const ALL: [&str; 12] = [
     IN_LOG,
     IN_LABEL,
     IN_APPLIED,
+    IN_SHARED,
+    IN_KUBECONFIG,
+    IN_PROXY,
+    IN_GUARD,
+    IN_TARGET,
     IN_KEY,
 ];
 
@@ -62,6 +72,11 @@ async fn plant(client: kube::Client) {
         "data": {"other": base64(IN_BINARY)},
     });
     make(&secrets, store).await;
+    let target = json!({
+        "metadata": {"name": "target"},
+        "stringData": {"CIFS_USERNAME": "ann", "CIFS_PASSWORD": IN_TARGET},
+    });
+    make(&secrets, target).await;
     // Where nobody looks for one: values of Secrets in the message of an event.
     let events: Api<Event> = Api::namespaced(client.clone(), "longhorn-system");
     let loose = json!({
@@ -100,7 +115,12 @@ fn log(path: &Path) {
          GET http://127.0.0.1/x?X-Amz-Signature={IN_QUERY}&y=1\n\
          connected to cifs://ann:{IN_URL}@127.0.0.1/share with {IN_URL}\n\
          mount -o username=ann,password={IN_LOG},uid=0\n\
-         etcdctl --password {IN_LOG} snapshot save\n"
+         etcdctl --password {IN_LOG} snapshot save\n\
+         refused with {IN_SHARED} and {IN_KUBECONFIG}, by way of http://ann:{IN_PROXY}@127.0.0.1:3128/\n\
+         holdfast etcd server --etcd-username=root --etcd-password={IN_GUARD} --endpoints=http://127.0.0.1:2379\n\
+         etcd-password: {IN_GUARD}\n  etcdPassword: \"{IN_GUARD}\"\n\
+         conninfo: host=db user=cinder password={IN_GUARD} dbname=cinder\n\
+         PGPASSWORD={IN_GUARD} psql; mount.cifs //h/s /mnt -o user=ann,pass={IN_TARGET}\n"
     );
     e2e::write(path, &text);
 }
@@ -125,6 +145,15 @@ fn a_support_bundle_holds_what_is_needed_and_no_secret() {
     command.arg("--file").arg(&file).arg("--with-log").arg(&up).env_remove("KUBECONFIG");
     command.arg("--token-auth-file").arg(scratch.join("tokens.csv"));
     command.env("OS_PASSWORD", IN_ENVIRONMENT).env("HOLDFAST_LOG", "info");
+    let shared = scratch.join("shared");
+    e2e::write(&shared, &format!("[default]\naws_secret_access_key = {IN_SHARED}\n"));
+    command.env("AWS_SHARED_CREDENTIALS_FILE", &shared);
+    command.env("HTTPS_PROXY", format!("http://ann:{IN_PROXY}@127.0.0.1:3128/"));
+    let home = scratch.join("home");
+    std::fs::create_dir_all(home.join(".kube")).unwrap();
+    let kubeconfig = format!("users:\n- name: u\n  user:\n    token: {IN_KUBECONFIG}\n");
+    e2e::write(&home.join(".kube/config"), &kubeconfig);
+    command.env("HOME", &home);
     command.env("HOLDFAST_BLOCK_DATABASE_URL", format!("postgres://ann:{IN_DATABASE}@db/x"));
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stderr));

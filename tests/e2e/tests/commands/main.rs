@@ -5,4 +5,6 @@ mod doctor;
 mod rejections;
 mod shell;
 mod tour;
+mod upgrade;
 mod walk;
+mod watch;

@@ -18,9 +18,20 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn start() -> Self {
-        let server = Server::start();
+        Self::beside(Server::start())
+    }
+
+    pub(crate) fn beside(server: Server) -> Self {
         let store = server.scratch().join("store");
         std::fs::create_dir(&store).unwrap();
+        let shell = Self::ready(server);
+        let url = format!("vfs://{}", store.display());
+        shell.run(&["target", "set", &url, "--poll", "10s", "--wait"]);
+        shell
+    }
+
+    /// With a node that can be used, and a target as it was.
+    pub(crate) fn ready(server: Server) -> Self {
         let shell = Self { server };
         let ready = || {
             let nodes = shell.json(&["node", "ls"]);
@@ -30,8 +41,6 @@ impl Shell {
             conditions.unwrap_or_default().iter().any(is).then_some(())
         };
         assert!(poll_until(TIMEOUT, ready).is_some(), "no node is ready");
-        let url = format!("vfs://{}", store.display());
-        shell.run(&["target", "set", &url, "--poll", "10s", "--wait"]);
         shell
     }
 

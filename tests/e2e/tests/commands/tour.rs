@@ -13,12 +13,56 @@ use crate::shell::{Shell, TIMEOUT, text};
 #[test]
 fn the_tour_ends_well_and_leaves_nothing() {
     let shell = Shell::start();
-    let told = shell.run(&["demo", "--mebibytes", "32"]);
+    let etcd = testkit::etcd::program("etcd");
+    let mut tour = Command::new(binary());
+    tour.args(["demo", "--mebibytes", "32", "--kubeconfig"]).arg(shell.server.kubeconfig());
+    tour.env_remove("KUBECONFIG").current_dir(shell.server.scratch());
+    if let Ok(etcd) = &etcd {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = etcd.parent().map(Path::to_owned).into_iter();
+        let folders = folders.chain(std::env::split_paths(&path));
+        tour.env("PATH", std::env::join_paths(folders).unwrap());
+    }
+    let ended = tour.output().unwrap();
+    let told = text(&ended.stdout);
+    assert!(ended.status.success(), "{told}\n{}", text(&ended.stderr));
     assert!(told.contains("every byte was as it should be"), "{told}");
+    assert!(told.contains("status is in-use, backup_status is backing-up"), "{told}");
+    assert!(told.contains("all 16 MiB of demo-block-back are as they were written"), "{told}");
+    assert!(told.contains("The dashboard shows the same in a browser: http://"), "{told}");
+    match etcd {
+        Ok(_) => assert!(told.contains("all 110 keys are back as they were written"), "{told}"),
+        Err(why) => {
+            assert!(told.contains("skipped: there is no etcd on the PATH"), "{told}");
+            e2e::skip(&why);
+        }
+    }
+    let rate = shell.json(&["target", "ls"]);
+    for target in rate.as_array().unwrap() {
+        let left = target.pointer("/metadata/annotations").cloned().unwrap_or_default();
+        assert!(!left.to_string().contains("holdfast.io/demo"), "{target}");
+    }
     assert_eq!(shell.json(&["volume", "ls"]), Value::Array(Vec::new()));
     assert_eq!(shell.json(&["backup", "ls"]), Value::Array(Vec::new()));
     let targets = shell.run(&["target", "ls", "-o", "name"]);
     assert_eq!(targets.trim(), "backuptargets.longhorn.io/default");
+}
+
+#[test]
+fn the_tour_touches_nothing_of_others() {
+    let shell = Shell::start();
+    let size = ["--size", "2MiB", "--replicas", "1", "--wait"];
+    shell.run(&[["volume", "create", "demo-data"].as_slice(), &size].concat());
+    let store = format!("vfs://{}", shell.server.scratch().join("store").display());
+    shell.run(&["target", "set", &store, "--name", "demo-target", "--wait"]);
+    let told = shell.refused(&["demo"]);
+    let names = "names that somebody else uses: volume demo-data, backuptarget demo-target";
+    assert!(told.contains(names), "{told}");
+    assert!(told.contains("hint: nothing was touched"), "{told}");
+    shell.run(&["demo", "--clean"]);
+    let there = |of: &str| shell.run(&[of, "ls", "-o", "name"]);
+    assert!(there("volume").contains("volumes.longhorn.io/demo-data"), "a volume is gone");
+    assert!(there("target").contains("backuptargets.longhorn.io/demo-target"), "a target is gone");
 }
 
 #[test]
