@@ -47,8 +47,7 @@ impl BackupStore {
         self.with_lock(volume, LockKind::Delete, timeout, control, async |lease, control| {
             let of = Subject::Volume(volume.clone());
             let may_finish = self.may_finish(&of, backup, &lease).await?;
-            let remove = self.repository.remove_record(&of, backup);
-            let existed = lease.while_held(&control, remove).await?;
+            let existed = self.remove_record(&of, backup, &lease, &control).await?;
             self.repository.settle(&of).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
@@ -107,6 +106,22 @@ impl BackupStore {
         // Also those that one who was killed has removed: none may come back without its blocks.
         self.repository.settle(&Subject::Volume(volume.clone())).await?;
         self.remove_all(&removal.all, &removal.spared, Removed::Blocks, lease, control).await?;
-        lease.while_held(control, self.repository.remove_last(&removal)).await
+        // What tells of others that deleted would else be all that is left of the volume, for ever.
+        lease.outlast_deletions(control).await?;
+        let removal = &removal;
+        let remove = |permit| async move { self.repository.remove_last(removal, &permit).await };
+        lease.act(control, remove).await
+    }
+
+    /// Says whether it was there.
+    pub(crate) async fn remove_record(
+        &self,
+        of: &Subject,
+        name: &Name,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<bool, Error> {
+        let remove = |permit| async move { self.repository.remove_record(of, name, &permit).await };
+        lease.act(control, remove).await
     }
 }

@@ -37,7 +37,7 @@ pub use catalog::{BackupInfo, Head, Shown, VolumeInfo};
 pub use clock::{BootClock, Clock};
 pub use control::{CancellationToken, Control};
 pub use error::{BlockDamage, DamagedBlock, DamagedBlocks, Error, Locked};
-pub use lock::{LOCK_TIMEOUT, LockSchedule};
+pub use lock::{Holder, LOCK_TIMEOUT, LockSchedule, Processes};
 pub use name::Name;
 pub use repository::v1 as format;
 pub use repository::{ARCHIVE_MAX_BYTES, SystemBackup};

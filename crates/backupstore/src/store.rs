@@ -6,7 +6,7 @@ use blobs::{Listing, Store, Times};
 
 use crate::clock::{BootClock, Clock};
 use crate::error::Error;
-use crate::lock::LockSchedule;
+use crate::lock::{LockSchedule, Processes, SystemProcesses};
 use crate::repository::Repository;
 use crate::target::{TargetUrl, Trust};
 
@@ -19,6 +19,7 @@ pub struct BackupStore {
     /// How it is known what the store can do.
     pub(crate) trust: Trust,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) processes: Arc<dyn Processes>,
 }
 
 /// What the protocol of locks and records builds upon.
@@ -48,8 +49,8 @@ impl BackupStore {
     /// A store that is open already; `url` is what backup URLs are made of.
     pub fn new(store: Arc<dyn Store>, url: TargetUrl) -> Self {
         let (schedule, clock) = (LockSchedule::default(), Arc::new(BootClock));
-        let repository = Repository::new(store);
-        Self { repository, url, schedule, trust: Trust::Stated, clock }
+        let (repository, processes) = (Repository::new(store), Arc::new(SystemProcesses));
+        Self { repository, url, schedule, trust: Trust::Stated, clock, processes }
     }
 
     /// With other times for locks, for tests: peers keep to the usual ones.
@@ -82,6 +83,13 @@ impl BackupStore {
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// With other processes than those of this machine, for tests.
+    #[must_use]
+    pub fn with_processes(mut self, processes: Arc<dyn Processes>) -> Self {
+        self.processes = processes;
         self
     }
 

@@ -228,6 +228,12 @@ impl Suite<'_> {
         self.put("delete/ab").await;
         self.store.delete(&key).await.expect("it is removed");
         self.store.delete(&key).await.expect("it is removed already");
+        let (never, always) = (Permit::new(|| false), Permit::new(|| true));
+        let kept = self.put("delete/kept").await;
+        let ended = self.store.delete_within(&kept, &never).await;
+        assert!(matches!(ended, Err(Error::PermitEnded)), "{ended:?}");
+        self.store.head(&kept).await.expect("it is not removed without leave");
+        self.store.delete_within(&kept, &always).await.expect("it is removed");
         assert_eq!(self.names_under("delete").await, ["delete/a.b", "delete/ab"]);
         self.put("delete/a").await;
     }

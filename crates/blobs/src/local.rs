@@ -157,7 +157,12 @@ impl Store for LocalStore {
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {
         let key = key.clone();
-        self.run(move |inner| inner.delete(&key)).await
+        self.run(move |inner| inner.delete(&key, None)).await
+    }
+
+    async fn delete_within(&self, key: &Key, permit: &Permit) -> Result<(), Error> {
+        let (key, permit) = (key.clone(), permit.clone());
+        self.run(move |inner| inner.delete(&key, Some(&permit))).await
     }
 
     async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
@@ -379,7 +384,7 @@ impl Inner {
             return Err(changed());
         }
         let _lock = self.lock()?;
-        match self.head(key) {
+        match self.head_now(key) {
             Ok(meta) if meta.version == *version => {}
             Ok(_) | Err(Error::NotFound { .. }) => return Err(changed()),
             Err(error) => return Err(error),
@@ -437,7 +442,9 @@ impl Inner {
         }
     }
 
-    fn delete(&self, key: &Key) -> Result<(), Error> {
+    fn delete(&self, key: &Key, permit: Option<&Permit>) -> Result<(), Error> {
+        let check = || permit.map_or(Ok(()), Permit::check);
+        check()?;
         // Without the lock first: what is not there is removed already, and neither may the lock be.
         if self.is_missing(key)? {
             return Ok(());
@@ -446,11 +453,30 @@ impl Inner {
         if self.is_missing(key)? {
             return Ok(());
         }
+        // Others may have had the lock for long.
+        check()?;
         self.remove(key)
     }
 
+    /// As it is on the server: a network file system remembers for a while what a host has seen of a name,
+    /// and asks again when it is opened.
+    fn head_now(&self, key: &Key) -> Result<Meta, Error> {
+        let path = self.path(key)?;
+        match self.disk.open(&path, Open::Read) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Err(Error::NotFound { key: key.clone() })
+            }
+            _opened => self.head(key),
+        }
+    }
+
     fn is_missing(&self, key: &Key) -> Result<bool, Error> {
-        match self.head(key) {
+        match self.head_now(key) {
             Ok(_) => Ok(false),
             Err(Error::NotFound { .. }) => Ok(true),
             Err(error) => Err(error),

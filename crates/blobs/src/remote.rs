@@ -356,6 +356,7 @@ impl Store for RemoteStore {
                 has_failed |= !matches!(done, Ok(_) | Err(object_store::Error::NotFound { .. }));
             }
             if has_failed {
+                permit.unanswered();
                 self.delete_each(keys, permit).await?;
             }
         }

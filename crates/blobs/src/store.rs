@@ -100,22 +100,37 @@ pub enum Listing {
 
 /// Leave to make a call, which may end before the call is made: whoever makes it asks as late as can be.
 #[derive(Clone)]
-pub struct Permit(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct Permit {
+    is_held: Arc<dyn Fn() -> bool + Send + Sync>,
+    unanswered: Arc<dyn Fn() + Send + Sync>,
+}
 
 impl Permit {
     /// Holds as long as `is_held` says so. It is asked often, on any thread.
     pub fn new(is_held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_held))
+        Self { is_held: Arc::new(is_held), unanswered: Arc::new(|| {}) }
+    }
+
+    /// And is told of calls that were sent and not answered, though they are made again: each may be done
+    /// later than the one that was.
+    #[must_use]
+    pub fn telling(self, unanswered: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { unanswered: Arc::new(unanswered), ..self }
     }
 
     pub fn check(&self) -> Result<(), Error> {
-        if (self.0)() { Ok(()) } else { Err(Error::PermitEnded) }
+        if (self.is_held)() { Ok(()) } else { Err(Error::PermitEnded) }
+    }
+
+    /// A call was made by this leave, and nobody knows what became of it.
+    pub fn unanswered(&self) {
+        (self.unanswered)();
     }
 }
 
 impl fmt::Debug for Permit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("Permit").field(&(self.0)()).finish()
+        out.debug_tuple("Permit").field(&(self.is_held)()).finish()
     }
 }
 
@@ -165,6 +180,12 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Removes this one object; one that is not there is removed already.
     async fn delete(&self, key: &Key) -> Result<(), Error>;
+
+    /// The same, and not after `permit` has ended.
+    async fn delete_within(&self, key: &Key, permit: &Permit) -> Result<(), Error> {
+        permit.check()?;
+        self.delete(key).await
+    }
 
     /// Removes these objects in as few requests as the store can, and none after `permit` has ended.
     /// All that can be removed is; the first error is told then. For objects that nobody replaces by

@@ -74,7 +74,7 @@ impl BackupStore {
         let (lock, timeout) = (self.repository.lock_name(&of)?, options.lock_timeout);
         self.with_lock(&lock, LockKind::Delete, timeout, control, async |lease, control| {
             let may_finish = self.may_finish(&of, image, &lease).await?;
-            lease.while_held(&control, self.repository.remove_record(&of, image)).await?;
+            self.remove_record(&of, image, &lease, &control).await?;
             // Its writer may publish it all the same: what it would name is not removed now.
             let lease = Some(lease.as_ref()).filter(|_| !may_finish);
             self.collect(&of, options, Some(image), lease, &control).await?;

@@ -26,11 +26,11 @@ pub(crate) enum Base {
 }
 
 /// Against the last backup, if it can be read, is of another snapshot that is below ours, and has
-/// blocks of the same size.
+/// blocks of the same size, and none past the end: what is behind it nobody reads again, and nobody restores.
 pub(crate) fn base(
     mode: Mode,
     snapshot: &str,
-    block_size: BlockSize,
+    (block_size, size_bytes): (BlockSize, u64),
     last: Option<BackupRecord>,
     is_below: impl FnOnce(&BackupRecord) -> io::Result<bool>,
 ) -> io::Result<Base> {
@@ -41,6 +41,7 @@ pub(crate) fn base(
             && record.snapshot != snapshot
             && !record.is_single_file
             && record.packing.size == block_size
+            && record.blocks.last().is_none_or(|last| last.offset < size_bytes)
     };
     match last.filter(usable) {
         Some(record) if is_below(&record)? => Ok(Base::Against(Box::new(record))),
@@ -124,7 +125,8 @@ mod tests {
 
     #[test]
     fn it_is_incremental_only_against_a_snapshot_below_ours() {
-        let decide = |mode, last, below| base(mode, "ours", SIZE, last, |_| Ok(below)).unwrap();
+        let decide =
+            |mode, last, below| base(mode, "ours", (SIZE, 8 << 20), last, |_| Ok(below)).unwrap();
         let usable = last("older");
         assert_eq!(
             decide(Mode::Incremental, Some(usable.clone()), true),
@@ -137,6 +139,9 @@ mod tests {
         let mut begun = usable.clone();
         begun.completed.clear();
         assert_eq!(decide(Mode::Incremental, Some(begun), true), Base::None);
+        let mut long = usable.clone();
+        long.blocks = vec![BlockRef { offset: 8 << 20, checksum: name_of("a") }];
+        assert_eq!(decide(Mode::Incremental, Some(long), true), Base::None);
         let mut other = usable;
         other.packing.size = BlockSize::from_bytes(16 << 20).unwrap();
         assert_eq!(decide(Mode::Incremental, Some(other), true), Base::None);

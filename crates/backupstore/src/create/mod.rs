@@ -180,9 +180,9 @@ impl BackupStore {
             Err(_) => None,
         };
         let (mode, snapshot) = (request.mode(), request.snapshot.clone());
-        let block_size = request.block_size;
+        let size = (request.block_size, source.size_bytes());
         let decided = tokio::task::spawn_blocking(move || {
-            decide::base(mode, &snapshot, block_size, last, |below| {
+            decide::base(mode, &snapshot, size, last, |below| {
                 source.has_snapshot(&below.snapshot, &below.started)
             })
         });

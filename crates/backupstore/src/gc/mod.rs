@@ -160,7 +160,7 @@ impl BackupStore {
             unreadable.into_iter().partition(|(name, _)| options.abandon.contains(name));
         references.unreadable = kept;
         for (name, _) in given_up {
-            lease.while_held(control, self.repository.remove_record(of, &name)).await?;
+            self.remove_record(of, &name, lease, control).await?;
             references.removed.insert(name);
         }
         Ok(())
@@ -200,8 +200,10 @@ impl BackupStore {
             return Ok(Outcome::KeptForInProgress);
         }
         for record in &references.in_progress {
-            let fence = self.repository.fence(of, &record.name, &record.version);
-            if !lease.while_held(control, fence).await? {
+            let fence = |permit| async move {
+                self.repository.fence(of, &record.name, &record.version, &permit).await
+            };
+            if !lease.act(control, fence).await? {
                 return Ok(Outcome::KeptForChange);
             }
             references.removed.insert(record.name.clone());

@@ -20,9 +20,6 @@ pub(crate) enum Removed {
     Blocks,
 }
 
-/// Confirmations of one page of removals, at most: each lets some go, unless a store is too slow for any.
-const ROUNDS_MAX: usize = 100;
-
 /// What became of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Swept {
@@ -117,8 +114,7 @@ impl BackupStore {
         Ok(false)
     }
 
-    /// For blocks, and what else is never replaced by its version. What was confirmed counts for a short
-    /// time only, and is asked for again where a removal takes longer.
+    /// For blocks, and what else is never replaced by its version.
     async fn remove_keys(
         &self,
         keys: &[Key],
@@ -129,23 +125,16 @@ impl BackupStore {
         if keys.is_empty() {
             return Ok(Swept::All);
         }
-        for _ in 0..ROUNDS_MAX {
-            let confirmed = lease.confirm().await?;
+        let remove = |permit| async move {
             if let Some((of, references)) = unless_changed
                 && self.has_changed(of, references).await?
             {
                 return Ok(Swept::KeptForChange);
             }
-            let permit = lease.permit(confirmed, control);
-            let removed = self.repository.remove_objects(keys, &permit);
-            match lease.while_held(control, removed).await {
-                Ok(()) => return Ok(Swept::All),
-                Err(Error::Store(blobs::Error::PermitEnded)) => control.check()?,
-                Err(error) => return Err(error),
-            }
-        }
-        let source = "it takes longer to say that a lock is ours than that can be believed".into();
-        Err(blobs::Error::Unavailable { what: "the store".to_owned(), source }.into())
+            self.repository.remove_objects(keys, &permit).await?;
+            Ok(Swept::All)
+        };
+        lease.act(control, remove).await
     }
 
     /// Removes everything under `prefix`, whole parts only, but for what lies under `spared`.
@@ -168,13 +157,12 @@ impl BackupStore {
             let keys = page.objects.into_iter().map(|meta| meta.key);
             let keys: Vec<Key> = keys.filter(|key| prefix.holds(key) && !is_spared(key)).collect();
             match what {
+                Removed::Records if keys.is_empty() => {}
                 Removed::Records => {
-                    if !keys.is_empty() {
-                        lease.confirm().await?;
-                    }
-                    for key in &keys {
-                        lease.while_held(control, self.repository.remove_object(key)).await?;
-                    }
+                    let keys = keys.as_slice();
+                    let remove =
+                        |permit| async move { self.repository.remove_records(keys, &permit).await };
+                    lease.act(control, remove).await?;
                 }
                 Removed::Blocks => drop(self.remove_keys(&keys, None, lease, control).await?),
             }

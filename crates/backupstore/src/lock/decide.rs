@@ -73,8 +73,26 @@ pub(crate) fn seems_ended(other: &SeenLock, now: Timestamp) -> bool {
 }
 
 /// Whether it ended so long ago that no clock is wrong enough for its holder to be at work.
-pub(crate) fn is_long_gone(other: &SeenLock, now: Timestamp) -> bool {
-    now.duration_since(other.written) > SKEW_MAX
+pub(crate) fn is_long_gone(written: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(written) > SKEW_MAX
+}
+
+/// Until when, by our clock, what a deletion has sent may be done whose lock was passed at `now`; nothing
+/// where it is over for sure. Its lock lies as it was passed `since` then: it was not confirmed later. Its
+/// process may be known to be gone since some time, and sends nothing after that.
+pub(crate) fn over_at(
+    since: Duration,
+    gone_since: Option<Duration>,
+    is_long_gone: bool,
+    now: Duration,
+) -> Option<Duration> {
+    let by_itself = since.saturating_add(ACT_WITHIN).saturating_add(MARGIN);
+    match gone_since.map(|since| since.saturating_add(MARGIN)) {
+        Some(over) if over <= now => None,
+        Some(over) => Some(over.min(by_itself)),
+        None if is_long_gone => Some(Duration::ZERO),
+        None => Some(by_itself),
+    }
 }
 
 /// A lock that is held: when it was last written, by our clock and by the store's.
@@ -150,6 +168,21 @@ mod tests {
             let watched = (Duration::from_secs(25), Duration::from_secs(150));
             assert_eq!(standing(&held, &ours, now, watched, gone, Times::OfStore), expected);
         }
+    }
+
+    #[test]
+    fn a_deletion_is_over_when_all_is_done_that_it_could_have_sent() {
+        let over = |since, gone: Option<u64>, is_long_gone, now| {
+            let gone = gone.map(Duration::from_secs);
+            let now = Duration::from_secs(now);
+            over_at(Duration::from_secs(since), gone, is_long_gone, now).map(|it| it.as_secs())
+        };
+        assert_eq!(over(1000, None, false, 1000), Some(1050));
+        assert_eq!(over(1000, None, false, 1200), Some(1050), "watched for long, and in doubt");
+        assert_eq!(over(1000, None, true, 1000), Some(0));
+        assert_eq!(over(1000, Some(1000), false, 1019), Some(1020));
+        assert_eq!(over(1000, Some(1000), true, 1000), Some(1020));
+        assert_eq!(over(1000, Some(1000), false, 1020), None);
     }
 
     #[test]

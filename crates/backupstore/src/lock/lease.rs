@@ -2,20 +2,28 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use blobs::{Key, Listing, Permit, Version};
+use blobs::{Key, Listing, Permit, Retry, Version};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 
-use super::decide::{ACT_WITHIN, MARGIN, Term, is_ended, unseen_for};
+use super::decide::{ACT_WITHIN, Term, is_ended, unseen_for};
 use super::record::LockRecord;
 use super::wanted::Wanted;
+use super::{Deletions, LockSchedule};
 use crate::control::Control;
 use crate::error::Error;
 use crate::repository::Locks;
 use crate::store::BackupStore;
+
+/// Confirmations of what is removed together, at most: each lets some go, unless a store is too slow for any.
+const ROUNDS_MAX: usize = 100;
+const TRACES_AT_ONCE: usize = 8;
 
 /// Dropped without [`Lease::release`], it lies in the store until it ends.
 #[derive(Debug)]
@@ -28,7 +36,7 @@ pub(crate) struct Lease {
     /// Renewals come one after the other.
     turn: tokio::sync::Mutex<()>,
     taken: Duration,
-    passed_deleter: Option<Duration>,
+    deletions: Mutex<Deletions>,
 }
 
 /// The lock was ours when it was asked for; that counts until then.
@@ -43,12 +51,26 @@ struct Held {
     writes: u64,
     term: Term,
     is_lost: bool,
+    /// Until when removals may be done that were sent and not answered.
+    unanswered: Option<Duration>,
+}
+
+impl Held {
+    /// A removal was sent, and may be done from now on.
+    fn was_not_answered(&mut self, now: Duration, schedule: LockSchedule) {
+        self.unanswered = self.unanswered.max(Some(now.saturating_add(schedule.unanswered)));
+    }
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lease {
     pub(super) fn new(store: BackupStore, wanted: Wanted, term: Term) -> Self {
-        let Wanted { locks, key, record, version, writes, passed_deleter, .. } = wanted;
-        let held = Arc::new(Mutex::new(Held { version, writes, term, is_lost: false }));
+        let Wanted { locks, key, record, version, writes, deletions, .. } = wanted;
+        let held = Held { version, writes, term, is_lost: false, unanswered: None };
+        let held = Arc::new(Mutex::new(held));
         let taken = store.clock.now();
         Self {
             store,
@@ -58,7 +80,7 @@ impl Lease {
             held,
             turn: tokio::sync::Mutex::default(),
             taken,
-            passed_deleter,
+            deletions: Mutex::new(deletions),
         }
     }
 
@@ -108,7 +130,7 @@ impl Lease {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held)
     }
 
     /// How long work may go on unless the lock is renewed.
@@ -176,7 +198,7 @@ impl Lease {
         self.renew().await?;
         let (now, times) = (self.store_time(), self.store.abilities().times);
         let mut is_there = false;
-        for other in self.locks.found().await? {
+        for other in self.locks.found().await?.locks {
             let seen = &other.seen;
             is_there |= seen.record.name == self.record.name;
             let excludes = seen.record.kind != self.record.kind && seen.record.acquired;
@@ -203,34 +225,105 @@ impl Lease {
 
     /// Whether blocks may have gone since the lock was taken, by one who had lost it.
     pub(crate) fn doubts_blocks(&self) -> bool {
-        self.passed_deleter.is_some() || !self.store.abilities().is_strong()
+        self.deletions().over.is_some() || !self.store.abilities().is_strong()
     }
 
     /// Waits until one whose lock we took away has sent its last removal, and that is done: it may have
     /// been alive, and known nothing of it.
     pub(crate) async fn outlast_deletions(&self, control: &Control) -> Result<(), Error> {
-        let Some(passed) = self.passed_deleter else { return Ok(()) };
-        let over = passed.saturating_add(ACT_WITHIN).saturating_add(MARGIN);
+        let Some(over) = self.deletions().over else { return Ok(()) };
         let left = over.saturating_sub(self.store.clock.now());
-        if left.is_zero() {
-            return Ok(());
+        if !left.is_zero() {
+            tokio::select! {
+                () = self.store.clock.sleep(left) => {}
+                () = control.cancelled() => return Err(Error::Cancelled),
+            }
         }
-        tokio::select! {
-            () = self.store.clock.sleep(left) => Ok(()),
-            () = control.cancelled() => Err(Error::Cancelled),
-        }
+        self.remove_traces().await;
+        Ok(())
     }
 
-    /// Leave to do what must not be done without the lock. It ends with what was confirmed, with the lock,
-    /// and with `control`.
-    pub(crate) fn permit(&self, confirmed: Confirmed, control: &Control) -> Permit {
+    fn deletions(&self) -> MutexGuard<'_, Deletions> {
+        locked(&self.deletions)
+    }
+
+    /// Of deletions that are over. What is left is for the next who comes.
+    async fn remove_traces(&self) {
+        let now = self.store.clock.now();
+        let over: Vec<Key> = self
+            .deletions()
+            .traces
+            .extract_if(|_, over| *over <= now)
+            .map(|(key, _)| key)
+            .collect();
+        let removals = stream::iter(over).map(|key| {
+            let locks = self.locks.clone();
+            async move {
+                if let Err(error) = locks.remove_trace(&key).await {
+                    tracing::warn!("{key} is left for others to remove: {error}");
+                }
+            }
+            .boxed()
+        });
+        removals.buffer_unordered(TRACES_AT_ONCE).collect::<()>().await;
+    }
+
+    /// Removes what must not be removed without the lock, by the permit that `work` is given: soon after the
+    /// lock was confirmed, or not at all. What was confirmed counts for a short time only, and is asked for
+    /// again where the work takes longer, which begins again then.
+    pub(crate) async fn act<T, W>(
+        &self,
+        control: &Control,
+        work: impl Fn(Permit) -> W,
+    ) -> Result<T, Error>
+    where
+        W: Future<Output = Result<T, Error>> + Send,
+    {
+        for _ in 0..ROUNDS_MAX {
+            let confirmed = self.confirm().await?;
+            let is_used = Arc::new(AtomicBool::new(false));
+            let permit = self.permit(confirmed, control, Arc::clone(&is_used));
+            let mut call = pin!(work(permit));
+            let mut is_given_up = false;
+            // Asked also when a stopped process wakes up in the middle of it.
+            let soon = poll_fn(|context| {
+                if self.store.clock.now() >= confirmed.until {
+                    is_given_up = true;
+                    return Poll::Ready(Err(Error::Store(blobs::Error::PermitEnded)));
+                }
+                call.as_mut().poll(context)
+            });
+            let done = self.while_held(control, soon).await;
+            let is_unanswered = match &done {
+                Ok(_) => false,
+                Err(Error::Store(error)) => is_given_up || error.retry() == Retry::Later,
+                Err(_) => true,
+            };
+            if is_unanswered && is_used.load(Ordering::Relaxed) {
+                self.held().was_not_answered(self.store.clock.now(), self.store.schedule);
+            }
+            match done {
+                Err(Error::Store(blobs::Error::PermitEnded)) => control.check()?,
+                done => return done,
+            }
+        }
+        let source = "it takes longer to say that a lock is ours than that can be believed".into();
+        Err(blobs::Error::Unavailable { what: "the store".to_owned(), source }.into())
+    }
+
+    /// It ends with what was confirmed, with the lock, and with `control`.
+    fn permit(&self, confirmed: Confirmed, control: &Control, is_used: Arc<AtomicBool>) -> Permit {
         let (held, clock) = (Arc::clone(&self.held), Arc::clone(&self.store.clock));
-        let control = control.clone();
+        let (control, schedule) = (control.clone(), self.store.schedule);
+        let (told, told_at) = (Arc::clone(&held), Arc::clone(&clock));
         Permit::new(move || {
-            let (held, now) = (held.lock().unwrap_or_else(PoisonError::into_inner), clock.now());
+            let (held, now) = (locked(&held), clock.now());
             let is_held = !held.is_lost && !held.term.left(now).is_zero();
-            is_held && now < confirmed.until && control.check().is_ok()
+            let is_given = is_held && now < confirmed.until && control.check().is_ok();
+            is_used.fetch_or(is_given, Ordering::Relaxed);
+            is_given
         })
+        .telling(move || locked(&told).was_not_answered(told_at.now(), schedule))
     }
 
     /// Makes a call go on only while the lock is held: one that was not sent when a stopped process
@@ -264,8 +357,16 @@ impl Lease {
         Error::LockLost { path: self.key.to_string() }
     }
 
-    /// Gives it back. A failure is not one of the work that was done: it ends by itself.
+    /// Gives it back, when all that was sent by it is done, or never will be. A failure is not one of the
+    /// work that was done: it ends by itself.
     pub(crate) async fn release(&self) {
+        let unanswered = self.held().unanswered;
+        let left = unanswered.map(|until| until.saturating_sub(self.store.clock.now()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            tracing::info!("{} is kept for {left:?}: the store owes an answer", self.key);
+            self.store.clock.sleep(left).await;
+        }
+        self.remove_traces().await;
         self.locks.forget(&self.key).await;
     }
 }

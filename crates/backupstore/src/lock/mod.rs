@@ -16,12 +16,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blobs::Key;
+use blobs::{Key, Version};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
-pub(crate) use self::holder::Holder;
+pub(crate) use self::holder::SystemProcesses;
+pub use self::holder::{Holder, Processes};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::record::SeenLock;
 pub use self::record::{LockKind, LockRecord};
@@ -29,7 +30,7 @@ use self::wanted::Wanted;
 use crate::control::Control;
 use crate::error::Error;
 use crate::name::Name;
-use crate::repository::{FoundLock, Locks};
+use crate::repository::{End, FoundLock, Locks, Lying, Trace};
 use crate::store::BackupStore;
 
 /// More are not looked at: those of dead processes are taken away long before.
@@ -47,6 +48,9 @@ pub struct LockSchedule {
     pub look_every: Duration,
     /// After how long a lock that lay unchanged before our eyes is nobody's, whatever its time.
     pub unchanged: Duration,
+    /// How long the lock of a deletion is kept after a removal that was not answered: it is done by then, or
+    /// never.
+    pub unanswered: Duration,
 }
 
 /// How long most operations wait for a lock: long enough for a short operation of somebody else, and
@@ -60,6 +64,7 @@ impl Default for LockSchedule {
             renew_every: Duration::from_mins(1),
             look_every: Duration::from_secs(2),
             unchanged: Duration::from_secs(150),
+            unanswered: decide::MARGIN,
         }
     }
 }
@@ -94,7 +99,7 @@ impl BackupStore {
         let locks = self.repository.locks(volume);
         let name = Name::new_lock();
         let key = locks.key(&name)?;
-        let holder = Holder::this().cloned();
+        let holder = self.processes.this();
         let record = LockRecord { name: name.to_string(), kind, acquired: false, holder };
         let mut wanted = match Wanted::put(self, locks.clone(), key.clone(), record).await {
             Ok(wanted) => wanted,
@@ -126,8 +131,8 @@ impl Locks {
         }
     }
 
-    /// The locks that lie in the store, with those that cannot be read left out.
-    async fn found(&self) -> Result<Vec<FoundLock>, Error> {
+    /// What lies in the store, with what cannot be read left out.
+    async fn found(&self) -> Result<Found, Error> {
         let mut locks = self.list().await?;
         // Of too many, the oldest: they are the dead, and go when they were looked at.
         locks.sort_by_key(|meta| meta.modified);
@@ -135,21 +140,28 @@ impl Locks {
         if !newest.is_empty() {
             tracing::warn!("{} locks: {LOCKS_MAX} are looked at", locks.len() + newest.len());
         }
-        let mut found: Vec<FoundLock> = stream::iter(locks)
+        let mut lying: Vec<Lying> = stream::iter(locks)
             .map(|meta| self.read(meta.key).boxed())
             .buffer_unordered(LOOKS_AT_ONCE)
             .try_filter_map(|seen| async move { Ok(seen) })
             .try_collect()
             .await?;
         for meta in newest {
-            found.extend(self.read(meta.key).await?);
+            lying.extend(self.read(meta.key).await?);
+        }
+        let mut found = Found::default();
+        for one in lying {
+            match one {
+                Lying::Lock(lock) => found.locks.push(lock),
+                Lying::Trace(trace) => found.traces.push(trace),
+            }
         }
         Ok(found)
     }
 
     /// Takes a lock that has ended away. False if it was renewed just then.
-    async fn pass(&self, lock: &FoundLock) -> Result<bool, Error> {
-        let is_ended = self.end(lock).await?;
+    async fn pass(&self, lock: &FoundLock, end: End) -> Result<bool, Error> {
+        let is_ended = self.end(lock, end).await?;
         if is_ended {
             tracing::info!("{} was not renewed since {}: removed", lock.key, lock.seen.written);
         }
@@ -157,33 +169,69 @@ impl Locks {
     }
 }
 
+/// All that was found among the locks.
+#[derive(Debug, Default)]
+struct Found {
+    locks: Vec<FoundLock>,
+    traces: Vec<Trace>,
+}
+
+/// Deletions whose locks were taken away, by us or by others, and that may be at work still.
+#[derive(Debug, Clone, Default)]
+struct Deletions {
+    /// When the last of them is over, by our clock.
+    over: Option<Duration>,
+    /// What tells of them, and may go when each is over.
+    traces: HashMap<Key, Duration>,
+}
+
+impl Deletions {
+    fn add(&mut self, over: Option<Duration>, trace: Option<Key>) {
+        self.over = self.over.max(over);
+        self.traces.extend(trace.zip(over));
+    }
+}
+
 /// Locks and since when each lies as it does, and since when its process is gone, by our own clock.
 #[derive(Debug, Default)]
 struct Watched {
-    lying: HashMap<String, (Timestamp, Duration)>,
+    lying: HashMap<String, (Written, Duration)>,
     gone: HashMap<String, Duration>,
 }
+
+/// Which write it was. Some stores have times of whole seconds, and some peers write the same text.
+type Written = (Timestamp, Version);
 
 impl Watched {
     /// How long it has lain unchanged before our eyes, at least: from the end of the look that saw it
     /// first to the beginning of this one.
-    fn unchanged(&mut self, lock: &SeenLock, looked: &Range<Duration>) -> Duration {
-        let first =
-            self.lying.entry(lock.record.name.clone()).or_insert((lock.written, looked.end));
-        if first.0 != lock.written {
-            *first = (lock.written, looked.end);
+    fn unchanged(&mut self, lock: &FoundLock, looked: &Range<Duration>) -> Duration {
+        let written = (lock.seen.written, lock.version.clone());
+        let name = lock.seen.record.name.clone();
+        let first = self.lying.entry(name).or_insert_with(|| (written.clone(), looked.end));
+        if first.0 != written {
+            *first = (written, looked.end);
         }
         looked.start.saturating_sub(first.1)
     }
 
-    /// For how long its process is known to be gone.
-    fn gone(&mut self, lock: &SeenLock, now: Duration) -> Option<Duration> {
-        let is_gone = lock.record.holder.as_ref().is_some_and(Holder::is_gone);
+    /// Since when it lies as it does, as far as was seen.
+    fn since(&self, lock: &SeenLock) -> Option<Duration> {
+        self.lying.get(&lock.record.name).map(|(_, since)| *since)
+    }
+
+    /// Since when its process is known to be gone.
+    fn gone_since(
+        &mut self,
+        lock: &SeenLock,
+        processes: &dyn Processes,
+        now: Duration,
+    ) -> Option<Duration> {
+        let is_gone = lock.record.holder.as_ref().is_some_and(|it| processes.is_gone(it));
         if !is_gone {
             self.gone.remove(&lock.record.name);
             return None;
         }
-        let since = self.gone.entry(lock.record.name.clone()).or_insert(now);
-        Some(now.saturating_sub(*since))
+        Some(*self.gone.entry(lock.record.name.clone()).or_insert(now))
     }
 }

@@ -7,12 +7,12 @@ use blobs::{Key, Listing, Version};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::Watched;
-use super::decide::{Standing, Term, is_long_gone, seems_ended, standing};
+use super::decide::{Standing, Term, is_long_gone, over_at, seems_ended, standing};
 use super::record::{LockKind, LockRecord, SeenLock};
+use super::{Deletions, Found, Watched};
 use crate::control::Control;
 use crate::error::{Error, Locked};
-use crate::repository::{FoundLock, Locks};
+use crate::repository::{End, FoundLock, Locks, Trace};
 use crate::store::BackupStore;
 
 /// Locks of the dead that are made nobody's before a look is worth nothing any more.
@@ -33,8 +33,7 @@ pub(super) struct Wanted {
     /// When it was last written.
     term: Term,
     watched: Watched,
-    /// When the lock of one that deleted was taken away, last: it may be at work still.
-    pub(super) passed_deleter: Option<Duration>,
+    pub(super) deletions: Deletions,
 }
 
 /// Who is there beside us.
@@ -58,8 +57,8 @@ impl Wanted {
         let stamped = locks.written(&key).await.map_err(|error| Error::found(&key, error))?;
         let term = Term { asked, answered: store.clock.now(), stamped };
         let (store, watched) = (store.clone(), Watched::default());
-        let (writes, passed_deleter) = (0, None);
-        Ok(Self { store, locks, key, record, version, writes, term, watched, passed_deleter })
+        let (writes, deletions) = (0, Deletions::default());
+        Ok(Self { store, locks, key, record, version, writes, term, watched, deletions })
     }
 
     fn seen(&self) -> SeenLock {
@@ -157,9 +156,10 @@ impl Wanted {
         'again: for _ in 0..LOOKS_MAX {
             let (mut look, mut ended, mut litter) = (Look::default(), Vec::new(), Vec::new());
             let asked = self.store.clock.now();
-            let found = self.locks.found().await?;
+            let Found { locks, traces } = self.locks.found().await?;
             let looked = asked..self.store.clock.now();
-            for other in found {
+            self.note_traces(traces, &looked).await?;
+            for other in locks {
                 if other.seen.record.name == self.record.name {
                     continue;
                 }
@@ -176,44 +176,85 @@ impl Wanted {
             }
             // One call waits for the other only where our own lock has to be written in between.
             for some in ended.chunks(PASSED_AT_ONCE) {
-                if !self.pass_all(some).await? {
+                if !self.pass_all(some, &looked).await? {
                     continue 'again;
                 }
-                self.note_deleters(some, &looked);
                 self.stay_alive().await?;
             }
             litter.truncate(PASSED_AT_ONCE);
-            self.pass_all(&litter).await?;
+            self.pass_all(&litter, &looked).await?;
             return Ok(look);
         }
         Err(Error::Contended { path: self.locks.path()? })
     }
 
-    fn note_deleters(&mut self, passed: &[FoundLock], looked: &Range<Duration>) {
+    /// Others have passed deletions, and may not have outlasted them. One whose trace was seen first at the
+    /// end of a look had its lock confirmed before that.
+    async fn note_traces(
+        &mut self,
+        traces: Vec<Trace>,
+        looked: &Range<Duration>,
+    ) -> Result<(), Error> {
         let at = self.term.store_time(looked.start);
-        let over = |it: &FoundLock| {
-            if is_long_gone(&it.seen, at) { Duration::ZERO } else { self.store.clock.now() }
-        };
-        let deleters = passed.iter().filter(|it| it.seen.record.kind == LockKind::Delete);
-        self.passed_deleter = self.passed_deleter.max(deleters.map(over).max());
+        for trace in traces {
+            if is_long_gone(trace.written, at) {
+                self.locks.remove_trace(&trace.key).await?;
+            } else if trace.is_of_deletion && !self.deletions.traces.contains_key(&trace.key) {
+                let over = over_at(looked.end, None, false, looked.end);
+                self.deletions.add(over, Some(trace.key));
+            }
+        }
+        Ok(())
+    }
+
+    /// When a deletion is over whose lock is passed; nothing where that is so already, or it is none.
+    fn over_at(&mut self, lock: &FoundLock, looked: &Range<Duration>) -> Option<Duration> {
+        let now = self.store.clock.now();
+        match lock.seen.record.kind {
+            LockKind::Use => None,
+            LockKind::Delete => {
+                let since = self.watched.since(&lock.seen).unwrap_or(looked.end);
+                let processes = self.store.processes.as_ref();
+                let gone = self.watched.gone_since(&lock.seen, processes, now);
+                let at = self.term.store_time(looked.start);
+                over_at(since, gone, is_long_gone(lock.seen.written, at), now)
+            }
+        }
     }
 
     /// False if one of them was renewed just then.
-    async fn pass_all(&self, locks: &[FoundLock]) -> Result<bool, Error> {
-        let passed = stream::iter(locks.to_vec()).map(|lock| {
+    async fn pass_all(
+        &mut self,
+        locks: &[FoundLock],
+        looked: &Range<Duration>,
+    ) -> Result<bool, Error> {
+        let overs: Vec<_> = locks.iter().map(|lock| self.over_at(lock, looked)).collect();
+        let now = self.store.clock.now();
+        let end_of = |over: Option<Duration>| {
+            if over.is_none_or(|over| over <= now) { End::Gone } else { End::Traced }
+        };
+        let ends: Vec<_> = locks.iter().cloned().zip(overs.iter().copied().map(end_of)).collect();
+        let passed = stream::iter(ends.clone()).map(|(lock, end)| {
             let locks = self.locks.clone();
-            async move { locks.pass(&lock).await }.boxed()
+            async move { locks.pass(&lock, end).await }.boxed()
         });
-        let passed: Vec<bool> = passed.buffer_unordered(CALLS_AT_ONCE).try_collect().await?;
+        let passed: Vec<bool> = passed.buffered(CALLS_AT_ONCE).try_collect().await?;
+        for (((lock, end), over), _) in ends.into_iter().zip(overs).zip(&passed).filter(|it| *it.1)
+        {
+            let trace = Some(lock.key).filter(|_| end == End::Traced);
+            self.deletions.add(over, trace);
+        }
         Ok(passed.into_iter().all(|it| it))
     }
 
     /// As it was when it was looked at: it may be another since, however long that took.
     fn standing(&mut self, other: &FoundLock, looked: &Range<Duration>) -> Standing {
-        let unchanged = self.watched.unchanged(&other.seen, looked);
+        let unchanged = self.watched.unchanged(other, looked);
         let (ours, at) = (self.seen(), self.term.store_time(looked.start));
         let (schedule, times) = (self.store.schedule, self.store.abilities().times);
-        let gone = self.watched.gone(&other.seen, self.store.clock.now());
+        let now = self.store.clock.now();
+        let gone = self.watched.gone_since(&other.seen, self.store.processes.as_ref(), now);
+        let gone = gone.map(|since| now.saturating_sub(since));
         standing(&other.seen, &ours, at, (unchanged, schedule.unchanged), gone, times)
     }
 

@@ -13,13 +13,40 @@ use crate::name::Name;
 
 /// What stands in the place of a lock that was ended, until it is removed: no lock, to any reader.
 const ENDED: &[u8] = b"ended\n";
+/// The same for that of a deletion which may be at work still. It stays until that is over, so that all
+/// who come learn of it.
+const ENDED_DELETION: &[u8] = b"ended deletion\n";
 
 /// A lock as it was found.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundLock {
     pub(crate) key: Key,
-    version: Version,
+    pub(crate) version: Version,
     pub(crate) seen: SeenLock,
+}
+
+/// What tells of a lock that was ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    pub(crate) key: Key,
+    /// When it was ended, by the clock of the store.
+    pub(crate) written: Timestamp,
+    pub(crate) is_of_deletion: bool,
+}
+
+/// What lies under the name of a lock.
+#[derive(Debug, Clone)]
+pub(crate) enum Lying {
+    Lock(FoundLock),
+    Trace(Trace),
+}
+
+/// What becomes of a lock that is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Gone,
+    /// Its trace stays.
+    Traced,
 }
 
 #[derive(Debug, Clone)]
@@ -64,10 +91,9 @@ impl Locks {
             Err(error) => return Err(error.into()),
         }
         // A write of ours whose answer was lost: nobody else writes a lock of that name.
-        let Some(ours) =
-            self.read(key.clone()).await?.filter(|it| it.seen.record.name == record.name)
-        else {
-            return Ok(None);
+        let ours = match self.read(key.clone()).await? {
+            Some(Lying::Lock(lock)) if lock.seen.record.name == record.name => lock,
+            Some(Lying::Lock(_) | Lying::Trace(_)) | None => return Ok(None),
         };
         match self.repository.swap(key, bytes, &ours.version).await {
             Ok(version) => Ok(Some(version)),
@@ -88,13 +114,20 @@ impl Locks {
     }
 
     /// Nothing where it is gone, or is none.
-    pub(crate) async fn read(&self, key: Key) -> Result<Option<FoundLock>, Error> {
+    pub(crate) async fn read(&self, key: Key) -> Result<Option<Lying>, Error> {
         match get_limited(self.repository.store.as_ref(), &key, LOCK_MAX_BYTES).await {
-            Ok(blob) => Ok(parse_lock(&blob.bytes).map(|record| FoundLock {
-                seen: SeenLock { record, written: blob.meta.modified },
-                version: blob.meta.version,
-                key,
-            })),
+            Ok(blob) => {
+                let (written, version) = (blob.meta.modified, blob.meta.version);
+                let trace = |is_of_deletion| Trace { key: key.clone(), written, is_of_deletion };
+                Ok(match blob.bytes.as_ref() {
+                    ENDED => Some(Lying::Trace(trace(false))),
+                    ENDED_DELETION => Some(Lying::Trace(trace(true))),
+                    text => parse_lock(text).map(|record| {
+                        let seen = SeenLock { record, written };
+                        Lying::Lock(FoundLock { key: key.clone(), version, seen })
+                    }),
+                })
+            }
             Err(error) if error.is_not_found() => Ok(None),
             Err(blobs::Error::TooLong { .. }) => Ok(None),
             Err(error) => Err(Error::Store(error)),
@@ -103,14 +136,30 @@ impl Locks {
 
     /// Makes a lock nobody's: first in a way that its holder, who may only sleep, must notice when it
     /// renews it. False if it was renewed just then.
-    pub(crate) async fn end(&self, lock: &FoundLock) -> Result<bool, Error> {
-        match self.repository.swap(&lock.key, Bytes::from_static(ENDED), &lock.version).await {
+    pub(crate) async fn end(&self, lock: &FoundLock, end: End) -> Result<bool, Error> {
+        let text = match end {
+            End::Gone => ENDED,
+            End::Traced => ENDED_DELETION,
+        };
+        match self.repository.swap(&lock.key, Bytes::from_static(text), &lock.version).await {
             Ok(_) => {}
             Err(blobs::Error::Changed { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.remove(&lock.key).await?;
+        match end {
+            End::Gone => self.remove(&lock.key).await?,
+            End::Traced => {}
+        }
         Ok(true)
+    }
+
+    /// Removes what tells of a lock that was ended. Where a store keeps no conditions, a holder may have
+    /// written its lock over it.
+    pub(crate) async fn remove_trace(&self, key: &Key) -> Result<(), Error> {
+        match self.read(key.clone()).await? {
+            Some(Lying::Trace(_)) => Ok(self.remove(key).await?),
+            Some(Lying::Lock(_)) | None => Ok(()),
+        }
     }
 
     pub(crate) async fn remove(&self, key: &Key) -> Result<(), blobs::Error> {

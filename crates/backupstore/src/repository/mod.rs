@@ -19,13 +19,13 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use blobs::{Key, Prefix, Store, Version, get_limited};
+use blobs::{Key, Permit, Prefix, Store, Version, get_limited};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub(crate) use self::blocks::{Blocks, Codec, Put, StoredBlock};
-pub(crate) use self::locks::{FoundLock, Locks};
+pub(crate) use self::locks::{End, FoundLock, Locks, Lying, Trace};
 pub(crate) use self::objects::{Found, Stored};
 pub(crate) use self::records::{
     BackupRecord, ImageRecord, Outside, Record, Started, VolumeRecord, seconds,
@@ -340,6 +340,7 @@ impl Repository {
         of: &Subject,
         name: &Name,
         version: &Version,
+        permit: &Permit,
     ) -> Result<bool, Error> {
         let key = &record_key(of, name)?;
         let found = match get_limited(self.store.as_ref(), key, RECORD_MAX_BYTES).await {
@@ -352,27 +353,34 @@ impl Repository {
         // Another text, since some stores take equal texts for equal versions.
         let mut bytes = BytesMut::from(found.bytes.as_ref());
         bytes.put_u8(b'\n');
+        permit.check()?;
         match self.swap(key, bytes.freeze(), version).await {
             Ok(_) => {}
             Err(blobs::Error::Changed { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        self.store.delete(key).await?;
+        self.store.delete_within(key, permit).await?;
         Ok(true)
     }
 
     /// Removes a record, readable or not, and says whether it was there.
-    pub(crate) async fn remove_record(&self, of: &Subject, name: &Name) -> Result<bool, Error> {
+    pub(crate) async fn remove_record(
+        &self,
+        of: &Subject,
+        name: &Name,
+        permit: &Permit,
+    ) -> Result<bool, Error> {
         let key = record_key(of, name)?;
         let existed = match self.store.head(&key).await {
             Ok(_) => true,
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(error.into()),
         };
-        self.store.delete(&key).await?;
+        self.store.delete_within(&key, permit).await?;
         match of {
             Subject::Volume(volume) => {
-                self.store.delete(&VolumeFolder::of(volume).single_file(name)?).await?;
+                let single_file = VolumeFolder::of(volume).single_file(name)?;
+                self.store.delete_within(&single_file, permit).await?;
             }
             Subject::BackingImages => {}
         }

@@ -1,6 +1,6 @@
 //! Volumes of a store: which there are, what their records say, and what goes with one.
 
-use blobs::{Key, Prefix};
+use blobs::{Key, Permit, Prefix};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -177,20 +177,24 @@ impl Repository {
     }
 
     /// Removes the volume's own record.
-    pub(crate) async fn remove_last(&self, removal: &Removal) -> Result<(), blobs::Error> {
-        self.store.delete(&removal.last).await
+    pub(crate) async fn remove_last(
+        &self,
+        removal: &Removal,
+        permit: &Permit,
+    ) -> Result<(), Error> {
+        Ok(self.store.delete_within(&removal.last, permit).await?)
     }
 
-    pub(crate) async fn remove_object(&self, key: &Key) -> Result<(), blobs::Error> {
-        self.store.delete(key).await
+    /// One by one, for those that are replaced by their versions.
+    pub(crate) async fn remove_records(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        for key in keys {
+            self.store.delete_within(key, permit).await?;
+        }
+        Ok(())
     }
 
     /// For blocks, and what else is never replaced by its version.
-    pub(crate) async fn remove_objects(
-        &self,
-        keys: &[Key],
-        permit: &blobs::Permit,
-    ) -> Result<(), blobs::Error> {
-        self.store.delete_many(keys, permit).await
+    pub(crate) async fn remove_objects(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        Ok(self.store.delete_many(keys, permit).await?)
     }
 }

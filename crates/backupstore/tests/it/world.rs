@@ -31,6 +31,7 @@ pub(crate) const SCHEDULE: LockSchedule = LockSchedule {
     renew_every: Duration::from_mins(1),
     look_every: Duration::from_millis(1),
     unchanged: Duration::from_secs(150),
+    unanswered: Duration::ZERO,
 };
 
 /// So long that a test would not end if anybody let a lock settle.

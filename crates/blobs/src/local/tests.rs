@@ -1,3 +1,6 @@
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use durable::sim::SimDisk;
 use proptest::prelude::*;
 
@@ -44,6 +47,110 @@ async fn two_processes_on_one_directory_lose_no_swap() {
         two.put_if_match(&a, "2".into(), &first),
     );
     assert!(left.is_ok() != right.is_ok(), "{left:?} {right:?}");
+}
+
+/// One host of a network file system: it remembers what it has seen of a name, that it is not there as well,
+/// until it opens or changes it. Names in a folder it asks for each time.
+#[derive(Debug, Default)]
+struct Host(Mutex<HashMap<PathBuf, Option<Stat>>>);
+
+impl Host {
+    fn forget(&self, path: &Path) {
+        self.0.lock().unwrap().remove(path);
+    }
+}
+
+impl Disk for Host {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn File>> {
+        self.forget(path);
+        RealDisk.open(path, how)
+    }
+
+    fn rename(&self, source: &Path, target: &Path) -> io::Result<()> {
+        self.forget(source);
+        self.forget(target);
+        RealDisk.rename(source, target)
+    }
+
+    fn link(&self, source: &Path, target: &Path) -> io::Result<()> {
+        self.forget(target);
+        RealDisk.link(source, target)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.forget(path);
+        RealDisk.remove(path)
+    }
+
+    fn create_dir(&self, path: &Path, mode: Mode) -> io::Result<()> {
+        self.forget(path);
+        RealDisk.create_dir(path, mode)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.forget(path);
+        RealDisk.remove_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<durable::Entry>> {
+        RealDisk.list(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let mut seen = self.0.lock().unwrap();
+        if !seen.contains_key(path) {
+            let found = match RealDisk.stat(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                found => Some(found?),
+            };
+            seen.insert(path.to_owned(), found);
+        }
+        seen[path].ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn unique(&self) -> u64 {
+        RealDisk.unique()
+    }
+
+    fn reach(&self, _: &Path) -> io::Result<Reach> {
+        Ok(Reach::Server)
+    }
+
+    fn barrier(&self, _: &Path) -> io::Result<Option<Box<dyn Barrier>>> {
+        Ok(None)
+    }
+
+    fn sync_file_systems(&self, paths: &[&Path]) -> io::Result<()> {
+        RealDisk.sync_file_systems(paths)
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_remembers_replaces_and_removes_what_is_there_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = || LocalStore::open_on(Box::<Host>::default(), dir.path().join("store")).unwrap();
+    let (one, two, a) = (host(), host(), key("a/b"));
+    let first = one.put_new(&a, "0".into()).await.unwrap();
+    assert_eq!(one.head(&a).await.unwrap().version, first);
+    // Another host replaces it: as a deletion does that fences a writer off.
+    let second = two.put_if_match(&a, "1".into(), &first).await.unwrap();
+    let late = one.put_if_match(&a, "2".into(), &first).await;
+    assert!(matches!(late, Err(Error::Changed { .. })), "{late:?}");
+    assert_eq!(two.head(&a).await.unwrap().version, second);
+    two.delete(&a).await.unwrap();
+    let late = one.put_if_match(&a, "2".into(), &second).await;
+    assert!(matches!(late, Err(Error::Changed { .. })), "{late:?}");
+    assert!(one.head(&a).await.is_err());
+    two.put_new(&a, "3".into()).await.unwrap();
+    one.delete(&a).await.unwrap();
+    assert!(
+        !dir.path().join("store/a/b").exists(),
+        "it is removed, though it was not there before"
+    );
 }
 
 #[tokio::test]

@@ -128,6 +128,10 @@ impl<A: Around> Store for Wrapped<A> {
         self.around.around(Method::Delete, self.inner.delete(key)).await
     }
 
+    async fn delete_within(&self, key: &Key, permit: &Permit) -> Result<(), Error> {
+        self.around.around(Method::Delete, self.inner.delete_within(key, permit)).await
+    }
+
     async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
         self.around.around(Method::DeleteMany, self.inner.delete_many(keys, permit)).await
     }

@@ -93,6 +93,15 @@ impl Tries<'_> {
         Ok(())
     }
 
+    /// The same for a call by a permit, which is told of what may be done later than the next try.
+    async fn pause_of(&mut self, error: Error, permit: &Permit) -> Result<(), Error> {
+        match error.retry() {
+            Retry::Later => permit.unanswered(),
+            Retry::Never => {}
+        }
+        self.pause(error).await
+    }
+
     fn given_up(&self, error: Error, time: Duration) -> Error {
         match error {
             Error::Unavailable { what, source } if self.made > 1 => {
@@ -245,12 +254,22 @@ impl Store for Retrying {
         }
     }
 
+    async fn delete_within(&self, key: &Key, permit: &Permit) -> Result<(), Error> {
+        let mut tries = self.tries();
+        loop {
+            match self.inner.delete_within(key, permit).await {
+                Err(error) => tries.pause_of(error, permit).await?,
+                done => return done,
+            }
+        }
+    }
+
     async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
         let mut tries = self.tries();
         loop {
             permit.check()?;
             match self.inner.delete_many(keys, permit).await {
-                Err(error) => tries.pause(error).await?,
+                Err(error) => tries.pause_of(error, permit).await?,
                 done => return done,
             }
         }

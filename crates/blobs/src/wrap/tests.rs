@@ -1,4 +1,5 @@
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -60,6 +61,29 @@ async fn a_lost_answer_is_tried_again_and_meets_its_own_write() {
         store.delete(&key()).await.unwrap();
         assert_eq!(faults.waiting(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gave_leave_to_remove_is_told_what_was_not_answered() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let permit = Permit::new(|| true).telling({
+        let told = Arc::clone(&told);
+        move || {
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (inner, faults) = faulty();
+    let store = retrying(inner);
+    store.delete_within(&key(), &permit).await.unwrap();
+    store.delete_many(&[key()], &permit).await.unwrap();
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    for fault in [Fault::Before, Fault::After] {
+        faults.plan(1, fault);
+        store.delete_within(&key(), &permit).await.unwrap();
+        faults.plan(1, fault);
+        store.delete_many(&[key()], &permit).await.unwrap();
+    }
+    assert_eq!(told.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use backupstore::{CancellationToken, Clock};
+use backupstore::{CancellationToken, Clock, Holder, Processes};
 use blobs::{
     Blob, Body, Capabilities, Error, Key, Level, Meta, Page, Parts, Prefix, Store, Times, Version,
 };
@@ -45,6 +45,8 @@ pub(super) enum What {
     /// Nothing gets through; what is being sent waits.
     Down(Duration),
     Die,
+    /// What it has just sent is done so much later.
+    DieLate(Duration),
 }
 
 #[derive(Debug)]
@@ -71,6 +73,9 @@ pub(super) struct Actor {
     pub(super) world: Arc<World>,
     skew: SignedDuration,
     counts_suspended: bool,
+    /// Where it runs, and as what: others there see when it has ended.
+    host: String,
+    process: i32,
     fate: Mutex<Fate>,
     pub(super) killed: CancellationToken,
 }
@@ -83,6 +88,7 @@ impl Actor {
             seed,
             skew: SignedDuration::ZERO,
             counts_suspended: true,
+            host: name.to_owned(),
             plans: Vec::new(),
         }
     }
@@ -147,6 +153,12 @@ impl Actor {
         lag.mul_f64(self.fate.lock().unwrap().random.random::<f64>())
     }
 
+    async fn die(&self) {
+        self.world.process_ended(self.process);
+        self.killed.cancel();
+        futures::future::pending::<()>().await;
+    }
+
     async fn call<T: Send + std::fmt::Debug + 'static>(
         self: &Arc<Self>,
         method: &'static str,
@@ -157,15 +169,12 @@ impl Actor {
         self.runs().await;
         let lost = || Error::Unavailable { what: key.clone(), source: "no answer".into() };
         match fate {
-            Some(What::Die) => {
-                self.killed.cancel();
-                futures::future::pending::<()>().await;
-            }
+            Some(What::Die) => self.die().await,
             Some(What::Lost) => {
                 tokio::time::sleep(CALL_TIMEOUT).await;
                 return Err(lost());
             }
-            Some(What::Late(time)) => {
+            Some(what @ (What::Late(time) | What::DieLate(time))) => {
                 let own = Arc::clone(self);
                 let line = format!("{}: late {method} {key}", self.name);
                 #[expect(
@@ -177,6 +186,9 @@ impl Actor {
                     own.world.log(line);
                     let _ = apply(&own);
                 });
+                if let What::DieLate(_) = what {
+                    self.die().await;
+                }
                 tokio::time::sleep(CALL_TIMEOUT).await;
                 self.runs().await;
                 return Err(lost());
@@ -214,12 +226,19 @@ pub(super) struct ActorBuilder {
     seed: u64,
     skew: SignedDuration,
     counts_suspended: bool,
+    host: String,
     plans: Vec<Plan>,
 }
 
 impl ActorBuilder {
     pub(super) fn skewed(mut self, seconds: i64) -> Self {
         self.skew = SignedDuration::from_secs(seconds);
+        self
+    }
+
+    /// Beside others.
+    pub(super) fn on(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
         self
     }
 
@@ -239,6 +258,8 @@ impl ActorBuilder {
         };
         Arc::new(Actor {
             name: self.name,
+            process: self.world.new_process(),
+            host: self.host,
             world: self.world,
             skew: self.skew,
             counts_suspended: self.counts_suspended,
@@ -267,6 +288,21 @@ impl Clock for ActorClock {
             own.runs().await;
         }
         .boxed()
+    }
+}
+
+/// The processes that it can see.
+#[derive(Debug)]
+pub(super) struct ActorProcesses(pub(super) Arc<Actor>);
+
+impl Processes for ActorProcesses {
+    fn this(&self) -> Option<Holder> {
+        let (boot, pid) = (self.0.host.clone(), self.0.process);
+        Some(Holder { boot, namespace: 1, pid, started: 1 })
+    }
+
+    fn is_gone(&self, holder: &Holder) -> bool {
+        holder.boot == self.0.host && self.0.world.is_process_gone(holder.pid)
     }
 }
 

@@ -14,15 +14,17 @@ use std::time::Duration;
 
 use backupstore::create::CreateRequest;
 use backupstore::delete::DeleteOptions;
-use backupstore::{Abilities, BackupStore, Compression, Control, Error, LockSchedule, TargetUrl};
+use backupstore::{
+    Abilities, BackupStore, Compression, Control, Error, LOCK_TIMEOUT, LockSchedule, TargetUrl,
+};
 use blobs::Store;
 use blobs::wrap::{Policy, Retrying};
 
-use self::actor::{Actor, ActorClock, View};
+use self::actor::{Actor, ActorClock, ActorProcesses, View};
 use crate::world::{Volume, create_request, name, volume};
 
 /// How long operations wait for a lock.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = LOCK_TIMEOUT;
 
 /// Three states: blocks come back that were there before.
 fn states() -> Volume {
@@ -43,6 +45,8 @@ fn states() -> Volume {
 struct Ours {
     actor: Arc<Actor>,
     store: BackupStore,
+    /// When somebody loses patience with what it does.
+    cancelled_after: Option<Duration>,
 }
 
 impl Ours {
@@ -56,15 +60,30 @@ impl Ours {
         let store = BackupStore::new(view, url)
             .with_abilities(abilities)
             .with_schedule(LockSchedule::default())
-            .with_clock(Arc::new(ActorClock(Arc::clone(&actor))));
-        Self { actor, store }
+            .with_clock(Arc::new(ActorClock(Arc::clone(&actor))))
+            .with_processes(Arc::new(ActorProcesses(Arc::clone(&actor))));
+        Self { actor, store, cancelled_after: None }
     }
 
     /// Until it ends, or its machine dies.
-    async fn run<T>(&self, what: &str, work: impl Future<Output = Result<T, Error>>) -> Option<T> {
+    async fn run<T>(
+        &self,
+        what: &str,
+        control: &Control,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
         self.actor.world.log(format_args!("{}: {what}", self.actor.name));
+        let cancels = async {
+            if let Some(after) = self.cancelled_after {
+                tokio::time::sleep(after).await;
+                self.actor.world.log(format_args!("{}: {what}: cancelled", self.actor.name));
+                control.cancel();
+            }
+            futures::future::pending::<()>().await;
+        };
         let done = tokio::select! {
             done = work => done,
+            () = cancels => return None,
             () = self.actor.killed.cancelled() => return None,
         };
         let said = match &done {
@@ -87,20 +106,21 @@ impl Ours {
             let begun = self.store.begin_backup(request, Arc::clone(&source), &control).await?;
             begun.run(Arc::clone(&source), &control).await
         };
-        self.run(&format!("back up {backup}"), work).await.is_some()
+        self.run(&format!("back up {backup}"), &control, work).await.is_some()
     }
 
     async fn delete(&self, backup: &str) -> bool {
         let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, backup, control) = (volume(), name(backup), Control::default());
         let work = self.store.delete_backup(&volume, &backup, &options, &control);
-        self.run(&format!("delete {backup}"), work).await.is_some()
+        self.run(&format!("delete {backup}"), &control, work).await.is_some()
     }
 
     async fn collect(&self) -> bool {
         let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, control) = (volume(), Control::default());
-        self.run("collect", self.store.collect_garbage(&volume, &options, &control)).await.is_some()
+        let work = self.store.collect_garbage(&volume, &options, &control);
+        self.run("collect", &control, work).await.is_some()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backupstore::delete::DeleteOptions;
+use backupstore::{Control, Error};
 use blobs::{Key, Prefix};
 use jiff::SignedDuration;
 
@@ -10,6 +12,7 @@ use super::actor::{Actor, What, When};
 use super::peer::{Peer, data};
 use super::world::{Condition, Conditions, Kind, Stamps, World, folder};
 use super::{Ours, states};
+use crate::world::{name, volume};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,6 +34,13 @@ fn sound(world: &World) {
     if let Some(what) = world.violation() {
         panic!("{what}");
     }
+}
+
+/// What lies among the locks.
+fn locks(world: &World) -> Vec<String> {
+    let locks = Prefix::from(Key::parse(&format!("{}/locks", folder())).unwrap());
+    let found = world.listed(&locks, Duration::ZERO);
+    found.into_iter().map(|meta| meta.key.to_string()).collect()
 }
 
 /// A store that holds one complete backup.
@@ -285,6 +295,175 @@ async fn schedule_12_a_peers_backup_that_was_taken_over_keeps_its_blocks() {
     assert!(world.is_complete("backup-2"), "the peer has published");
 }
 
+/// The store's clock has jumped. One who passes a deletion's lock dies before it has done anything; the next
+/// finds no lock, while the deletion is about to send what it chose.
+#[tokio::test(start_paused = true)]
+async fn schedule_13_what_one_knows_of_a_passed_deletion_the_next_learns() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
+    let when = When::Named("put_new", "/backups/", 1);
+    let passes = befallen(&world, "passes", when, What::Die).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(5).await;
+        world.jump(SignedDuration::from_hours(1));
+        assert!(!passes.back_up(&of, 0, "backup-2").await);
+        writer.back_up(&of, 0, "backup-3").await || writer.back_up(&of, 0, "backup-3").await
+    };
+    let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(published);
+    assert_eq!(locks(&world).len(), 1, "that of the dead, and no trace of the deletion");
+}
+
+/// The same, and it is another deletion that takes the first one's lock away, as one that ended long ago.
+#[tokio::test(start_paused = true)]
+async fn schedule_14_a_deletion_taken_for_litter_is_not_forgotten() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
+    let collector = calm(&world, "collector").await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(5).await;
+        world.jump(SignedDuration::from_hours(1));
+        assert!(collector.collect().await);
+        writer.back_up(&of, 0, "backup-2").await || writer.back_up(&of, 0, "backup-2").await
+    };
+    let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+    sound(&world);
+    assert!(published);
+}
+
+/// A removal gets no answer and is sent again, which goes well; the first comes through later.
+#[tokio::test(start_paused = true)]
+async fn schedule_15_a_deletion_waits_for_removals_that_were_not_answered() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Late(19 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let of = states();
+    let others = async {
+        at(14).await;
+        writer.back_up(&of, 0, "backup-2").await
+    };
+    let (is_done, published) = futures::join!(deleter.delete("backup-1"), others);
+    at(30).await;
+    sound(&world);
+    assert!(is_done && published);
+}
+
+/// A deletion is cancelled while a removal is on its way.
+#[tokio::test(start_paused = true)]
+async fn schedule_16_a_cancelled_deletion_waits_for_what_it_has_sent() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/blocks/", 1);
+    let deleter = befallen(&world, "deleter", when, What::Late(19 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let (of, control, options) = (states(), Control::default(), DeleteOptions::default());
+    let others = async {
+        at(5).await;
+        control.cancel();
+        at(3).await;
+        writer.back_up(&of, 0, "backup-2").await
+    };
+    let (volume, backup) = (volume(), name("backup-1"));
+    let deletion = deleter.store.delete_backup(&volume, &backup, &options, &control);
+    let (done, published) = futures::join!(deletion, others);
+    at(30).await;
+    sound(&world);
+    assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
+    assert!(published);
+}
+
+/// The store's clock jumps while a collection is stopped before it removes the record of a writer that
+/// died: for less long than its lease, and longer than others wait for it.
+#[tokio::test(start_paused = true)]
+async fn schedule_17_records_are_removed_at_once_or_not_at_all() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("put_new", "/blocks/", 1);
+    let dead = befallen(&world, "dead", when, What::Die).await;
+    let of = states();
+    assert!(!dead.back_up(&of, 1, "backup-2").await);
+    at(200).await;
+    let when = When::Named("delete", "/backups/", 1);
+    let collector = befallen(&world, "collector", when, What::Stop(100 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let others = async {
+        at(5).await;
+        world.jump(SignedDuration::from_hours(1));
+        writer.back_up(&of, 1, "backup-2").await
+    };
+    let (is_done, published) = futures::join!(collector.collect(), others);
+    sound(&world);
+    assert!(published && !is_done);
+    assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+}
+
+/// The same before the record of a volume that is deleted: a backup that was made since could not be found.
+#[tokio::test(start_paused = true)]
+async fn schedule_18_the_record_of_a_volume_is_removed_at_once_or_not_at_all() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let when = When::Named("delete", "/volume.cfg", 1);
+    let deleter = befallen(&world, "deleter", when, What::Stop(100 * SECOND)).await;
+    let writer = calm(&world, "writer").await;
+    let (of, control, options) = (states(), Control::default(), DeleteOptions::default());
+    let others = async {
+        at(5).await;
+        world.jump(SignedDuration::from_hours(1));
+        writer.back_up(&of, 0, "backup-2").await
+    };
+    let volume = volume();
+    let deletion = deleter.store.delete_volume(&volume, &options, &control);
+    let (done, published) = futures::join!(deletion, others);
+    sound(&world);
+    assert!(published && done.is_err(), "{done:?}");
+    let cfg = Key::parse(&format!("{}/volume.cfg", folder())).unwrap();
+    assert!(world.get(&cfg).is_ok(), "the backup that was acknowledged has its volume");
+}
+
+/// A deletion is killed with a removal on its way. Who is on its machine need not wait for the end of its
+/// lock, nor for what it could have sent later; but for what it had sent.
+#[tokio::test(start_paused = true)]
+async fn schedule_19_a_deletion_whose_process_is_gone_sends_nothing_more() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let deleter = Actor::build(&world, "deleter", 2)
+        .befalls(When::Named("delete", "/blocks/", 1), What::DieLate(19 * SECOND))
+        .on("one");
+    let deleter = Ours::new(deleter.start()).await;
+    let writer = Ours::new(Actor::build(&world, "writer", 1).on("one").start()).await;
+    assert!(!deleter.delete("backup-1").await);
+    let begun = world.elapsed();
+    assert!(writer.back_up(&states(), 0, "backup-2").await);
+    let took = world.elapsed().checked_sub(begun).unwrap();
+    at(30).await;
+    sound(&world);
+    assert!(took < 30 * SECOND, "it was not waited for longer: {took:?}");
+    assert_eq!(locks(&world), [""; 0]);
+}
+
+/// The same where the store's clock has jumped: the lock has ended before anybody saw that its process is
+/// gone, and what that had sent is still on its way.
+#[tokio::test(start_paused = true)]
+async fn schedule_20_a_process_that_is_gone_has_sent_what_it_has_sent() {
+    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let deleter = Actor::build(&world, "deleter", 2)
+        .befalls(When::Named("delete", "/blocks/", 1), What::DieLate(19 * SECOND))
+        .on("one");
+    let deleter = Ours::new(deleter.start()).await;
+    let writer = Ours::new(Actor::build(&world, "writer", 1).on("one").start()).await;
+    assert!(!deleter.delete("backup-1").await);
+    world.jump(SignedDuration::from_hours(1));
+    let of = states();
+    assert!(!writer.back_up(&of, 0, "backup-2").await, "a block that it found is gone");
+    assert!(writer.back_up(&of, 0, "backup-2").await);
+    at(30).await;
+    sound(&world);
+}
+
 /// Ten thousand processes have died, each with a lock that excludes ours.
 #[tokio::test(start_paused = true)]
 async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
@@ -303,7 +482,6 @@ async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
     let took = world.elapsed().checked_sub(begun).unwrap();
     println!("{DEAD} locks of the dead: {} s of simulated time", took.as_secs());
     assert!(took < 600 * SECOND, "{took:?}");
-    let locks = Prefix::from(Key::parse(&format!("{}/locks", folder())).unwrap());
-    assert!(world.listed(&locks, Duration::ZERO).is_empty(), "none is left");
+    assert_eq!(locks(&world), [""; 0], "none is left");
     sound(&world);
 }

@@ -43,13 +43,17 @@ fn fate(random: &mut StdRng) -> What {
         5 => What::Lost,
         6 => What::AnswerLost,
         7 => What::Late(Duration::from_secs(random.random_range(0..LATE_MAX_SECONDS))),
-        _ if random.random() => What::Down(time),
-        _ => What::Die,
+        _ => match random.random_range(0..3) {
+            0 => What::Down(time),
+            1 => What::Die,
+            _ => What::DieLate(Duration::from_secs(random.random_range(0..LATE_MAX_SECONDS))),
+        },
     }
 }
 
 fn machine(world: &Arc<World>, index: usize, random: &mut StdRng) -> ActorBuilder {
-    let mut actor = Actor::build(world, &format!("machine-{index}"), random.random());
+    let host = format!("host-{}", random.random_range(0..2));
+    let mut actor = Actor::build(world, &format!("machine-{index}"), random.random()).on(&host);
     if world.kind.stamps == Stamps::ByTheWriter {
         actor = actor.skewed(random.random_range(-400..400));
     }
@@ -67,10 +71,12 @@ fn machine(world: &Arc<World>, index: usize, random: &mut StdRng) -> ActorBuilde
 
 /// What one machine of ours does, one after the other.
 async fn ours(actor: Arc<Actor>, of: Volume, mut random: StdRng) {
-    let ours = Ours::new(actor).await;
+    let mut ours = Ours::new(actor).await;
     for _ in 0..random.random_range(1..4) {
         tokio::time::sleep(Duration::from_millis(random.random_range(0..250_000))).await;
         let backup = format!("backup-{}", random.random_range(1..4));
+        let patience = Duration::from_millis(random.random_range(0..20_000));
+        ours.cancelled_after = Some(patience).filter(|_| random.random_ratio(1, 6));
         match random.random_range(0..5) {
             0 | 1 => drop(ours.back_up(&of, random.random_range(0..3), &backup).await),
             2 | 3 => drop(ours.delete(&backup).await),
@@ -137,6 +143,8 @@ async fn run(seed: u64) -> Result<(u64, u64), String> {
         });
     }
     running.join_all().await;
+    // What was sent last is done.
+    tokio::time::sleep(Duration::from_secs(LATE_MAX_SECONDS)).await;
     world
         .violation()
         .map_or_else(|| Ok(world.counts()), |what| Err(format!("{:?}\n{what}", world.kind)))

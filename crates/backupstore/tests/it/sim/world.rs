@@ -81,6 +81,9 @@ struct State {
     log: Vec<String>,
     violation: Option<String>,
     jumped: SignedDuration,
+    /// Processes that have ended, and how many there ever were.
+    dead: BTreeSet<i32>,
+    processes: i32,
     /// How many complete records there ever were.
     published: u64,
     blocks_removed: u64,
@@ -105,6 +108,21 @@ impl World {
     pub(super) fn log(&self, line: impl fmt::Display) {
         let at = self.elapsed().as_secs_f64();
         self.state.lock().unwrap().log.push(format!("{at:9.3} {line}"));
+    }
+
+    /// The id of a new process: no two machines share one here, so that each stands for its own.
+    pub(super) fn new_process(&self) -> i32 {
+        let mut state = self.state.lock().unwrap();
+        state.processes += 1;
+        state.processes
+    }
+
+    pub(super) fn process_ended(&self, process: i32) {
+        self.state.lock().unwrap().dead.insert(process);
+    }
+
+    pub(super) fn is_process_gone(&self, process: i32) -> bool {
+        self.state.lock().unwrap().dead.contains(&process)
     }
 
     /// The store's clock steps.
