@@ -109,6 +109,7 @@ pub async fn serve(
     // Answers of several parts are not to wait for each other.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = Server::builder()
+        .trace_fn(rpc::call_span)
         .add_routes(routes.add_service(service).add_service(fan_out))
         .serve_with_incoming_shutdown(incoming, async {
             shutdown.cancelled().await;

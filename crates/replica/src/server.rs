@@ -363,6 +363,7 @@ fn control_server(
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let stop = stop.clone().cancelled_owned();
     Ok(tonic::transport::Server::builder()
+        .trace_fn(rpc::call_span)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, stop))
 }

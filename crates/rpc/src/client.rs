@@ -40,6 +40,7 @@ impl Interceptor for Caller {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         self.0.attach(&mut request);
         self.1.attach(request.metadata_mut());
+        crate::trace::attach(request.metadata_mut());
         Ok(request)
     }
 }

@@ -14,6 +14,7 @@ mod profiler;
 mod purge;
 mod server;
 mod stopping;
+mod trace;
 
 pub use address::{Address, AddressError};
 pub use claim::{SharedClaim, claim_of};
@@ -25,6 +26,7 @@ pub use profiler::Profiler;
 pub use purge::{HeadParent, head_parent_of, purge_request};
 pub use server::{common, text};
 pub use stopping::{Stopping, stop_request, stopping_of};
+pub use trace::call_span;
 
 macro_rules! generated {
     ($($name:ident = $file:literal, $doc:literal;)*) => {$(

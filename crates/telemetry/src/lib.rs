@@ -20,6 +20,8 @@ pub use metrics::{
     OPENMETRICS_CONTENT_TYPE, Registry,
 };
 pub use seldom::Seldom;
-pub use subscriber::{Config, Format, Guard, InitError, init};
+pub use subscriber::{Config, Format, Guard, InitError, init, init_with};
 pub use suggest::nearest;
-pub use trace::{continue_trace, traceparent};
+pub use trace::{TRACEPARENT_VARIABLE, continue_trace, traceparent};
+pub use tracing_subscriber::layer::{Context as LayerContext, Filter, Layer};
+pub use tracing_subscriber::registry::Registry as Spans;

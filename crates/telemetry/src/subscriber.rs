@@ -14,7 +14,7 @@ use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::filter::{EnvFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::chain::Chain;
 
@@ -79,6 +79,14 @@ impl fmt::Debug for Guard {
     }
 }
 
+impl Guard {
+    /// Sends what is waiting from a runtime that has to go on meanwhile, as one of a single thread has.
+    pub async fn end(self) {
+        // A panic in there leaves spans unsent, and nothing else.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(traces) = self.traces.take()
@@ -92,14 +100,20 @@ impl Drop for Guard {
 /// Sets up logs and traces for the whole process, once. With an endpoint, call it on the runtime.
 pub fn init(config: &Config) -> Result<Guard, InitError> {
     let filter = parse_filter(&config.filter)?;
-    let traces = config
-        .otlp_endpoint
-        .as_deref()
-        .map(|endpoint| exporter(endpoint, &config.service_name))
-        .transpose()?;
     let colours = std::io::stderr().is_terminal();
+    let lines = lines(config.format, colours, std::io::stderr).with_filter(filter);
+    init_with(lines, config.otlp_endpoint.as_deref(), &config.service_name)
+}
+
+/// [`init`] for a process whose log has a form of its own.
+pub fn init_with(
+    lines: impl Layer<Registry> + Send + Sync,
+    otlp_endpoint: Option<&str>,
+    service_name: &str,
+) -> Result<Guard, InitError> {
+    let traces = otlp_endpoint.map(|endpoint| exporter(endpoint, service_name)).transpose()?;
     let subscriber = tracing_subscriber::registry()
-        .with(lines(config.format, colours, std::io::stderr).with_filter(filter))
+        .with(lines)
         .with(traces.as_ref().map(|traces| spans(traces.tracer("holdfast"))));
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|source| InitError::Twice { source })?;

@@ -1,6 +1,7 @@
 //! Passing a trace on between processes, as the `traceparent` header of W3C Trace Context.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use opentelemetry::Context;
 use opentelemetry::propagation::TextMapPropagator;
@@ -9,12 +10,22 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 const HEADER: &str = "traceparent";
+/// The variable by which a command is told of the trace it is part of.
+pub const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";
 
 /// The header to send with a request made in the current span; nothing where traces are off.
+///
+/// A command sends no spans of its own, as it is over before they could go out: what it asks for is part
+/// of the trace that it was told of.
 pub fn traceparent() -> Option<String> {
     let mut headers = HashMap::new();
     TraceContextPropagator::new().inject_context(&Span::current().context(), &mut headers);
-    headers.remove(HEADER)
+    headers.remove(HEADER).or_else(|| inherited().map(str::to_owned))
+}
+
+fn inherited() -> Option<&'static str> {
+    static TOLD: OnceLock<Option<String>> = OnceLock::new();
+    TOLD.get_or_init(|| std::env::var(TRACEPARENT_VARIABLE).ok()).as_deref()
 }
 
 /// Makes `span` part of the trace of a received header. A header that cannot be read is ignored:

@@ -32,6 +32,7 @@ const WITHIN: &[(&str, &str, &str)] = &[
     ("blobs", "telemetry", "stores are counted and timed"),
     ("reconcile", "tasks", "controllers are tasks"),
     ("reconcile", "telemetry", "passes are counted"),
+    ("rpc", "telemetry", "calls are parts of traces"),
     ("engine", "replica", "an engine speaks to its replicas"),
     ("replica", "backupstore", "a replica reads and writes backups"),
     ("engine", "backupstore", "its commands list, check and remove backups"),

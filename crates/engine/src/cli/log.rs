@@ -1,16 +1,16 @@
 //! Log lines on standard error: `time="…" level=… msg="…" func=… file="…" error="…"`.
 //!
 //! Programs that start engines read this form; so it is written here, and not by the logs of the
-//! rest of the house. Spans are not written: every process of the dialect does one thing.
+//! rest of the house. Spans are not written, as every process of the dialect does one thing; they go to
+//! a collector where one is configured.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
+use telemetry::{Filter, Guard, Layer, LayerContext};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Libraries that are silent below warnings, also when asked for more.
@@ -52,20 +52,43 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Writes the log of this process in the form above from here on.
-pub(crate) fn install(debug: bool) {
+/// Where traces are sent, as the rest of the house is told.
+const OTLP_VARIABLE: &str = "HOLDFAST_OTLP_ENDPOINT";
+
+/// Writes the log of this process in the form above from here on, and sends traces where the environment
+/// says so. On a runtime.
+pub(crate) fn install(debug: bool, service_name: &str) -> Option<Guard> {
     let level = if debug { Level::DEBUG } else { Level::INFO };
-    // A log that is set up already, as in a test, is as good.
-    let _ = tracing::subscriber::set_global_default(Lines { level, spans: AtomicU64::new(1) });
+    let endpoint = std::env::var(OTLP_VARIABLE).ok().filter(|it| !it.is_empty());
+    let lines = || Lines.with_filter(Wanted { level });
+    let Some(endpoint) = endpoint else {
+        // A log that is set up already, as in a test, is as good.
+        return telemetry::init_with(lines(), None, service_name).ok();
+    };
+    match telemetry::init_with(lines(), Some(&endpoint), service_name) {
+        Ok(guard) => Some(guard),
+        Err(error) => {
+            // A volume is served without traces rather than not at all.
+            let guard = telemetry::init_with(lines(), None, service_name).ok();
+            tracing::warn!(error = %telemetry::Chain(&error), "no traces are sent");
+            guard
+        }
+    }
 }
 
-struct Lines {
+/// Sends the spans that wait, while the runtime goes on.
+pub(crate) async fn end(guard: Option<Guard>) {
+    if let Some(guard) = guard {
+        guard.end().await;
+    }
+}
+
+struct Wanted {
     level: Level,
-    spans: AtomicU64,
 }
 
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+impl<S: Subscriber> Filter<S> for Wanted {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &LayerContext<'_, S>) -> bool {
         let family = metadata.target().split("::").next().unwrap_or_default();
         let level = if QUIET.contains(&family) { Level::WARN } else { self.level };
         !metadata.is_span() && *metadata.level() <= level
@@ -74,17 +97,12 @@ impl Subscriber for Lines {
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(self.level.into())
     }
+}
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        // Never 0, which is no id: the count starts at 1 and does not come round.
-        Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed).max(1))
-    }
+struct Lines;
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: LayerContext<'_, S>) {
         let metadata = event.metadata();
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -100,10 +118,6 @@ impl Subscriber for Lines {
         // There is nobody to tell that the log cannot be written.
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 fn level(level: Level) -> &'static str {
@@ -163,12 +177,15 @@ mod tests {
 
     #[test]
     fn libraries_are_heard_from_warnings_on() {
-        let lines = Lines { level: Level::DEBUG, spans: AtomicU64::new(1) };
-        tracing::subscriber::with_default(lines, || {
-            assert!(tracing::enabled!(target: "engine::control", Level::DEBUG));
-            assert!(!tracing::enabled!(target: "engine::control", Level::TRACE));
-            assert!(!tracing::enabled!(target: "h2::client", Level::INFO));
-            assert!(tracing::enabled!(target: "h2::client", Level::WARN));
-        });
+        let lines = Lines.with_filter(Wanted { level: Level::DEBUG });
+        tracing::subscriber::with_default(
+            lines.with_subscriber(telemetry::Spans::default()),
+            || {
+                assert!(tracing::enabled!(target: "engine::control", Level::DEBUG));
+                assert!(!tracing::enabled!(target: "engine::control", Level::TRACE));
+                assert!(!tracing::enabled!(target: "h2::client", Level::INFO));
+                assert!(tracing::enabled!(target: "h2::client", Level::WARN));
+            },
+        );
     }
 }

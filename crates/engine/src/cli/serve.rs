@@ -24,30 +24,36 @@ pub(crate) fn controller(
     wait: Duration,
     debug: bool,
 ) -> Result<(), Error> {
-    log::install(debug);
     // Control calls only: the volume has a thread of its own.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
     let ended = runtime.block_on(Box::pin(async {
+        let log = log::install(debug, "holdfast-engine");
         reach::replicas(&options.replicas, wait).await;
-        crate::control::run(options).await
+        let ended = crate::control::run(options).await;
+        log::end(log).await;
+        ended
     }));
     leave(runtime);
     ended.map_err(|error| Error::Server { exit_code: error.exit_code(), text: chain(&error) })
 }
 
 pub(crate) fn replica(options: ReplicaOptions, debug: bool) -> Result<(), Error> {
-    log::install(debug);
-    check_directory(&options.dir)?;
     let runtime = workers()?;
-    let ended = runtime.block_on(Box::pin(replica::server::run(options)));
+    let ended = runtime.block_on(Box::pin(async {
+        let log = log::install(debug, "holdfast-replica");
+        check_directory(&options.dir)?;
+        let ended = replica::server::run(options).await.map_err(failed);
+        log::end(log).await;
+        ended
+    }));
     leave(runtime);
-    ended.map_err(failed)
+    ended
 }
 
 pub(crate) fn sync_agent(options: AgentOptions, debug: bool) -> Result<(), Error> {
-    log::install(debug);
     let runtime = workers()?;
     let ended = runtime.block_on(Box::pin(async {
+        let _log = log::install(debug, "holdfast-sync-agent");
         let stop = CancellationToken::new();
         let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Start)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(Error::Start)?;

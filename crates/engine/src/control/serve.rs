@@ -125,6 +125,7 @@ pub async fn serve(engine: &Arc<Engine>, listener: TcpListener) -> Result<(), Co
         tracing::info!(%address, "serving volume {} at {address}", engine.options.volume);
     }
     Server::builder()
+        .trace_fn(rpc::call_span)
         .tcp_keepalive(Some(KEEPALIVE))
         .add_routes(routes)
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
