@@ -1,6 +1,7 @@
 //! Measuring: builds what is measured and what measures it for release, then lets it print.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -11,6 +12,9 @@ use crate::{peers, stores, tools, workspace};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
+    /// Measure this binary, as of another release, instead of building one.
+    #[arg(long, global = true, value_name = "FILE")]
+    binary: Option<PathBuf>,
     #[command(subcommand)]
     subject: Subject,
 }
@@ -85,9 +89,6 @@ enum Subject {
     },
     /// Tenants' backups, beside a real Velero where Go can build it.
     Tenants {
-        /// A binary that was built before is measured; the measurement itself is a debug build.
-        #[arg(long)]
-        binary: Option<PathBuf>,
         /// Further arguments of the measurement, as `--namespaces 50 --objects 500 --volume 64`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
@@ -95,16 +96,14 @@ enum Subject {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if let Subject::BlockApi { debug, more } = &arguments.subject {
-        return block_api(*debug, more);
-    }
-    if let Subject::Tenants { binary, more } = &arguments.subject {
-        return tenants(binary.clone(), more);
-    }
-    workspace::succeed(&mut workspace::cargo(["build", "--release", "--package", "holdfast"]))?;
+    let built = if matches!(arguments.subject, Subject::BlockApi { debug: true, .. }) {
+        Built::debug()
+    } else {
+        Built::release(arguments.binary.as_deref())
+    }?;
+    let mut command = workspace::command(&built.bench);
+    command.env("HOLDFAST_BIN", &built.holdfast);
     let target = workspace::metadata()?.target_directory;
-    let mut command = workspace::cargo(["run", "--release", "--package", "bench", "--"]);
-    command.env("HOLDFAST_BIN", target.join("release/holdfast"));
     if let Subject::Apiserver { beside: true, .. } = &arguments.subject {
         let peer = KubeApiServer::start(Audit::Off)?;
         command.arg("apiserver").args(peer.arguments());
@@ -147,21 +146,45 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             tools::kubectl()?;
             command.arg("controllers").args(more);
         }
-        Subject::BlockApi { .. } | Subject::Tenants { .. } => {}
+        Subject::BlockApi { debug: _, more } => return block_api(command, more),
+        Subject::Tenants { more } => return tenants(command, more),
     }
     workspace::succeed(&mut command)
 }
 
-fn block_api(debug: bool, more: &[String]) -> Result<()> {
-    let (profile, folder): (&[&str], _) =
-        if debug { (&[], "debug") } else { (&["--release"], "release") };
-    // Together with all others, so that nothing is built twice.
-    let build = ["build", "--workspace", "--bin", "holdfast", "--bin", "bench"];
-    workspace::succeed(workspace::cargo(build).args(profile))?;
-    let target = workspace::metadata()?.target_directory.join(folder);
+/// What is measured, and what measures it.
+struct Built {
+    holdfast: PathBuf,
+    bench: PathBuf,
+}
+
+impl Built {
+    fn release(instead: Option<&Path>) -> Result<Self> {
+        Self::build(&["--release"], "release", instead)
+    }
+
+    fn debug() -> Result<Self> {
+        Self::build(&[], "debug", None)
+    }
+
+    fn build(profile: &[&str], folder: &str, instead: Option<&Path>) -> Result<Self> {
+        let mut build = workspace::cargo(["build", "--package", "bench"]);
+        if instead.is_none() {
+            build.args(["--package", "holdfast"]);
+        }
+        workspace::succeed(build.args(profile))?;
+        let target = workspace::metadata()?.target_directory.join(folder);
+        let holdfast = match instead {
+            Some(binary) => std::path::absolute(binary)?,
+            None => target.join("holdfast"),
+        };
+        Ok(Self { holdfast, bench: target.join("bench") })
+    }
+}
+
+fn block_api(mut command: Command, more: &[String]) -> Result<()> {
     let database = Postgres::start();
-    let mut command = workspace::command(target.join("bench"));
-    command.arg("block-api").env("HOLDFAST_BIN", target.join("holdfast")).args(more);
+    command.arg("block-api").args(more);
     match &database {
         Ok(database) => drop(command.env(ADDRESS_VARIABLE, database.address())),
         Err(why) => println!("PostgreSQL is not to be had: {why:#}"),
@@ -169,17 +192,9 @@ fn block_api(debug: bool, more: &[String]) -> Result<()> {
     workspace::succeed(&mut command)
 }
 
-fn tenants(binary: Option<PathBuf>, more: &[String]) -> Result<()> {
+fn tenants(mut command: Command, more: &[String]) -> Result<()> {
     tools::kubectl()?;
-    let (profile, folder): (&[&str], _) =
-        if binary.is_some() { (&[], "debug") } else { (&["--release"], "release") };
-    // Together with all others, so that nothing is built twice.
-    let build = ["build", "--workspace", "--bin", "holdfast", "--bin", "bench"];
-    workspace::succeed(workspace::cargo(build).args(profile))?;
-    let target = workspace::metadata()?.target_directory.join(folder);
-    let mut command = workspace::command(target.join("bench"));
     command.arg("tenants").args(more);
-    command.env("HOLDFAST_BIN", binary.unwrap_or_else(|| target.join("holdfast")));
     match peers::velero() {
         Ok((velero, plugin)) => {
             command.env("VELERO_PROGRAM", velero).env("VELERO_AWS_PROGRAM", plugin);
