@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use volumes::instances::{Instances, Options, Processes};
 
 use crate::cli;
-use crate::config::{Config, NbdTls, Settings};
+use crate::config::{self, Config, NbdTls, Settings};
 use crate::controllers::{self, Identity};
 use crate::health::{self, Health};
 use ::cli::output;
@@ -104,6 +104,7 @@ pub(crate) struct Place {
     address: IpAddr,
     data_dir: PathBuf,
     engine_arguments: Vec<String>,
+    otlp_endpoint: Option<String>,
 }
 
 impl Place {
@@ -115,7 +116,14 @@ impl Place {
             address: config.node_address.unwrap_or(usual),
             data_dir: config.data_dir.clone(),
             engine_arguments: config.nbd_tls.as_ref().map_or_else(Vec::new, NbdTls::arguments),
+            otlp_endpoint: config.otlp_endpoint.clone(),
         }
+    }
+
+    /// What engines and replicas find in their environment: traces go on in them.
+    fn environment(&self) -> Vec<(String, String)> {
+        let told = |endpoint: &String| (config::variable("otlp-endpoint"), endpoint.clone());
+        self.otlp_endpoint.iter().map(told).collect()
     }
 }
 
@@ -150,6 +158,7 @@ pub(crate) async fn start(
             ports: Options::PORTS,
             program: program()?,
             engine_arguments: place.engine_arguments.clone(),
+            environment: place.environment(),
             max: Options::MAX,
             timeout: Options::TIMEOUT,
         },

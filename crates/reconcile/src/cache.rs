@@ -73,6 +73,8 @@ struct State<K> {
     seen: u64,
     /// What a list that is under way has told so far.
     listing: Option<Vec<DynamicObject>>,
+    /// What was put in since that list began.
+    put: BTreeSet<Key>,
 }
 
 impl<K: Object> State<K> {
@@ -96,6 +98,7 @@ impl<K: Object> Cache<K> {
             broken: BTreeMap::new(),
             seen: 0,
             listing: None,
+            put: BTreeSet::new(),
         };
         Self {
             state: RwLock::new(state),
@@ -142,7 +145,10 @@ impl<K: Object> Cache<K> {
     pub(crate) fn event(&self, event: Event<DynamicObject>) -> Vec<Broken> {
         match event {
             Event::Init => {
-                self.write(|state| state.listing = Some(Vec::new()));
+                self.write(|state| {
+                    state.listing = Some(Vec::new());
+                    state.put.clear();
+                });
                 Vec::new()
             }
             Event::InitApply(object) => {
@@ -179,6 +185,9 @@ impl<K: Object> Cache<K> {
         let version = version(object.as_ref());
         // Versions that are no numbers cannot be compared: then the watch alone is believed.
         self.change(&key, Found::Object(Arc::clone(&object)), |state| {
+            if state.listing.is_some() {
+                state.put.insert(key.clone());
+            }
             version > 0
                 && match state.version(&key) {
                     Some(known) => known < version,
@@ -196,6 +205,15 @@ impl<K: Object> Cache<K> {
     }
 
     fn apply(&self, object: DynamicObject) -> Option<Broken> {
+        self.apply_if(object, |_, _| false)
+    }
+
+    /// Also what is older than what is known, where `is_believed` says so of its key.
+    fn apply_if(
+        &self,
+        object: DynamicObject,
+        is_believed: impl FnOnce(&State<K>, &Key) -> bool,
+    ) -> Option<Broken> {
         let key = Key::of(&object);
         let version = version(&object);
         let found = match decode(object) {
@@ -209,12 +227,16 @@ impl<K: Object> Cache<K> {
         let is_news = self.change(&key, found, |state| {
             state.seen = state.seen.max(version);
             // As it was put in already, or older.
-            version == 0 || state.version(&key).is_none_or(|known| known < version)
+            let known = state.version(&key);
+            version == 0
+                || known.is_none_or(|known| known < version)
+                || (known != Some(version) && is_believed(state, &key))
         });
         broken.filter(|_| is_news)
     }
 
-    /// The list is whole: what is not in it is gone, unless it was put in after the list was made.
+    /// The list is whole: what is not in it is gone, unless it was put in after the list was made. What is
+    /// older in it than it is known to be was put back: to an earlier day, with the server's whole store.
     fn replace(&self) -> Vec<Broken> {
         let (listed, known) = self.write(|state| {
             let listed = state.listing.take().unwrap_or_default();
@@ -229,7 +251,10 @@ impl<K: Object> Cache<K> {
                 state.version(key).is_some_and(|version| version <= newest.max(state.seen))
             });
         }
-        listed.into_iter().filter_map(|object| self.apply(object)).collect()
+        let went_back = |state: &State<K>, key: &Key| !state.put.contains(key);
+        let broken = listed.into_iter().filter_map(|it| self.apply_if(it, went_back)).collect();
+        self.write(|state| state.put.clear());
+        broken
     }
 
     /// Writes what was found, if that is `news` to the state as it is at that very moment: what the
@@ -290,6 +315,8 @@ fn version(object: &impl ResourceExt) -> u64 {
 
 pub(crate) fn decode<K: Object>(mut object: DynamicObject) -> Result<K, Broken> {
     let data = mem::take(&mut object.data);
+    // Who wrote which field is often longer than the fields, and nobody here asks for it.
+    object.metadata.managed_fields = None;
     let broken = |why: serde_json::Error| Broken {
         key: Key::of(&object),
         uid: object.metadata.uid.clone().unwrap_or_default(),
@@ -381,6 +408,24 @@ mod tests {
         cache.put(written);
         cache.event(Event::InitDone);
         assert_eq!(names(&cache.list()), ["b", "c"]);
+    }
+
+    /// A server whose store was put back to an earlier copy counts on above all that it ever gave out, and has
+    /// its objects as they were then. Who goes on with the later ones writes against them for ever.
+    #[test]
+    fn a_list_of_an_earlier_day_is_believed_unless_it_was_overtaken_by_a_write() {
+        let cache = cache();
+        cache.event(Event::Apply(object("a", 50, "later")));
+        cache.event(Event::Apply(object("b", 51, "later")));
+        cache.event(Event::Init);
+        cache.event(Event::InitApply(object("a", 1, "v")));
+        cache.event(Event::InitApply(object("b", 2, "v")));
+        // Written while the list was under way, and answered.
+        cache.put(decode(object("b", 90, "written")).unwrap());
+        cache.event(Event::InitDone);
+        assert_eq!(names(&cache.by("volume", "v")), ["a"]);
+        assert_eq!(names(&cache.by("volume", "written")), ["b"]);
+        assert!(cache.by("volume", "later").is_empty());
     }
 
     #[test]

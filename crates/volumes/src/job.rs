@@ -76,7 +76,7 @@ pub(crate) struct World {
     events: Events,
     queue: Arc<Queue>,
     /// By the uid of the job and the number of the run.
-    runs: Work<CancellationToken, run::End>,
+    runs: Runs,
     /// Jobs and the volumes they work on now.
     busy: Mutex<HashSet<(String, String)>>,
     me: String,
@@ -160,28 +160,25 @@ impl Reconciler for Jobs {
     }
 }
 
-fn run_key(uid: &str, number: i64) -> String {
+fn run_key(uid: &str, number: impl std::fmt::Display) -> String {
     format!("{uid}/{number}")
 }
 
-/// The runs that are not yet written down: a few, since each works on volumes of its own.
-fn open_runs(world: &World, job: &RecurringJob) -> Vec<(i64, Stand<run::End>, CancellationToken)> {
-    let count = job.status.as_ref().and_then(|it| it.execution_count).unwrap_or(0);
-    let uid = job.uid().unwrap_or_default();
-    let first = count.saturating_sub(RUNS_REMEMBERED);
-    let found = (first..=count).filter_map(|number| {
-        let entry = world.runs.look(&run_key(&uid, number))?;
-        Some((number, entry.stand, entry.mark))
-    });
-    found.collect()
-}
+type Runs = Work<CancellationToken, run::End>;
 
-/// Runs of one job that may be under way together.
-const RUNS_REMEMBERED: i64 = 64;
+/// The runs that are not yet written down, however many have begun since: a few, since each works on
+/// volumes of its own.
+fn open_runs(runs: &Runs, uid: &str) -> Vec<(i64, Stand<run::End>, CancellationToken)> {
+    let found = runs.under(&run_key(uid, "")).into_iter();
+    let numbered = found.filter_map(|(number, it)| Some((number.parse().ok()?, it.stand, it.mark)));
+    let mut all: Vec<_> = numbered.collect();
+    all.sort_by_key(|(number, _, _)| *number);
+    all
+}
 
 fn seen(world: &World, job: &RecurringJob) -> Seen {
     let status = job.status.clone().unwrap_or_default();
-    let runs = open_runs(world, job);
+    let runs = open_runs(&world.runs, &job.uid().unwrap_or_default());
     let created = job.metadata.creation_timestamp.as_ref().map(Time::from);
     let since = status.last_run_at.or(created).map_or_else(now, Time::timestamp);
     let since = ran_at(since, now());
@@ -197,7 +194,7 @@ fn seen(world: &World, job: &RecurringJob) -> Seen {
 }
 
 fn cancel(world: &World, job: &RecurringJob) {
-    for (_, _, token) in open_runs(world, job) {
+    for (_, _, token) in open_runs(&world.runs, &job.uid().unwrap_or_default()) {
         token.cancel();
     }
 }
@@ -255,7 +252,8 @@ async fn begin(world: &Arc<World>, job: &Arc<RecurringJob>) -> Result<(), Failur
 }
 
 async fn take(world: &Arc<World>, job: &Arc<RecurringJob>) -> Result<(), Failure> {
-    let runs = open_runs(world, job);
+    let uid = job.uid().unwrap_or_default();
+    let runs = open_runs(&world.runs, &uid);
     let is_running = runs.iter().any(|(_, stand, _)| matches!(stand, Stand::Running));
     let mut new = job.as_ref().clone();
     let status = new.status.get_or_insert_default();
@@ -276,7 +274,6 @@ async fn take(world: &Arc<World>, job: &Arc<RecurringJob>) -> Result<(), Failure
     }
     status.running = Some(is_running);
     world.jobs.update(job, &new).await?;
-    let uid = job.uid().unwrap_or_default();
     for number in written {
         world.runs.forget(&run_key(&uid, number));
     }
@@ -308,3 +305,23 @@ async fn go(world: &Arc<World>, job: &Arc<RecurringJob>) -> Result<Next, Failure
 
 /// Clocks may be set: nobody waits for longer than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use reconcile::Backoff;
+
+    use super::*;
+
+    /// A run that hangs is ended by whoever asks for that, also when very many others have begun since.
+    #[tokio::test]
+    async fn a_run_that_hangs_is_found_however_long_it_does() {
+        let runs = Runs::new("test", &tasks::Tasks::new());
+        let tell = || (Arc::new(Queue::new(Backoff::DEFAULT)), Key::new("n", "j"));
+        for (uid, number) in [("u", 1), ("u", 1_000), ("u2", 7)] {
+            let hangs = std::future::pending::<run::End>();
+            runs.start(&run_key(uid, number), CancellationToken::new(), tell(), hangs);
+        }
+        let found = open_runs(&runs, "u");
+        assert_eq!(found.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 1_000]);
+    }
+}

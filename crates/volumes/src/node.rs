@@ -22,7 +22,7 @@ pub mod watch;
 pub(crate) use self::decide::{failed_creation, failed_upgrade};
 #[cfg(test)]
 pub(crate) use self::decide::{say_creation, say_upgrade};
-pub(crate) use self::launch::number;
+pub(crate) use self::launch::{has_disk, number};
 pub use self::lease::Taken;
 
 use std::path::{Path, PathBuf};
@@ -120,6 +120,7 @@ struct Agent {
     images: Store<EngineImage>,
     lease: lease::Held,
     rests: rests::Rests,
+    patience: rests::Patience,
 }
 
 impl Agent {
@@ -183,6 +184,7 @@ async fn attend(
         images: Store::<EngineImage>::within(NAMESPACE).start(&context),
         lease: lease::Held::default(),
         rests: rests::Rests::default(),
+        patience: rests::Patience::default(),
         options,
         host,
         context: context.clone(),

@@ -20,6 +20,7 @@ pub(crate) mod starting;
 mod steps;
 mod tickets;
 mod upgrade;
+mod usage;
 
 use std::fmt;
 use std::sync::Arc;

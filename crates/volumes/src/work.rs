@@ -53,6 +53,14 @@ impl<M: Clone + Send + 'static, T: Clone + Send + 'static> Work<M, T> {
         lock(&self.entries).get(key).cloned()
     }
 
+    /// All work whose key begins so, by what follows that.
+    pub(crate) fn under(&self, prefix: &str) -> Vec<(String, Entry<M, T>)> {
+        let of = |(key, entry): (&String, &Entry<M, T>)| {
+            Some((key.strip_prefix(prefix)?.to_owned(), entry.clone()))
+        };
+        lock(&self.entries).iter().filter_map(of).collect()
+    }
+
     pub(crate) fn is_running(&self, key: &str) -> bool {
         self.look(key).is_some_and(|entry| matches!(entry.stand, Stand::Running))
     }

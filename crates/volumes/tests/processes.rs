@@ -180,6 +180,7 @@ fn options(root: &Path) -> Options {
         ports: Options::PORTS,
         program: std::env::current_exe().unwrap(),
         engine_arguments: Vec::new(),
+        environment: Vec::new(),
         max: 16,
         timeout: Duration::from_secs(1),
     }

@@ -148,6 +148,14 @@ pub(crate) fn decide(seen: &Seen) -> Verdict {
     }
 }
 
+/// The replica has said that it is complete, and the store does not have it: it may be seen a little later
+/// than it was written, or be in another store by now.
+pub(crate) fn not_stored(seen: &Seen) -> Verdict {
+    let text =
+        format!("the upload is complete, and backup target {} does not have it", seen.target_name);
+    seen.wait_a_while(&text, &text)
+}
+
 impl Seen {
     /// A backup never goes back from `InProgress`.
     fn waiting_state(&self) -> BackupState {
@@ -247,7 +255,9 @@ impl Seen {
 
     /// Until the timeout is over: what is not there may never come.
     fn wait_a_while(&self, info: &str, error: &str) -> Verdict {
-        let since = self.upload.waiting_since.unwrap_or(Time::new(self.now));
+        // By a clock that was ahead it does not begin to wait before that time has come.
+        let since = self.upload.waiting_since.filter(|it| it.timestamp() <= self.now);
+        let since = since.unwrap_or(Time::new(self.now));
         let waited = since.timestamp().duration_until(self.now);
         if waited.is_positive() && waited.unsigned_abs() >= TIMEOUT {
             return self.fail(Act::Nothing, error.to_owned());

@@ -13,7 +13,7 @@ use reconcile::{Failure, Key, Next};
 use rpc::Address;
 use rpc::ptypes::BackupCreateRequest;
 
-use super::decide::{Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide};
+use super::decide::{Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide, not_stored};
 use super::upload::{End, Progress, Upload, find_replica};
 use super::world::{Names, World};
 use super::{now, reading, state_of};
@@ -32,7 +32,7 @@ pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Nex
     };
     let verdict = decide(&seen(world, backup, &names, &uid));
     match verdict.act {
-        Act::Finish => return finish(world, backup, &uid).await,
+        Act::Finish => return finish(world, backup, &names, &uid).await,
         Act::Attach | Act::Start => hold_volume(world, backup, &names).await?,
         Act::Nothing | Act::Watch | Act::Forget => {}
     }
@@ -240,7 +240,12 @@ async fn show(
     Ok(written)
 }
 
-async fn finish(world: &Arc<World>, backup: &Arc<Backup>, uid: &str) -> Result<Next, Failure> {
+async fn finish(
+    world: &Arc<World>,
+    backup: &Arc<Backup>,
+    names: &Names,
+    uid: &str,
+) -> Result<Next, Failure> {
     let Some(found) = reading::ask(world, backup) else { return Ok(Next::WAIT) };
     match found {
         reading::Found::Backup(info) => {
@@ -250,7 +255,16 @@ async fn finish(world: &Arc<World>, backup: &Arc<Backup>, uid: &str) -> Result<N
             world.uploads.forget(uid);
             Ok(Next::WAIT)
         }
-        reading::Found::Missing | reading::Found::Unfinished | reading::Found::Silent(_) => {
+        reading::Found::Missing => {
+            let verdict = not_stored(&seen(world, backup, names, uid));
+            show(world, backup, &verdict, None).await?;
+            if verdict.state == BackupState::Error {
+                world.uploads.forget(uid);
+                return Ok(Next::WAIT);
+            }
+            Ok(Next::after(std::time::Duration::from_secs(2)))
+        }
+        reading::Found::Unfinished | reading::Found::Silent(_) => {
             Ok(Next::after(std::time::Duration::from_secs(2)))
         }
     }

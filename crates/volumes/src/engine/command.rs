@@ -52,6 +52,7 @@ pub(crate) async fn run(
         .args(["--engine-instance-name", &reach.engine])
         .args(arguments)
         .envs(environment.iter().cloned())
+        .envs(telemetry::traceparent().map(|it| (telemetry::TRACEPARENT_VARIABLE, it)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

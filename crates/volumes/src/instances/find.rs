@@ -50,20 +50,28 @@ pub(super) fn handle(pid: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
 }
 
-/// Every process of the host at `root`: its run and its id.
+/// Every process of the host at `root`: its run and its id. What a process has started itself, as a tool that
+/// mounts a store, has the same run: the one that was there first is meant.
 pub(super) fn scan(root: &Path, boot: &str) -> BTreeMap<String, ProcessId> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let host = format!("{HOST_VARIABLE}={}", root.display());
-    pids.filter_map(|pid: u32| {
+    let found = pids.filter_map(|pid: u32| {
         let start_ticks = start_ticks(pid)?;
         let environment = std::fs::read(PathBuf::from(format!("/proc/{pid}/environ"))).ok()?;
         let run = run_of(&environment, host.as_bytes())?;
         // It is still the same after its environment was read.
         let same = self::start_ticks(pid) == Some(start_ticks);
         same.then(|| (run, ProcessId { pid, start_ticks, boot: boot.to_owned() }))
-    })
-    .collect()
+    });
+    let mut all: BTreeMap<String, ProcessId> = BTreeMap::new();
+    for (run, id) in found {
+        let age = |it: &ProcessId| (it.start_ticks, it.pid);
+        if all.get(&run).is_none_or(|known| age(&id) < age(known)) {
+            all.insert(run, id);
+        }
+    }
+    all
 }
 
 fn run_of(environment: &[u8], host: &[u8]) -> Option<String> {
@@ -83,20 +91,53 @@ pub(super) enum Found {
 }
 
 pub(super) fn find(record: &Record, runs: &BTreeMap<String, ProcessId>, boot: &str) -> Found {
-    // The run in its environment says it for certain; the record alone where that cannot be read.
-    let candidates = [runs.get(&record.run), record.process.as_ref()];
-    for id in candidates.into_iter().flatten() {
-        if let Some(handle) = open(id, boot) {
-            return Found::Alive(id.clone(), handle);
-        }
-    }
-    Found::Gone
+    // Number, start and boot are those of one process; the run in its environment tells where they were
+    // not written down any more. What is left of a process that is gone is not it.
+    let id = record.process.as_ref().or_else(|| runs.get(&record.run));
+    let alive = id.and_then(|id| Some((id.clone(), open(id, boot)?)));
+    alive.map_or(Found::Gone, |(id, handle)| Found::Alive(id, handle))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::instances::Key;
+
+    /// A tool that the process runs when its manager is killed has its environment: to take that over would
+    /// be to lose the process itself.
+    #[test]
+    fn what_a_process_has_started_is_not_taken_for_it() {
+        let (root, boot) = (tempfile::tempdir().unwrap(), boot().unwrap());
+        let record = Record::new(Key::replica("r"), "v".into(), "i".into(), (1, 2));
+        let mut process = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .env(RUN_VARIABLE, &record.run)
+            .env(HOST_VARIABLE, root.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut tool = String::new();
+        let mut said = std::io::BufReader::new(process.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut tool).unwrap();
+        let runs = scan(root.path(), &boot);
+        let known = ProcessId {
+            pid: process.id(),
+            start_ticks: start_ticks(process.id()).unwrap(),
+            boot: boot.clone(),
+        };
+        for process in [None, Some(known.clone())] {
+            let record = Record { process, ..record.clone() };
+            let found = find(&record, &runs, &boot);
+            assert!(matches!(found, Found::Alive(id, _) if id == known), "tool {tool}");
+        }
+        // The process is gone, and the tool is left.
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let record = Record { process: Some(known), ..record };
+        assert!(matches!(find(&record, &scan(root.path(), &boot), &boot), Found::Gone));
+        let tool = tool.trim().parse().ok().and_then(Pid::from_raw).unwrap();
+        rustix::process::kill_process(tool, rustix::process::Signal::KILL).unwrap();
+    }
 
     #[test]
     fn this_process_is_found_and_another_of_its_number_is_not() {

@@ -37,6 +37,8 @@ pub struct Options {
     pub program: PathBuf,
     /// What every engine is told besides.
     pub engine_arguments: Vec<String>,
+    /// What every process finds in its environment besides.
+    pub environment: Vec<(String, String)>,
     pub max: usize,
     /// How long one may take to end before it is made to.
     pub timeout: Duration,
@@ -183,11 +185,10 @@ impl Processes {
         let mut runs = find::scan(&root, &host.0.boot);
         let mut answering = Vec::new();
         for record in records {
-            let found = find::find(&record, &runs, &host.0.boot);
-            runs.remove(&record.run);
-            match found {
+            match find::find(&record, &runs, &host.0.boot) {
                 Found::Gone => host.0.lost(record),
                 Found::Alive(id, handle) => {
+                    runs.remove(&record.run);
                     let record = Record { process: Some(id), ..record };
                     let key = record.key.clone();
                     let handle = watched(handle)

@@ -262,6 +262,7 @@ async fn begin(
     let mut command = Command::new(program);
     command
         .args(&arguments)
+        .envs(host.options.environment.iter().cloned())
         .env(find::RUN_VARIABLE, &record.run)
         .env(find::HOST_VARIABLE, &host.options.root)
         .env("LONGHORN_CONTROL_PATH", &host.options.root)

@@ -31,10 +31,18 @@ impl Keep {
     }
 }
 
-/// The names that go; `all` may be in any order. Of equal times the later name is the newer.
-pub(super) fn expired(all: &[(Timestamp, String)], keep: Keep, now: Timestamp) -> Vec<String> {
+/// The names that go; `all` may be in any order. What was made just now (`made`) is the newest, also where a
+/// clock that was ahead gave others a later time; of equal times the later name is the newer.
+pub(super) fn expired(
+    all: &[(Timestamp, String)],
+    keep: Keep,
+    made: Option<&str>,
+    now: Timestamp,
+) -> Vec<String> {
     let mut newest_first = all.to_vec();
-    newest_first.sort_by(|one, other| other.cmp(one));
+    newest_first.sort_by_key(|(taken, name)| {
+        std::cmp::Reverse((made == Some(name.as_str()), *taken, name.clone()))
+    });
     let goes = |index: usize, taken: Timestamp| match keep {
         Keep::Newest(count) => index >= count,
         Keep::YoungerThan(age, least) => {
@@ -60,16 +68,26 @@ mod tests {
 
     #[test]
     fn the_newest_are_kept() {
-        assert_eq!(expired(&all(), Keep::Newest(1), at(4)), ["b", "a"]);
-        assert_eq!(expired(&all(), Keep::Newest(5), at(4)), Vec::<String>::new());
-        assert_eq!(expired(&all(), Keep::Newest(0), at(4)).len(), 3);
+        assert_eq!(expired(&all(), Keep::Newest(1), None, at(4)), ["b", "a"]);
+        assert_eq!(expired(&all(), Keep::Newest(5), None, at(4)), Vec::<String>::new());
+        assert_eq!(expired(&all(), Keep::Newest(0), None, at(4)).len(), 3);
+    }
+
+    /// Else every backup would go as soon as it is made, until that time has come.
+    #[test]
+    fn what_was_just_made_is_the_newest_whatever_a_clock_said() {
+        let made = Some("b");
+        assert_eq!(expired(&all(), Keep::Newest(1), made, at(2)), ["c", "a"]);
+        assert_eq!(expired(&all(), Keep::Newest(2), made, at(2)), ["a"]);
+        let keep = Keep::YoungerThan(Duration::from_mins(1), 1);
+        assert_eq!(expired(&all(), keep, made, at(99)), ["c", "a"]);
     }
 
     #[test]
     fn the_young_are_kept() {
         let keep = Keep::YoungerThan(Duration::from_hours(2), 0);
-        assert_eq!(expired(&all(), keep, at(4)), ["a"]);
-        assert_eq!(expired(&all(), keep, at(99)).len(), 3);
+        assert_eq!(expired(&all(), keep, None, at(4)), ["a"]);
+        assert_eq!(expired(&all(), keep, None, at(99)).len(), 3);
     }
 
     #[test]
@@ -89,7 +107,7 @@ mod tests {
                     retain_age: retain_age.clone(),
                     ..RecurringJobSpec::default()
                 };
-                let gone = expired(&all(), Keep::of(&spec), at(9999));
+                let gone = expired(&all(), Keep::of(&spec), None, at(9999));
                 assert_eq!(3 - gone.len(), left, "{task:?}");
                 assert_eq!(gone.contains(&"c".to_owned()), left == 0, "{task:?}");
             }
@@ -102,7 +120,7 @@ mod tests {
             retention_policy: Some(RetentionPolicy::AgeBased),
             ..RecurringJobSpec::default()
         };
-        assert_eq!(expired(&all(), Keep::of(&spec), at(9999)), Vec::<String>::new());
+        assert_eq!(expired(&all(), Keep::of(&spec), None, at(9999)), Vec::<String>::new());
         assert_eq!(Keep::of(&RecurringJobSpec::default()), Keep::Newest(1));
     }
 }

@@ -173,15 +173,15 @@ async fn one(
     match job.spec.task.clone().unwrap_or(RecurringTask::Snapshot) {
         RecurringTask::Snapshot => {
             drop_snapshots(world, job, &name, None).await?;
-            take_snapshot(world, job, &name).await?;
-            drop_snapshots(world, job, &name, None).await
+            let made = take_snapshot(world, job, &name).await?;
+            drop_snapshots(world, job, &name, Some(&made)).await
         }
         RecurringTask::SnapshotForceCreate => {
-            take_snapshot(world, job, &name).await?;
-            drop_snapshots(world, job, &name, None).await
+            let made = take_snapshot(world, job, &name).await?;
+            drop_snapshots(world, job, &name, Some(&made)).await
         }
         RecurringTask::Backup => {
-            drop_snapshots(world, job, &name, Some("")).await?;
+            drop_backup_snapshots(world, job, &name, None).await?;
             back_up(world, job, volume, number).await
         }
         RecurringTask::BackupForceCreate => back_up(world, job, volume, number).await,
@@ -261,31 +261,42 @@ fn ready_snapshots(world: &World, volume: &str) -> Vec<Arc<Snapshot>> {
     all
 }
 
-/// Old snapshots of the job. Those of a backup job are needed only until the next backup: of them the
-/// one of the newest backup and the one that was just taken (`spared`) are kept.
-async fn drop_snapshots(
-    world: &World,
-    job: &RecurringJob,
-    volume: &str,
-    spared: Option<&str>,
-) -> Result<(), String> {
+/// The snapshots of the job, and when they were taken.
+fn own_snapshots(world: &World, job: &RecurringJob, volume: &str) -> Vec<(Timestamp, String)> {
     let mut own = ready_snapshots(world, volume);
     own.retain(|it| {
         is_of(job, it.spec.labels.as_ref())
             || is_of(job, it.status.as_ref().and_then(|it| it.labels.as_ref()))
     });
-    let named: Vec<(Timestamp, String)> = own.iter().map(|it| (taken(it), it.name_any())).collect();
+    own.iter().map(|it| (taken(it), it.name_any())).collect()
+}
+
+/// Old snapshots of the job, seen from the one that it has just made.
+async fn drop_snapshots(
+    world: &World,
+    job: &RecurringJob,
+    volume: &str,
+    made: Option<&str>,
+) -> Result<(), String> {
+    let old = expired(&own_snapshots(world, job, volume), Keep::of(&job.spec), made, now());
+    drop_named(world, job, volume, &old).await
+}
+
+/// Those of a backup job are needed only until the next backup: of them the one of the newest backup and
+/// the one that was just taken are kept.
+async fn drop_backup_snapshots(
+    world: &World,
+    job: &RecurringJob,
+    volume: &str,
+    made: Option<&str>,
+) -> Result<(), String> {
     let cleans =
         world.word("auto-cleanup-recurring-job-backup-snapshot").as_deref() != Some("false");
-    let mut old = match spared {
-        Some(_) if cleans => expired(&named, Keep::Newest(0), now()),
-        Some(_) | None => expired(&named, Keep::of(&job.spec), now()),
-    };
-    if let Some(spared) = spared {
-        let last = last_backup(world, job, volume)
-            .and_then(|it| it.status.as_ref()?.snapshot_name.clone());
-        old.retain(|it| it != spared && last.as_ref() != Some(it));
-    }
+    let keep = if cleans { Keep::Newest(0) } else { Keep::of(&job.spec) };
+    let mut old = expired(&own_snapshots(world, job, volume), keep, made, now());
+    let last =
+        last_backup(world, job, volume).and_then(|it| it.status.as_ref()?.snapshot_name.clone());
+    old.retain(|it| made != Some(it) && last.as_ref() != Some(it));
     drop_named(world, job, volume, &old).await
 }
 
@@ -309,7 +320,7 @@ async fn drop_named(
 async fn drop_all_snapshots(world: &World, job: &RecurringJob, volume: &str) -> Result<(), String> {
     let all = ready_snapshots(world, volume);
     let named: Vec<(Timestamp, String)> = all.iter().map(|it| (taken(it), it.name_any())).collect();
-    drop_named(world, job, volume, &expired(&named, Keep::of(&job.spec), now())).await
+    drop_named(world, job, volume, &expired(&named, Keep::of(&job.spec), None, now())).await
 }
 
 fn own_backups(world: &World, job: &RecurringJob, volume: &str) -> Vec<Arc<Backup>> {
@@ -368,12 +379,12 @@ async fn back_up(
     completed(world, &backup).await?;
     let own = own_backups(world, job, &name);
     let named: Vec<(Timestamp, String)> = own.iter().map(|it| (made(it), it.name_any())).collect();
-    for old in expired(&named, Keep::of(&job.spec), now()) {
+    for old in expired(&named, Keep::of(&job.spec), Some(&backup), now()) {
         let Some(old) = world.backups.get(&Key::new(NAMESPACE, &old)) else { continue };
         // Its data is removed in the background, and this run does not wait for that.
         world.backups.delete(&old).await.map_err(|failure| told(&failure))?;
     }
-    drop_snapshots(world, job, &name, Some(&snapshot)).await
+    drop_backup_snapshots(world, job, &name, Some(&snapshot)).await
 }
 
 async fn completed(world: &World, backup: &str) -> Result<(), String> {
@@ -437,30 +448,65 @@ async fn back_up_system(world: &World, job: &RecurringJob) -> Result<(), String>
     let key = Key::new(NAMESPACE, &name);
     loop {
         tokio::time::sleep(LOOK).await;
-        let found = world.system_backups.get(&key);
-        let state = found.and_then(|it| it.status.as_ref()?.state.clone());
-        match state {
+        let Some(found) = world.system_backups.get(&key) else {
+            return Err(format!("system backup {name} was deleted before it was ready"));
+        };
+        match found.status.as_ref().and_then(|it| it.state.clone()) {
             Some(SystemState::Ready) => break,
             Some(SystemState::Error) => return Err(format!("system backup {name} failed")),
             Some(_) | None => {}
         }
     }
-    let mut own = world.system_backups.list();
-    own.retain(|it| it.labels().get(JOB_LABEL).is_some_and(|it| *it == job.name_any()));
-    let taken = |it: &SystemBackup| {
-        it.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |it| it.0)
-    };
-    let named: Vec<(Timestamp, String)> = own.iter().map(|it| (taken(it), it.name_any())).collect();
-    for old in expired(&named, Keep::of(&job.spec), now()) {
+    for old in expired_systems(&world.system_backups.list(), job, &name) {
         let Some(old) = world.system_backups.get(&Key::new(NAMESPACE, &old)) else { continue };
         world.system_backups.delete(&old).await.map_err(|failure| told(&failure))?;
     }
     Ok(())
 }
 
+/// Of those of the job that are whole, the old ones; and all that failed, which are kept in no one's place.
+fn expired_systems(all: &[Arc<SystemBackup>], job: &RecurringJob, made: &str) -> Vec<String> {
+    let state = |it: &SystemBackup| it.status.as_ref().and_then(|it| it.state.clone());
+    let taken = |it: &SystemBackup| {
+        it.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |it| it.0)
+    };
+    let own = all.iter().filter(|it| {
+        it.metadata.deletion_timestamp.is_none()
+            && it.labels().get(JOB_LABEL).is_some_and(|it| *it == job.name_any())
+    });
+    let whole = own.clone().filter(|it| state(it) == Some(SystemState::Ready));
+    let named: Vec<(Timestamp, String)> = whole.map(|it| (taken(it), it.name_any())).collect();
+    let failed = own.filter(|it| state(it) == Some(SystemState::Error)).map(|it| it.name_any());
+    expired(&named, Keep::of(&job.spec), Some(made), now()).into_iter().chain(failed).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_backup_that_failed_is_kept_in_no_ones_place() {
+        let mut daily = job("daily", &[]);
+        daily.spec.retain = Some(2);
+        let made = |name: &str, hour: i64, state: SystemState| {
+            let mut made = SystemBackup::default();
+            made.metadata.name = Some(name.to_owned());
+            made.metadata.labels = Some([(JOB_LABEL.to_owned(), "daily".to_owned())].into());
+            let at = Timestamp::from_second(hour * 3600).unwrap();
+            made.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+            made.status.get_or_insert_default().state = Some(state);
+            Arc::new(made)
+        };
+        let all = [
+            made("oldest", 1, SystemState::Ready),
+            made("good", 2, SystemState::Ready),
+            made("failed", 3, SystemState::Error),
+            made("new", 4, SystemState::Ready),
+            made("others", 5, SystemState::Generating),
+        ];
+        assert_eq!(expired_systems(&all, &daily, "new"), ["oldest", "failed"]);
+    }
 
     fn job(name: &str, groups: &[&str]) -> RecurringJob {
         let mut job = RecurringJob::default();

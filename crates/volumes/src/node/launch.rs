@@ -187,6 +187,11 @@ pub(super) fn place(replica: &Replica, node: &Node) -> Result<Place, NotYet> {
     Ok(Place { dir, disk: name.clone(), is_ready: api::condition::holds(conditions, "Ready") })
 }
 
+/// Whether a node can start a replica where its data is.
+pub(crate) fn has_disk(replica: &Replica, node: &Node) -> bool {
+    place(replica, node).is_ok_and(|it| it.is_ready)
+}
+
 /// Directory of all replicas of a disk.
 pub(super) const REPLICAS: &str = "replicas";
 

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, Next, Object, OrFail as _, Queue, Reconciler, Severity, Store};
 
-use super::decide::{Act, Seen, decide, say_creation, say_upgrade};
+use super::decide::{Act, Seen, decide, failed_upgrade, say_creation, say_upgrade};
 use super::launch::{self, NotYet};
 use super::{Agent, directory};
-use crate::instances::{Key as Instance, Kind, Launch, State};
+use crate::instances::{Key as Instance, Kind, Launch, State, Successor};
 use crate::replica::is_leaving;
 use crate::{FINALIZER, NAMESPACE};
 
@@ -205,7 +205,10 @@ impl Agent {
         let Some(mut verdict) = self.look(object.as_ref(), &name, deleting) else {
             return Ok(nothing(Next::WAIT));
         };
-        let (mut next, mut why_not) = (Next::WAIT, None);
+        let (mut next, mut why_not, mut refused) = (Next::WAIT, None, None);
+        if verdict.act != Act::Replace {
+            self.patience.renew(&name);
+        }
         match verdict.act {
             Act::Nothing | Act::Forget => {}
             Act::Stop => {
@@ -213,20 +216,9 @@ impl Agent {
                 self.say(object.as_ref(), Severity::Normal, "Stop", &format!("Stops {}", key.name));
             }
             Act::Replace => {
-                let begun = launch(object.as_ref(), true)
-                    .map_err(|why| why.to_string())
-                    .and_then(|it| self.host.replace(it).map_err(|error| error.to_string()));
-                match begun {
-                    Ok(()) => {
-                        let image = object.spec().image.clone().unwrap_or_default();
-                        let text = format!("Starts {image} to take over from {}", key.name);
-                        self.say(object.as_ref(), Severity::Normal, "Start", &text);
-                    }
-                    // Seen again: copies are still coming, or the node has no place for it.
-                    Err(why) => {
-                        tracing::debug!(engine = %name, "cannot be replaced now: {why}");
-                        next = Next::after(AGAIN);
-                    }
+                match self.replace(object.as_ref(), &name, launch(object.as_ref(), true)) {
+                    Ok(()) => {}
+                    Err(why) => (next, refused) = (Next::after(AGAIN), why),
                 }
             }
             Act::Start => match self.start(&name, launch(object.as_ref(), false)) {
@@ -255,7 +247,11 @@ impl Agent {
         let now = Time::new(Timestamp::now());
         say_creation(&mut verdict.status, why_not.as_deref(), now);
         let successor = self.host.get(&name).and_then(|it| it.next);
-        say_upgrade(&mut verdict.status, successor.as_ref(), now);
+        // What was said first is the reason.
+        let is_said = refused.is_some() && failed_upgrade(&verdict.status).is_some();
+        if !is_said {
+            say_upgrade(&mut verdict.status, refused.or(successor).as_ref(), now);
+        }
         let written = store.merge(object.as_ref(), &object.with(verdict.status)).await?;
         if verdict.act == Act::Forget {
             self.host.forget(&name);
@@ -286,6 +282,35 @@ impl Agent {
             upgrades: object.upgrades(),
             process: process.as_ref(),
         })
+    }
+
+    /// Has another image take over. Where that cannot be now: what is said of it, if it cannot be for too long.
+    fn replace<S: Subject>(
+        &self,
+        object: &S,
+        name: &Instance,
+        launch: Result<Launch, NotYet>,
+    ) -> Result<(), Option<Successor>> {
+        let image = object.spec().image.clone().unwrap_or_default();
+        let now = Instant::now();
+        // It may be taken back by now, on that word: nothing begins any more.
+        let is_given_up =
+            self.patience.has_run_out(name, now) || failed_upgrade(&object.status()).is_some();
+        let begun = launch.map_err(|why| why.to_string()).and_then(|it| {
+            if is_given_up {
+                return Err("its copies came too late".to_owned());
+            }
+            self.host.replace(it).map_err(|error| error.to_string())
+        });
+        let Err(why) = begun else {
+            let text = format!("Starts {image} to take over from {}", name.name);
+            self.say(object, Severity::Normal, "Start", &text);
+            return Ok(());
+        };
+        // Seen again: copies are still coming, or the node has no place for it.
+        tracing::debug!(engine = %name, "cannot be replaced now: {why}");
+        let is_over = self.patience.is_over(name, now) || is_given_up;
+        Err(is_over.then_some(Successor { image, error: Some(why) }))
     }
 
     /// Starts it, unless it ended too often right after its start.

@@ -78,9 +78,50 @@ impl Rests {
     }
 }
 
+/// An engine waits for so long for the copies that the next one is to go on with.
+const REPLACE_WAIT: Duration = Duration::from_secs(30);
+
+/// Since when engines that are to be replaced cannot be.
+#[derive(Debug, Default)]
+pub(super) struct Patience(Mutex<HashMap<Key, Instant>>);
+
+impl Patience {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It cannot be replaced now. Whether that is so for too long.
+    pub(super) fn is_over(&self, key: &Key, now: Instant) -> bool {
+        now.duration_since(*self.lock().entry(key.clone()).or_insert(now)) >= REPLACE_WAIT
+    }
+
+    /// It was so for too long when it was last looked at, or would be by now.
+    pub(super) fn has_run_out(&self, key: &Key, now: Instant) -> bool {
+        self.lock().get(key).is_some_and(|since| now.duration_since(*since) >= REPLACE_WAIT)
+    }
+
+    /// It is, or is not to be any more.
+    pub(super) fn renew(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_waits_for_the_next_ones_copies_and_not_for_ever() {
+        let (patience, key, now) = (Patience::default(), Key::engine("v-e-0"), Instant::now());
+        assert!(!patience.is_over(&key, now));
+        assert!(!patience.is_over(&key, now + REPLACE_WAIT / 2));
+        assert!(patience.is_over(&key, now + REPLACE_WAIT));
+        // Copies that come only then come too late: it may be taken back already.
+        assert!(patience.has_run_out(&key, now + REPLACE_WAIT));
+        patience.renew(&key);
+        assert!(!patience.has_run_out(&key, now + REPLACE_WAIT));
+        assert!(!patience.is_over(&key, now + REPLACE_WAIT));
+    }
 
     #[test]
     fn the_more_often_it_ends_at_once_the_longer_it_rests() {

@@ -134,6 +134,16 @@ enum Life {
     Missing,
 }
 
+/// A node whose object somebody has deleted makes it anew, while it lives: nothing is taken from it.
+fn judge(exists: bool, has_lease: bool, left: Duration) -> Life {
+    match (exists, left.is_zero()) {
+        (false, _) if !has_lease => Life::Missing,
+        (_, false) => Life::Alive(left),
+        (true, true) => Life::Silent,
+        (false, true) => Life::Missing,
+    }
+}
+
 impl Reconciler for Watcher {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let node = self.nodes.get(key);
@@ -182,10 +192,8 @@ impl Reconciler for Watcher {
 
 impl Watcher {
     fn life(&self, node: &str, exists: bool) -> Life {
-        if !exists {
-            return Life::Missing;
-        }
         let lease = self.leases.get(&Key::new(NAMESPACE, &lease_name(node)));
+        let has_lease = lease.is_some();
         let version = lease.and_then(|it| it.resource_version()).unwrap_or_default();
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -193,8 +201,7 @@ impl Watcher {
         if entry.0 != version {
             *entry = (version, now);
         }
-        let left = LEASE.saturating_sub(now.duration_since(entry.1));
-        if left.is_zero() { Life::Silent } else { Life::Alive(left) }
+        judge(exists, has_lease, LEASE.saturating_sub(now.duration_since(entry.1)))
     }
 
     async fn say_silent(&self, node: &Node) -> Result<(), Failure> {
@@ -312,6 +319,21 @@ impl Orphaned<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_lives_is_there_also_without_its_object() {
+        let left = Duration::from_secs(3);
+        for (exists, has_lease, left, wanted) in [
+            (true, true, left, Life::Alive(left)),
+            (true, false, left, Life::Alive(left)),
+            (true, true, Duration::ZERO, Life::Silent),
+            (false, true, left, Life::Alive(left)),
+            (false, true, Duration::ZERO, Life::Missing),
+            (false, false, left, Life::Missing),
+        ] {
+            assert_eq!(judge(exists, has_lease, left), wanted, "{exists} {has_lease} {left:?}");
+        }
+    }
 
     fn spec(node: &str, desire: InstanceState) -> InstanceSpec {
         InstanceSpec {

@@ -112,8 +112,10 @@ async fn back_up_volumes(world: &World, always: bool) -> Result<(), String> {
     for backup in asked {
         loop {
             tokio::time::sleep(LOOK).await;
-            let found = world.backups.get(&Key::new(NAMESPACE, &backup));
-            let status = found.and_then(|it| it.status.clone()).unwrap_or_default();
+            let Some(found) = world.backups.get(&Key::new(NAMESPACE, &backup)) else {
+                return Err(format!("backup {backup} was deleted before it was complete"));
+            };
+            let status = found.status.clone().unwrap_or_default();
             match status.state {
                 Some(BackupState::Completed) => break,
                 Some(BackupState::Error | BackupState::Unknown | BackupState::Deleting) => {

@@ -37,6 +37,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.make_first_copies();
     draft.place_copies();
     draft.follow_size();
+    draft.follow_usage();
     draft.follow_image();
     draft.judge_copies();
     draft.follow_clone();

@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use reconcile::Severity;
 
 use super::clone::{AtOriginal, Original};
+use crate::replica::address_of;
 pub(crate) use crate::replica::is_leaving;
 use crate::schedule::Candidate;
 use crate::setting::Settings;
@@ -70,6 +71,8 @@ pub(crate) struct Seen {
     pub(crate) candidates: Vec<Candidate>,
     /// Nodes that are there and ready.
     pub(crate) up: BTreeSet<String>,
+    /// Copies on nodes that are there, and whose disk is not: their data cannot be reached.
+    pub(crate) no_disk: BTreeSet<String>,
     pub(crate) settings: Settings,
     /// Engine images that are deployed.
     pub(crate) images: BTreeMap<String, Image>,
@@ -166,6 +169,18 @@ impl<'a> Draft<'a> {
 
     pub(super) fn stamp(&self) -> Stamp {
         Stamp::from(Time::new(self.seen.now))
+    }
+
+    /// When a copy fails now: never before one that failed earlier, whatever the clock says. What failed last
+    /// is what a volume goes on with.
+    pub(super) fn failure(&self) -> Stamp {
+        let failed = |it: &Replica| it.spec.failed_at.as_ref().and_then(Stamp::get);
+        let latest = self.replicas.iter().filter_map(failed).max();
+        let later = latest.filter(|at| at.as_second() >= self.seen.now.as_second()).map(|at| {
+            // Stamps are of seconds: of two passes in one of them, the later one is later.
+            Time::new(at.checked_add(Duration::from_secs(1)).unwrap_or(at))
+        });
+        later.map_or_else(|| self.stamp(), Stamp::from)
     }
 
     pub(super) fn tell(&mut self, severity: Severity, reason: &'static str, message: String) {
@@ -333,6 +348,12 @@ pub(crate) fn is_at_rest(state: &InstanceState) -> bool {
         | InstanceState::Unknown
         | InstanceState::Other(_) => false,
     }
+}
+
+/// Its node is there, and its disk; or its process runs, which proves it.
+pub(super) fn is_there(seen: &Seen, replica: &Replica) -> bool {
+    let has_disk = address_of(replica).is_some() || !seen.no_disk.contains(&replica.name_any());
+    node_of(replica).is_some_and(|node| seen.up.contains(node)) && has_disk
 }
 
 pub(crate) fn node_of(replica: &Replica) -> Option<&str> {

@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use reconcile::{Backoff, Severity};
 
 use super::draft::{
-    Draft, fail, has_failed, is_active, is_at_rest, is_leaving, is_set, is_usable, node_of,
-    process_state,
+    Draft, fail, has_failed, is_active, is_at_rest, is_leaving, is_set, is_there, is_usable,
+    node_of, process_state,
 };
 use super::make::LAST_TRY;
 use crate::DATA;
@@ -20,6 +20,8 @@ use crate::replica::{is_kept, is_unwanted};
 
 /// Failed copies whose failures are no further apart failed together.
 const SALVAGE_WINDOW: SignedDuration = SignedDuration::from_mins(1);
+/// When a volume that follows another and lost all copies is tried again.
+const FOLLOW_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// The condition of a volume that lost all copies and goes on with none of them.
 const SALVAGE: &str = "Salvage";
 /// The condition of a volume whose last good copy somebody has deleted.
@@ -34,7 +36,7 @@ const REUSE: Backoff = Backoff { first: Duration::from_mins(1), longest: Duratio
 enum Proof {
     /// The engine reads it now. For what nobody asked to remove: it costs space, not more.
     Serves,
-    /// Or it was whole last, and its node is heard of.
+    /// Or it was whole last, its node is heard of, and its disk is there.
     Reachable,
 }
 
@@ -45,8 +47,11 @@ impl Draft<'_> {
         // One that makes way for another is cut off by it: what it says of copies then is nothing.
         let modes = modes.filter(|_| !self.is_replacing());
         let failures = self.reported_failures();
-        let now = self.stamp();
-        let up = &self.seen.up;
+        let (now, failure) = (self.stamp(), self.failure());
+        let seen = self.seen;
+        // What an engine was told to drop is not made good by what it said before.
+        let planned = self.engine.as_ref().and_then(|it| it.spec.replica_address_map.clone());
+        let planned = planned.unwrap_or_default();
         let is_readable = |mode: &ReplicaMode| *mode == ReplicaMode::ReadWrite;
         let serves = modes.as_ref().is_some_and(|modes| modes.values().any(is_readable));
         let mut told = Vec::new();
@@ -65,19 +70,20 @@ impl Draft<'_> {
             }
             // The engine goes on without it.
             let left_out = serves && mode.is_none() && is_usable(replica);
-            let is_away = node_of(replica).is_some_and(|node| !up.contains(node));
+            let is_away = node_of(replica).is_some() && !is_there(seen, replica);
             if mode == Some(&ReplicaMode::Error)
                 || broke
                 || reported.is_some()
                 || (left_out && is_away)
             {
-                fail(replica, &now);
+                fail(replica, &failure);
             } else if left_out {
                 // Whatever it holds, it has to be filled before it counts again.
                 if is_set(replica.spec.healthy_at.as_ref()) {
                     replica.spec.healthy_at = Some(Stamp::never());
                 }
             } else if mode == Some(&ReplicaMode::ReadWrite)
+                && planned.contains_key(&name)
                 && is_usable(replica)
                 && !is_set(replica.spec.healthy_at.as_ref())
             {
@@ -270,10 +276,8 @@ impl Draft<'_> {
         let may = self.is_faulted()
             && self.seen.settings.auto_salvage
             && self.state() == VolumeState::Detached
-            && !self.restores()
-            && !self.is_unfilled_clone()
-            && self.status.is_standby != Some(true);
-        if !may {
+            && !self.is_unfilled_clone();
+        if !may || (self.restores() && !self.follows_again()) {
             return;
         }
         match self.salvageable() {
@@ -281,6 +285,23 @@ impl Draft<'_> {
             Ok(_) => {}
             Err(why) => self.condition(SALVAGE, false, "NoCopyToSalvage", &why),
         }
+    }
+
+    /// A volume that follows another is tried again when a while has passed: a store that went away under it
+    /// comes back, and what its copies hold is whole, or is completed. One that restores once has failed.
+    fn follows_again(&mut self) -> bool {
+        if self.status.is_standby != Some(true) {
+            return false;
+        }
+        let failed = |it: &Replica| it.spec.failed_at.as_ref().and_then(Stamp::get);
+        let last = self.replicas.iter().filter_map(failed).max();
+        let waited = last.map_or(FOLLOW_AGAIN, |at| self.seen.now.duration_since(at));
+        // One of a clock that was ahead is not waited for.
+        if waited >= FOLLOW_AGAIN || waited < -SALVAGE_WINDOW {
+            return true;
+        }
+        self.look_after(Duration::try_from(FOLLOW_AGAIN - waited).unwrap_or_default());
+        false
     }
 
     /// The copies to go on with. Others may have been written to after a copy failed: only where one
@@ -302,10 +323,10 @@ impl Draft<'_> {
             return Err("no copy was whole when it failed".to_owned());
         };
         let last = whole.iter().filter(|it| failed_at(it) == Some(newest));
-        let is_ready = |it: &Replica| self.is_up(node_of(it)) && is_at_rest(&process_state(it));
+        let is_ready = |it: &Replica| is_there(self.seen, it) && is_at_rest(&process_state(it));
         if !last.clone().any(|it| is_ready(it)) {
             let away: Vec<String> = last
-                .filter(|it| !self.is_up(node_of(it)))
+                .filter(|it| !is_there(self.seen, it))
                 .map(|it| format!("{} on node {}", it.name_any(), node_of(it).unwrap_or("(none)")))
                 .collect();
             if away.is_empty() {
@@ -414,10 +435,11 @@ impl Draft<'_> {
             return Duration::ZERO;
         }
         let failed = replica.spec.failed_at.as_ref().and_then(Stamp::get).unwrap_or(self.seen.now);
-        if failed > self.seen.now {
+        let waited = self.seen.now.duration_since(failed);
+        // One of a clock that was ahead counts for nothing.
+        if waited < -SALVAGE_WINDOW {
             return Duration::ZERO;
         }
-        let waited = self.seen.now.duration_since(failed);
         let pause = SignedDuration::try_from(REUSE.after(tries)).unwrap_or_default();
         Duration::try_from(pause - waited).unwrap_or_default()
     }
@@ -429,7 +451,7 @@ impl Draft<'_> {
             .filter(|index| {
                 self.replicas.get(*index).is_some_and(|replica| {
                     is_worth_waiting(replica)
-                        && self.is_up(node_of(replica))
+                        && is_there(self.seen, replica)
                         && at.is_none_or(|at| node_of(replica) == Some(at))
                         && replica.spec.eviction_requested != Some(true)
                 })
@@ -530,8 +552,7 @@ impl Draft<'_> {
             healthy.is_some() && failed.is_none_or(|failed| healthy > Some(failed))
         };
         // Of a volume at rest no copy is ever found to have failed: one on a node that is not
-        // heard of may be gone.
-        let is_up = |other: &Replica| node_of(other).is_some_and(|it| self.seen.up.contains(it));
+        // heard of, or on a disk that is not there, may be gone.
         self.replicas.iter().any(|other| {
             other.metadata.name != replica.metadata.name
                 && is_usable(other)
@@ -540,7 +561,7 @@ impl Draft<'_> {
                 && (self.mode(&other.name_any()) == Some(ReplicaMode::ReadWrite)
                     || match proof {
                         Proof::Serves => false,
-                        Proof::Reachable => newer(other) && is_up(other),
+                        Proof::Reachable => newer(other) && is_there(self.seen, other),
                     })
         })
     }

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use reconcile::Severity;
 
 use super::draft::{
-    Draft, fail, has_failed, is_active, is_at_rest, is_set, is_usable, node_of, process_state,
+    Draft, Seen, fail, has_failed, is_active, is_at_rest, is_set, is_usable, node_of, process_state,
 };
 use crate::replica::address_of;
 
@@ -179,21 +179,16 @@ impl Draft<'_> {
         let at = self.engine_status().instance.owner_id;
         let engine_rests = self.rests(&state, at.as_deref()) || state == InstanceState::Error;
         self.end_replacement();
-        let keeps_request = self.restores() || self.status.is_standby == Some(true);
         if let Some(engine) = &mut self.engine {
             engine.spec.instance.desire_state = Some(InstanceState::Stopped);
             engine.spec.instance.node_id = Some(String::new());
             engine.spec.replica_address_map = Some(BTreeMap::new());
-            if !keeps_request {
-                engine.spec.requested_backup_restore = Some(String::new());
-                engine.spec.backup_volume = Some(String::new());
-            }
         }
         if !engine_rests {
             return;
         }
         let any_data = self.replicas.iter().any(|it| is_set(it.spec.last_healthy_at.as_ref()));
-        let now = self.stamp();
+        let now = self.failure();
         for replica in &mut self.replicas {
             replica.spec.instance.desire_state = Some(InstanceState::Stopped);
             let has_data = is_set(replica.spec.healthy_at.as_ref());
@@ -230,7 +225,7 @@ impl Draft<'_> {
         let any_data = self.replicas.iter().any(|it| is_set(it.spec.healthy_at.as_ref()));
         let limit = self.seen.settings.rebuilds_per_node;
         let rebuilding = self.seen.rebuilding.clone();
-        let up = self.seen.up.clone();
+        let Seen { up, no_disk, .. } = self.seen;
         let mut map = BTreeMap::new();
         let mut waits = false;
         let mut away = BTreeSet::new();
@@ -238,9 +233,11 @@ impl Draft<'_> {
             let name = it.name_any();
             self.let_go.contains(&name) || self.delete.contains(&name)
         };
-        // The engine lets go of it first. What is written from then on it does not have.
+        // The engine lets go of it first, or begins without it. What is written from then on it does not have.
         for replica in self.replicas.iter_mut().filter(|it| is_usable(it) && goes(it)) {
-            if runs && is_set(replica.spec.healthy_at.as_ref()) {
+            if !runs {
+                away.insert(replica.name_any());
+            } else if is_set(replica.spec.healthy_at.as_ref()) {
                 replica.spec.healthy_at = Some(Stamp::never());
             }
         }
@@ -269,6 +266,10 @@ impl Draft<'_> {
                 Some(at) => {
                     map.insert(replica.name_any(), at);
                 }
+                // It is not waited for while others are there.
+                None if no_disk.contains(&replica.name_any()) => {
+                    away.insert(replica.name_any());
+                }
                 None => waits = waits || !filling,
             }
         }
@@ -280,10 +281,10 @@ impl Draft<'_> {
             self.volume.spec.snapshot_max_size,
             self.volume.spec.rebuild_concurrent_sync_limit,
         );
-        // What is written from now on the copies of nodes that are away do not have. That is stored
+        // What is written from now on the copies of nodes or disks that are away do not have. That is stored
         // before the engine begins, or one of them might be taken for good later.
         if !runs && !waits && !map.is_empty() {
-            let now = self.stamp();
+            let now = self.failure();
             for replica in self.replicas.iter_mut().filter(|it| away.contains(&it.name_any())) {
                 fail(replica, &now);
             }

@@ -242,28 +242,28 @@ impl Draft<'_> {
     /// Engine and copies are told of the size the volume is to have. It never shrinks below what it
     /// has.
     pub(super) fn follow_size(&mut self) {
-        let size = self.size();
+        let asked = self.size();
         let current = self.engine_status().current_size.map_or(0, |it| it.0);
         // What was asked for and has not happened may be taken back.
         let takes_back =
-            self.status.expansion_required == Some(true) && current > 0 && size >= current;
+            self.status.expansion_required == Some(true) && current > 0 && asked >= current;
         let Some(engine) = &mut self.engine else { return };
         let planned = engine.spec.instance.volume_size.map_or(0, |it| it.0);
-        if size < planned && !takes_back {
-            let text = format!(
-                "shrinking volume {} size from {planned} to {size} is not supported",
-                self.volume.name_any()
-            );
-            self.volume.spec.size = Some(TextInt(planned));
-            self.tell(reconcile::Severity::Warning, "FailedExpansion", text);
-            return;
-        }
+        // One that was taken back too late has happened.
+        let size = if takes_back { asked } else { asked.max(planned).max(current) };
         engine.spec.instance.volume_size = Some(TextInt(size));
         for replica in &mut self.replicas {
             replica.spec.instance.volume_size = Some(TextInt(size));
         }
         let grows = current > 0 && current < size;
-        if size < planned {
+        if asked < size {
+            let text = format!(
+                "shrinking volume {} size from {size} to {asked} is not supported",
+                self.name()
+            );
+            self.volume.spec.size = Some(TextInt(size));
+            self.tell(reconcile::Severity::Warning, "FailedExpansion", text);
+        } else if size < planned {
             let text =
                 format!("the expansion of volume {} to {planned} is taken back", self.name());
             self.tell(reconcile::Severity::Normal, "CanceledExpansion", text);

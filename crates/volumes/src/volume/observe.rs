@@ -16,21 +16,25 @@ use reconcile::{Failure, Key, OrFail as _};
 use super::draft::{Image, Seen, Source, has_failed, is_set, node_of};
 use super::original::original;
 use super::{World, is_new};
+use crate::node::has_disk;
 use crate::target::{self, DEFAULT, place};
 use crate::{NAMESPACE, engine, schedule};
 
 /// What of a node matters to volumes.
-pub(super) fn standing(node: &Node) -> (bool, bool, Vec<String>) {
+pub(super) fn standing(node: &Node) -> (bool, bool, [Vec<String>; 2]) {
     let status = node.status.as_ref();
     let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
-    let disks = status.and_then(|it| it.disk_status.as_ref()).into_iter().flatten();
-    let open = disks.filter(|(_, disk)| {
-        condition::holds(disk.conditions.as_deref().unwrap_or_default(), "Schedulable")
-    });
+    let disks = status.and_then(|it| it.disk_status.as_ref());
+    let those = |kind: &str| {
+        let all = disks.into_iter().flatten().filter(|(_, disk)| {
+            condition::holds(disk.conditions.as_deref().unwrap_or_default(), kind)
+        });
+        all.map(|(name, _)| name.clone()).collect()
+    };
     (
         condition::holds(conditions, "Ready"),
         condition::holds(conditions, "Schedulable") && node.spec.allow_scheduling == Some(true),
-        open.map(|(name, _)| name.clone()).collect(),
+        [those("Ready"), those("Schedulable")],
     )
 }
 
@@ -49,6 +53,8 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         |node| up.contains(node),
         |node| program.is_none_or(|it| it.is_on(node)),
     );
+    let replicas: Vec<Replica> =
+        world.replicas.by("volume", &name).iter().map(|it| it.as_ref().clone()).collect();
     let (source, backup_volume) = source(world, volume).await?;
     let newest_is_known = newest_is_known(world, volume, backup_volume.as_ref()).await?;
     Ok(Seen {
@@ -59,7 +65,8 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
             .get(&Key::new(NAMESPACE, &name))
             .map(|it| it.as_ref().clone()),
         engine: engine::active(&world.engines, &name).map(|it| it.as_ref().clone()),
-        replicas: world.replicas.by("volume", &name).iter().map(|it| it.as_ref().clone()).collect(),
+        no_disk: without_disk(world, &replicas),
+        replicas,
         has_snapshots: !world.snapshots.by("volume", &name).is_empty(),
         candidates,
         settings: world.settings(),
@@ -71,6 +78,15 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         backup_volume,
         newest_is_known,
     })
+}
+
+/// Copies that their nodes cannot start where their data is.
+fn without_disk(world: &World, replicas: &[Replica]) -> BTreeSet<String> {
+    let lacks = |replica: &&Replica| {
+        let node = node_of(replica).and_then(|it| world.nodes.get(&Key::new(NAMESPACE, it)));
+        node.is_some_and(|node| !has_disk(replica, &node))
+    };
+    replicas.iter().filter(lacks).map(ResourceExt::name_any).collect()
 }
 
 /// Engine images that are deployed.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::Severity;
 
-use super::draft::{Draft, Plan, Source, is_set, is_usable, node_of};
+use super::draft::{Draft, Plan, Source, is_set, is_there, is_usable};
 use super::{ACTIVATE_WITH, ACTIVATION, is_new};
 use crate::label;
 
@@ -81,6 +81,7 @@ impl Draft<'_> {
             self.status.last_backup_at = store.last_backup_at;
         }
         if !self.restores() {
+            self.forget_backup();
             return;
         }
         let standby = self.status.is_standby == Some(true);
@@ -102,6 +103,14 @@ impl Draft<'_> {
         if let Some(wanted) = wanted {
             engine.spec.requested_backup_restore = Some(wanted);
         }
+    }
+
+    /// What it holds is its own from now on: no copy is filled from the backup any more.
+    fn forget_backup(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        let spec = &mut engine.spec;
+        let asked = [&mut spec.requested_backup_restore, &mut spec.backup_volume];
+        asked.into_iter().flatten().for_each(String::clear);
     }
 
     /// A volume that restores is as large as the store says its source is: no engine lays a backup into
@@ -282,7 +291,7 @@ impl Draft<'_> {
         match self.status.robustness.as_ref() {
             Some(Robustness::Healthy) => {
                 let placed =
-                    self.replicas.iter().filter(|it| is_usable(it) && self.is_up(node_of(it)));
+                    self.replicas.iter().filter(|it| is_usable(it) && is_there(self.seen, it));
                 let all = placed
                     .clone()
                     .all(|it| self.mode(&it.name_any()) == Some(ReplicaMode::ReadWrite));

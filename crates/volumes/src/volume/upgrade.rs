@@ -274,7 +274,7 @@ impl Draft<'_> {
         if !has_begun {
             return self.finish_upgrade();
         }
-        let now = self.stamp();
+        let now = self.failure();
         let before = self.replicas.clone();
         for replica in &mut self.replicas {
             let is_next = next.contains_key(&replica.name_any());

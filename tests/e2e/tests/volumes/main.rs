@@ -11,4 +11,5 @@ mod recovery;
 mod rejections;
 mod revert;
 mod system;
+mod traces;
 mod upgrade;

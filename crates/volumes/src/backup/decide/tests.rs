@@ -147,3 +147,22 @@ fn a_lock_of_somebody_else_is_waited_for() {
     assert_eq!((verdict.act, verdict.state), (Act::Forget, BackupState::Pending));
     assert!(verdict.info.unwrap().contains("held by x"));
 }
+
+/// Else it would be shown as in progress for ever, and keep whoever waits for it.
+#[test]
+fn an_upload_that_the_store_does_not_have_is_looked_for_and_then_given_up() {
+    let uploaded = || Seen { state: BackupState::InProgress, record: Record::Complete, ..ready() };
+    assert_eq!(decide(&uploaded()).act, Act::Finish);
+    let first = not_stored(&uploaded());
+    assert_eq!((first.state, first.error), (BackupState::InProgress, None));
+    assert!(first.upload.waiting_since.is_some());
+    let last = not_stored(&Seen { upload: since(121), ..uploaded() });
+    assert_eq!(last.state, BackupState::Error);
+    assert!(last.error.unwrap().contains("does not have it"));
+}
+
+#[test]
+fn nobody_waits_for_a_time_of_a_clock_that_was_ahead() {
+    let verdict = decide(&Seen { snapshot: Snapshot::Missing, upload: since(-3600), ..ready() });
+    assert_eq!(verdict.upload.waiting_since, Some(Time::new(now())));
+}

@@ -32,7 +32,9 @@ mod drawings;
 mod losses;
 mod places;
 mod starting;
+mod truth;
 mod upgrades;
+mod usage;
 
 const MIB: i64 = 1024 * 1024;
 const NODE: &str = "n1";
@@ -64,6 +66,8 @@ struct World {
     /// Snapshots the engine was put back to.
     reverted: Vec<String>,
     up: BTreeSet<String>,
+    /// Copies whose disk is not there.
+    no_disk: BTreeSet<String>,
     serial: u32,
     told: Vec<String>,
     /// Copies whose data is behind, or whose restore fails.
@@ -144,6 +148,7 @@ impl World {
             copying_fails: false,
             reverted: Vec::new(),
             up: BTreeSet::from([NODE.to_owned()]),
+            no_disk: BTreeSet::new(),
             serial: 0,
             told: Vec::new(),
             broken: BTreeSet::new(),
@@ -199,6 +204,7 @@ impl World {
             has_snapshots: false,
             candidates: self.up.iter().map(|name| node(name)).collect(),
             up: self.up.clone(),
+            no_disk: self.no_disk.clone(),
             settings: self.settings.clone(),
             images: self.images.clone(),
             source: self.source.clone(),
@@ -276,6 +282,7 @@ impl World {
         }
         self.replicas.retain(|it| !is_leaving(it));
         for (index, replica) in self.replicas.iter_mut().enumerate() {
+            let has_disk = !self.no_disk.contains(&replica.name_any());
             let wants = replica.spec.instance.desire_state == Some(InstanceState::Running);
             let up =
                 replica.spec.instance.node_id.as_deref().is_some_and(|it| self.up.contains(it));
@@ -284,7 +291,7 @@ impl World {
             if failed && wants {
                 continue;
             }
-            let runs = wants && up;
+            let runs = wants && up && has_disk;
             status.instance = InstanceStatus {
                 current_state: Some(if runs {
                     InstanceState::Running

@@ -109,6 +109,8 @@ fn seen(begin: impl Fn() -> World, of: impl Fn(&World) -> &'static str, edges: &
                 run(&mut world, 4);
                 happen(&mut world, third);
                 run(&mut world, 24);
+                happen(&mut world, Happens::Wait);
+                run(&mut world, 8);
             }
         }
     }

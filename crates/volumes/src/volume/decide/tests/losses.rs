@@ -309,3 +309,178 @@ fn a_revert_that_was_begun_when_all_copies_were_lost_is_over() {
     assert_eq!(reason(&world).as_deref(), Some("RevertFailure"));
     assert!(world.volume.annotations().is_empty());
 }
+
+/// The disk of a copy is gone, and what ran on it with it. Its node lives.
+fn lose_disk(world: &mut World, index: usize) -> String {
+    let name = world.replicas[index].name_any();
+    world.no_disk.insert(name.clone());
+    name
+}
+
+/// Else one disk would keep down every volume that has a copy on it.
+#[test]
+fn a_volume_is_attached_without_a_copy_whose_disk_is_gone() {
+    let mut world = on_two_nodes();
+    world.drop_ticket();
+    world.run(6);
+    let lost = lose_disk(&mut world, 1);
+    let here = world.replicas[0].spec.instance.node_id.clone().unwrap();
+    world.ticket(&here);
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Degraded);
+    assert!(has_failed(&world.replicas[1]), "what was written since it does not have");
+    // The disk is back: what lies there is filled before it counts.
+    world.no_disk.remove(&lost);
+    world.run(30);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    assert_eq!(world.replicas.len(), 2);
+}
+
+#[test]
+fn the_only_copy_is_waited_for_when_its_disk_is_gone() {
+    let mut world = World::new(VolumeSpec::default());
+    world.volume.spec.number_of_replicas = Some(1);
+    world.run(6);
+    let lost = lose_disk(&mut world, 0);
+    world.ticket(NODE);
+    world.run(8);
+    assert_eq!(world.status().state, Some(VolumeState::Attaching));
+    assert!(!has_failed(&world.replicas[0]));
+    // Its node is told to start it, and says why it does not.
+    assert_eq!(world.replicas[0].spec.instance.desire_state, Some(InstanceState::Running));
+    world.no_disk.remove(&lost);
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+}
+
+#[test]
+fn a_failed_copy_whose_disk_is_gone_is_replaced_by_another() {
+    let mut world = on_two_nodes();
+    world.up.insert("n3".to_owned());
+    let lost = world.kill(1);
+    lose_disk(&mut world, 1);
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Degraded);
+    world.now += SignedDuration::try_from(world.settings.replenish_wait).unwrap();
+    world.run(20);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    assert!(world.planned().iter().all(|name| *name != lost));
+}
+
+#[test]
+fn a_deleted_copy_of_a_volume_at_rest_stays_when_the_disk_of_the_other_is_gone() {
+    let mut world = on_two_nodes();
+    world.drop_ticket();
+    world.run(6);
+    let lost = lose_disk(&mut world, 1);
+    let name = world.delete_copy(0);
+    world.run(6);
+    assert!(world.replicas.iter().any(|it| it.name_any() == name), "the last copy is removed");
+    assert!(world.condition("LastCopy").is_some());
+    world.no_disk.remove(&lost);
+    world.run(6);
+    assert!(world.replicas.iter().all(|it| it.name_any() != name));
+}
+
+/// Of two copies the second went on alone, and its node is lost. What the first has is behind, however the
+/// clock was set meanwhile, and however soon after each other they failed.
+#[test]
+fn what_failed_last_is_what_failed_last_whatever_the_clock_says() {
+    for set_back in [SignedDuration::from_hours(1), SignedDuration::ZERO] {
+        let mut world = on_two_nodes();
+        world.settings.rebuilds_per_node = 0;
+        let behind = world.kill(1);
+        world.run(1);
+        assert!(has_failed(&world.replicas[1]));
+        world.now -= set_back;
+        world.lose_node(0);
+        world.set_mode(0, ReplicaMode::Error);
+        world.run(20);
+        assert!(!world.planned().contains(&behind), "a stale copy is served");
+        world.is(&VolumeState::Detached, &Robustness::Faulted);
+    }
+}
+
+/// The engine has grown before it could be told that it need not.
+#[test]
+fn an_expansion_that_is_taken_back_too_late_has_happened() {
+    let mut world = attached();
+    world.volume.spec.size = Some(TextInt(64 * MIB));
+    world.pass();
+    let old = world.engine.clone().unwrap().status;
+    world.obey();
+    let grown = std::mem::replace(&mut world.engine.as_mut().unwrap().status, old);
+    // Nobody has looked at it since.
+    world.volume.spec.size = Some(TextInt(32 * MIB));
+    world.pass();
+    world.engine.as_mut().unwrap().status = grown;
+    world.pass();
+    let size = Some(TextInt(64 * MIB));
+    assert_eq!(world.volume.spec.size, size);
+    assert_eq!(world.engine.as_ref().unwrap().spec.instance.volume_size, size);
+    world.kill(0);
+    world.run(30);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+}
+
+/// Somebody has it attached without a frontend from the moment on in which it is activated: it is not closed,
+/// and what is lost then is filled from the others, not from a backup.
+#[test]
+fn a_volume_that_is_activated_and_stays_attached_asks_for_no_backup() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    let (_, mut ticket) = attachment::own(AttacherType::LonghornApi, "x", NODE, "true");
+    ticket.id = Some("api".to_owned());
+    let tickets = world.attachment.spec.attachment_tickets.get_or_insert_default();
+    tickets.insert("api".to_owned(), ticket);
+    world.volume.spec.standby = Some(false);
+    world.run(12);
+    assert_eq!(world.status().restore_required, Some(false));
+    assert_eq!(world.status().state, Some(VolumeState::Attached));
+    let asked = world.engine.as_ref().unwrap().spec.requested_backup_restore.clone();
+    assert_eq!(asked.unwrap_or_default(), "");
+}
+
+/// Else an hour without the store, in the middle of a restore, would cost the volume that is kept for such hours.
+#[test]
+fn a_standby_volume_whose_store_went_away_under_it_follows_again_later() {
+    for activates in [false, true] {
+        let mut world = World::from_backup(true);
+        world.run(12);
+        world.broken = (0..99).map(|serial| format!("v-r-{serial:08x}")).collect();
+        world.store("b2", 32 * MIB);
+        world.run(20);
+        world.is(&VolumeState::Detached, &Robustness::Faulted);
+        assert!(world.held.values().all(|held| held == "b1"), "{:?}", world.held);
+        world.broken.clear();
+        world.volume.spec.standby = Some(!activates);
+        world.run(20);
+        world.is(&VolumeState::Detached, &Robustness::Faulted);
+        world.now += SignedDuration::from_mins(5);
+        world.run(40);
+        assert!(world.held.values().all(|held| held == "b2"), "{:?}", world.held);
+        if activates {
+            assert_eq!(world.status().restore_required, Some(false));
+            world.is(&VolumeState::Detached, &Robustness::Unknown);
+        } else {
+            world.is(&VolumeState::Attached, &Robustness::Healthy);
+        }
+    }
+}
+
+/// A pass that ends before the copy is let go of leaves one that would be good, and is behind.
+#[test]
+fn a_copy_that_is_deleted_while_the_volume_is_attached_is_left_behind_as_failed() {
+    for passes in 0..6 {
+        let mut world = on_two_nodes();
+        world.drop_ticket();
+        world.run(6);
+        let here = world.replicas[0].spec.instance.node_id.clone().unwrap();
+        world.ticket(&here);
+        world.run(passes);
+        world.delete_copy(0);
+        // What must always hold is looked at after every write.
+        world.run(20);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+    }
+}
