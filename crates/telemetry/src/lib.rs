@@ -24,4 +24,3 @@ pub use subscriber::{Config, Format, Guard, InitError, init, init_with};
 pub use suggest::nearest;
 pub use trace::{TRACEPARENT_VARIABLE, continue_trace, traceparent};
 pub use tracing_subscriber::layer::{Context as LayerContext, Filter, Layer};
-pub use tracing_subscriber::registry::Registry as Spans;
