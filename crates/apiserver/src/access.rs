@@ -36,7 +36,7 @@ impl Access {
             }
         }
         let is_there = |name: &str| store.get(NAMESPACES, "", name).is_some();
-        self.change(|index| index.only_in(is_there));
+        self.always(|index| index.only_in(is_there));
     }
 
     /// Takes in one change.
@@ -44,9 +44,9 @@ impl Access {
         let key = &event.object.key;
         if *key.resource == *NAMESPACES {
             return match event.kind {
-                EventKind::Put if event.is_creation() => self.change(|it| it.enter(&key.name)),
+                EventKind::Put if event.is_creation() => self.always(|it| it.enter(&key.name)),
                 EventKind::Put => {}
-                EventKind::Delete => self.change(|it| it.leave(&key.name)),
+                EventKind::Delete => self.always(|it| it.leave(&key.name)),
             };
         }
         let Some(kind) = kind_of(&key.resource) else { return };
@@ -68,12 +68,21 @@ impl Access {
     }
 
     fn remove(&self, kind: Kind, stored: &Stored) {
-        self.change(|index| index.remove(kind, &stored.key.namespace, &stored.key.name));
+        self.always(|index| index.remove(kind, &stored.key.namespace, &stored.key.name));
     }
 
-    fn change(&self, act: impl FnOnce(&mut RbacIndex)) {
-        act(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
-        self.changes.send_modify(|count| *count += 1);
+    fn always(&self, act: impl FnOnce(&mut RbacIndex)) {
+        self.change(|index| {
+            act(index);
+            true
+        });
+    }
+
+    /// Everybody whose request lasts is asked for its rights again, so only if they may be others.
+    fn change(&self, act: impl FnOnce(&mut RbacIndex) -> bool) {
+        if act(&mut self.index.write().unwrap_or_else(PoisonError::into_inner)) {
+            self.changes.send_modify(|count| *count += 1);
+        }
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {

@@ -187,9 +187,17 @@ async fn route(
     trail: &mut Trail,
 ) -> Result<Response, Failure> {
     let judged = Judged::now(server);
-    let (user, proof, caller) = identify(server, parts, trail)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let target = parse_path(parts.uri.path());
+    let identified = identify(server, parts, trail);
+    if let (Err(failure), Ok(Target::Resource(path))) = (&identified, &target)
+        && failure.code() == StatusCode::FORBIDDEN
+        && let Some(verb) = Verb::of(&parts.method, path.name.is_some(), &query)
+    {
+        // Somebody known wanted to be somebody else: what for is worth a line.
+        trail.about(verb, path);
+    }
+    let (user, proof, caller) = identified?;
     let mut path = match target {
         Ok(Target::Resource(path)) => path,
         Ok(Target::Path(_) | Target::GroupVersion { .. }) | Err(_) => {

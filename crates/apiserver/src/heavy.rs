@@ -18,6 +18,7 @@ use crate::request::Verb;
 use crate::rest::Call;
 use crate::rest::select::Selection;
 use crate::server::Server;
+use crate::store::Size;
 
 use lane::{Lane, Turn};
 
@@ -27,6 +28,11 @@ const HEAVY_ABOVE_BYTES: usize = 256 * 1024;
 const PARSED_ABOVE_BYTES: usize = 1024 * 1024;
 /// Lists that look at every object from outside.
 const SEEN_ABOVE_OBJECTS: usize = 20_000;
+
+/// `{"op":"test","path":"/a"}` and its comma.
+const SHORTEST_OPERATION_BYTES: usize = 27;
+/// What the operations of one patch may move, all together.
+const MOVED_ABOVE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Where such work waits for its turn; the others hold up nobody.
 #[derive(Debug)]
@@ -52,17 +58,33 @@ impl Default for Lanes {
 /// Is this a write of something large, or a list that takes long to find?
 pub(crate) fn is_heavy(server: &Server, verb: Verb, call: &Call) -> bool {
     match verb {
-        Verb::Create | Verb::Update | Verb::Patch => {
+        Verb::Create | Verb::Update => {
             call.body.len() + stored_bytes(server, call) > HEAVY_ABOVE_BYTES
         }
-        Verb::List => {
-            let size = server.store.size(&call.resource.id);
+        Verb::Patch => is_heavy_patch(&call.headers, call.body.len(), stored_bytes(server, call)),
+        Verb::List | Verb::Watch | Verb::DeleteCollection => {
             let is_parsed = Selection::looks_into_objects(&call.query);
-            size.objects > SEEN_ABOVE_OBJECTS || (is_parsed && size.bytes > PARSED_ABOVE_BYTES)
+            is_long_look(verb, is_parsed, server.store.size(&call.resource.id))
         }
-        // Deleting many waits for the disk again and again, and lets others go on meanwhile.
-        Verb::Get | Verb::Watch | Verb::Delete | Verb::DeleteCollection => false,
+        Verb::Get | Verb::Delete => false,
     }
+}
+
+/// Watches and deletions of many begin with a list. Deleting waits for the disk again and again, and lets
+/// others go on meanwhile; looking into what may have to go does not.
+fn is_long_look(verb: Verb, is_parsed: bool, size: Size) -> bool {
+    (verb == Verb::List && size.objects > SEEN_ABOVE_OBJECTS)
+        || (is_parsed && size.bytes > PARSED_ABOVE_BYTES)
+}
+
+/// Each operation of a JSON patch may move all that is stored.
+fn is_heavy_patch(headers: &http::HeaderMap, sent_bytes: usize, stored_bytes: usize) -> bool {
+    let is_json = headers
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json-patch+json"));
+    let operations = if is_json { sent_bytes / SHORTEST_OPERATION_BYTES } else { 1 };
+    sent_bytes + stored_bytes > HEAVY_ABOVE_BYTES
+        || operations.saturating_mul(sent_bytes + stored_bytes) > MOVED_ABOVE_BYTES
 }
 
 fn stored_bytes(server: &Server, call: &Call) -> usize {
@@ -96,4 +118,42 @@ pub(crate) async fn act(
     };
     let done = server.tasks.blocking("long work", work).await;
     done.map_err(|error| Failure::internal(error.to_string()))?
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, header};
+
+    use super::{Size, Verb, is_heavy_patch, is_long_look};
+
+    #[test]
+    fn whoever_looks_into_many_objects_does_so_elsewhere() {
+        let large = Size { objects: 20, bytes: 30 << 20 };
+        for verb in [Verb::List, Verb::Watch, Verb::DeleteCollection] {
+            assert!(is_long_look(verb, true, large), "{verb:?}");
+            assert!(!is_long_look(verb, false, large), "{verb:?}");
+            assert!(!is_long_look(verb, true, Size { objects: 20, bytes: 2000 }), "{verb:?}");
+        }
+        let many = Size { objects: 100_000, bytes: 100 << 20 };
+        assert!(is_long_look(Verb::List, false, many));
+    }
+
+    #[test]
+    fn patches_are_heavy_by_what_they_move() {
+        let of = |kind: &'static str| {
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))])
+        };
+        let json = of("application/json-patch+json");
+        let merge = of("application/merge-patch+json");
+        for (headers, sent, stored, wanted) in [
+            (&json, 300, 20_000, false),
+            (&json, 2_000, 100_000, false),
+            (&json, 139_000, 60_000, true),
+            (&json, 30_000, 90_000, true),
+            (&merge, 139_000, 60_000, false),
+            (&merge, 210_000, 60_000, true),
+        ] {
+            assert_eq!(is_heavy_patch(headers, sent, stored), wanted, "{sent} of {stored}");
+        }
+    }
 }

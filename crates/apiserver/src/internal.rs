@@ -231,5 +231,5 @@ pub(crate) async fn delete_all(
     }
     let deed = Deed::new(server, controller, "deletecollection", resource, namespace, "");
     deed.authorize()?;
-    deed.outcome(delete::delete_all(server, resource, items, options, clock::now()).await)
+    deed.outcome(delete::delete_all(server, resource, items, options, clock::now(), |_| true).await)
 }

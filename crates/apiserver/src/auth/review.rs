@@ -3,7 +3,7 @@
 //! Each function takes the request body and gives the `status` to put into it, or the causes of a
 //! 422. Reading the body is lenient about missing parts and strict about wrong types.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use objects::cause::{Cause, Reason};
@@ -19,6 +19,9 @@ const DEFAULT_LIFETIME_S: i64 = 3600;
 const MIN_LIFETIME_S: i64 = 600;
 /// Longest token a `TokenReview` may ask about.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
+
+/// Most groups that an access review may ask about.
+const MAX_GROUPS: usize = 10_000;
 
 type Causes = Vec<Cause>;
 
@@ -75,7 +78,7 @@ pub fn self_subject_rules(body: &Value, user: &User, index: &RbacIndex) -> Resul
     Ok(json!({
         "resourceRules": rules.resource,
         "nonResourceRules": rules.non_resource,
-        "incomplete": false,
+        "incomplete": !rules.is_whole,
     }))
 }
 
@@ -220,7 +223,7 @@ impl Question {
 /// The user an access review asks about: exactly as given, no group is added.
 fn subject(spec: &Value) -> Result<User, Causes> {
     let name = text(spec, "spec", "user")?;
-    let groups = texts(spec, "spec", "groups")?;
+    let groups = groups(spec)?;
     if name.is_empty() && groups.is_empty() {
         let text = "at least one of user or group must be specified";
         return Err(vec![Cause::invalid("spec.user", &json!(""), text)]);
@@ -237,6 +240,18 @@ fn subject(spec: &Value) -> Result<User, Causes> {
         Some(_) => return Err(vec![wrong_type("spec.extra", "an object")]),
     }
     Ok(User { name, uid, groups, extra })
+}
+
+/// Each once: every one of them is looked up among the bindings, for as long as no right can change.
+fn groups(spec: &Value) -> Result<Vec<String>, Causes> {
+    let mut groups = texts(spec, "spec", "groups")?;
+    let mut seen = HashSet::new();
+    groups.retain(|group| seen.insert(group.clone()));
+    if groups.len() > MAX_GROUPS {
+        let text = format!("must have at most {MAX_GROUPS} items");
+        return Err(vec![Cause::new(Reason::TooMany, "spec.groups", text)]);
+    }
+    Ok(groups)
 }
 
 fn access_status(decision: &Decision) -> Value {

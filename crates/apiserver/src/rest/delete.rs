@@ -30,7 +30,7 @@ pub(crate) const DEFINITION_FINALIZER: &str = "customresourcecleanup.apiextensio
 /// Keeps a namespace until its contents are gone.
 pub(crate) const NAMESPACE_FINALIZER: &str = "kubernetes";
 pub(crate) const ORPHAN: &str = "orphan";
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) use crate::store::FOREGROUND;
 
 /// What a delete request does to an object.
 #[derive(Debug, PartialEq)]
@@ -223,8 +223,23 @@ pub(crate) async fn delete_object(
     options: &DeleteOptions,
     now: Timestamp,
 ) -> Result<Deleted, Failure> {
+    delete_if(server, resource, key, options, now, |_| true).await
+}
+
+/// [`delete_object`], if it is the one that is meant when it goes; else it is not found.
+async fn delete_if(
+    server: &Server,
+    resource: &Resource,
+    key: &Key,
+    options: &DeleteOptions,
+    now: Timestamp,
+    is_meant: impl Fn(&Stored) -> bool,
+) -> Result<Deleted, Failure> {
     for _ in 0..RACE_TRIES {
         let stored = read::find(server, resource, Some(&key.namespace), &key.name)?;
+        if !is_meant(&stored) {
+            return Err(Failure::not_found(admit::subject(resource, &key.name)));
+        }
         check_preconditions(resource, &stored, options)?;
         check_protected(resource, &key.name)?;
         let object = view::value(resource, &stored)?;
@@ -304,7 +319,8 @@ pub(crate) async fn delete_collection(server: &Server, call: &Call) -> Result<Re
     let selection = Selection::parse(resource, &call.query)?;
     // What a list with these options shows is what goes: a limit limits.
     let (items, meta) = read::select(server, call, &selection).await?;
-    delete_all(server, resource, &items, &options, call.now).await?;
+    let is_selected = |one: &Stored| selection.matches(resource, one);
+    delete_all(server, resource, &items, &options, call.now, is_selected).await?;
     list::respond(server, call, items, &meta, RowObject::Metadata).await
 }
 
@@ -315,10 +331,18 @@ pub(crate) async fn delete_all(
     items: &[std::sync::Arc<Stored>],
     options: &DeleteOptions,
     now: Timestamp,
+    is_selected: impl Fn(&Stored) -> bool,
 ) -> Result<(), Failure> {
-    let keys: Vec<Key> = items.iter().map(|one| one.key.clone()).collect();
-    let results: Vec<Result<Deleted, Failure>> = futures::stream::iter(keys)
-        .map(|key| async move { delete_object(server, resource, &key, options, now).await })
+    let is_selected = &is_selected;
+    let results: Vec<Result<Deleted, Failure>> = futures::stream::iter(items.to_vec())
+        .map(|item| async move {
+            // Another may have its name by now, or it may be one that was not asked for any more.
+            let is_meant = |found: &Stored| {
+                found.meta.uid == item.meta.uid
+                    && (found.revision == item.revision || is_selected(found))
+            };
+            delete_if(server, resource, &item.key, options, now, is_meant).await
+        })
         .buffer_unordered(PARALLEL_DELETES)
         .collect()
         .await;

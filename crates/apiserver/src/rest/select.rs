@@ -94,12 +94,8 @@ impl Selection {
     }
 
     pub(crate) fn matches(&self, resource: &Resource, stored: &Stored) -> bool {
-        let label = |key: &str| {
-            let labels = &stored.meta.labels;
-            labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
-        };
         if let Some(labels) = &self.labels
-            && !labels.matches(label)
+            && !labels.matches(|key: &str| stored.label(key))
         {
             return false;
         }

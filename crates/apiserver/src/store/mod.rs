@@ -34,7 +34,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use error::{OpenError, StorageError, TooOld, WriteError};
 pub use health::Condition;
-pub use object::{Event, EventKind, Key, Meta, Stored};
+pub use object::{Event, EventKind, FOREGROUND, Key, Meta, Stored};
 pub use quota::{Exceeded, Quota};
 pub use state::{Budget, Page, Size, Snapshot};
 pub use stats::{Figures, Stats};

@@ -46,6 +46,10 @@ pub struct Meta {
     pub deleting: bool,
     /// At least one finalizer is left.
     pub finalizers: bool,
+    /// One of them waits for dependents to go first.
+    pub foreground: bool,
+    /// The uids of those owners whose deletion waits for it.
+    pub holds_back: Box<[Box<str>]>,
 }
 
 /// The same fields as they stand in a body; the rest of it is checked for syntax only.
@@ -113,9 +117,22 @@ impl Meta {
             finalizers: get(Field::Finalizers)
                 .and_then(Value::as_array)
                 .is_some_and(|left| !left.is_empty()),
+            foreground: get(Field::Finalizers)
+                .and_then(Value::as_array)
+                .is_some_and(|left| left.iter().any(|one| one == FOREGROUND)),
+            holds_back: get(Field::Owners)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter(|owner| owner.get("blockOwnerDeletion") == Some(&Value::Bool(true)))
+                .filter_map(|owner| owner.get("uid").and_then(text))
+                .collect(),
         }
     }
 }
+
+/// The finalizer of an object that goes after its dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
 
 #[derive(Clone, Copy)]
 enum Field {
@@ -144,7 +161,8 @@ impl Stored {
 
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.meta.labels.iter().find(|(k, _)| &**k == key).map(|(_, value)| &**value)
+        let at = self.meta.labels.binary_search_by(|(one, _)| (**one).cmp(key)).ok()?;
+        self.meta.labels.get(at).map(|(_, value)| &**value)
     }
 }
 
@@ -390,6 +408,27 @@ mod tests {
                 .prop_map(|fields| Value::Object(fields.into_iter().collect())),
             ]
         })
+    }
+
+    #[test]
+    fn what_the_collector_asks_of_an_object_is_known_without_its_body() {
+        let object = json!({"metadata": {
+            "finalizers": ["x.io/a", FOREGROUND],
+            "labels": {"b": "2", "a": "1", "c": ""},
+            "ownerReferences": [
+                {"uid": "u1", "blockOwnerDeletion": true}, {"uid": "u2"},
+                {"uid": "u3", "blockOwnerDeletion": false},
+            ],
+        }});
+        let stored = finished(object, 1);
+        assert!(stored.meta.foreground);
+        assert_eq!(stored.meta.holds_back[..], [Box::from("u1")]);
+        let label = |key| stored.label(key);
+        assert_eq!(
+            [label("a"), label("b"), label("c"), label("d"), label("")],
+            [Some("1"), Some("2"), Some(""), None, None]
+        );
+        assert!(!finished(json!({"metadata": {"finalizers": ["x.io/a"]}}), 1).meta.foreground);
     }
 
     proptest! {

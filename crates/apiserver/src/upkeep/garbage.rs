@@ -192,9 +192,7 @@ fn owner_state(
 
 /// Is it being deleted in the foreground?
 fn is_waiting(stored: &Stored) -> bool {
-    stored.meta.deleting
-        && stored.meta.finalizers
-        && stored.value().is_ok_and(|object| has_finalizer(&object, FOREGROUND))
+    stored.meta.deleting && stored.meta.foreground
 }
 
 /// Looks at an object that is being deleted and may wait for its dependents.
@@ -283,12 +281,8 @@ fn waits_for(server: &Server, from: &Arc<Stored>, target: &str) -> bool {
 
 /// The dependents an owner waits for.
 fn blocking(server: &Server, owner: &Stored) -> Vec<Arc<Stored>> {
-    let blocks = |reference: &Value| {
-        reference.get("uid").and_then(Value::as_str) == Some(&*owner.meta.uid)
-            && reference.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
-    };
     let mut all = server.store.dependents(&owner.meta.uid);
-    all.retain(|one| one.value().is_ok_and(|object| references(&object).any(blocks)));
+    all.retain(|one| one.meta.holds_back.contains(&owner.meta.uid));
     all
 }
 

@@ -198,6 +198,10 @@ impl Other {
         self.send(Method::POST, path, Some(body)).await
     }
 
+    pub(crate) async fn impersonate(&self, headers: &[(&str, &str)], path: &str) -> Reply {
+        send(&self.0, Method::POST, path, headers, Some(&json!({}))).await
+    }
+
     pub(crate) async fn watch(&self, path: &str) -> Lines {
         watch(&self.0, path, None).await
     }

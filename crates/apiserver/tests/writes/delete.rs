@@ -181,6 +181,27 @@ async fn a_collection_is_deleted_item_by_item() {
 }
 
 #[tokio::test]
+async fn what_was_selected_before_is_not_what_has_its_name_now() {
+    let world = World::new().await;
+    let (old, kept) =
+        (json!({"metadata": {"name": "a", "labels": {"l": "x"}}}), map("default", "a"));
+    world.post(&maps("default"), &old).await.is(201);
+    let changed = json!({"metadata": {"name": "b", "labels": {"l": "x"}}});
+    let changed = world.post(&maps("default"), &changed).await.is(201);
+    let version = changed["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    world.delete(&kept, &Value::Null).await.is(200);
+    world.post(&maps("default"), &json!({"metadata": {"name": "a"}})).await.is(201);
+    world.merge(&map("default", "b"), &json!({"metadata": {"labels": null}})).await.is(200);
+    let path = format!(
+        "{}?labelSelector=l%3Dx&resourceVersionMatch=Exact&resourceVersion={version}",
+        maps("default")
+    );
+    world.delete(&path, &Value::Null).await.is(200);
+    world.get(&kept).await.is(200);
+    world.get(&map("default", "b")).await.is(200);
+}
+
+#[tokio::test]
 async fn default_policies_and_finalizers_of_the_client_are_respected() {
     let world = World::new().await;
     // An object created with the finalizer of a policy asks for it whenever it goes.

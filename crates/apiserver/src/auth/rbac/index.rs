@@ -102,7 +102,7 @@ impl Subject {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Binding {
     role: RoleName,
     subjects: Vec<Subject>,
@@ -177,11 +177,22 @@ struct ClusterRole {
     effective: Arc<[PolicyRule]>,
 }
 
+impl ClusterRole {
+    /// Whether the same is stored; what follows from others may differ.
+    fn is_written_as(&self, other: &Self) -> bool {
+        self.labels == other.labels
+            && self.stored == other.stored
+            && self.selectors == other.selectors
+    }
+}
+
 /// All rules that count for one user in one namespace.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     pub resource: Vec<PolicyRule>,
     pub non_resource: Vec<PolicyRule>,
+    /// False where the namespace has more than is looked at.
+    pub is_whole: bool,
 }
 
 impl Rules {
@@ -201,10 +212,22 @@ pub struct RbacIndex {
     absent: HashSet<String>,
 }
 
-/// Most entries of rules that one question looks at in a namespace. Whoever may write roles there may
-/// write as many as it likes, and every question of anybody about the namespace would pay for them;
-/// what lies beyond grants nothing.
+/// Most bindings and entries of rules that one question looks at in a namespace. Whoever may write them
+/// there may write as many as it likes, and every question of anybody about the namespace would pay for
+/// them; what lies beyond grants nothing.
 const MAX_LOOKS: usize = 1 << 16;
+
+/// What is left of them for one question.
+struct Looks(usize);
+
+impl Looks {
+    /// What the whole cluster grants is not counted: only its administrators write there.
+    fn take(&mut self, namespace: Option<&str>, wanted: usize) -> bool {
+        let left = if namespace.is_some() { self.0.checked_sub(wanted) } else { Some(self.0) };
+        self.0 = left.unwrap_or_default();
+        left.is_some()
+    }
+}
 
 impl RbacIndex {
     /// The namespace has gone.
@@ -227,29 +250,41 @@ impl RbacIndex {
 
     /// Takes a stored object, new or changed. One without a name, or a binding without a readable
     /// role, grants nothing.
-    pub fn upsert(&mut self, kind: Kind, object: &Value) {
-        self.insert(kind, object);
-        if kind == Kind::ClusterRole {
+    ///
+    /// Says whether that changes what anybody may do: what is noted beside the rules does not.
+    pub fn upsert(&mut self, kind: Kind, object: &Value) -> bool {
+        let is_changed = self.insert(kind, object);
+        if is_changed && kind == Kind::ClusterRole {
             self.aggregate_all();
         }
+        is_changed
     }
 
-    fn insert(&mut self, kind: Kind, object: &Value) {
+    fn insert(&mut self, kind: Kind, object: &Value) -> bool {
         let text = |key| object.pointer(key).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
         // What lost its namespace must not count everywhere instead.
         let is_namespaced = matches!(kind, Kind::Role | Kind::RoleBinding);
         if name.is_empty() || (is_namespaced && namespace.is_empty()) {
-            return;
+            return false;
         }
         match kind {
             Kind::Role => {
-                let rules = PolicyRule::list(object.get("rules")).into();
+                let rules: Arc<[PolicyRule]> = PolicyRule::list(object.get("rules")).into();
                 let own = self.roles.entry(namespace.to_owned()).or_default();
+                if own.get(name) == Some(&rules) {
+                    return false;
+                }
                 own.insert(name.to_owned(), rules);
+                true
             }
             Kind::ClusterRole => {
-                self.cluster_roles.insert(name.to_owned(), cluster_role(object));
+                let role = cluster_role(object);
+                if self.cluster_roles.get(name).is_some_and(|known| known.is_written_as(&role)) {
+                    return false;
+                }
+                self.cluster_roles.insert(name.to_owned(), role);
+                true
             }
             Kind::RoleBinding => self.bind(namespace, name, object),
             Kind::ClusterRoleBinding => self.bind("", name, object),
@@ -283,10 +318,11 @@ impl RbacIndex {
         }
     }
 
-    fn bind(&mut self, namespace: &str, name: &str, object: &Value) {
+    fn bind(&mut self, namespace: &str, name: &str, object: &Value) -> bool {
         let kind = if namespace.is_empty() { Kind::ClusterRoleBinding } else { Kind::RoleBinding };
         let Some(role) = RoleName::of_binding(object) else {
-            return self.remove(kind, namespace, name);
+            self.remove(kind, namespace, name);
+            return true;
         };
         let subjects = object.get("subjects").and_then(Value::as_array).map(Vec::as_slice);
         let subjects = subjects.unwrap_or_default().iter();
@@ -295,7 +331,12 @@ impl RbacIndex {
             Kind::ClusterRoleBinding => &mut self.cluster,
             _ => self.namespaces.entry(namespace.to_owned()).or_default(),
         };
-        scope.insert(name, Binding { role, subjects });
+        let binding = Binding { role, subjects };
+        if scope.bindings.get(name) == Some(&binding) {
+            return false;
+        }
+        scope.insert(name, binding);
+        true
     }
 
     /// Whether some binding allows the request.
@@ -305,18 +346,22 @@ impl RbacIndex {
             let reason = format!("RBAC: group {MASTERS:?} has every right");
             return Decision { allowed: true, reason };
         }
-        let mut looks_left = MAX_LOOKS;
-        for granted in self.granted(wanted.user, wanted.namespace) {
-            if granted.namespace.is_some() && wanted.path.is_some() {
+        let too_many = || {
+            let reason = "RBAC: the namespace has more rules than are looked at".to_owned();
+            Decision { allowed: false, reason }
+        };
+        let mut looks = Looks(MAX_LOOKS);
+        for (namespace, granted) in self.bound(wanted.user, wanted.namespace) {
+            if !looks.take(namespace, 1) {
+                return too_many();
+            }
+            let Some(granted) = granted else { continue };
+            if namespace.is_some() && wanted.path.is_some() {
                 continue;
             }
             for rule in granted.rules.iter() {
-                if granted.namespace.is_some() {
-                    let Some(left) = looks_left.checked_sub(rule.entries()) else {
-                        let reason = "RBAC: the namespace has more rules than are looked at";
-                        return Decision { allowed: false, reason: reason.to_owned() };
-                    };
-                    looks_left = left;
+                if !looks.take(namespace, rule.entries()) {
+                    return too_many();
                 }
                 if rule.allows(wanted) {
                     return Decision { allowed: true, reason: granted.reason() };
@@ -332,12 +377,21 @@ impl RbacIndex {
             return Rules {
                 resource: vec![PolicyRule::all_resources()],
                 non_resource: vec![PolicyRule::all_paths()],
+                is_whole: true,
             };
         }
         let mut seen = HashSet::new();
-        let mut rules = Rules::default();
-        for granted in self.granted(user, namespace) {
+        let mut rules = Rules { resource: Vec::new(), non_resource: Vec::new(), is_whole: true };
+        let mut looks = Looks(MAX_LOOKS);
+        for (home, granted) in self.bound(user, namespace) {
+            if !looks.take(home, 1) {
+                return Rules { is_whole: false, ..rules };
+            }
+            let Some(granted) = granted else { continue };
             for rule in granted.rules.iter() {
+                if !looks.take(home, rule.entries()) {
+                    return Rules { is_whole: false, ..rules };
+                }
                 // A path lies in no namespace, so a RoleBinding cannot grant it.
                 let list = match (rule.is_for_paths(), granted.namespace) {
                     (false, _) => &mut rules.resource,
@@ -365,23 +419,26 @@ impl RbacIndex {
         }
     }
 
-    fn granted<'a>(
+    /// All bindings that reach a user, by the namespace they lie in; what they grant, where no other
+    /// before them has.
+    fn bound<'a>(
         &'a self,
         user: &'a User,
         namespace: &'a str,
-    ) -> impl Iterator<Item = Granted<'a>> {
+    ) -> impl Iterator<Item = (Option<&'a str>, Option<Granted<'a>>)> {
         let cluster = self.cluster.of(user).map(|it| (None, it));
         let own = self.namespaces.get(namespace);
         let own = own.filter(|_| !namespace.is_empty() && !self.absent.contains(namespace));
         let mut seen = HashSet::new();
         let own =
             own.into_iter().flat_map(|scope| scope.of(user)).map(move |it| (Some(namespace), it));
-        cluster.chain(own).filter_map(move |(namespace, (name, binding, matched))| {
+        cluster.chain(own).map(move |(namespace, (name, binding, matched))| {
             // A ClusterRoleBinding cannot reach a Role: roles have a namespace, it has none.
-            let rules = self.rules_of(&binding.role, namespace.unwrap_or_default())?;
+            let rules = self.rules_of(&binding.role, namespace.unwrap_or_default());
             // However often it is bound, a role says the same; those of the cluster come first.
-            let is_new = seen.insert(Arc::as_ptr(rules).cast::<()>().addr());
-            is_new.then_some(Granted { namespace, name, role: &binding.role, matched, rules })
+            let rules = rules.filter(|it| seen.insert(Arc::as_ptr(it).cast::<()>().addr()));
+            let role = &binding.role;
+            (namespace, rules.map(|rules| Granted { namespace, name, role, matched, rules }))
         })
     }
 

@@ -522,3 +522,65 @@ fn what_was_left_in_a_namespace_that_is_gone_grants_nothing() {
     index.upsert(Kind::RoleBinding, &binding("ns", "b", ("Role", "r"), &to_ada()));
     assert!(may(&index), "it was made in a namespace that is there");
 }
+
+#[test]
+fn a_namespace_full_of_bindings_is_looked_at_so_far_and_no_further() {
+    let mut index = RbacIndex::default();
+    index.upsert(Kind::Role, &role("ns", "first", &[rule(&[""], &["pods"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("ns", "a", ("Role", "first"), &to_ada()));
+    for number in 0..(1 << 16) {
+        let name = format!("b{number:05}");
+        index.upsert(Kind::RoleBinding, &binding("ns", &name, ("Role", "first"), &to_ada()));
+    }
+    index.upsert(Kind::Role, &role("ns", "last", &[rule(&[""], &["secrets"], &["get"])]));
+    index.upsert(Kind::RoleBinding, &binding("ns", "c", ("Role", "last"), &to_ada()));
+    assert!(ask(&index, &ada(), "get /pods ns x"));
+    assert!(!ask(&index, &ada(), "get /secrets ns x"), "it is one too many");
+    let rules = index.rules_for(&ada(), "ns");
+    assert_eq!((rules.resource.len(), rules.is_whole), (1, false));
+    let elsewhere = index.rules_for(&ada(), "other");
+    assert!(elsewhere.is_whole);
+}
+
+#[test]
+fn rules_of_many_entries_are_told_so_far_and_no_further() {
+    let mut index = RbacIndex::default();
+    let names: Vec<String> = (0..MANY).map(|number| format!("c{number}")).collect();
+    for number in 0..200 {
+        let name = format!("r{number:03}");
+        let long = json!({"apiGroups": [""], "resources": [format!("things{number}")],
+            "resourceNames": names, "verbs": ["get"]});
+        index.upsert(Kind::Role, &role("ns", &name, &[long]));
+        index.upsert(Kind::RoleBinding, &binding("ns", &name, ("Role", &name), &to_ada()));
+    }
+    let rules = index.rules_for(&ada(), "ns");
+    assert!(!rules.is_whole && rules.resource.len() < 100, "{}", rules.resource.len());
+}
+
+#[test]
+fn only_what_changes_a_right_is_a_change() {
+    let mut index = RbacIndex::default();
+    let noted = |mut object: Value| {
+        object["metadata"]["annotations"] = json!({"note": "x"});
+        object
+    };
+    let all = [
+        (Kind::Role, role("ns", "r", &[rule(&[""], &["pods"], &["get"])])),
+        (Kind::ClusterRole, role("", "r", &[rule(&[""], &["pods"], &["get"])])),
+        (Kind::RoleBinding, binding("ns", "b", ("Role", "r"), &to_ada())),
+        (Kind::ClusterRoleBinding, binding("", "b", ("ClusterRole", "r"), &to_ada())),
+    ];
+    for (kind, object) in all {
+        assert!(index.upsert(kind, &object), "{kind:?} is new");
+        assert!(!index.upsert(kind, &noted(object.clone())), "{kind:?} grants the same");
+        let mut other = object;
+        match kind {
+            Kind::Role | Kind::ClusterRole => other["rules"][0]["verbs"] = json!(["list"]),
+            _ => other["subjects"] = json!([{"kind": "User", "name": "bob"}]),
+        }
+        assert!(index.upsert(kind, &other), "{kind:?} grants something else");
+    }
+    let mut labelled = role("", "r", &[rule(&[""], &["pods"], &["list"])]);
+    labelled["metadata"]["labels"] = json!({"to": "edit"});
+    assert!(index.upsert(Kind::ClusterRole, &labelled), "others may take it in by its labels");
+}

@@ -181,3 +181,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_group_that_is_named_often_is_asked_about_once() {
+    let ask = |groups: Vec<String>| {
+        let spec = json!({"user": "ada", "groups": groups});
+        subject(&spec).map(|user| user.groups)
+    };
+    let often = std::iter::repeat_n("g".to_owned(), 100_000).collect();
+    assert_eq!(ask(often).unwrap(), ["g"]);
+    let many = (0..10_001).map(|number| format!("g{number}")).collect();
+    let [cause] = &ask(many).unwrap_err()[..] else { panic!("one cause") };
+    assert_eq!((cause.field.as_str(), cause.reason.as_str()), ("spec.groups", "FieldValueTooMany"));
+}
