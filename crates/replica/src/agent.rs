@@ -36,6 +36,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use rpc::fanout::fan_out_server::FanOutServer;
 use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
@@ -83,9 +84,15 @@ pub struct AgentOptions {
 }
 
 /// Serves until `shutdown`, then ends every job at its next step.
-pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let listener = listen(&options.listen).await?;
-    serve(listener, options, shutdown).await
+pub fn run(
+    options: AgentOptions,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), AgentError>> {
+    // What a future does is compiled by whoever polls it: unboxed, that would be the caller.
+    Box::pin(async move {
+        let listener = listen(&options.listen).await?;
+        serve(listener, options, shutdown).await
+    })
 }
 
 /// [`run`] on a socket that listens already.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use durable::LockError;
+use futures::future::BoxFuture;
 use rpc::ptypes::replica_service_server::ReplicaServiceServer;
 use rpc::upkeep::upkeep_server::UpkeepServer;
 use rpc::{Address, Features, Health, Identity, Party, Watching};
@@ -102,7 +103,12 @@ pub enum ServerError {
 
 /// Serves until SIGINT or SIGTERM, then returns at once; files are not marked clean, as nothing is
 /// closed that an engine may still be using.
-pub async fn run(options: ReplicaOptions) -> Result<(), ServerError> {
+pub fn run(options: ReplicaOptions) -> BoxFuture<'static, Result<(), ServerError>> {
+    // What a future does is compiled by whoever polls it: unboxed, that would be the caller.
+    Box::pin(run_until_told(options))
+}
+
+async fn run_until_told(options: ReplicaOptions) -> Result<(), ServerError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
     let stop = CancellationToken::new();

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use engine::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};
 use replica::agent::AgentOptions;
 use replica::server::ReplicaOptions;
 
@@ -13,7 +14,6 @@ use super::flag::Flag;
 use super::parse::Line;
 use super::table::{flags as f, global};
 use super::{Invocation, serve, value};
-use crate::{Backend, ControllerOptions, DataProtocol, NbdOptions, TlsFiles};
 
 /// Seconds a replica may be given to answer; anything else is the least of them.
 const REPLICA_TIMEOUT_SECONDS: RangeInclusive<i64> = 8..=30;
@@ -62,7 +62,7 @@ fn controller_options(line: &Line) -> Result<ControllerOptions, Error> {
         snapshot_max_count: count(line, &f::SNAPSHOT_MAX_COUNT)?,
         snapshot_max_size: flags.size(&f::SNAPSHOT_MAX_SIZE).unwrap_or_default(),
         rebuild_sync_concurrent_limit: positive(line, &f::REBUILD_SYNC_CONCURRENT_LIMIT)?,
-        rebuild_timeout: crate::REBUILD_TIMEOUT,
+        rebuild_timeout: engine::REBUILD_TIMEOUT,
         nbd: nbd_options(line)?,
     })
 }

@@ -57,8 +57,5 @@ pub(crate) async fn run(line: &Line, console: &mut Console<'_>) -> Result<(), Er
         let reply = Session::new(line)?.controller()?.version_detail_get(()).await;
         reply.or_failed("failed to get version of the controller")?.version.map(Speaks::from)
     };
-    console.json(&Versions {
-        client_version: crate::control::version::version().into(),
-        server_version,
-    })
+    console.json(&Versions { client_version: engine::control::version().into(), server_version })
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::cli::{Console, Invocation, Manner};
 use engine::control::{Engine, serve};
 use engine::core::{Command, Done, Mode};
 use engine::{Backend, ControllerOptions, DataProtocol, NbdOptions};
+use enginecli::{Console, Invocation, Manner};
 use tasks::Tasks;
 use testkit::process::poll_until;
 use tokio::net::TcpListener;
@@ -129,7 +129,7 @@ impl Cli {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console =
             Console { out: &mut out, err: &mut err, shows_progress: false, manner: Manner::Log };
-        let exit_code = engine::cli::run(words, Invocation::Longhorn, &mut console);
+        let exit_code = enginecli::run(words, Invocation::Longhorn, &mut console);
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if exit_code == 0 { Ok(text(out)) } else { Err(text(err)) }
     }

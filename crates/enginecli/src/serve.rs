@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use engine::ControllerOptions;
 use replica::agent::AgentOptions;
 use replica::server::ReplicaOptions;
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +15,6 @@ use uuid::Uuid;
 
 use super::error::Error;
 use super::{log, reach};
-use crate::ControllerOptions;
 
 /// Threads beside the one that does the I/O: they serve control calls and copy files.
 const REPLICA_WORKERS: usize = 2;
@@ -29,7 +29,7 @@ pub(crate) fn controller(
     let ended = runtime.block_on(Box::pin(async {
         let log = log::install(debug, "holdfast-engine");
         reach::replicas(&options.replicas, wait).await;
-        let ended = crate::control::run(options).await;
+        let ended = engine::control::run(options).await;
         log::end(log).await;
         ended
     }));

@@ -1,7 +1,7 @@
 //! The command line of the engine dialect: `holdfast engine …`, and the binary called as
 //! `longhorn`.
 //!
-//! Owns: what can be typed ([`table`]), how it is read ([`parse`]), what is printed, exit codes.
+//! Owns: what can be typed (`table`), how it is read (`parse`), what is printed, exit codes.
 //! Never: what a server does; every command but the servers is a client of a running one. One file
 //! a command or family of commands.
 
@@ -126,7 +126,11 @@ fn fail(name: &str, error: &Error, style: Invocation, console: &mut Console<'_>)
         | Error::Start(_) => format!("Error running {name} command"),
     };
     let place = concat!(file!(), ":", line!()).rsplit('/').next().unwrap_or_default();
-    console.log("fatal", &message, &[("func", module_path!()), ("file", place), ("error", &text)]);
+    console.log(
+        "fatal",
+        &message,
+        &[("func", &log::func(module_path!())), ("file", place), ("error", &text)],
+    );
 }
 
 fn explain(error: &ParseError, style: Invocation, console: &mut Console<'_>) -> Result<(), Error> {

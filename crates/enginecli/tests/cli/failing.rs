@@ -116,13 +116,13 @@ impl std::io::Write for Closed {
 #[test]
 fn a_reader_that_left_is_no_failure() {
     let mut err = Vec::new();
-    let mut console = engine::cli::Console {
+    let mut console = enginecli::Console {
         out: &mut Closed,
         err: &mut err,
         shows_progress: false,
-        manner: engine::cli::Manner::Log,
+        manner: enginecli::Manner::Log,
     };
     let words = vec!["--help".into()];
-    assert_eq!(engine::cli::run(words, engine::cli::Invocation::Holdfast, &mut console), 0);
+    assert_eq!(enginecli::run(words, enginecli::Invocation::Holdfast, &mut console), 0);
     assert!(err.is_empty());
 }

@@ -4,6 +4,7 @@
 //! rest of the house. Spans are not written, as every process of the dialect does one thing; they go to
 //! a collector where one is configured.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
@@ -49,6 +50,17 @@ impl fmt::Display for Quoted<'_> {
             }
         }
         f.write_char('"')
+    }
+}
+
+/// The module that speaks, by a name that stays: whoever picks lines by it does not care which of our
+/// crates it is in.
+pub(crate) fn func(module: &str) -> Cow<'_, str> {
+    match module.strip_prefix(env!("CARGO_PKG_NAME")) {
+        Some(rest) if rest.is_empty() || rest.starts_with("::") => {
+            Cow::Owned(format!("engine::cli{rest}"))
+        }
+        Some(_) | None => Cow::Borrowed(module),
     }
 }
 
@@ -112,7 +124,8 @@ impl<S: Subscriber> Layer<S> for Lines {
             }
             (_, _) => String::new(),
         };
-        let mut all = vec![("func", metadata.target()), ("file", place.as_str())];
+        let func = func(metadata.target());
+        let mut all = vec![("func", func.as_ref()), ("file", place.as_str())];
         all.extend(fields.others.iter().map(|(key, value)| (*key, value.as_str())));
         let text = line(level(*metadata.level()), &fields.message, &all);
         // There is nobody to tell that the log cannot be written.
@@ -173,6 +186,14 @@ mod tests {
             "fatal msg=\"Error running info command\" func=cli.main \
              error=\"a \\\"b\\\"\\n\\tc\\\\d\\x01é\" empty=\"\""
         );
+    }
+
+    #[test]
+    fn modules_are_called_what_they_always_were() {
+        assert_eq!(func(module_path!()), "engine::cli::log::tests");
+        assert_eq!(func("enginecli"), "engine::cli");
+        assert_eq!(func("engine::control"), "engine::control");
+        assert_eq!(func("engineclient::x"), "engineclient::x");
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn every_command_and_flag_is_documented() {
             walk(&name, below);
         }
     }
-    walk("", &engine::cli::definition());
+    walk("", &enginecli::definition());
 }
 
 #[test]

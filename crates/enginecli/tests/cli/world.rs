@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use engine::cli::{Console, Invocation, Manner};
+use enginecli::{Console, Invocation, Manner};
 use rpc::profilerrpc::profiler_server::ProfilerServer;
 use rpc::ptypes::controller_service_server::ControllerServiceServer;
 use rpc::ptypes::replica_service_server::ReplicaServiceServer;
@@ -184,7 +184,7 @@ fn run_as(line: &str, invocation: Invocation, manner: Manner) -> Outcome {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from).collect();
     let mut console = Console { out: &mut out, err: &mut err, shows_progress: false, manner };
-    let exit_code = engine::cli::run(words, invocation, &mut console);
+    let exit_code = enginecli::run(words, invocation, &mut console);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Outcome { exit_code, out: text(out), err: text(err) }
 }
