@@ -4,32 +4,20 @@
 //! cloning, backups and their restore, and where each of these stands. Never: the replica's metadata
 //! or its open volume; those it changes only through the replica's own gRPC verbs, also when both run in one process.
 //!
-//! Start at [`run`], then `service` for the verbs. One file a job: `pull` (rebuild), `purge`,
-//! `hashing`, `cloning`, `backup`, `restore` (with `fanout`, its part in what several restore
-//! together); `receiver` and `sender` are the two ends of the file protocol.
+//! Start at [`run`], then `service` for the verbs. One module a trade: `sync` (files between
+//! replicas, rebuilds among them), `purge`, `hashing`, `cloning`, `backup`, `restore` (also with others
+//! that restore the same). They share `status` (which may run beside which), `names` and `error`.
 
 mod backup;
-mod backup_source;
 mod cloning;
-mod content;
 mod error;
-mod fanout;
-mod hash_lock;
 mod hashing;
-mod local;
 mod names;
-mod ports;
-mod pull;
 mod purge;
-mod queue;
-mod receiver;
 mod restore;
-mod restore_record;
-mod restore_sink;
-mod sender;
 mod service;
 mod status;
-mod target;
+mod sync;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -55,14 +43,12 @@ use wire::membership::Standing;
 use self::backup::Backups;
 pub use self::error::AgentError;
 use self::error::{Asking, JobError};
-use self::fanout::{Current, FanOutService};
-use self::hash_lock::HashLock;
-use self::hashing::HashJobs;
-use self::ports::Ports;
-use self::receiver::Receivers;
-use self::restore_record::Restores;
+use self::hashing::{HashJobs, HashLock};
+use self::restore::{Current, FanOutService, Restores};
 use self::service::Service;
 use self::status::Statuses;
+use self::sync::Ports;
+use self::sync::receiver::Receivers;
 
 /// How long jobs may take to notice that the agent ends.
 const DRAIN: Duration = Duration::from_secs(10);

@@ -8,12 +8,13 @@ use durable::{Mode, RealDisk};
 use rpc::ptypes::{ReplicaRevertRequest, SnapshotCloneRequest, VolumeExportRequest};
 use rpc::{Address, Deadline};
 
-use super::content::{Backing, Content, FlatContent};
 use super::error::{Asking, JobError};
 use super::names::FileName;
-use super::sender::{self, Manner};
 use super::status::{Claim, Kind};
-use super::{Agent, agent_of, receiver};
+use super::sync::content::{Backing, Content, FlatContent};
+use super::sync::receiver;
+use super::sync::sender::{self, Manner};
+use super::{Agent, agent_of};
 use crate::disk::{DiskName, meta_file};
 
 /// The metadata of a disk that sits on nothing.

@@ -11,12 +11,13 @@ use rpc::ptypes::{FileSendRequest, FilesSyncRequest, SyncFileInfo};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::error::{Asking, JobError};
-use super::names::FileName;
+use super::local;
 use super::queue::{Failed, File, Next, Queue, Taken};
 use super::receiver::{self, Meter};
-use super::status::{Claim, Kind};
-use super::{Agent, agent_of, local};
+use crate::agent::error::{Asking, JobError};
+use crate::agent::names::FileName;
+use crate::agent::status::{Claim, Kind};
+use crate::agent::{Agent, agent_of};
 
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 

@@ -20,7 +20,7 @@ use tasks::Tasks;
 use tokio::time::Instant;
 
 use super::content::Content;
-use super::error::JobError;
+use crate::agent::error::JobError;
 use crate::disk::Checksum;
 
 /// Sent and compared at a time.

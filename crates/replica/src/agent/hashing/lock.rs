@@ -10,8 +10,8 @@ use std::time::Duration;
 use tasks::Tasks;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::HOST_ROOTS;
-use super::error::JobError;
+use crate::agent::HOST_ROOTS;
+use crate::agent::error::JobError;
 
 const CONTROL_PATH: &str = "LONGHORN_CONTROL_PATH";
 const CONTROL_PATH_DEFAULT: &str = "/var/lib/longhorn";

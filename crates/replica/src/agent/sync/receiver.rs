@@ -23,11 +23,11 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 
-use super::Agent;
 use super::content::recorded;
-use super::error::JobError;
-use super::names::FileName;
 use super::target::{Before, Target, TargetError};
+use crate::agent::Agent;
+use crate::agent::error::JobError;
+use crate::agent::names::FileName;
 use crate::disk::checksum_file;
 
 /// Without a call for this long, nobody is coming any more.
@@ -324,7 +324,7 @@ async fn close(State(receiver): Shared, uri: Uri) -> Result<(), Rejection> {
     };
     let closing = move || {
         let record = method.as_deref().zip(checksum.as_deref());
-        target.close(record, &super::now())
+        target.close(record, &crate::agent::now())
     };
     receiver.agent.tasks.blocking("close a file", closing).await??;
     closed();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::names::FileName;
+use crate::agent::names::FileName;
 
 /// Failures of one file before all is given up.
 const FAILURES_MAX: u32 = 3;

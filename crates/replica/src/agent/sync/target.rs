@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use durable::{Disk, Mode, Open, RealDisk};
 use sha2::{Digest, Sha512};
 
-use super::names::FileName;
+use crate::agent::names::FileName;
 use crate::disk::{Access, Checksum, DiskName, During, Error, Image, checksum_file};
 
 /// Metadata is small; a longer one is no metadata.

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use tokio::net::TcpListener;
 
-use super::error::JobError;
+use crate::agent::error::JobError;
 
 #[derive(Debug)]
 pub(crate) struct Ports {

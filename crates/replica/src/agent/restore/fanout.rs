@@ -29,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use self::held::{Cell, Held, Taker};
 pub(super) use self::peers::Peers;
 use self::peers::{Asked, MayFetch, order};
-pub(super) use self::service::FanOutService;
-use super::error::JobError;
-use super::restore_sink::ResumedSink;
+pub(crate) use self::service::FanOutService;
+use super::sink::ResumedSink;
+use crate::agent::error::JobError;
 use crate::disk::During as _;
 
 /// Memory for blocks that are fetched and written because another asked for them.

@@ -13,11 +13,11 @@ use rpc::ptypes::FileLocalSync;
 use tasks::Stop;
 
 use super::content::{Content, FileContent, recorded};
-use super::error::JobError;
 use super::queue::File;
-use super::status::Claim;
 use super::target::{Before, Target, TargetError};
-use super::{Agent, HOST_ROOTS};
+use crate::agent::error::JobError;
+use crate::agent::status::Claim;
+use crate::agent::{Agent, HOST_ROOTS};
 
 const COPY_BYTES: u64 = 1024 * 1024;
 const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
@@ -96,7 +96,7 @@ fn copy_file(source: &Path, dir: &Path, file: &File, stop: &Stop) -> Result<(), 
     }
     let record = file.from.disk().and_then(|disk| recorded(source, &disk));
     let record = record.as_ref().map(|record| (record.method.as_str(), record.checksum.as_str()));
-    copying.target.close(record, &super::now()).map_err(failed)
+    copying.target.close(record, &crate::agent::now()).map_err(failed)
 }
 
 struct Copying {

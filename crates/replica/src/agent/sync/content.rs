@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use super::names::FileName;
+use crate::agent::names::FileName;
 use crate::disk::{
     Access, Checksum, DiskName, Error, Hash, HashOutcome, Image, Progress, Run, View,
 };

@@ -13,8 +13,8 @@ use durable::{Mode, RealDisk};
 use rpc::ptypes::RestoreStatusResponse;
 use serde::{Deserialize, Serialize};
 
-use super::error::JobError;
 use super::fanout::Meter;
+use crate::agent::error::JobError;
 use crate::disk::{DiskMeta, DiskName, VolumeMeta, meta_file};
 
 /// In the replica's directory.
@@ -212,7 +212,7 @@ impl Restores {
     /// The file of a restore that will not go on, unless it is a snapshot already.
     pub(super) fn remove_left(&self, unfinished: &Unfinished) {
         let is_disk = DiskName::parse(&unfinished.file).is_ok_and(|disk| self.has_disk(&disk));
-        let is_plain = super::names::FileName::parse(&unfinished.file).is_ok();
+        let is_plain = crate::agent::names::FileName::parse(&unfinished.file).is_ok();
         if !is_disk && is_plain {
             // What stays is overwritten by the next one of this name.
             let _ = fs::remove_file(self.dir.join(&unfinished.file));
@@ -220,7 +220,7 @@ impl Restores {
     }
 
     /// A rebuild brings the files of another replica: what was restored here is no more.
-    pub(super) fn forget(&self) -> Result<(), JobError> {
+    pub(in crate::agent) fn forget(&self) -> Result<(), JobError> {
         match self.reset() {
             Err(JobError::ResetWhileRestoring) => Err(JobError::Restoring),
             forgotten => forgotten,
