@@ -13,12 +13,11 @@ use super::console::Console;
 use super::error::{Answer as _, Error};
 use super::parse::Line;
 use super::session::Session;
-use super::snapshot;
+use super::snapshot::{self, HEAD};
 use super::table::flags as f;
 use super::value;
 use super::waiting::{Seen, Waiting};
 
-const HEAD: &str = "volume-head";
 const IN_PROGRESS: &str = "in_progress";
 
 #[derive(Debug, Serialize)]

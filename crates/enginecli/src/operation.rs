@@ -3,17 +3,13 @@
 
 use std::future::Future;
 use std::io;
-use std::time::Duration;
 
 use backupstore::{Control, Locked};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::console::Console;
 use super::error::Error;
-use super::progress;
-
-/// Between two looks at how far it is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use super::progress::{self, LOOK_EVERY};
 
 /// Waits for `work`, which `control` watches and ends. The first signal cancels it; a second one
 /// does not wait for it any more.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::console::Console;
 use super::session::Agent;
 
-/// Between two looks at the agent.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at how far something is.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Waits for `work`, and asks the agent now and then how far it is.
 pub(crate) async fn watch<T>(

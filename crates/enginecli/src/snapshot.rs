@@ -18,7 +18,7 @@ use super::table::flags as f;
 use super::value;
 
 /// How the head is called among snapshots.
-const HEAD: &str = "volume-head";
+pub(crate) const HEAD: &str = "volume-head";
 
 /// The snapshot the command is about.
 pub(crate) fn name(line: &Line) -> Result<String, Error> {

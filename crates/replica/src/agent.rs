@@ -54,6 +54,8 @@ use self::sync::receiver::Receivers;
 
 /// How long jobs may take to notice that the agent ends.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Memory for the map of sectors of a view of a snapshot.
+const INDEX_BYTES: usize = 16 << 20;
 /// Where the files of the node are seen: in a container, and outside of one.
 const HOST_ROOTS: [&str; 2] = ["/host", "/"];
 

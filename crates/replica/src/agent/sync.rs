@@ -15,6 +15,7 @@ mod target;
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpc::Address;
 use rpc::ptypes::{FileSendRequest, ReceiverLaunchResponse};
@@ -28,6 +29,11 @@ use super::Agent;
 use super::error::JobError;
 use super::names::FileName;
 use crate::disk::{During, SECTOR_BYTES};
+
+/// How often it is told how far a file is.
+pub(super) const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
+/// How much of a file is looked through for holes at a time.
+const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
 
 pub(super) async fn remove(agent: &Agent, name: &str) -> Result<(), JobError> {
     let file = FileName::parse(name)?;

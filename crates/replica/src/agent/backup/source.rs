@@ -10,15 +10,13 @@ use std::sync::{Mutex, PoisonError};
 use backupstore::{Extents, Source};
 use jiff::Timestamp;
 
-use crate::disk::{DiskMeta, DiskName, Error, View, meta_file};
+use crate::agent::INDEX_BYTES;
+use crate::disk::{DiskMeta, DiskName, Error, META_MAX_BYTES, View, meta_file};
 
-/// Memory for the map of sectors of each view.
-const INDEX_BYTES: usize = 16 << 20;
 /// Views that are read side by side.
 const READERS: usize = 2;
 /// How much of the volume is mapped at a time.
 const WINDOW_BYTES: u64 = 64 << 20;
-const META_MAX_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct SnapshotSource {

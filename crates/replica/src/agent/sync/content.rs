@@ -7,20 +7,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use crate::agent::INDEX_BYTES;
 use crate::agent::names::FileName;
 use crate::disk::{
-    Access, Checksum, DiskName, Error, Hash, HashOutcome, Image, Progress, Run, View,
+    Access, Checksum, DiskName, Error, Hash, HashOutcome, Image, Progress, Stretch, View,
 };
 
-/// Memory for the map of a snapshot's sectors.
-const INDEX_BYTES: usize = 16 * 1024 * 1024;
 const PROBE_BYTES: u64 = 256 * 1024;
 
 pub(crate) trait Content: Send + Sync + fmt::Debug {
     fn size_bytes(&self) -> u64;
 
     /// Runs with and without data that cover the range, in order.
-    fn runs(&self, range: Range<u64>) -> Result<Vec<Run>, Error>;
+    fn runs(&self, range: Range<u64>) -> Result<Vec<Stretch>, Error>;
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error>;
 }
@@ -46,7 +45,7 @@ impl Content for FileContent {
         self.image.len_bytes()
     }
 
-    fn runs(&self, range: Range<u64>) -> Result<Vec<Run>, Error> {
+    fn runs(&self, range: Range<u64>) -> Result<Vec<Stretch>, Error> {
         let mut runs = Vec::new();
         let mut at = range.start;
         if self.is_meta {
@@ -95,7 +94,7 @@ impl Content for FlatContent {
         self.size_bytes
     }
 
-    fn runs(&self, range: Range<u64>) -> Result<Vec<Run>, Error> {
+    fn runs(&self, range: Range<u64>) -> Result<Vec<Stretch>, Error> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let mut own = Vec::new();
         let len_bytes = range.end.saturating_sub(range.start);
@@ -119,7 +118,7 @@ impl Content for FlatContent {
 
 /// Where only the backing image can have data, whatever is not zeros is taken for it: nothing lies
 /// below the copy that zeros would have to hide.
-fn probe(view: &mut View, runs: &mut Vec<Run>, range: Range<u64>) -> Result<(), Error> {
+fn probe(view: &mut View, runs: &mut Vec<Stretch>, range: Range<u64>) -> Result<(), Error> {
     let mut buffer = vec![0; usize::try_from(PROBE_BYTES).unwrap_or(usize::MAX)];
     let mut at = range.start;
     while at < range.end {
@@ -134,7 +133,7 @@ fn probe(view: &mut View, runs: &mut Vec<Run>, range: Range<u64>) -> Result<(), 
 }
 
 /// Adds a range, as part of the last run where they are of a kind.
-fn push(runs: &mut Vec<Run>, range: Range<u64>, is_data: bool) {
+fn push(runs: &mut Vec<Stretch>, range: Range<u64>, is_data: bool) {
     if range.start >= range.end {
         return;
     }
@@ -143,7 +142,7 @@ fn push(runs: &mut Vec<Run>, range: Range<u64>, is_data: bool) {
         Some(last) if last.is_data == is_data && last.offset + last.len_bytes == range.start => {
             last.len_bytes += len_bytes;
         }
-        Some(_) | None => runs.push(Run { offset: range.start, len_bytes, is_data }),
+        Some(_) | None => runs.push(Stretch { offset: range.start, len_bytes, is_data }),
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rpc::ptypes::FileLocalSync;
 use tasks::Stop;
 
+use super::WINDOW_BYTES;
 use super::content::{Content, FileContent, recorded};
 use super::queue::File;
 use super::target::{Before, Target, TargetError};
@@ -20,7 +21,6 @@ use crate::agent::status::Claim;
 use crate::agent::{Agent, HOST_ROOTS};
 
 const COPY_BYTES: u64 = 1024 * 1024;
-const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Copies all files from the one directory into the other, which must be ours.
 pub(crate) async fn copy(

@@ -11,15 +11,13 @@ use rpc::ptypes::{FileSendRequest, FilesSyncRequest, SyncFileInfo};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::local;
 use super::queue::{Failed, File, Next, Queue, Taken};
 use super::receiver::{self, Meter};
+use super::{PROGRESS_PERIOD, local};
 use crate::agent::error::{Asking, JobError};
 use crate::agent::names::FileName;
 use crate::agent::status::{Claim, Kind};
 use crate::agent::{Agent, agent_of};
-
-const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 
 /// Copies all files, or says why not. Goes on when the caller hangs up.
 pub(crate) async fn files_sync(

@@ -28,7 +28,7 @@ use super::target::{Before, Target, TargetError};
 use crate::agent::Agent;
 use crate::agent::error::JobError;
 use crate::agent::names::FileName;
-use crate::disk::checksum_file;
+use crate::disk::{SECTOR_BYTES, checksum_file};
 
 /// Without a call for this long, nobody is coming any more.
 const IDLE: Duration = Duration::from_mins(5);
@@ -40,8 +40,6 @@ const CALLS_MAX: usize = 16;
 const WRITE_BYTES: usize = 1024 * 1024;
 /// After the file is closed, for the answer to get out.
 const LINGER: Duration = Duration::from_secs(5);
-/// By which senders of the other kind round.
-const SECTOR_BYTES: u64 = 4096;
 const WORD_MAX_BYTES: usize = 128;
 
 /// The receivers that run, by file: a new one takes the place of an old one.
@@ -198,6 +196,7 @@ impl Receiver {
     /// The last range as it is in the file: senders of the other kind round its end up.
     fn within_file(&self, range: Range<u64>) -> Range<u64> {
         let size_bytes = self.meter.size.load(Ordering::Relaxed);
+        // As senders of the other kind do.
         let is_rounded = range.end == size_bytes.next_multiple_of(SECTOR_BYTES);
         if is_rounded && range.start < size_bytes { range.start..size_bytes } else { range }
     }

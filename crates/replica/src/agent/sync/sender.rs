@@ -19,6 +19,7 @@ use sha2::{Digest, Sha512};
 use tasks::Tasks;
 use tokio::time::Instant;
 
+use super::WINDOW_BYTES;
 use super::content::Content;
 use crate::agent::error::JobError;
 use crate::disk::Checksum;
@@ -26,8 +27,6 @@ use crate::disk::Checksum;
 /// Sent and compared at a time.
 const BATCH_BYTES: u64 = 2 * 1024 * 1024;
 const WORKERS: usize = 4;
-/// Asked for at a time from the map of the file.
-const WINDOW_BYTES: u64 = 256 * 1024 * 1024;
 const RETRIES: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long a receiver may take to be there.
@@ -412,7 +411,7 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Error, Run};
+    use crate::disk::{Error, Stretch};
 
     #[derive(Debug)]
     struct Known(Vec<(u64, u64)>, u64);
@@ -422,7 +421,7 @@ mod tests {
             self.1
         }
 
-        fn runs(&self, range: Range<u64>) -> Result<Vec<Run>, Error> {
+        fn runs(&self, range: Range<u64>) -> Result<Vec<Stretch>, Error> {
             let mut runs = Vec::new();
             let mut at = range.start;
             for (start, end) in &self.0 {
@@ -431,13 +430,13 @@ mod tests {
                     continue;
                 }
                 if at < start {
-                    runs.push(Run { offset: at, len_bytes: start - at, is_data: false });
+                    runs.push(Stretch { offset: at, len_bytes: start - at, is_data: false });
                 }
-                runs.push(Run { offset: start, len_bytes: end - start, is_data: true });
+                runs.push(Stretch { offset: start, len_bytes: end - start, is_data: true });
                 at = end;
             }
             if at < range.end {
-                runs.push(Run { offset: at, len_bytes: range.end - at, is_data: false });
+                runs.push(Stretch { offset: at, len_bytes: range.end - at, is_data: false });
             }
             Ok(runs)
         }

@@ -14,10 +14,10 @@ use durable::{Disk, Mode, Open, RealDisk};
 use sha2::{Digest, Sha512};
 
 use crate::agent::names::FileName;
-use crate::disk::{Access, Checksum, DiskName, During, Error, Image, checksum_file};
+use crate::disk::{
+    Access, Checksum, DiskName, During, Error, Image, META_MAX_BYTES, checksum_file,
+};
 
-/// Metadata is small; a longer one is no metadata.
-const META_MAX_BYTES: u64 = 1024 * 1024;
 /// Beyond this no file system goes.
 const IMAGE_MAX_BYTES: u64 = 1 << 62;
 /// Written before it is put on disk: the close at the end must not take minutes.
@@ -100,7 +100,8 @@ impl Target {
         let target =
             |kind| Self { files: on, dir: dir.to_owned(), name: name.clone(), size_bytes, kind };
         if name.is_meta() {
-            if size_bytes > META_MAX_BYTES {
+            // Metadata is small; a longer one is no metadata.
+            if size_bytes > META_MAX_BYTES as u64 {
                 return Err(TargetError::TooLarge(size_bytes));
             }
             let len = usize::try_from(size_bytes).unwrap_or(0);

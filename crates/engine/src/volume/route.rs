@@ -27,7 +27,7 @@ use crate::core::{Mode, ReplicaId};
 /// Connections to a replica that may answer in any order, as every engine opens them.
 const CONNECTIONS: usize = 2;
 
-pub(crate) enum Link {
+pub(crate) enum Route {
     Remote(Remote),
     File(RawFile),
 }
@@ -39,7 +39,7 @@ pub(crate) struct Remote {
     readers: Vec<AbortHandle>,
 }
 
-impl Link {
+impl Route {
     /// Puts a request on its way, or performs it and gives the answer at once.
     pub(crate) fn send(&self, outbox: &Outbox, request: Request) -> Option<Answer> {
         match self {
@@ -83,7 +83,9 @@ pub(crate) async fn attach(
         let make = RawFile::open(path)?;
         let features = RawFile::FEATURES;
         let name = card.name.clone();
-        return hub.add(features, mode, name, |hub, id| Link::File(make(hub, id))).ok_or_else(gone);
+        return hub
+            .add(features, mode, name, |hub, id| Route::File(make(hub, id)))
+            .ok_or_else(gone);
     }
     let count = if features.has(Features::ORDERED) { 1 } else { CONNECTIONS };
     let timeout = hub.settings.replica_timeout;
@@ -97,7 +99,7 @@ pub(crate) async fn attach(
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the replica does not answer");
     let lines = tokio::time::timeout(timeout, dialing).await.map_err(late)??;
     let name = card.name.clone();
-    hub.add(features, mode, name, |hub, id| Link::Remote(start(hub, id, lines))).ok_or_else(gone)
+    hub.add(features, mode, name, |hub, id| Route::Remote(start(hub, id, lines))).ok_or_else(gone)
 }
 
 /// A connection, and what came on it already.

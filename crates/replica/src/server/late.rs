@@ -16,14 +16,14 @@ pub(crate) struct Ack {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
+pub(crate) struct LateReplies {
     /// Acks that wait for a flush.
     waiting: Cell<usize>,
     ready: RefCell<Vec<(Ack, Option<String>)>>,
     wake: Notify,
 }
 
-impl Outbox {
+impl LateReplies {
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.get()
     }
