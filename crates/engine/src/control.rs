@@ -28,9 +28,10 @@ mod settings;
 mod snapshot;
 mod start;
 mod tend;
-pub(crate) mod version;
+mod version;
 mod watch;
 
 pub use engine::Engine;
 pub use serve::{ControlError, run, serve};
 pub use start::StartError;
+pub use version::version;

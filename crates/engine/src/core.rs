@@ -34,6 +34,7 @@ use rpc::Features;
 use wire::frame;
 
 use self::barrier::Barrier;
+pub(crate) use self::changes::SECTOR;
 use self::flush::Flushes;
 use self::gate::Gate;
 use self::mask::bit;

@@ -1,11 +1,10 @@
 //! One replicated volume: what it promises to those who write to it, the replicas under it, the
-//! frontends over it, its control server, and the commands of the engine's dialect.
+//! frontends over it, and its control server.
 //!
 //! Start reading at [`core`]: the whole data path as a pure state machine, driven here by sockets
 //! ([`volume`]) and in tests by the simulator. [`control`] starts, grows, snapshots and rebuilds;
-//! [`frontend`] is how bytes come in; [`cli`] is the command line.
+//! [`frontend`] is how bytes come in. The command line is a crate of its own, `enginecli`.
 
-pub mod cli;
 pub mod control;
 pub mod core;
 pub mod frontend;

@@ -2,7 +2,7 @@
 //! connections to replicas and the frontends' sockets, so that no request hops between threads.
 //!
 //! [`Volume`] is the handle by which the control side reaches it. Inside, start reading at
-//! [`hub`]: what tasks share; [`link`] is the way to a replica, [`outlet`] and [`intake`] are the
+//! [`hub`]: what tasks share; [`route`] is the way to a replica, [`outlet`] and [`intake`] are the
 //! two directions of any connection.
 
 use std::future::Future;
@@ -23,10 +23,10 @@ use crate::frontend::{Belongings, FrontendError, FrontendOptions, FrontendStatus
 mod file;
 pub(crate) mod hub;
 pub(crate) mod intake;
-mod link;
 mod meter;
 pub(crate) mod outlet;
 pub(crate) mod pending;
+mod route;
 mod thread;
 pub(crate) mod tune;
 
@@ -121,7 +121,7 @@ impl Volume {
     ) -> io::Result<ReplicaId> {
         let target = target.clone();
         let attach = async move |desk: Rc<Desk>| {
-            link::attach(&desk.hub, &target, features, mode, &card).await
+            route::attach(&desk.hub, &target, features, mode, &card).await
         };
         let stopped = || Err(io::Error::other("the volume is stopped"));
         self.ask(attach).await.unwrap_or_else(stopped)

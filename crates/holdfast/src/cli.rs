@@ -83,7 +83,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Node { of_people: None, args } => node::run(&args),
         Command::InstallCrds(args) => install::run(&args),
         Command::Kubeconfig(args) => kubeconfig::run(&args),
-        Command::Engine { args } => Ok(engine::cli::main(args, engine::cli::Invocation::Holdfast)),
+        Command::Engine { args } => Ok(enginecli::main(args, enginecli::Invocation::Holdfast)),
         Command::Etcd { args } => {
             Ok(etcdguard::cli::main(args, etcdguard::cli::Invocation::Holdfast))
         }

@@ -45,7 +45,7 @@ pub(crate) fn answer() {
 /// All that can be typed. Some parts read their own command line; what can be typed there is added.
 pub(crate) fn definition() -> clap::Command {
     crate::cli::Cli::command()
-        .mut_subcommand("engine", |_| engine::cli::definition())
+        .mut_subcommand("engine", |_| enginecli::definition())
         .mut_subcommand("etcd", |_| etcdguard::cli::definition())
 }
 

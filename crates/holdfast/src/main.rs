@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let program = args.next().unwrap_or_default();
     match Path::new(&program).file_name().and_then(OsStr::to_str) {
         Some("longhorn") => {
-            return engine::cli::main(args.collect(), engine::cli::Invocation::Longhorn);
+            return enginecli::main(args.collect(), enginecli::Invocation::Longhorn);
         }
         Some("etcdbrctl") => {
             return etcdguard::cli::main(args.collect(), etcdguard::cli::Invocation::Etcdbrctl);

@@ -2,46 +2,35 @@
 //!
 //! Owns: receiving and sending image files, pulling the files of a rebuild, purging, hashing,
 //! cloning, backups and their restore, and where each of these stands. Never: the replica's metadata
-//! or its open volume; those it changes only through the replica's own gRPC verbs, also when both run in one process.
+//! or its open volume; those it
+//! changes only through the replica's own verbs, which `own` calls here or over gRPC.
 //!
-//! Start at [`run`], then `service` for the verbs. One file a job: `pull` (rebuild), `purge`,
-//! `hashing`, `cloning`, `backup`, `restore` (with `fanout`, its part in what several restore
-//! together); `receiver` and `sender` are the two ends of the file protocol.
+//! Start at [`run`], then `service` for the verbs. One module a trade: `sync` (files between
+//! replicas, rebuilds among them), `purge`, `hashing`, `cloning`, `backup`, `restore` (also with others
+//! that restore the same). They share `status` (which may run beside which), `names` and `error`.
 
 mod backup;
-mod backup_source;
 mod cloning;
-mod content;
 mod error;
-mod fanout;
-mod hash_lock;
 mod hashing;
-mod local;
 mod names;
-mod ports;
-mod pull;
+mod own;
 mod purge;
-mod queue;
-mod receiver;
 mod restore;
-mod restore_record;
-mod restore_sink;
-mod sender;
 mod service;
 mod status;
-mod target;
+mod sync;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use rpc::fanout::fan_out_server::FanOutServer;
-use rpc::ptypes::replica_service_client::ReplicaServiceClient;
 use rpc::ptypes::sync_agent_service_client::SyncAgentServiceClient;
 use rpc::ptypes::sync_agent_service_server::SyncAgentServiceServer;
 use rpc::upkeep::FilledRequest;
-use rpc::upkeep::upkeep_client::UpkeepClient;
 use rpc::{Address, Deadline, Identity, Party, Peer};
 use tasks::{CancellationToken, Tasks};
 use tokio::net::TcpListener;
@@ -54,17 +43,19 @@ use wire::membership::Standing;
 use self::backup::Backups;
 pub use self::error::AgentError;
 use self::error::{Asking, JobError};
-use self::fanout::{Current, FanOutService};
-use self::hash_lock::HashLock;
-use self::hashing::HashJobs;
-use self::ports::Ports;
-use self::receiver::Receivers;
-use self::restore_record::Restores;
+use self::hashing::{HashJobs, HashLock};
+pub(crate) use self::own::Own;
+use self::own::{OwnReplica, OwnUpkeep};
+use self::restore::{Current, FanOutService, Restores};
 use self::service::Service;
 use self::status::Statuses;
+use self::sync::Ports;
+use self::sync::receiver::Receivers;
 
 /// How long jobs may take to notice that the agent ends.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Memory for the map of sectors of a view of a snapshot.
+const INDEX_BYTES: usize = 16 << 20;
 /// Where the files of the node are seen: in a container, and outside of one.
 const HOST_ROOTS: [&str; 2] = ["/host", "/"];
 
@@ -82,20 +73,35 @@ pub struct AgentOptions {
     pub ports: RangeInclusive<u16>,
 }
 
-/// Serves until `shutdown`, then ends every job at its next step.
-pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let listener = listen(&options.listen).await?;
-    serve(listener, options, shutdown).await
+impl AgentOptions {
+    fn identity(&self) -> Identity {
+        Identity { volume: self.volume_name.clone(), instance: self.instance_name.clone() }
+    }
 }
 
-/// [`run`] on a socket that listens already.
-pub async fn serve(
+/// Serves until `shutdown`, then ends every job at its next step.
+pub fn run(
+    options: AgentOptions,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, Result<(), AgentError>> {
+    // What a future does is compiled by whoever polls it: unboxed, that would be the caller.
+    Box::pin(async move {
+        let listener = listen(&options.listen).await?;
+        let address = options.replica.parse().map_err(AgentError::Replica)?;
+        let own = Own::There { address, identity: options.identity() };
+        serve(listener, options, own, shutdown).await
+    })
+}
+
+/// [`run`] on a socket that listens already, for a replica wherever it is.
+pub(crate) async fn serve(
     listener: TcpListener,
     options: AgentOptions,
+    own: Own,
     shutdown: CancellationToken,
 ) -> Result<(), AgentError> {
     let tasks = Tasks::new();
-    let agent = Arc::new(Agent::new(options, tasks.clone())?);
+    let agent = Arc::new(Agent::new(options, own, tasks.clone())?);
     let identity = agent.identity.clone();
     let checked = move |request: Request<()>| {
         identity.check(request.metadata(), Party::Replica)?;
@@ -135,6 +141,8 @@ async fn listen(address: &str) -> Result<TcpListener, AgentError> {
 #[derive(Debug)]
 pub(crate) struct Agent {
     dir: PathBuf,
+    own: Own,
+    /// As it is called in messages.
     replica: Address,
     identity: Identity,
     statuses: Arc<Statuses>,
@@ -149,13 +157,14 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    fn new(options: AgentOptions, tasks: Tasks) -> Result<Self, AgentError> {
+    fn new(options: AgentOptions, own: Own, tasks: Tasks) -> Result<Self, AgentError> {
         let replica = options.replica.parse().map_err(AgentError::Replica)?;
         Ok(Self {
             restores: Arc::new(Restores::open(&options.dir)),
+            identity: options.identity(),
             dir: options.dir,
+            own,
             replica,
-            identity: Identity { volume: options.volume_name, instance: options.instance_name },
             hash_lock: HashLock::of_this_node(),
             statuses: Arc::default(),
             hashes: HashJobs::default(),
@@ -168,12 +177,12 @@ impl Agent {
     }
 
     /// The replica beside this agent.
-    fn own_replica(&self, deadline: Deadline) -> Result<ReplicaServiceClient<Peer>, JobError> {
-        Ok(ReplicaServiceClient::new(self.own_peer(deadline)?))
+    fn own_replica(&self, deadline: Deadline) -> Result<OwnReplica, JobError> {
+        self.own.replica(deadline)
     }
 
-    fn own_peer(&self, deadline: Deadline) -> Result<Peer, JobError> {
-        dial(&self.replica, self.identity.clone(), deadline)
+    fn own_upkeep(&self, deadline: Deadline) -> Result<OwnUpkeep, JobError> {
+        self.own.upkeep(deadline)
     }
 
     /// For what the replica is being filled now, to be handed to [`Self::tell_filled`]; `None`: it is
@@ -189,8 +198,7 @@ impl Agent {
     /// from before.
     async fn tell_filled(&self, adoption: Option<u64>) -> Result<(), JobError> {
         let Some(adoption) = adoption else { return Ok(()) };
-        let mut client = UpkeepClient::new(self.own_peer(Deadline::Usual)?);
-        let told = client.filled(FilledRequest { adoption }).await;
+        let told = self.own_upkeep(Deadline::Usual)?.filled(FilledRequest { adoption }).await;
         told.asking("tell that it is filled", &self.replica).map(drop)
     }
 

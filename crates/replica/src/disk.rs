@@ -43,7 +43,7 @@ pub use flush::{Flush, Flushed};
 pub use hash::{Hash, HashOutcome};
 pub use headmerge::{HeadMerge, MergeStep};
 pub use image::SECTOR_BYTES;
-pub use layers::Run;
+pub use layers::Stretch;
 pub use merge::{Coalesce, Progress};
 pub use meta::{Checksum, DiskMeta, Labels, VolumeMeta};
 pub use names::{DiskName, checksum_file, meta_file};
@@ -56,3 +56,5 @@ pub use view::View;
 
 pub(crate) use error::During;
 pub(crate) use image::{Access, Image};
+pub(crate) use meta::META_MAX_BYTES;
+pub(crate) use names::META_SUFFIX;

@@ -9,9 +9,9 @@ mod core;
 mod execute;
 mod flushes;
 mod handover;
+mod late;
 mod listen;
 mod message;
-mod outbox;
 mod outgoing;
 mod owner;
 mod service;
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use durable::LockError;
+use futures::future::BoxFuture;
 use rpc::ptypes::replica_service_server::ReplicaServiceServer;
 use rpc::upkeep::upkeep_server::UpkeepServer;
 use rpc::{Address, Features, Health, Identity, Party, Watching};
@@ -32,13 +33,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
 
-use crate::agent::{self, AgentError, AgentOptions};
+use crate::agent::{self, AgentError, AgentOptions, Own};
 use crate::disk::{CounterPolicy, Options};
 use crate::server::core::CoreError;
 pub use crate::server::listen::data_socket_file;
-use crate::server::service::Service;
+pub(crate) use crate::server::service::Service;
 use crate::server::thread::{Handle, Listener};
-use crate::server::upkeep::UpkeepService;
+pub(crate) use crate::server::upkeep::UpkeepService;
 
 /// How long background work may take to end when the server is stopped.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -102,7 +103,12 @@ pub enum ServerError {
 
 /// Serves until SIGINT or SIGTERM, then returns at once; files are not marked clean, as nothing is
 /// closed that an engine may still be using.
-pub async fn run(options: ReplicaOptions) -> Result<(), ServerError> {
+pub fn run(options: ReplicaOptions) -> BoxFuture<'static, Result<(), ServerError>> {
+    // What a future does is compiled by whoever polls it: unboxed, that would be the caller.
+    Box::pin(run_until_told(options))
+}
+
+async fn run_until_told(options: ReplicaOptions) -> Result<(), ServerError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServerError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServerError::Signals)?;
     let stop = CancellationToken::new();
@@ -127,8 +133,12 @@ pub async fn serve(options: ReplicaOptions, stop: CancellationToken) -> Result<(
     let handing = handover::Agent::default();
     let handover = handover::serve(options.dir.clone(), data.clone(), handing.clone());
     tasks.spawn("handover", handover);
-    let server = control_server(&options, control_listener, data, features, &tasks, &stop)?;
-    let agent = sync_agent(&options, &control, &stop, handing)?;
+    let replica =
+        Service { data: data.clone(), features, revision_counter: options.revision_counter };
+    let upkeep = UpkeepService { data, tasks: tasks.clone() };
+    let own = Own::Here { replica: replica.clone(), upkeep: upkeep.clone() };
+    let server = control_server(&options, control_listener, (replica, upkeep), &stop)?;
+    let agent = sync_agent(&options, &control, own, &stop, handing)?;
     let (dir, volume) = (options.dir.display(), &options.volume_name);
     match held {
         Ok(()) => tracing::info!(%dir, %control, volume, "serving"),
@@ -288,6 +298,7 @@ async fn listen_for_data(
 fn sync_agent(
     options: &ReplicaOptions,
     control: &Address,
+    own: Own,
     stop: &CancellationToken,
     handing: handover::Agent,
 ) -> Result<impl Future<Output = Result<(), ServerError>> + use<>, ServerError> {
@@ -314,7 +325,7 @@ fn sync_agent(
         let failed = |source| ServerError::Listen { address: agent.listen.clone(), source };
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         let end = CancellationToken::new();
-        let serving = agent::serve(listener, agent, end.clone());
+        let serving = agent::serve(listener, agent, own, end.clone());
         tokio::pin!(serving);
         let served = tokio::select! {
             served = &mut serving => Some(served),
@@ -338,9 +349,7 @@ fn sync_agent(
 fn control_server(
     options: &ReplicaOptions,
     listener: std::net::TcpListener,
-    data: Handle,
-    features: Features,
-    tasks: &Tasks,
+    (replica, upkeep): (Service, UpkeepService),
     stop: &CancellationToken,
 ) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + use<>, ServerError> {
     let identity =
@@ -350,13 +359,10 @@ fn control_server(
         identity.check(request.metadata(), Party::Replica)?;
         Ok(request)
     };
-    let service =
-        Service { data: data.clone(), features, revision_counter: options.revision_counter };
-    let upkeep = UpkeepService { data, tasks: tasks.clone() };
     let routes = rpc::common()
         .map_err(|error| ServerError::Describe(error.into()))?
         .add_service(Health::service(Watching::Once))
-        .add_service(ReplicaServiceServer::with_interceptor(service, check.clone()))
+        .add_service(ReplicaServiceServer::with_interceptor(replica, check.clone()))
         .add_service(UpkeepServer::with_interceptor(upkeep, check));
     let failed = |source| ServerError::Listen { address: options.listen.clone(), source };
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;

@@ -20,7 +20,8 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    fn duration(self) -> Duration {
+    /// As long as it is.
+    pub fn duration(self) -> Duration {
         match self {
             Self::Usual => Duration::from_mins(3),
             Self::Long => Duration::from_hours(24),

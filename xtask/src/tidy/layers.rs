@@ -20,7 +20,10 @@ const ROOMS: &[(Room, &[&str])] = &[
     (Room::Core, &["api", "objects", "people", "wire"]),
     (Room::Platform, &["durable", "blobs", "reconcile", "rpc", "tasks", "telemetry"]),
     (Room::Service, &["apiserver", "engine", "replica", "backupstore"]),
-    (Room::Edge, &["tenants", "velero", "blockapi", "volumes", "etcdguard", "dashboard", "cli"]),
+    (
+        Room::Edge,
+        &["tenants", "velero", "blockapi", "volumes", "etcdguard", "dashboard", "cli", "enginecli"],
+    ),
     (Room::Binary, &["holdfast"]),
     (Room::Dev, &["testkit", "xtask", "e2e", "bench"]),
 ];
@@ -35,7 +38,6 @@ const WITHIN: &[(&str, &str, &str)] = &[
     ("rpc", "telemetry", "calls are parts of traces"),
     ("engine", "replica", "an engine speaks to its replicas"),
     ("replica", "backupstore", "a replica reads and writes backups"),
-    ("engine", "backupstore", "its commands list, check and remove backups"),
     ("bench", "e2e", "it starts the same server the suites start"),
     ("e2e", "testkit", "it starts processes"),
     ("bench", "testkit", "it starts processes"),

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::core::{Hold, Mode};
+use crate::core::{Hold, Mode, SECTOR};
 
 use super::each::each;
 use super::engine::{Engine, Replica};
 use super::freeze;
 use super::limits::{Usage, room_for_one};
 use super::link::CallError;
-
-const SECTOR: i64 = 4096;
 
 /// Why an expansion was not begun. Texts are those callers match.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +37,7 @@ fn decide(wanted: i64, size: u64, running: bool) -> Result<Way, ExpandError> {
     if running {
         return Err(ExpandError::Running);
     }
-    if wanted % SECTOR != 0 {
+    if !wanted.unsigned_abs().is_multiple_of(SECTOR) {
         return Err(ExpandError::Unaligned(wanted));
     }
     let bytes = u64::try_from(wanted).map_err(|_| ExpandError::Smaller(wanted))?;

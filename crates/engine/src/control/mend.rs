@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::core::{Command, Fault, Mode, ReplicaId};
+use crate::core::{Command, Fault, Mode, ReplicaId, SECTOR};
 
 use super::engine::{Engine, Replica};
 use super::extents::Extents;
 use super::link::CallError;
 
 const PIECE: u32 = 1 << 20;
-const SECTOR: u64 = 4096;
 /// How long something that needs equal replicas waits for them before it is refused.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const PROGRESS_EVERY: u64 = 1 << 30;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use rpc::ptypes::controller_service_server::ControllerServiceServer;
 use rpc::{Health, Identity, Party, Watching};
 use tasks::Tasks;
@@ -63,7 +64,12 @@ impl ControlError {
 
 /// Runs the engine of one volume until SIGINT or SIGTERM. SIGHUP keeps its default action, which
 /// ends the process at once and leaves frontend and replicas to the engine that takes over.
-pub async fn run(options: ControllerOptions) -> Result<(), ControlError> {
+pub fn run(options: ControllerOptions) -> BoxFuture<'static, Result<(), ControlError>> {
+    // What a future does is compiled by whoever polls it: unboxed, that would be the caller.
+    Box::pin(run_until_told(options))
+}
+
+async fn run_until_told(options: ControllerOptions) -> Result<(), ControlError> {
     let mut signals = Signals::new().map_err(ControlError::Signals)?;
     let listen = options.listen.clone();
     let engine = tokio::select! {

@@ -2,7 +2,7 @@
 
 use rpc::ptypes;
 
-pub(crate) fn version() -> ptypes::VersionOutput {
+pub fn version() -> ptypes::VersionOutput {
     ptypes::VersionOutput {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         git_commit: option_env!("HOLDFAST_GIT_COMMIT").unwrap_or_default().to_owned(),

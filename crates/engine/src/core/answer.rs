@@ -4,10 +4,8 @@
 use bytes::Bytes;
 use wire::frame::{NO_SPACE_TEXT, Outcome, Run, decode_runs};
 
+use super::changes::SECTOR;
 use super::op::{Kind, Op, Step};
-
-/// The unit in which replicas store.
-const SECTOR: u32 = 4096;
 
 /// What an answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +69,7 @@ fn take(expected: Expected, outcome: Outcome) -> Verdict {
 /// Whether this is the count of a change that was done whole. A replica of the peer reads and writes the
 /// whole sector around a write that lies inside of one, and counts what it wrote.
 fn is_all(len: u32, count: u32) -> bool {
-    count == len || (count == SECTOR && (1..SECTOR).contains(&len))
+    count == len || (u64::from(count) == SECTOR && (1..SECTOR).contains(&u64::from(len)))
 }
 
 fn runs(len: u32, data: Bytes) -> Verdict {

@@ -14,7 +14,7 @@ use super::slab::Slot;
 use super::{Core, Done, Effect, Fault, Now, Work};
 
 /// The unit in which replicas hold data.
-pub(super) const SECTOR: u64 = 4096;
+pub(crate) const SECTOR: u64 = 4096;
 /// Longest piece of zeros that are written as such, and of a mend.
 const PIECE_MAX: u64 = 1 << 20;
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];

@@ -17,13 +17,10 @@ use rustix::io::Errno;
 use wire::frame::{Answer, Limits, NO_SPACE_TEXT, Outcome, Request, Run, encode_runs};
 
 use super::hub::Hub;
-use crate::core::ReplicaId;
+use crate::core::{ReplicaId, SECTOR};
 
 /// Zeros written at a time where the file system cannot zero a range.
 const ZEROS: usize = 64 << 10;
-
-/// What an unmap frees is made of these.
-const SECTOR: u64 = 4096;
 
 /// Runs in one answer about holes.
 const MOST_RUNS: usize = 1024;

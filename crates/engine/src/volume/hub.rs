@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use wire::frame;
 
 use super::Traffic;
-use super::link::Link;
 use super::meter::{Entry, Meter};
 use super::outlet::Outbox;
 use super::pending::{Asked, Client, Pending, Table, Whom};
+use super::route::Route;
 use crate::core::{
     Command, Core, Done, Effect, Fault, Hold, HoldId, Member, Mode, Now, ReplicaId, Settings,
 };
@@ -62,7 +62,7 @@ pub(crate) struct Hub {
     effects: RefCell<Vec<Effect>>,
     spare: Cell<Vec<Effect>>,
     pending: RefCell<Table>,
-    links: RefCell<Vec<(ReplicaId, Link)>>,
+    routes: RefCell<Vec<(ReplicaId, Route)>>,
     holds: RefCell<HashMap<HoldId, oneshot::Sender<()>>>,
     pub(crate) outbox: Outbox,
     meter: RefCell<Meter>,
@@ -85,7 +85,7 @@ impl Hub {
             effects: RefCell::default(),
             spare: Cell::default(),
             pending: RefCell::default(),
-            links: RefCell::default(),
+            routes: RefCell::default(),
             holds: RefCell::default(),
             outbox: Outbox::default(),
             meter: RefCell::default(),
@@ -218,9 +218,9 @@ impl Hub {
     }
 
     fn send(&self, replica: ReplicaId, request: frame::Request) {
-        let links = self.links.borrow();
-        let Some((_, link)) = links.iter().find(|(id, _)| *id == replica) else { return };
-        if let Some(answer) = link.send(&self.outbox, request) {
+        let routes = self.routes.borrow();
+        let Some((_, route)) = routes.iter().find(|(id, _)| *id == replica) else { return };
+        if let Some(answer) = route.send(&self.outbox, request) {
             self.reply(replica, answer);
         }
     }
@@ -243,7 +243,7 @@ impl Hub {
         features: Features,
         mode: Mode,
         name: String,
-        link: impl FnOnce(&Rc<Self>, ReplicaId) -> Link,
+        route: impl FnOnce(&Rc<Self>, ReplicaId) -> Route,
     ) -> Option<ReplicaId> {
         let hub = self.me.upgrade()?;
         self.begin();
@@ -252,8 +252,8 @@ impl Hub {
             core.set_name(id, name);
             id
         });
-        let link = link(&hub, id);
-        self.links.borrow_mut().push((id, link));
+        let route = route(&hub, id);
+        self.routes.borrow_mut().push((id, route));
         self.settle();
         self.publish();
         Some(id)
@@ -272,9 +272,9 @@ impl Hub {
 
     /// Closes the connections of a replica.
     fn unlink(&self, replica: ReplicaId) {
-        let mut links = self.links.borrow_mut();
-        let gone: Vec<_> = links.extract_if(.., |(id, _)| *id == replica).collect();
-        drop(links);
+        let mut routes = self.routes.borrow_mut();
+        let gone: Vec<_> = routes.extract_if(.., |(id, _)| *id == replica).collect();
+        drop(routes);
         drop(gone);
     }
 
@@ -351,7 +351,7 @@ impl Hub {
 
     /// Forgets every replica and everything under way.
     pub(crate) fn clear(&self) {
-        self.links.take();
+        self.routes.take();
         self.pending.take();
         self.holds.take();
     }

@@ -3,6 +3,8 @@
 //!
 //! Never: the format of the store, or credentials anywhere but in the hands of the store.
 
+mod source;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,8 +15,8 @@ use backupstore::{
 use rpc::ptypes::{BackupCreateRequest, BackupCreateResponse, BackupStatusResponse};
 use tokio::sync::oneshot;
 
+use self::source::SnapshotSource;
 use super::Agent;
-use super::backup_source::SnapshotSource;
 use super::error::JobError;
 
 /// How many backups that ended well, and that did not, are remembered.

@@ -2,24 +2,23 @@
 //! here, and the head put on it. Owns both ends of that.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use durable::{Mode, RealDisk};
 use rpc::ptypes::{ReplicaRevertRequest, SnapshotCloneRequest, VolumeExportRequest};
 use rpc::{Address, Deadline};
 
-use super::content::{Backing, Content, FlatContent};
 use super::error::{Asking, JobError};
 use super::names::FileName;
-use super::sender::{self, Manner};
 use super::status::{Claim, Kind};
-use super::{Agent, agent_of, receiver};
-use crate::disk::{DiskName, meta_file};
+use super::sync::PROGRESS_PERIOD;
+use super::sync::content::{Backing, Content, FlatContent};
+use super::sync::receiver;
+use super::sync::sender::{self, Manner};
+use super::{Agent, agent_of};
+use crate::disk::{DiskName, SECTOR_BYTES, meta_file};
 
 /// The metadata of a disk that sits on nothing.
 pub(super) const ROOT_META: &[u8] = b"{\"Parent\":\"\"}\n";
-const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
-const SECTOR_BYTES: u64 = 4096;
 
 /// Returns when the clone is there, or with the reason why not; the status has the same. Goes on
 /// when the caller hangs up.

@@ -1,6 +1,8 @@
 //! Checksums of snapshots, asked for by name. Owns which jobs are known and for how long; how an
 //! image is hashed is in `disk::Hash`.
 
+mod lock;
+
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rpc::ptypes::SnapshotHashStatusResponse;
 use tasks::CancellationToken;
 
+pub(super) use self::lock::HashLock;
 use super::Agent;
 use super::error::JobError;
 use crate::disk::{Checksum, DiskName, Hash, HashOutcome, Progress, checksum_file};

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::JobError;
-use crate::disk::DiskName;
+use crate::disk::{DiskName, META_SUFFIX};
 
 const NAME_MAX_BYTES: usize = 255;
-const META_SUFFIX: &str = ".meta";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileName(Arc<str>);

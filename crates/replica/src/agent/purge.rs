@@ -8,17 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rpc::ptypes::replica_service_client::ReplicaServiceClient;
+use futures::StreamExt as _;
 use rpc::ptypes::{
     DiskMarkAsRemovedRequest, DiskPrepareRemoveRequest, DiskRemoveRequest, DiskReplaceRequest,
     PrepareRemoveAction, Replica,
 };
 use rpc::upkeep::MergeHeadParentRequest;
-use rpc::upkeep::upkeep_client::UpkeepClient;
-use rpc::{Deadline, Features, HeadParent, Peer};
+use rpc::{Deadline, Features, HeadParent};
 
 use super::Agent;
 use super::error::{Asking, JobError};
+use super::own::OwnReplica;
 use super::status::{Claim, Kind};
 use crate::disk::{
     Coalesce, DiskName, Progress, Prune, PurgeDisk, PurgeStep as Step, next_purge_step,
@@ -171,15 +171,15 @@ impl Purge {
     async fn merge_head_parent(&self) -> Result<(), JobError> {
         let peer = &self.agent.replica;
         let doing = "merge the parent of the head";
-        let mut client = UpkeepClient::new(self.agent.own_peer(Deadline::Long)?);
-        let mut steps =
-            client.merge_head_parent(MergeHeadParentRequest {}).await.asking(doing, peer)?;
-        loop {
-            let next = steps.message().await.map(tonic::Response::new).asking(doing, peer)?;
-            let Some(step) = next else { return Ok(()) };
+        let mut own = self.agent.own_upkeep(Deadline::Long)?;
+        let begun = own.merge_head_parent(MergeHeadParentRequest {}).await;
+        let mut steps = begun.asking(doing, peer)?;
+        while let Some(step) = steps.next().await {
+            let step = step.map(tonic::Response::new).asking(doing, peer)?;
             let percent = u128::from(step.done) * 100 / u128::from(step.total.max(1));
             self.progress(u8::try_from(percent).unwrap_or(100));
         }
+        Ok(())
     }
 
     async fn replica(&self) -> Result<Replica, JobError> {
@@ -187,7 +187,7 @@ impl Purge {
         answer.replica.ok_or(JobError::NoReplica)
     }
 
-    fn client(&self) -> Result<ReplicaServiceClient<Peer>, JobError> {
+    fn client(&self) -> Result<OwnReplica, JobError> {
         self.agent.own_replica(Deadline::Usual)
     }
 

@@ -4,6 +4,10 @@
 //! What the replica holds is whole at every moment but while changes that are all here are folded into
 //! its snapshot; that is written down first, and can be done again.
 
+mod fanout;
+mod record;
+mod sink;
+
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -16,11 +20,13 @@ use rpc::Deadline;
 use rpc::ptypes::{BackupRestoreRequest, RestoreStatusResponse};
 use tokio::sync::oneshot;
 
+pub(super) use self::fanout::{Current, FanOutService};
+use self::fanout::{Parts, Peers, Shared};
+pub(super) use self::record::Restores;
+use self::record::{Kind, Record, Unfinished, decide, has_backing};
+use self::sink::{Below, Map, ResumedSink, fill_holes, fingerprint, fold};
 use super::error::{Asking, JobError};
-use super::fanout::{Parts, Peers, Shared};
-use super::restore_record::{Kind, Record, Restores, Unfinished, decide, has_backing};
-use super::restore_sink::{Below, Map, ResumedSink, fill_holes, fingerprint, fold};
-use super::target::sync_dir;
+use super::sync::sync_dir;
 use super::{Agent, backup, cloning};
 use crate::disk::{DiskName, During, checksum_file, meta_file};
 

@@ -1,9 +1,7 @@
 //! The verbs of the sync agent: each takes its request apart, calls the job, and draws the answer.
 
-use std::fs;
 use std::sync::Arc;
 
-use rpc::Address;
 use rpc::ptypes::sync_agent_service_server::SyncAgentService;
 use rpc::ptypes::{
     BackupCreateRequest, BackupCreateResponse, BackupRemoveRequest, BackupRestoreRequest,
@@ -16,72 +14,13 @@ use rpc::ptypes::{
 };
 use tonic::{Request, Response, Status};
 
-use super::content::{Content, FileContent, recorded};
 use super::error::JobError;
-use super::names::FileName;
-use super::sender::{self, Manner};
-use super::target::sync_dir;
-use super::{Agent, backup, cloning, hashing, pull, purge, receiver, restore};
-use crate::disk::During;
+use super::{Agent, backup, cloning, hashing, purge, restore, sync};
 
-const SECTOR_BYTES: u64 = 4096;
 const REMOVE_AT_THE_STORE: &str = "backups are removed from their store, with backup rm";
 
 #[derive(Debug)]
 pub(crate) struct Service(pub(crate) Arc<Agent>);
-
-impl Service {
-    async fn remove(&self, name: &str) -> Result<(), JobError> {
-        let file = FileName::parse(name)?;
-        let dir = self.0.dir.clone();
-        let remove = move || {
-            fs::remove_file(file.path_in(&dir)).during("remove", &file)?;
-            sync_dir(&dir)
-        };
-        Ok(self.0.tasks.blocking("remove a file", remove).await??)
-    }
-
-    async fn rename(&self, old: &str, new: &str) -> Result<(), JobError> {
-        let (old, new) = (FileName::parse(old)?, FileName::parse(new)?);
-        let dir = self.0.dir.clone();
-        let rename = move || {
-            fs::rename(old.path_in(&dir), new.path_in(&dir)).during("rename", &old)?;
-            sync_dir(&dir)
-        };
-        Ok(self.0.tasks.blocking("rename a file", rename).await??)
-    }
-
-    async fn send(&self, request: FileSendRequest) -> Result<(), JobError> {
-        let file = FileName::parse(&request.from_file_name)?;
-        let port = u16::try_from(request.port).map_err(|_| JobError::BadPort(request.port))?;
-        let (dir, name) = (self.0.dir.clone(), file.clone());
-        let open = move || {
-            let content = FileContent::open(&dir, &name)?;
-            let record = name.disk().and_then(|disk| recorded(&dir, &disk));
-            Ok::<_, JobError>((content, record))
-        };
-        let (content, record) = self.0.tasks.blocking("open a file", open).await??;
-        let manner = Manner {
-            direct_io: !file.is_meta() && content.size_bytes().is_multiple_of(SECTOR_BYTES),
-            file: file.to_string(),
-            to: Address::new(request.host, port),
-            recorded: record,
-            fast_sync: request.fast_sync,
-            timeout: sender::timeout(request.file_sync_http_client_timeout),
-        };
-        let stop = self.0.tasks.stop_signal();
-        let sent = stop.or_stop(sender::send(&self.0.tasks, Arc::new(content), manner)).await;
-        let sent = sent.ok_or(JobError::Stopped)??;
-        let (compared_bytes, sent_bytes) = (sent.compared_bytes, sent.sent_bytes);
-        tracing::debug!(%file, compared_bytes, sent_bytes, "a file was sent");
-        Ok(())
-    }
-
-    async fn receive(&self, name: &str) -> Result<ReceiverLaunchResponse, JobError> {
-        let launched = receiver::launch(&self.0, FileName::parse(name)?).await?;
-        Ok(ReceiverLaunchResponse { port: i32::from(launched.port) })
-    }
-}
 
 fn answer<T>(outcome: Result<T, JobError>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(|error| error.status())
@@ -93,7 +32,7 @@ impl SyncAgentService for Service {
         &self,
         request: Request<FileRemoveRequest>,
     ) -> Result<Response<()>, Status> {
-        answer(self.remove(&request.get_ref().file_name).await)
+        answer(sync::remove(&self.0, &request.get_ref().file_name).await)
     }
 
     async fn file_rename(
@@ -101,15 +40,15 @@ impl SyncAgentService for Service {
         request: Request<FileRenameRequest>,
     ) -> Result<Response<()>, Status> {
         let names = request.get_ref();
-        answer(self.rename(&names.old_file_name, &names.new_file_name).await)
+        answer(sync::rename(&self.0, &names.old_file_name, &names.new_file_name).await)
     }
 
     async fn file_send(&self, request: Request<FileSendRequest>) -> Result<Response<()>, Status> {
-        answer(Box::pin(self.send(request.into_inner())).await)
+        answer(Box::pin(sync::send(&self.0, request.into_inner())).await)
     }
 
     async fn files_sync(&self, request: Request<FilesSyncRequest>) -> Result<Response<()>, Status> {
-        answer(pull::files_sync(Arc::clone(&self.0), request.into_inner()).await)
+        answer(sync::files_sync(Arc::clone(&self.0), request.into_inner()).await)
     }
 
     async fn snapshot_clone(
@@ -130,7 +69,7 @@ impl SyncAgentService for Service {
         &self,
         request: Request<ReceiverLaunchRequest>,
     ) -> Result<Response<ReceiverLaunchResponse>, Status> {
-        answer(self.receive(&request.get_ref().to_file_name).await)
+        answer(sync::receive(&self.0, &request.get_ref().to_file_name).await)
     }
 
     async fn backup_create(

@@ -14,7 +14,7 @@ use crate::disk::image::SECTOR_BYTES;
 pub(crate) const REGION_SECTORS: usize = 16 * 1024;
 pub(crate) const REGION_BYTES: u64 = REGION_SECTORS as u64 * SECTOR_BYTES;
 /// More runs than this take more memory than one byte a sector.
-const RUNS_MAX: usize = REGION_SECTORS / size_of::<Run>();
+const RUNS_MAX: usize = REGION_SECTORS / size_of::<Owned>();
 /// A list that shrank or was dense stays as it is until it could be this short.
 const REGION_OVERHEAD_BYTES: usize = 96;
 
@@ -27,7 +27,7 @@ pub(crate) type Owners = [LayerId; REGION_SECTORS];
 
 /// From `start` to the start of the next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct Owned {
     start: u16,
     owner: LayerId,
 }
@@ -35,19 +35,19 @@ struct Run {
 #[derive(Debug, Clone)]
 enum Region {
     /// Sorted; the first starts at 0; neighbours differ.
-    Runs(Vec<Run>),
+    Runs(Vec<Owned>),
     Dense(Box<Owners>),
 }
 
 impl Region {
     fn of(owners: Box<Owners>) -> Self {
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<Owned> = Vec::new();
         for (start, owner) in (0u16..).zip(owners.iter()) {
             if runs.last().is_none_or(|last| last.owner != *owner) {
                 if runs.len() == RUNS_MAX {
                     return Self::Dense(owners);
                 }
-                runs.push(Run { start, owner: *owner });
+                runs.push(Owned { start, owner: *owner });
             }
         }
         runs.shrink_to_fit();
@@ -103,13 +103,13 @@ impl Region {
     fn bytes(&self) -> usize {
         REGION_OVERHEAD_BYTES
             + match self {
-                Self::Runs(runs) => runs.capacity() * size_of::<Run>(),
+                Self::Runs(runs) => runs.capacity() * size_of::<Owned>(),
                 Self::Dense(_) => REGION_SECTORS,
             }
     }
 }
 
-fn set_runs(runs: &mut Vec<Run>, sectors: Range<usize>, owner: LayerId) {
+fn set_runs(runs: &mut Vec<Owned>, sectors: Range<usize>, owner: LayerId) {
     let (Ok(start), Ok(end)) = (u16::try_from(sectors.start), u16::try_from(sectors.end)) else {
         return;
     };
@@ -121,11 +121,11 @@ fn set_runs(runs: &mut Vec<Run>, sectors: Range<usize>, owner: LayerId) {
     let last = runs.partition_point(|run| run.start <= end);
     let before = first.checked_sub(1).and_then(|index| runs.get(index)).map(|run| run.owner);
     let after = last.checked_sub(1).and_then(|index| runs.get(index)).map(|run| run.owner);
-    let mut new = [Run { start, owner }; 2];
+    let mut new = [Owned { start, owner }; 2];
     let mut count = usize::from(before != Some(owner));
     if let Some(tail) = after.filter(|tail| *tail != owner && usize::from(end) < REGION_SECTORS) {
         if let Some(place) = new.get_mut(count) {
-            *place = Run { start: end, owner: tail };
+            *place = Owned { start: end, owner: tail };
         }
         count += 1;
     }

@@ -9,7 +9,7 @@ use crate::disk::index::{Index, LayerId, NOBODY, Owners, REGION_BYTES, REGION_SE
 
 /// A range of the volume that holds data somewhere in the chain, or nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct Stretch {
     pub offset: u64,
     pub len_bytes: u64,
     pub is_data: bool,
@@ -63,10 +63,10 @@ impl Layers {
         &mut self,
         range: Range<u64>,
         base: usize,
-        mut each: impl FnMut(Run),
+        mut each: impl FnMut(Stretch),
     ) -> Result<(), Error> {
         check("map", range.start, range.end.saturating_sub(range.start), self.size_bytes)?;
-        let mut open: Option<Run> = None;
+        let mut open: Option<Stretch> = None;
         let mut at = range.start;
         while at < range.end {
             let (owner, end) = self.owner_at(at)?;
@@ -75,7 +75,7 @@ impl Layers {
             match &mut open {
                 Some(run) if run.is_data == is_data => run.len_bytes += end - at,
                 _ => {
-                    let next = Run { offset: at, len_bytes: end - at, is_data };
+                    let next = Stretch { offset: at, len_bytes: end - at, is_data };
                     open.replace(next).into_iter().for_each(&mut each);
                 }
             }

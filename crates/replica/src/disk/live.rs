@@ -11,7 +11,7 @@ use crate::disk::error::Error;
 use crate::disk::flush::Syncing;
 use crate::disk::image::{Image, SECTOR_BYTES};
 use crate::disk::index::{LayerId, NOBODY, REGION_BYTES, REGION_SECTORS};
-use crate::disk::layers::{Layers, Run, check, region_range, sectors_within};
+use crate::disk::layers::{Layers, Stretch, check, region_range, sectors_within};
 
 /// Unaligned writes up to this size go out as one; larger ones in up to three.
 const BOUNCE_MAX_BYTES: u64 = 128 * 1024;
@@ -96,7 +96,11 @@ impl Live {
         self.layers.read(buffer, offset)
     }
 
-    pub(crate) fn runs(&mut self, range: Range<u64>, each: impl FnMut(Run)) -> Result<(), Error> {
+    pub(crate) fn runs(
+        &mut self,
+        range: Range<u64>,
+        each: impl FnMut(Stretch),
+    ) -> Result<(), Error> {
         self.refuse_broken()?;
         self.layers.runs(range, 0, each)
     }

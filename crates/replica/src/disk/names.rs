@@ -9,7 +9,7 @@ use crate::disk::error::Error;
 const HEAD_PREFIX: &str = "volume-head-";
 const SNAPSHOT_PREFIX: &str = "volume-snap-";
 const IMAGE_SUFFIX: &str = ".img";
-const META_SUFFIX: &str = ".meta";
+pub(crate) const META_SUFFIX: &str = ".meta";
 const CHECKSUM_SUFFIX: &str = ".checksum";
 /// Leaves room in a 255-byte file name for `.checksum..tmp`.
 const NAME_MAX_BYTES: usize = 240;

@@ -16,7 +16,7 @@ use crate::disk::dir::{Directory, NoHook, StepHook, real};
 use crate::disk::error::{During, Error};
 use crate::disk::flush::{Flush, Flushed};
 use crate::disk::image::{Access, Image};
-use crate::disk::layers::{Layers, Run};
+use crate::disk::layers::{Layers, Stretch};
 use crate::disk::live::{Live, drop_unwritten};
 use crate::disk::meta::{DiskMeta, REPORTED_SECTOR_BYTES, VolumeMeta};
 use crate::disk::names::{DiskName, REVISION_COUNTER, VOLUME_META, disk_of_meta, meta_file};
@@ -429,7 +429,7 @@ impl Replica {
         &mut self,
         offset: u64,
         len_bytes: u64,
-        each: impl FnMut(Run),
+        each: impl FnMut(Stretch),
     ) -> Result<(), Error> {
         self.take_over()?.live.runs(offset..offset.saturating_add(len_bytes), each)
     }

@@ -10,7 +10,7 @@ use durable::Disk;
 use crate::disk::dir::{Directory, real};
 use crate::disk::error::Error;
 use crate::disk::image::Access;
-use crate::disk::layers::{Layers, Run};
+use crate::disk::layers::{Layers, Stretch};
 use crate::disk::meta::VolumeMeta;
 use crate::disk::names::{DiskName, VOLUME_META};
 use crate::disk::replica::{checked_size, open_images, read_chain};
@@ -85,7 +85,7 @@ impl View {
         base: Option<&str>,
         offset: u64,
         len_bytes: u64,
-        each: impl FnMut(Run),
+        each: impl FnMut(Stretch),
     ) -> Result<(), Error> {
         let below = usize::from(self.has_backing);
         let base = match base {

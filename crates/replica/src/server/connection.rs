@@ -15,14 +15,12 @@ use wire::frame::{FrameError, Limits, decode_request};
 use crate::server::core::{Durability, Shared, start_due_flush};
 use crate::server::execute::{Batch, execute};
 use crate::server::flushes::Waiter;
-use crate::server::outbox::{Ack, Outbox};
-use crate::server::outgoing::Outgoing;
+use crate::server::late::{Ack, LateReplies};
+use crate::server::outgoing::{KEEP_BYTES, Outgoing};
 use crate::server::owner::Guest;
 
 /// Room for what one read of the socket may bring.
 const READ_BYTES: usize = 256 * 1024;
-/// A buffer that grew beyond this for a large write is given back.
-const KEEP_BYTES: usize = 2 << 20;
 /// Replies that are sent before the rest of a batch is done, so that large reads do not pile up.
 const SEND_BYTES: usize = 1 << 20;
 /// Acks that may wait for a flush before no more is read from the peer.
@@ -56,7 +54,7 @@ where
         shared,
         input: BytesMut::with_capacity(READ_BYTES),
         out: Outgoing::default(),
-        outbox: Rc::new(Outbox::default()),
+        late: Rc::new(LateReplies::default()),
         batch: Batch::default(),
     };
     connection.run().await
@@ -70,7 +68,7 @@ struct Connection<S> {
     shared: Shared,
     input: BytesMut,
     out: Outgoing,
-    outbox: Rc<Outbox>,
+    late: Rc<LateReplies>,
     batch: Batch,
 }
 
@@ -83,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 // Not even what was done before is answered: the next engine does not know of it.
                 self.out.cut_off(generation);
             } else {
-                self.outbox.drain(&mut self.out);
+                self.late.drain(&mut self.out);
             }
             self.send().await?;
             outcome?;
@@ -96,10 +94,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Waits for bytes or for replies that may go out now; `false` at the end of the stream.
     async fn receive(&mut self) -> Result<bool, ConnectionError> {
-        let Self { stream, input, outbox, turns, .. } = self;
-        if outbox.waiting() >= WAITING_MAX {
+        let Self { stream, input, late, turns, .. } = self;
+        if late.waiting() >= WAITING_MAX {
             tokio::select! {
-                () = outbox.filled() => {}
+                () = late.filled() => {}
                 _ = turns.changed() => {}
             }
             return Ok(true);
@@ -110,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         input.reserve(READ_BYTES);
         let received = tokio::select! {
             biased;
-            () = outbox.filled(), if outbox.waiting() > 0 => return Ok(true),
+            () = late.filled(), if late.waiting() > 0 => return Ok(true),
             received = stream.read_buf(input) => received?,
             // Its sender lives as long as the replica.
             _ = turns.changed() => return Ok(true),
@@ -166,12 +164,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 (Err(error), _) => self.out.error(sequence, offset, &error.text()),
                 (Ok(()), Durability::OnFlush) => self.out.count(sequence, offset, count),
                 (Ok(()), Durability::WriteThrough) => {
-                    core.await_flush(hold(&self.outbox, *ack));
+                    core.await_flush(hold(&self.late, *ack));
                 }
             }
         }
         for ack in &self.batch.flushes {
-            core.await_flush(hold(&self.outbox, *ack));
+            core.await_flush(hold(&self.late, *ack));
         }
         drop(core);
         self.batch.clear();
@@ -187,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-fn hold(outbox: &Rc<Outbox>, ack: Ack) -> Waiter {
-    outbox.hold();
-    Waiter::Frame { outbox: Rc::clone(outbox), ack }
+fn hold(late: &Rc<LateReplies>, ack: Ack) -> Waiter {
+    late.hold();
+    Waiter::Frame { late: Rc::clone(late), ack }
 }

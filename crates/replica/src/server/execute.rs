@@ -7,7 +7,7 @@ use wire::membership::Claim;
 
 use crate::disk::{Error, Replica};
 use crate::server::core::{Core, Durability};
-use crate::server::outbox::Ack;
+use crate::server::late::Ack;
 use crate::server::outgoing::{Filled, Outgoing};
 use crate::server::owner::Guest;
 
@@ -204,7 +204,7 @@ fn status(replica: &mut Replica, offset: u64, len_bytes: u64) -> Result<Vec<Run>
     Ok(runs)
 }
 
-fn append(runs: &mut Vec<Run>, run: crate::disk::Run) {
+fn append(runs: &mut Vec<Run>, run: crate::disk::Stretch) {
     let len = u32::try_from(run.len_bytes).unwrap_or(u32::MAX);
     match runs.last_mut() {
         Some(last) if last.hole != run.is_data => last.len = last.len.saturating_add(len),

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use crate::disk::Error;
-use crate::server::outbox::{Ack, Outbox};
+use crate::server::late::{Ack, LateReplies};
 
 /// Somebody who wants to know when everything done so far is on disk.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// The reply of a frame, held back until then.
-    Frame { outbox: Rc<Outbox>, ack: Ack },
+    Frame { late: Rc<LateReplies>, ack: Ack },
     /// A caller on another thread.
     Call(oneshot::Sender<Result<(), String>>),
 }
@@ -54,7 +54,7 @@ impl Flushes {
         let text = result.as_ref().err().map(Error::text);
         for waiter in self.covered.drain(..) {
             match waiter {
-                Waiter::Frame { outbox, ack } => outbox.settle(ack, text.as_deref()),
+                Waiter::Frame { late, ack } => late.settle(ack, text.as_deref()),
                 // Gone is fine: nobody wants to know any more.
                 Waiter::Call(caller) => drop(caller.send(text.clone().map_or(Ok(()), Err))),
             }

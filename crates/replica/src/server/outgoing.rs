@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use wire::frame::{self, Answer, HEADER_LEN, Limits, Outcome, Reply};
 
-/// Kept between batches; a buffer that grew beyond it for one large read is given back.
-const KEEP_BYTES: usize = 2 << 20;
+/// Kept between batches; a buffer that grew beyond it for one large read or write is given back.
+pub(crate) const KEEP_BYTES: usize = 2 << 20;
 /// Where a header says how long its payload is.
 const LENGTH_AT: usize = 22;
 

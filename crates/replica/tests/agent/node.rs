@@ -95,6 +95,23 @@ impl Volume {
         node.replica().replica_open(rpc::ptypes::ReplicaOpenRequest::default()).await.unwrap();
         node
     }
+
+    /// The same, with the agent in the process of the replica.
+    pub(crate) async fn serve_in_one(mut self) -> Node {
+        self.replica.close().unwrap();
+        let node = Node::start_replica(self.place, self.size, Agent::Within).await;
+        node.replica().replica_open(rpc::ptypes::ReplicaOpenRequest::default()).await.unwrap();
+        node
+    }
+}
+
+/// Where the agent of a replica runs.
+#[derive(Debug, Clone, Copy)]
+enum Agent {
+    /// As a process of its own would.
+    Apart,
+    /// Where the replica does, which it then need not call over the network.
+    Within,
 }
 
 pub(crate) struct Node {
@@ -120,18 +137,26 @@ impl Node {
     }
 
     async fn start(place: TempDir, size: u64) -> Self {
+        let mut node = Self::start_replica(place, size, Agent::Apart).await;
+        node.start_agent().await;
+        node
+    }
+
+    async fn start_replica(place: TempDir, size: u64, agent: Agent) -> Self {
         loop {
             let control = Address::new("127.0.0.1", free_ports());
             let stop = CancellationToken::new();
-            let options = replica_options(place.path().join("replica"), &control, size);
+            let dir = place.path().join("replica");
+            let sync_agent = matches!(agent, Agent::Within);
+            let options = ReplicaOptions { sync_agent, ..replica_options(dir, &control, size) };
             let mut ended = spawn(server::serve(options, stop.clone()));
             if !is_up(&control, &mut ended).await {
                 continue;
             }
-            let replica = Served { stop, ended };
-            let mut node = Self { place, control, replica, agent: None };
-            node.start_agent().await;
-            return node;
+            if sync_agent && !is_up(&control.sync_agent(), &mut ended).await {
+                continue;
+            }
+            return Self { place, control, replica: Served { stop, ended }, agent: None };
         }
     }
 

@@ -113,3 +113,20 @@ async fn a_rebuilding_replica_is_not_purged() {
     assert_eq!(purged(&node).await.state, "error");
     assert_eq!(disks(&node).await.len(), 7);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_in_the_process_of_its_replica_purges_as_one_apart() {
+    let node = volume().serve_in_one().await;
+    let seen = ["a", "c"].map(|name| node.read_snapshot(name));
+    node.agent().snapshot_purge(purge_request(HeadParent::Fold)).await.unwrap();
+    let status = purged(&node).await;
+    assert_eq!((status.state.as_str(), status.error.as_str()), ("complete", ""));
+    assert_eq!(disks(&node).await, ["a", "c"]);
+    assert!(seen == ["a", "c"].map(|name| node.read_snapshot(name)));
+    // What the replica refuses is said in its words, wherever it is.
+    let rebuilding = RebuildingSetRequest { rebuilding: true };
+    node.replica().rebuilding_set(rebuilding).await.unwrap();
+    let refused = node.agent().snapshot_purge(()).await.unwrap_err();
+    let wanted = format!("cannot purge snapshots because {} is rebuilding", node.control);
+    assert_eq!(refused.message(), wanted);
+}
