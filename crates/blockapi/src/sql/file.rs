@@ -206,7 +206,9 @@ impl Inner {
     ) -> Result<T, Failure> {
         self.open()?;
         // In place of the one that was stopped, so that nobody else must wait for it.
-        if let Ok(hasty) = Hasty::open(&self.path) {
+        if lock(&self.hasty).is_empty()
+            && let Ok(hasty) = Hasty::open(&self.path)
+        {
             lock(&self.hasty).push(hasty);
         }
         let idle = lock(&self.patient).pop();
