@@ -181,11 +181,17 @@ async fn mark_volume(
     Ok(change.apply(&service.store, tx).await?)
 }
 
+/// Whether what a backup left behind is in nobody's way.
+fn is_idle(volume: &Volume) -> bool {
+    let left = volume.backup_status.as_deref();
+    left.is_none() || left == Some(BackupStatus::ErrorBackingUp.as_str())
+}
+
 async fn not_backed_up(service: &Service, request: &Request, id: &str, force: bool) -> Fault {
     let operation = if force { Operation::BackupForced } else { Operation::Backup };
     match find_volume(service, request, id).await {
         Err(fault) => fault,
-        Ok(volume) if !force && volume.status == "in-use" && volume.backup_status.is_none() => {
+        Ok(volume) if !force && volume.status == "in-use" && is_idle(&volume) => {
             Fault::invalid_volume("Backing up an in-use volume must use the force flag.")
         }
         Ok(_) => {

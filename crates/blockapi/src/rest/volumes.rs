@@ -163,7 +163,8 @@ impl Service {
             Err(fault) => fault,
             Ok(volume) if request.version.has_backup_status() => {
                 let backup = volume.backup_status.as_deref();
-                let said = operation.precondition().describe(id, &volume.status, backup);
+                let seen = views::status_of(request, &volume);
+                let said = operation.precondition().describe(id, seen, backup);
                 Fault::invalid_volume(said)
             }
             Ok(volume) => {

@@ -3,23 +3,26 @@
 //! Statements use `$1` and `RETURNING`, columns are text and 64-bit integers, times are text of a
 //! fixed width: both engines read them alike. Text is never put into a statement, only parameters.
 
+mod file;
 mod schema;
+mod server;
 mod value;
 
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Postgres, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Sqlite, Transaction};
 
+pub use file::Readers;
 pub use schema::{BASE_REVISION, HEAD_REVISION, SchemaState};
+pub use server::Server;
 pub(crate) use value::{Row, Value};
 
-const READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 8;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(25);
@@ -28,21 +31,35 @@ const POSTGRES_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was idle for longer is asked whether it still is one.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
+/// A second statement made of the rows of a first, if there is to be one.
+pub(crate) type Then = fn(&[Row]) -> Result<Option<Bound>, DbError>;
+
+/// A statement and its parameters.
+pub(crate) type Bound = (String, Vec<Value>);
+
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
     #[error("the database address {0} is not understood; give sqlite:PATH or postgres://…")]
     Address(String),
     #[error("the database cannot be reached")]
-    Unreachable(#[source] sqlx::Error),
+    Unreachable(#[source] Cause),
     #[error("the database refused a statement")]
-    Statement(#[source] sqlx::Error),
+    Statement(#[source] Cause),
     #[error("column {column} of the answer {problem}")]
     Column { column: String, problem: &'static str },
     #[error(
         "the schema of the database is {found}, this build needs {needed}; run `holdfast block-api db sync`"
     )]
     Schema { found: String, needed: &'static str },
+}
+
+/// Which driver says why.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum Cause {
+    Driver(#[from] sqlx::Error),
+    File(#[from] rusqlite::Error),
 }
 
 impl DbError {
@@ -54,7 +71,9 @@ impl DbError {
     /// A row that must be the only one of its kind was there already.
     pub(crate) fn is_duplicate(&self) -> bool {
         match self {
-            Self::Statement(sqlx::Error::Database(error)) => error.is_unique_violation(),
+            Self::Statement(Cause::Driver(sqlx::Error::Database(error))) => {
+                error.is_unique_violation()
+            }
             _ => false,
         }
     }
@@ -70,11 +89,27 @@ impl From<sqlx::Error> for DbError {
             | E::WorkerCrashed
             | E::Protocol(_)
             | E::Tls(_)
-            | E::Configuration(_) => Self::Unreachable(error),
+            | E::Configuration(_) => Self::Unreachable(error.into()),
             E::Database(inner) if is_outage_code(inner.code().as_deref()) => {
-                Self::Unreachable(error)
+                Self::Unreachable(error.into())
             }
-            _ => Self::Statement(error),
+            _ => Self::Statement(error.into()),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for DbError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as E;
+        match error.sqlite_error_code() {
+            Some(
+                E::DatabaseBusy
+                | E::DatabaseLocked
+                | E::SystemIoFailure
+                | E::DiskFull
+                | E::CannotOpen,
+            ) => Self::Unreachable(error.into()),
+            _ => Self::Statement(error.into()),
         }
     }
 }
@@ -105,16 +140,16 @@ pub enum Db {
     /// One writer, so that writers of this process wait for each other and never for a lock.
     Sqlite {
         writer: SqlitePool,
-        readers: SqlitePool,
+        readers: Readers,
     },
-    Postgres(PgPool),
+    Postgres(Server),
 }
 
 /// A transaction; dropped without [`Tx::commit`], it never happened.
 #[derive(Debug)]
 pub(crate) enum Tx {
     Sqlite(Transaction<'static, Sqlite>),
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(server::Begun),
 }
 
 macro_rules! bind {
@@ -129,6 +164,7 @@ macro_rules! bind {
         query
     }};
 }
+use bind;
 
 macro_rules! execute {
     ($on:expr, $sql:expr, $values:expr) => {
@@ -169,7 +205,7 @@ impl Db {
                     })
                 })
                 .connect_lazy_with(options);
-            return Ok(Self::Postgres(pool));
+            return Ok(Self::Postgres(Server::new(pool, POSTGRES_CONNECTIONS as usize)));
         }
         match address.strip_prefix("sqlite:") {
             Some(path) => Self::open_file(Path::new(path.trim_start_matches("//"))).await,
@@ -190,15 +226,9 @@ impl Db {
             .max_connections(1)
             .test_before_acquire(false)
             .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_with(options.clone())
-            .await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS)
-            .test_before_acquire(false)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_with(options)
             .await?;
-        Ok(Self::Sqlite { writer, readers })
+        Ok(Self::Sqlite { writer, readers: Readers::new(path) })
     }
 
     pub(crate) const fn is_postgres(&self) -> bool {
@@ -208,8 +238,20 @@ impl Db {
     /// Rows of a statement that changes nothing.
     pub(crate) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
         match self {
-            Self::Sqlite { readers, .. } => fetch!(readers, sql, values, Row::of_sqlite),
-            Self::Postgres(pool) => fetch!(pool, sql, values, Row::of_postgres),
+            Self::Sqlite { readers, .. } => readers.fetch(sql, values).await,
+            Self::Postgres(server) => server.fetch(sql, values).await,
+        }
+    }
+
+    /// Rows, and those of the statement that is made of them, as they were at one moment.
+    pub(crate) async fn fetch_both(
+        &self,
+        first: &Bound,
+        then: Then,
+    ) -> Result<(Vec<Row>, Vec<Row>), DbError> {
+        match self {
+            Self::Sqlite { readers, .. } => readers.fetch_both(first, then).await,
+            Self::Postgres(server) => server.fetch_both(first, then).await,
         }
     }
 
@@ -225,7 +267,7 @@ impl Db {
     pub(crate) async fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, DbError> {
         match self {
             Self::Sqlite { writer, .. } => execute!(writer, sql, values),
-            Self::Postgres(pool) => execute!(pool, sql, values),
+            Self::Postgres(server) => server.execute(sql, values).await,
         }
     }
 
@@ -236,7 +278,7 @@ impl Db {
         Ok(match self {
             // At once, so that it never finds another writer in between.
             Self::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
-            Self::Postgres(pool) => Tx::Postgres(pool.begin().await?),
+            Self::Postgres(server) => Tx::Postgres(server.begin().await?),
         })
     }
 
@@ -246,7 +288,7 @@ impl Db {
                 readers.close().await;
                 writer.close().await;
             }
-            Self::Postgres(pool) => pool.close().await,
+            Self::Postgres(server) => server.close().await,
         }
     }
 }
@@ -255,7 +297,7 @@ impl Tx {
     pub(crate) async fn fetch(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
         match self {
             Self::Sqlite(tx) => fetch!(&mut **tx, sql, values, Row::of_sqlite),
-            Self::Postgres(tx) => fetch!(&mut **tx, sql, values, Row::of_postgres),
+            Self::Postgres(begun) => fetch!(&mut *begun.tx, sql, values, Row::of_postgres),
         }
     }
 
@@ -270,7 +312,7 @@ impl Tx {
     pub(crate) async fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, DbError> {
         match self {
             Self::Sqlite(tx) => execute!(&mut **tx, sql, values),
-            Self::Postgres(tx) => execute!(&mut **tx, sql, values),
+            Self::Postgres(begun) => execute!(&mut *begun.tx, sql, values),
         }
     }
 
@@ -296,7 +338,7 @@ impl Tx {
     pub(crate) async fn commit(self) -> Result<(), DbError> {
         match self {
             Self::Sqlite(tx) => tx.commit().await?,
-            Self::Postgres(tx) => tx.commit().await?,
+            Self::Postgres(begun) => begun.tx.commit().await?,
         }
         Ok(())
     }

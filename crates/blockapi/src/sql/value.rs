@@ -70,6 +70,10 @@ fn names<R: sqlx::Row>(rows: &[R]) -> Arc<[Box<str>]> {
 }
 
 impl Row {
+    pub(super) const fn new(names: Arc<[Box<str>]>, values: Vec<Value>) -> Self {
+        Self { names, values }
+    }
+
     pub(super) fn of_sqlite(rows: &[SqliteRow]) -> Result<Vec<Self>, DbError> {
         let names = names(rows);
         let value = |row: &SqliteRow, at: usize| {

@@ -2,6 +2,7 @@
 //! more for each pair of metadata that it is asked by.
 
 use super::statement::Statement;
+pub(crate) use crate::sql::Then;
 use crate::sql::{Db, DbError, Row, Value};
 
 /// An expression to order by.
@@ -109,6 +110,8 @@ pub(crate) struct Source<'a> {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) rows: Vec<Row>,
+    /// Of the second statement, if there was one.
+    pub(crate) more: Vec<Row>,
     pub(crate) count: Option<i64>,
 }
 
@@ -128,8 +131,22 @@ fn or(one: &Statement, other: &Statement) -> Statement {
 
 /// The rows of a page.
 pub(crate) async fn fetch(db: &Db, source: Source<'_>, page: &Page) -> Result<Found, ListError> {
+    fetch_with(db, source, page, None).await
+}
+
+/// The same, with more of the same moment: what a second statement made of the rows finds.
+pub(crate) async fn fetch_with(
+    db: &Db,
+    source: Source<'_>,
+    page: &Page,
+    then: Option<Then>,
+) -> Result<Found, ListError> {
     let (sql, count) = statement(db, source, page).await?;
-    Ok(Found { rows: db.fetch(&sql.text, &sql.values).await?, count })
+    let (rows, more) = match then {
+        None => (db.fetch(&sql.text, &sql.values).await?, Vec::new()),
+        Some(then) => db.fetch_both(&(sql.text, sql.values), then).await?,
+    };
+    Ok(Found { rows, more, count })
 }
 
 /// How the database goes about a page, in its own words.

@@ -1,13 +1,14 @@
 //! Volumes: reading, creating, describing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
 use super::attachments::Attachment;
 use super::guard::{backup_sql, status_sql};
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
 use super::{Metadata, Pairs, Store, now};
-use crate::sql::{DbError, Row, Tx};
+use crate::sql::{Bound, DbError, Row, Tx};
 
 /// A volume with all that is shown of it.
 #[derive(Debug, Clone)]
@@ -129,17 +130,17 @@ impl Volume {
         })
     }
 
-    /// One row of [`belongings`].
-    fn take(&mut self, row: &Row) -> Result<(), DbError> {
+    /// One row of [`belongings`]; attachments are not yet in their order.
+    fn take(&mut self, row: &Row, attached: &mut Attached) -> Result<(), DbError> {
         let metadata = match row.text("of_kind")?.as_str() {
             "user" => &mut self.metadata,
             "admin" => &mut self.admin_metadata,
             "image" => &mut self.image_metadata,
             "attachment" => {
-                self.attachments.push(Attachment::of_volume(row)?);
+                attached.push((row.text("since")?, Attachment::of_volume(row)?));
                 return Ok(());
             }
-            // A volume without any.
+            // The volume itself.
             _ => return Ok(()),
         };
         metadata.insert(row.text("key")?, row.text("value")?);
@@ -147,25 +148,31 @@ impl Volume {
     }
 }
 
-/// Metadata and attachments of volumes in the columns of both, `of_kind` telling which it is.
-fn belongings(ids: &[&str]) -> Statement {
-    let mut sql = Statement::default();
-    for (kind, table) in METADATA {
-        sql.push(&format!(
-            "SELECT '{kind}' AS of_kind, volume_id AS of_volume, key, value, NULL AS attachment_id, \
-             NULL AS instance_uuid, NULL AS attached_host, NULL AS mountpoint, NULL AS attach_time, \
-             NULL AS detach_time, NULL AS attach_mode, NULL AS connection_info, NULL AS attached_as, \
-             NULL AS since FROM {table} WHERE volume_id IN "
-        ));
-        sql.bind_list(ids.iter().copied()).push(" UNION ALL ");
-    }
-    sql.push(
-        "SELECT 'attachment', volume_id, NULL, NULL, id, instance_uuid, attached_host, mountpoint, \
-         attach_time, detach_time, attach_mode, connection_info, attach_status, created_at \
-         FROM volume_attachment WHERE deleted = 0 AND volume_id IN ",
-    );
-    sql.bind_list(ids.iter().copied());
-    sql
+/// Attachments with the times they were made at.
+type Attached = Vec<(String, Attachment)>;
+
+/// The oldest first.
+fn in_order(mut attached: Attached) -> impl Iterator<Item = Attachment> {
+    attached.sort_unstable_by(|(one, it), (other, that)| (one, &it.id).cmp(&(other, &that.id)));
+    attached.into_iter().map(|(_, it)| it)
+}
+
+/// Metadata and attachments of volumes in the columns of both, `of_kind` telling which it is, and as many
+/// empty ones after them.
+fn belongings(of_volumes: &str, empty: usize) -> String {
+    let empty = ", NULL".repeat(empty);
+    let pairs = METADATA.map(|(kind, table)| {
+        format!(
+            "SELECT '{kind}' AS of_kind, volume_id AS of_volume, key, value, {NO_ATTACHMENT}{empty} \
+             FROM {table} WHERE volume_id {of_volumes} UNION ALL "
+        )
+    });
+    format!(
+        "{}SELECT 'attachment', volume_id, NULL, NULL, id, instance_uuid, attached_host, mountpoint, \
+         attach_time, detach_time, attach_mode, connection_info, attach_status, created_at{empty} \
+         FROM volume_attachment WHERE deleted = 0 AND volume_id {of_volumes}",
+        pairs.concat()
+    )
 }
 
 const METADATA: [(&str, &str); 3] = [
@@ -173,13 +180,55 @@ const METADATA: [(&str, &str); 3] = [
     ("admin", "volume_admin_metadata"),
     ("image", "volume_glance_metadata"),
 ];
-const BELONGINGS_ORDER: &str = "of_it.since, of_it.attachment_id";
+const NO_ATTACHMENT: &str = "NULL AS attachment_id, NULL AS instance_uuid, NULL AS attached_host, \
+    NULL AS mountpoint, NULL AS attach_time, NULL AS detach_time, NULL AS attach_mode, \
+    NULL AS connection_info, NULL AS attached_as, NULL AS since";
+/// How many there are in [`columns`].
+const COLUMN_COUNT: usize = 29;
+
+/// A volume, and all that is shown of it, as one statement: it is seen as it was at one moment. Whose
+/// volume it must be, if anybody's, is the second parameter.
+static ONE: LazyLock<[String; 2]> = LazyLock::new(|| {
+    ["", " AND volumes.project_id = $2"].map(|whose| {
+        format!(
+            "SELECT 'volume' AS of_kind, NULL AS of_volume, NULL AS key, NULL AS value, \
+             {NO_ATTACHMENT}, {} FROM volumes{JOINS} WHERE volumes.id = $1 AND volumes.deleted = 0{whose} \
+             UNION ALL {}",
+            columns(),
+            belongings("= $1", COLUMN_COUNT)
+        )
+    })
+});
 
 /// Volumes of a page, and of how many.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     pub(crate) volumes: Vec<Volume>,
     pub(crate) count: Option<i64>,
+}
+
+/// Metadata and attachments of all volumes of a page.
+fn of_page(rows: &[Row]) -> Result<Option<Bound>, DbError> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut ids = Statement::new("IN ");
+    ids.bind_list(rows.iter().map(|row| row.text("id")).collect::<Result<Vec<_>, _>>()?);
+    Ok(Some((belongings(&ids.text, 0), ids.values)))
+}
+
+fn fill(volumes: &mut [Volume], rows: &[Row]) -> Result<(), DbError> {
+    let mut by_id: HashMap<String, (&mut Volume, Attached)> =
+        volumes.iter_mut().map(|it| (it.id.clone(), (it, Vec::new()))).collect();
+    for row in rows {
+        if let Some((volume, attached)) = by_id.get_mut(row.text("of_volume")?.as_str()) {
+            volume.take(row, attached)?;
+        }
+    }
+    for (volume, attached) in by_id.into_values() {
+        volume.attachments.extend(in_order(attached));
+    }
+    Ok(())
 }
 
 impl Store {
@@ -189,31 +238,33 @@ impl Store {
         id: &str,
         project: Option<&str>,
     ) -> Result<Option<Volume>, DbError> {
-        let mut sql = Statement::new("SELECT ");
-        sql.push(&columns()).push(", of_it.*").push(" FROM volumes").push(JOINS);
-        sql.push(" LEFT JOIN (").splice(&belongings(&[id]));
-        sql.push(") of_it ON of_it.of_volume = volumes.id");
-        sql.push(" WHERE volumes.id = ").bind(id).push(" AND volumes.deleted = 0");
-        if let Some(project) = project {
-            sql.push(" AND volumes.project_id = ").bind(project);
-        }
-        sql.push(" ORDER BY ").push(BELONGINGS_ORDER);
-        let rows = self.db.fetch(&sql.text, &sql.values).await?;
-        let Some(first) = rows.first() else { return Ok(None) };
-        let mut volume = Volume::of(first)?;
+        let [any, of_project] = &*ONE;
+        let rows = match project {
+            None => self.db.fetch(any, &[id.into()]).await?,
+            Some(project) => self.db.fetch(of_project, &[id.into(), project.into()]).await?,
+        };
+        // What belongs to a volume that is not there, or another's, is nothing.
+        let mut found = None;
         for row in &rows {
-            volume.take(row)?;
+            if row.text("of_kind")? == "volume" {
+                found = Some(Volume::of(row)?);
+            }
         }
+        let Some(mut volume) = found else { return Ok(None) };
+        let mut attached = Attached::new();
+        for row in &rows {
+            volume.take(row, &mut attached)?;
+        }
+        volume.attachments.extend(in_order(attached));
         Ok(Some(volume))
     }
 
     pub(crate) async fn volumes(&self, page: &Page, whole: bool) -> Result<Volumes, ListError> {
         let source = Source { table: "volumes", joins: JOINS, columns: &columns() };
-        let found = list::fetch(&self.db, source, page).await?;
+        let then = whole.then_some(of_page as list::Then);
+        let found = list::fetch_with(&self.db, source, page, then).await?;
         let mut volumes = found.rows.iter().map(Volume::of).collect::<Result<Vec<_>, _>>()?;
-        if whole {
-            self.fill(&mut volumes).await?;
-        }
+        fill(&mut volumes, &found.more)?;
         Ok(Volumes { volumes, count: found.count })
     }
 
@@ -229,25 +280,6 @@ impl Store {
         let name = if self.db.is_postgres() { "QUERY PLAN" } else { "detail" };
         let rows = list::explain(&self.db, source.unwrap_or(volumes), page).await?;
         Ok(rows.iter().map(|row| row.text(name)).collect::<Result<_, _>>()?)
-    }
-
-    /// Metadata and attachments, one statement for all of them.
-    async fn fill(&self, volumes: &mut [Volume]) -> Result<(), DbError> {
-        if volumes.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<&str> = volumes.iter().map(|it| it.id.as_str()).collect();
-        let mut sql = Statement::new("SELECT * FROM (");
-        sql.splice(&belongings(&ids)).push(") of_it ORDER BY ").push(BELONGINGS_ORDER);
-        let rows = self.db.fetch(&sql.text, &sql.values).await?;
-        let mut by_id: BTreeMap<String, &mut Volume> =
-            volumes.iter_mut().map(|it| (it.id.clone(), it)).collect();
-        for row in &rows {
-            if let Some(volume) = by_id.get_mut(row.text("of_volume")?.as_str()) {
-                volume.take(row)?;
-            }
-        }
-        Ok(())
     }
 
     /// How many volumes there are and their gibibytes, and what their metadata says.

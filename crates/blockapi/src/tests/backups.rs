@@ -278,3 +278,30 @@ async fn deleting_a_running_backup_cancels_it() {
     rig.settle().await;
     assert_eq!(rig.get(&path, NEW).await.code, 404);
 }
+
+/// A failed backup is in nobody's way, so no refusal tells of it; and statuses are told as they are shown.
+#[tokio::test]
+async fn refusals_tell_of_what_is_in_the_way() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        rig.attach(&volume, &uuid::Uuid::new_v4().to_string()).await;
+        let body = json!({"backup": {"volume_id": volume}});
+        let said = async |version| {
+            let refused = rig.call("POST", "/backups", body.clone(), version).await;
+            assert_eq!(refused.code, 400, "{refused:?}");
+            refused.body["badRequest"]["message"].as_str().unwrap().to_owned()
+        };
+        let failed = json!({"backup_status": "error_backing-up"});
+        assert_eq!(rig.action(&volume, "os-reset_status", failed, NEW).await.code, 202);
+        for version in [OLD, NEW] {
+            let flag = "Invalid volume: Backing up an in-use volume must use the force flag.";
+            assert_eq!(said(version).await, flag, "at {version}");
+        }
+        let taken_over = json!({"status": "managing"});
+        assert_eq!(rig.action(&volume, "os-reset_status", taken_over, NEW).await.code, 202);
+        for version in [OLD, NEW] {
+            let said = said(version).await;
+            assert!(said.contains("creating") && !said.contains("managing"), "{version}: {said}");
+        }
+    }
+}

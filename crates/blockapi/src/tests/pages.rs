@@ -249,3 +249,39 @@ async fn pages_are_whole_and_in_order_whichever_way_they_are_found() {
         assert_eq!(seen, [numbered(1_203), numbered(1_011)]);
     }
 }
+
+/// A volume and what belongs to it are of one moment, shown alone or in a list, whoever writes meanwhile.
+#[tokio::test]
+async fn a_volume_is_seen_as_it_was_at_one_moment() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let write = async {
+            for number in 0..200 {
+                let mut tx = rig.store.db.begin().await.unwrap();
+                tx.execute("UPDATE volume_attachment SET deleted = 1", &[]).await.unwrap();
+                let is_attached = number % 2 == 0;
+                if is_attached {
+                    let sql = "INSERT INTO volume_attachment (id, volume_id, attach_status, created_at) \
+                         VALUES ($1, $2, 'attached', '2026')";
+                    let values = [numbered(number).into(), volume.as_str().into()];
+                    tx.execute(sql, &values).await.unwrap();
+                }
+                let status = if is_attached { "in-use" } else { "available" };
+                tx.execute("UPDATE volumes SET status = $1", &[status.into()]).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        };
+        let read = async {
+            for _ in 0..200 {
+                let all = rig.get("/volumes/detail", NEW).await;
+                let one = rig.get(&format!("/volumes/{volume}"), NEW).await;
+                for seen in [&all.body["volumes"][0], &one.body["volume"]] {
+                    let count = seen["attachments"].as_array().unwrap().len();
+                    let status = ["available", "in-use"][count];
+                    assert_eq!(seen["status"], status, "{seen}");
+                }
+            }
+        };
+        tokio::join!(write, read);
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::rig::{NEW, Place, Rig, id_of};
-use crate::sql::Db;
+use crate::sql::{Db, Server};
 
 /// What never ends does not keep the rest from being looked at.
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn one_connection_is_enough() {
         .max_connections(1)
         .acquire_timeout(std::time::Duration::from_mins(1))
         .connect_lazy_with(options);
-    let rig = Rig::on(Db::Postgres(pool), Place::Schema).await;
+    let rig = Rig::on(Db::Postgres(Server::new(pool, 1)), Place::Schema).await;
     rig.store.report_service("elsewhere@holdfast", "cinder-volume", "nova").await.unwrap();
     let volume = rig.volume().await;
     let body = json!({"snapshot": {"volume_id": volume}});
