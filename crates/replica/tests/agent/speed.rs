@@ -101,7 +101,7 @@ async fn restore_to(what: &str, target: &Target, source: &Node, count: u32, key:
             holdfast_own_index: own,
             holdfast_key: key.to_vec(),
             concurrent_limit: 5,
-            ..request(target, "b")
+            ..request(target, "backup")
         };
         async move { node.agent().backup_restore(request).await.unwrap() }
     });
@@ -126,7 +126,7 @@ async fn restores() {
     }
     volume.snapshot("a");
     let (source, target) = (volume.serve().await, Target::new());
-    back_up(&source, &target, "a", "b").await;
+    back_up(&source, &target, "a", "backup").await;
     for _ in 0..2 {
         restore_to("one replica", &target, &source, 1, &[]).await;
         restore_to("three replicas, each verifying", &target, &source, 3, &[]).await;
