@@ -24,6 +24,10 @@ impl Checksum {
         first
     }
 
+    pub(crate) fn bytes(&self) -> &[u8; Self::LEN_BYTES] {
+        &self.0
+    }
+
     /// Its first bytes as a number: as good as drawn by lot.
     pub fn lot(&self) -> u64 {
         self.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
@@ -158,6 +162,9 @@ pub enum Damage {
     /// Tools look for these words.
     #[error("checksum verification failed: its contents have the checksum {found}")]
     Checksum { found: Checksum },
+    /// Of a block that somebody else has verified.
+    #[error("it is not what its seal was made of")]
+    Seal,
 }
 
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {

@@ -8,6 +8,7 @@ use replica::DiskName;
 use rpc::Deadline;
 use rpc::ptypes::{BackupRestoreRequest, Replica, ReplicaMode, RestoreStatusResponse, Volume};
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::backup::{bytes_per_second, limit};
 use super::backup_store::{argument, environment, open_target, plain_url, told};
@@ -102,6 +103,7 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
         holdfast_own_index: 0,
         holdfast_bytes_per_second: share(bytes_per_second(line), working.len()),
         holdfast_go_on: line.flags.switch(&b::CONTINUE_ON_ERROR),
+        holdfast_key: key(),
     };
     let asked = each(&members, |member| {
         let index = working.iter().position(|other| other == member);
@@ -122,6 +124,11 @@ async fn restore(session: &Session, line: &Line) -> Result<(), Rejection> {
         })
         .collect();
     if failed.is_empty() { Ok(()) } else { Err(Rejection::Replicas(failed)) }
+}
+
+/// What those who restore together know, and nobody else: another one each time.
+fn key() -> Vec<u8> {
+    [Uuid::new_v4(), Uuid::new_v4()].iter().flat_map(|half| *half.as_bytes()).collect()
 }
 
 /// What each may take of a limit for all. A limit stays one, however small.

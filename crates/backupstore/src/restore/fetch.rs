@@ -10,6 +10,7 @@ use blobs::Retry;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
+use super::seal::{Seal, Sealer};
 use super::unpack::Unpacker;
 use crate::block::{Checksum, Compression, Damage};
 use crate::control::CALLS_MAX;
@@ -68,6 +69,7 @@ pub struct StoreFetch {
     calls: Semaphore,
     unpacker: Unpacker,
     fetched_bytes: Arc<AtomicU64>,
+    hashed_blocks: Arc<AtomicU64>,
     rate_limiter: RateLimiter,
 }
 
@@ -86,6 +88,7 @@ impl StoreFetch {
             rate_limiter: RateLimiter::new(options.bytes_per_second),
             options,
             fetched_bytes: Arc::default(),
+            hashed_blocks: Arc::default(),
         }
     }
 
@@ -97,6 +100,11 @@ impl StoreFetch {
     /// The same number, for those who look on.
     pub fn meter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.fetched_bytes)
+    }
+
+    /// How many blocks were verified by their checksums, for those who look on.
+    pub fn hashed_meter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.hashed_blocks)
     }
 
     /// How blocks are packed, where their objects say nothing else.
@@ -122,12 +130,48 @@ impl StoreFetch {
         object: Bytes,
         block: &Checksum,
     ) -> Result<Bytes, FetchError> {
-        let opened = self.unpacker.unpack(self.codec.packed_by(packing), object).await?;
-        let (found, opened) = opened.map_err(BlockDamage::from)?;
+        self.open(packing, object, block, None).await.map(|(content, _)| content)
+    }
+
+    /// The same, and seals it for those who believe this.
+    pub async fn verify(
+        &self,
+        packing: Compression,
+        object: Bytes,
+        block: &Checksum,
+        sealer: Option<&Arc<Sealer>>,
+    ) -> Result<(Bytes, Option<Seal>), FetchError> {
+        self.open(packing, object, block, sealer.map(Arc::clone)).await
+    }
+
+    /// Takes a block out of its object that one who has the key of `sealer` has verified: only the seal
+    /// is checked.
+    pub async fn believe(
+        &self,
+        packing: Compression,
+        object: Bytes,
+        block: &Checksum,
+        (seal, sealer): (Seal, &Arc<Sealer>),
+    ) -> Result<Bytes, FetchError> {
+        let (codec, vouch) = (self.codec.packed_by(packing), (seal, Arc::clone(sealer)));
+        let opened = self.unpacker.believe(codec, object, *block, vouch).await?;
+        Ok(opened.map_err(BlockDamage::from)?)
+    }
+
+    async fn open(
+        &self,
+        packing: Compression,
+        object: Bytes,
+        block: &Checksum,
+        sealer: Option<Arc<Sealer>>,
+    ) -> Result<(Bytes, Option<Seal>), FetchError> {
+        let opened = self.unpacker.unpack(self.codec.packed_by(packing), object, sealer).await?;
+        let (found, seal, opened) = opened.map_err(BlockDamage::from)?;
+        self.hashed_blocks.fetch_add(1, Ordering::Relaxed);
         if found != *block {
             return Err(BlockDamage::Wrong(Damage::Checksum { found }).into());
         }
-        Ok(opened)
+        Ok((opened, seal))
     }
 
     async fn object(&self, block: &Checksum) -> Result<Bytes, FetchError> {

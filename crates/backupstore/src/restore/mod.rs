@@ -6,6 +6,7 @@
 
 mod decide;
 mod fetch;
+mod seal;
 mod sink;
 mod unpack;
 
@@ -21,6 +22,7 @@ use futures::stream::{self, StreamExt};
 use self::decide::{Content, runs};
 pub use self::decide::{Job, Plan};
 pub use self::fetch::{Fetch, FetchError, FetchOptions, StoreFetch};
+pub use self::seal::{Seal, Sealer};
 pub use self::sink::{FileSink, Sink};
 use crate::block::BlockRef;
 use crate::control::{Control, Workers, in_flight};

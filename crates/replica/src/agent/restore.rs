@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backupstore::restore::{FileSink, OnDamage, Plan, RestoreBegun, RestoreRequest};
+use backupstore::restore::{FileSink, OnDamage, Plan, RestoreBegun, RestoreRequest, Sealer};
 use backupstore::{BackupStore, BackupUrl, Control, DamagedBlocks, Environment, Name};
 use durable::{Mode, RealDisk};
 use rpc::Deadline;
@@ -57,6 +57,7 @@ pub(crate) async fn start(
         on_damage: if request.holdfast_go_on { OnDamage::GoOn } else { OnDamage::Fail },
         together: request.holdfast_together,
         own_index: request.holdfast_own_index,
+        key: request.holdfast_key,
         text: request.backup,
         url,
     };
@@ -157,6 +158,8 @@ struct Job {
     /// Those who restore together, and which of them this is.
     together: Vec<String>,
     own_index: u32,
+    /// What only they know.
+    key: Vec<u8>,
 }
 
 /// A restore that has its lock and its file.
@@ -313,6 +316,7 @@ impl Job {
             volume: self.volume.clone(),
             backup: self.backup.clone(),
             peers: self.peers(&plan),
+            sealer: self.sealer(),
             tasks: self.agent.tasks.clone(),
             sink: Arc::clone(sink),
             plan,
@@ -342,6 +346,14 @@ impl Job {
     fn peers(&self, plan: &Plan) -> Peers {
         let volume = &self.agent.identity.volume;
         Peers::new(&self.together, self.own_index, volume, plan.block_size, self.bytes_per_second)
+    }
+
+    /// Of those who were told the same secret about the same restore of the same volume. Where this one
+    /// was told none, or does not know its volume, it vouches for nothing and believes nobody.
+    fn sealer(&self) -> Option<Sealer> {
+        let about =
+            [self.agent.identity.volume.as_str(), self.volume.as_str(), self.backup.as_str()];
+        Sealer::shared(&self.key, &about).or_else(Sealer::own)
     }
 
     /// The file takes the place of the snapshot.

@@ -83,6 +83,7 @@ async fn a_rebuild_forgets_what_was_restored() {
     let known = RestoreStatusResponse {
         holdfast_fetched_bytes: 0,
         holdfast_taken_bytes: 0,
+        holdfast_hashed_blocks: 0,
         ..status(&node).await
     };
     assert_eq!(known, RestoreStatusResponse::default());

@@ -42,6 +42,13 @@ pub struct BlockReply {
     pub packing: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "3")]
     pub block: ::prost::bytes::Bytes,
+    /// Says that the block was verified by its checksum, by one who has the key of the restore; 0: nobody
+    /// says so. It is made of the key, the checksum and the block, unpacked.
+    #[prost(fixed64, tag = "4")]
+    pub seal: u64,
+    /// Which key the seal is of: not the key. One that is not the asker's own says nothing.
+    #[prost(bytes = "vec", tag = "5")]
+    pub sealed_by: ::prost::alloc::vec::Vec<u8>,
 }
 /// How far an agent is with a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -229,7 +236,7 @@ pub mod fan_out_client {
                 .insert(GrpcMethod::new("holdfast.agent.v1.FanOut", "Look"));
             self.inner.unary(req, path, codec).await
         }
-        /// One block. Whoever asks checks it: only its checksum says what it is.
+        /// One block. Whoever asks checks it: by its checksum, or by a seal of the key that it has, too.
         pub async fn block(
             &mut self,
             request: impl tonic::IntoRequest<super::BlockRequest>,
@@ -270,7 +277,7 @@ pub mod fan_out_server {
             &self,
             request: tonic::Request<super::LookRequest>,
         ) -> std::result::Result<tonic::Response<super::LookReply>, tonic::Status>;
-        /// One block. Whoever asks checks it: only its checksum says what it is.
+        /// One block. Whoever asks checks it: by its checksum, or by a seal of the key that it has, too.
         async fn block(
             &self,
             request: tonic::Request<super::BlockRequest>,

@@ -646,6 +646,10 @@ pub struct BackupRestoreRequest {
     /// Blocks that cannot be had are left out, and the restore ends well without them.
     #[prost(bool, tag = "1003")]
     pub holdfast_go_on: bool,
+    /// 32 bytes that nobody knows but those who restore together, the same for each: with them one tells
+    /// the others that it has verified a block. Without them each verifies for itself.
+    #[prost(bytes = "vec", tag = "1004")]
+    pub holdfast_key: ::prost::alloc::vec::Vec<u8>,
 }
 /// Without a method of its own; callers still carry it.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -714,6 +718,9 @@ pub struct RestoreStatusResponse {
     /// The backup whose restore was begun and has not ended well: the replica may hold half of it.
     #[prost(string, tag = "1003")]
     pub holdfast_unfinished: ::prost::alloc::string::String,
+    /// Of the same restore: blocks whose checksums were computed here.
+    #[prost(uint64, tag = "1004")]
+    pub holdfast_hashed_blocks: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotPurgeStatusResponse {

@@ -1,4 +1,5 @@
-//! What v1 names a block by: the first half of the SHA-512 of its contents.
+//! What v1 names a block by: the first half of the SHA-512 of its contents. Copies are compared by the
+//! whole of it.
 
 use aws_lc_rs::digest;
 
@@ -7,29 +8,43 @@ use crate::block::Checksum;
 
 impl Checksum {
     pub fn of(bytes: &[u8]) -> Self {
-        let sum = digest::digest(&digest::SHA512, bytes);
+        Self::first_half(&sha512(bytes))
+    }
+
+    fn first_half(sum: &[u8; lanes::SUM_BYTES]) -> Self {
         let mut half = [0; Self::LEN_BYTES];
-        half.iter_mut().zip(sum.as_ref()).for_each(|(to, from)| *to = *from);
+        half.iter_mut().zip(sum).for_each(|(to, from)| *to = *from);
         Self::new(half)
     }
 
     /// Those of several blocks, in their order: some processors do eight at a time.
     pub fn of_each(blocks: &[&[u8]]) -> Vec<Self> {
-        let mut sums = Vec::with_capacity(blocks.len());
-        for group in blocks.chunks(lanes::LANES) {
-            // A lane that is left is filled with the first block.
-            let lane = |lane: usize| group.get(lane).or(group.first()).copied().unwrap_or_default();
-            // Unoptimised, lanes are slower by far than the library, which never is.
-            let is_faster = group.len() >= lanes::LANES_MIN && !cfg!(debug_assertions);
-            let together =
-                is_faster.then(|| lanes::first_halves(std::array::from_fn(lane))).flatten();
-            match together {
-                Some(all) => sums.extend(all.into_iter().take(group.len()).map(Self::new)),
-                None => sums.extend(group.iter().map(|block| Self::of(block))),
-            }
-        }
-        sums
+        sha512_of_each(blocks).iter().map(Self::first_half).collect()
     }
+}
+
+fn sha512(bytes: &[u8]) -> [u8; lanes::SUM_BYTES] {
+    let sum = digest::digest(&digest::SHA512, bytes);
+    let mut whole = [0; lanes::SUM_BYTES];
+    whole.iter_mut().zip(sum.as_ref()).for_each(|(to, from)| *to = *from);
+    whole
+}
+
+/// The SHA-512 of each, in their order: some processors do eight at a time, if they are of one length.
+pub fn sha512_of_each(blocks: &[&[u8]]) -> Vec<[u8; lanes::SUM_BYTES]> {
+    let mut sums = Vec::with_capacity(blocks.len());
+    for group in blocks.chunks(lanes::LANES) {
+        // A lane that is left is filled with the first block.
+        let lane = |lane: usize| group.get(lane).or(group.first()).copied().unwrap_or_default();
+        // Unoptimised, lanes are slower by far than the library, which never is.
+        let is_faster = group.len() >= lanes::LANES_MIN && !cfg!(debug_assertions);
+        let together = is_faster.then(|| lanes::together(std::array::from_fn(lane))).flatten();
+        match together {
+            Some(all) => sums.extend(all.into_iter().take(group.len())),
+            None => sums.extend(group.iter().map(|block| sha512(block))),
+        }
+    }
+    sums
 }
 
 #[cfg(test)]

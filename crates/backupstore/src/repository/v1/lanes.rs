@@ -10,6 +10,8 @@ pub(super) const LANES: usize = 8;
 /// With fewer blocks than these, one after the other is faster.
 pub(super) const LANES_MIN: usize = 3;
 
+pub(super) const SUM_BYTES: usize = 64;
+
 /// Bytes that go into one step.
 const STEP_BYTES: usize = 128;
 
@@ -110,20 +112,20 @@ const K: [u64; 80] = [
     0x6c44_198c_4a47_5817,
 ];
 
-/// The first halves of the checksums of eight blocks, or nothing where this processor, or the length
-/// of these blocks, is none for it.
-pub(super) fn first_halves(blocks: [&[u8]; LANES]) -> Option<[[u8; 32]; LANES]> {
+/// The sums of eight blocks, or nothing where this processor, or the length of these blocks, is none for
+/// it.
+pub(super) fn together(blocks: [&[u8]; LANES]) -> Option<[[u8; SUM_BYTES]; LANES]> {
     let len = blocks[0].len();
     if !len.is_multiple_of(STEP_BYTES) || blocks.iter().any(|block| block.len() != len) {
         return None;
     }
     dispatch(&blocks).map(|sums| {
         sums.map(|words| {
-            let mut half = [0; 32];
-            for (to, word) in half.chunks_exact_mut(8).zip(words) {
+            let mut sum = [0; SUM_BYTES];
+            for (to, word) in sum.chunks_exact_mut(8).zip(words) {
                 to.copy_from_slice(&word.to_be_bytes());
             }
-            half
+            sum
         })
     })
 }
@@ -244,14 +246,14 @@ mod tests {
             let refs: [&[u8]; LANES] = std::array::from_fn(|lane| blocks[lane].as_slice());
             let library = refs.map(|block| {
                 let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA512, block);
-                <[u8; 32]>::try_from(&sum.as_ref()[..32]).unwrap()
+                <[u8; SUM_BYTES]>::try_from(sum.as_ref()).unwrap()
             });
             let plain = sums(&refs).map(|words| {
-                let bytes: Vec<u8> = words[..4].iter().flat_map(|it| it.to_be_bytes()).collect();
-                <[u8; 32]>::try_from(bytes).unwrap()
+                let bytes: Vec<u8> = words.iter().flat_map(|it| it.to_be_bytes()).collect();
+                <[u8; SUM_BYTES]>::try_from(bytes).unwrap()
             });
             assert_eq!(plain, library, "of {len} bytes");
-            if let Some(fast) = first_halves(refs) {
+            if let Some(fast) = together(refs) {
                 assert_eq!(fast, library, "of {len} bytes");
             }
         }
@@ -262,7 +264,7 @@ mod tests {
         let (short, long) = (block(128, 1), block(256, 1));
         let mut blocks: [&[u8]; LANES] = [&short; LANES];
         blocks[LANES - 1] = &long;
-        assert_eq!(first_halves(blocks), None);
-        assert_eq!(first_halves([&short[1..]; LANES]), None);
+        assert_eq!(together(blocks), None);
+        assert_eq!(together([&short[1..]; LANES]), None);
     }
 }

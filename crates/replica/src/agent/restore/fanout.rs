@@ -1,5 +1,6 @@
 //! Restoring together: of the agents that restore one backup, each fetches its part of the blocks from
-//! the store, and takes the others from those who fetched them.
+//! the store and verifies them, and takes the others from those who did. A seal tells which those are:
+//! one that shares the key of this restore has verified the block, and it is not hashed again.
 //!
 //! Who fetches a block first is decided by its checksum, so that all agree without talking. Nobody
 //! depends on another: whoever is dead, slow, late or lying is passed over, and at the end of the list
@@ -19,14 +20,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use backupstore::format::{Checksum, pack};
-use backupstore::restore::{Fetch, FetchError, Job, Plan, Sink as _, StoreFetch, write_block};
+use backupstore::restore::{
+    Fetch, FetchError, Job, Plan, Seal, Sealer, Sink as _, StoreFetch, write_block,
+};
 use backupstore::{Compression, Name};
 use bytes::Bytes;
 use rpc::fanout::BlockRequest;
 use tasks::{CancellationToken, Tasks};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use self::held::{Cell, Held, Taker};
+use self::held::{Cell, Held, Object, Taker};
 pub(super) use self::peers::Peers;
 use self::peers::{Asked, MayFetch, order};
 pub(crate) use self::service::FanOutService;
@@ -47,6 +50,7 @@ const ROOM: Duration = Duration::from_secs(10);
 pub(super) struct Meter {
     pub(super) fetched_bytes: Arc<AtomicU64>,
     pub(super) taken_bytes: Arc<AtomicU64>,
+    pub(super) hashed_blocks: Arc<AtomicU64>,
 }
 
 /// The restore of this agent, as others may ask for it.
@@ -90,6 +94,10 @@ pub(super) struct Shared {
     store: Arc<StoreFetch>,
     sink: Arc<ResumedSink>,
     held: Held,
+    sealer: Option<Arc<Sealer>>,
+    /// Of the jobs, in their order; 0 where none is known. A block that is read from the file again
+    /// goes with the seal that it came with, so that what the file made of it is noticed.
+    seals: Vec<AtomicU64>,
     peers: Peers,
     reads: Semaphore,
     serving: Arc<Semaphore>,
@@ -109,13 +117,17 @@ pub(super) struct Parts {
     pub(super) store: Arc<StoreFetch>,
     pub(super) sink: Arc<ResumedSink>,
     pub(super) peers: Peers,
+    pub(super) sealer: Option<Sealer>,
     pub(super) tasks: Tasks,
 }
+
+/// A seal, and the name of its key.
+type Vouch = (Seal, Vec<u8>);
 
 /// An answer to another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Served {
-    Here(Compression, Bytes),
+    Here { packing: Compression, packed: Bytes, seal: Option<Vouch> },
     Absent,
     Later,
     Failed,
@@ -123,14 +135,21 @@ enum Served {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { volume, backup, plan, store, sink, peers, tasks } = parts;
+        let Parts { volume, backup, plan, store, sink, peers, sealer, tasks } = parts;
         let mut by_checksum: Vec<u32> =
             (0..plan.jobs.len()).filter_map(|index| u32::try_from(index).ok()).collect();
         by_checksum.sort_unstable_by_key(|index| checksum_of(&plan, *index));
         let room = SERVED_BYTES / plan.block_size.bytes().saturating_mul(2).max(1);
         let room = u16::try_from(room).unwrap_or(SERVED_MAX).clamp(1, SERVED_MAX);
-        let meter = Meter { fetched_bytes: store.meter(), taken_bytes: Arc::default() };
+        let meter = Meter {
+            fetched_bytes: store.meter(),
+            taken_bytes: Arc::default(),
+            hashed_blocks: store.hashed_meter(),
+        };
+        let vouched = if peers.is_empty() { 0 } else { plan.jobs.len() };
         Self {
+            sealer: sealer.map(Arc::new),
+            seals: std::iter::repeat_with(AtomicU64::default).take(vouched).collect(),
             held: Held::new(!peers.is_empty()),
             reads: Semaphore::new(READS_MAX),
             serving: Arc::new(Semaphore::new(usize::from(room))),
@@ -169,12 +188,36 @@ impl Shared {
         self.volume == *volume && self.backup == *backup
     }
 
-    fn job(&self, block: &Checksum) -> Option<&Job> {
+    fn index(&self, block: &Checksum) -> Option<usize> {
         let found = self
             .by_checksum
             .binary_search_by_key(&Some(*block), |index| checksum_of(&self.plan, *index));
-        let index = *self.by_checksum.get(found.ok()?)?;
-        self.plan.jobs.get(usize::try_from(index).ok()?)
+        usize::try_from(*self.by_checksum.get(found.ok()?)?).ok()
+    }
+
+    fn job(&self, block: &Checksum) -> Option<&Job> {
+        self.plan.jobs.get(self.index(block)?)
+    }
+
+    fn remember(&self, block: &Checksum, seal: Option<Seal>) {
+        let place = self.index(block).and_then(|index| self.seals.get(index));
+        if let (Some(place), Some(seal)) = (place, seal) {
+            place.store(seal.number(), Ordering::Relaxed);
+        }
+    }
+
+    fn remembered(&self, block: &Checksum) -> Option<Vouch> {
+        let number = self.seals.get(self.index(block)?)?.load(Ordering::Relaxed);
+        self.vouch(Seal::from_number(number))
+    }
+
+    fn vouch(&self, seal: Option<Seal>) -> Option<Vouch> {
+        Some((seal?, self.sealer.as_ref()?.name().to_vec()))
+    }
+
+    fn here(&self, object: Object) -> Served {
+        let (packing, seal) = (self.store.compression(), self.vouch(object.seal));
+        Served::Here { packing, packed: object.packed, seal }
     }
 
     fn has_blocks(&self) -> bool {
@@ -188,11 +231,11 @@ impl Shared {
     /// file, else fetched for both.
     async fn serve(self: &Arc<Self>, block: &Checksum, may_fetch: MayFetch) -> Served {
         let Some(job) = self.job(block) else { return Served::Absent };
-        if let Some(packed) = self.held.get(block) {
-            return Served::Here(self.store.compression(), packed);
+        if let Some((object, _)) = self.held.get(block) {
+            return self.here(object);
         }
         if let Some(at) = job.offsets.iter().copied().find(|at| self.sink.is_written(*at)) {
-            return self.read_back(at).await;
+            return self.read_back(block, at).await;
         }
         if may_fetch == MayFetch::No {
             return Served::Later;
@@ -208,11 +251,12 @@ impl Shared {
         answered.await.unwrap_or(Served::Later)
     }
 
-    async fn read_back(&self, offset: u64) -> Served {
+    async fn read_back(&self, block: &Checksum, offset: u64) -> Served {
         let Ok(_turn) = self.reads.acquire().await else { return Served::Later };
         let (sink, len_bytes) = (Arc::clone(&self.sink), self.plan.block_size.bytes());
         let read = move || sink.read_block(offset, len_bytes);
-        packed_again(&self.tasks, read).await.unwrap_or_else(|error| {
+        let seal = self.remembered(block);
+        packed_again(&self.tasks, read, seal).await.unwrap_or_else(|error| {
             tracing::warn!(error = error.text(), offset, "a restored block cannot be read again");
             Served::Failed
         })
@@ -225,17 +269,17 @@ impl Shared {
         permit: OwnedSemaphorePermit,
         answer: oneshot::Sender<Served>,
     ) {
-        let fetched = self.stop.run_until_cancelled(self.packed(&block, Taker::Other)).await;
-        let Some(Ok((packed, cell))) = fetched else {
+        let fetched = self.stop.run_until_cancelled(self.verified(&block, Taker::Other)).await;
+        let Some(Ok((object, cell))) = fetched else {
             // Who hung up asks for nothing.
             let _ = answer.send(Served::Failed);
             return;
         };
-        let _ = answer.send(Served::Here(self.store.compression(), packed.clone()));
+        let _ = answer.send(self.here(object.clone()));
         if cell.is_own() {
             return;
         }
-        let Ok(content) = self.store.unpack(self.store.compression(), packed, &block).await else {
+        let Ok(content) = self.content(object, &cell, &block).await else {
             // Its own turn comes, and reports it.
             return;
         };
@@ -258,22 +302,48 @@ impl Shared {
         write_block(self.sink.as_ref(), content, &wanted, self.plan.is_incremental)
     }
 
-    /// From the store, once for all who want it now. Gives the place where it is held, too.
-    async fn packed(
+    /// From the store and verified, once for all who want it now. Gives the place where it is held, too.
+    async fn verified(
         &self,
         block: &Checksum,
         taker: Taker,
-    ) -> Result<(Bytes, Arc<Cell>), FetchError> {
+    ) -> Result<(Object, Arc<Cell>), FetchError> {
         let is_written = |block: &Checksum| {
             let job = self.job(block);
             job.is_none_or(|job| job.offsets.iter().all(|at| self.sink.is_written(*at)))
         };
         let cell = self.held.cell(block, taker, is_written);
-        let fetched = cell.bytes.get_or_try_init(|| self.store.packed(block)).await.cloned();
+        let fetch = || async {
+            let (packed, packing) = (self.store.packed(block).await?, self.store.compression());
+            let sealer = self.sealer.as_ref();
+            let verified = self.store.verify(packing, packed.clone(), block, sealer).await?;
+            let (content, seal) = verified;
+            self.remember(block, seal);
+            cell.put(content);
+            Ok::<_, FetchError>(Object { packed, seal })
+        };
+        let fetched = cell.object.get_or_try_init(fetch).await.cloned();
         if fetched.is_err() {
             self.held.forget(block);
         }
         Ok((fetched?, cell))
+    }
+
+    /// What is in an object that is held here: as it was unpacked, or unpacked again.
+    async fn content(
+        &self,
+        object: Object,
+        cell: &Cell,
+        block: &Checksum,
+    ) -> Result<Bytes, FetchError> {
+        if let Some(content) = cell.take() {
+            return Ok(content);
+        }
+        let (packing, Object { packed, seal }) = (self.store.compression(), object);
+        match seal.zip(self.sealer.as_ref()) {
+            Some(vouched) => self.store.believe(packing, packed, block, vouched).await,
+            None => self.store.unpack(packing, packed, block).await,
+        }
     }
 }
 
@@ -282,15 +352,15 @@ impl Shared {
 impl Fetch for Shared {
     async fn fetch(&self, block: &Checksum) -> Result<Bytes, FetchError> {
         let Some(job) = self.job(block) else { return self.store.fetch(block).await };
-        if let Some(packed) = self.held.get(block) {
-            return self.store.unpack(self.store.compression(), packed, block).await;
+        if let Some((object, cell)) = self.held.get(block) {
+            return self.content(object, &cell, block).await;
         }
         let mut suspects = Vec::new();
         let fetched = if let Some(content) = self.take(job, &mut suspects).await {
             Ok(content)
         } else {
-            let (packed, _) = self.packed(block, Taker::Own).await?;
-            self.store.unpack(self.store.compression(), packed, block).await
+            let (object, cell) = self.verified(block, Taker::Own).await?;
+            self.content(object, &cell, block).await
         };
         if fetched.is_ok() {
             // What they gave was not the block, and there is one.
@@ -338,10 +408,11 @@ impl Shared {
             block_bytes: self.plan.block_size.bytes(),
             may_fetch: may_fetch == MayFetch::Yes,
         };
-        let Asked { packing, packed } = self.peers.ask(peer, request).await?;
-        let len_bytes = u64::try_from(packed.len()).unwrap_or(u64::MAX);
-        match self.store.unpack(packing, packed, &job.checksum).await {
-            Ok(content) => {
+        let asked = self.peers.ask(peer, request).await?;
+        let len_bytes = u64::try_from(asked.packed.len()).unwrap_or(u64::MAX);
+        match self.checked(asked, &job.checksum).await {
+            Ok((content, seal)) => {
+                self.remember(&job.checksum, seal);
                 self.meter.taken_bytes.fetch_add(len_bytes, Ordering::Relaxed);
                 Some(content)
             }
@@ -354,15 +425,37 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// What another gave: believed where it has the key of this restore, else verified. Gives the seal
+    /// for those who ask here.
+    async fn checked(
+        &self,
+        asked: Asked,
+        block: &Checksum,
+    ) -> Result<(Bytes, Option<Seal>), FetchError> {
+        let Asked { packing, packed, seal, sealed_by } = asked;
+        let sealer = self.sealer.as_ref();
+        let own = sealer.filter(|sealer| sealer.name() == sealed_by);
+        match seal.zip(own) {
+            Some(vouched) => {
+                let content = self.store.believe(packing, packed, block, vouched).await?;
+                Ok((content, Some(vouched.0)))
+            }
+            None => self.store.verify(packing, packed, block, sealer).await,
+        }
+    }
+}
+
 /// A block that was restored, packed for the way: most of many is zeros.
 async fn packed_again(
     tasks: &Tasks,
     read: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+    seal: Option<Vouch>,
 ) -> Result<Served, JobError> {
     let work = move || pack(Compression::Lz4, &read()?);
     let packed = tasks.blocking("read a block again", work).await?;
     let packed = packed.during("read", "a restored block")?;
-    Ok(Served::Here(Compression::Lz4, packed.into()))
+    Ok(Served::Here { packing: Compression::Lz4, packed: packed.into(), seal })
 }
 
 fn checksum_of(plan: &Plan, index: u32) -> Option<Checksum> {

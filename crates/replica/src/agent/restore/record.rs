@@ -269,6 +269,7 @@ impl Restores {
             backup_url: record.url.clone(),
             holdfast_fetched_bytes: meter.fetched_bytes.load(Ordering::Relaxed),
             holdfast_taken_bytes: meter.taken_bytes.load(Ordering::Relaxed),
+            holdfast_hashed_blocks: meter.hashed_blocks.load(Ordering::Relaxed),
             holdfast_left_out: record.left_out.clone(),
             holdfast_unfinished: record
                 .unfinished

@@ -14,6 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use backupstore::Hasher;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 
 use super::content::recorded;
-use super::target::{Before, Target, TargetError};
+use super::target::{Before, Hashable, Target, TargetError};
 use crate::agent::Agent;
 use crate::agent::error::JobError;
 use crate::agent::names::FileName;
@@ -98,6 +99,7 @@ pub(crate) async fn launch(agent: &Arc<Agent>, file: FileName) -> Result<Launche
         meter: Arc::clone(&meter),
         opened: AsyncMutex::new(None),
         calls: Semaphore::new(CALLS_MAX),
+        hasher: Hasher::default(),
         last_call: Mutex::new(Instant::now()),
         stop: stop.clone(),
     });
@@ -157,6 +159,7 @@ struct Receiver {
     meter: Arc<Meter>,
     opened: AsyncMutex<Option<Arc<Target>>>,
     calls: Semaphore,
+    hasher: Hasher,
     last_call: Mutex<Instant>,
     stop: CancellationToken,
 }
@@ -235,11 +238,16 @@ async fn get_checksum(State(receiver): Shared, uri: Uri) -> Result<Response, Rej
     let _call = receiver.enter().await?;
     let range = receiver.within_file(range(&uri)?);
     let asked = range.clone();
-    let checksum = move |target: &Target| target.checksum(asked.start, asked.end);
-    Ok(json(match receiver.on_file(Some(&range), checksum).await? {
-        Some(hash) => format!("\"{}\"", STANDARD.encode(hash)),
-        None => "null".to_owned(),
-    }))
+    let read = move |target: &Target| target.hashable(asked.start, asked.end);
+    let hash = match receiver.on_file(Some(&range), read).await? {
+        Some(Hashable::Piece(piece)) => {
+            let sum = receiver.hasher.sum(piece).await.map_err(JobError::from);
+            sum.map_err(|error| Rejection::failed(error.text()))?.to_vec()
+        }
+        Some(Hashable::Sum(sum)) => sum,
+        None => return Ok(json("null")),
+    };
+    Ok(json(format!("\"{}\"", STANDARD.encode(hash))))
 }
 
 async fn write_data(

@@ -1,7 +1,8 @@
 //! The sending end of the file protocol: drives a receiver until its file equals ours, and sends
 //! only what differs. Owns retries. Never: which file goes where.
 //!
-//! Hashing happens on both sides at once, on threads of their own, for several ranges at a time.
+//! Hashing happens on both sides at once, on threads of their own, and for several ranges together:
+//! so many are under way that each thread of both sides has a group of them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use backupstore::Hasher;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use reqwest::{Method, StatusCode};
 use rpc::Address;
-use sha2::{Digest, Sha512};
 use tasks::Tasks;
 use tokio::time::Instant;
 
@@ -26,7 +27,8 @@ use crate::disk::Checksum;
 
 /// Sent and compared at a time.
 const BATCH_BYTES: u64 = 2 * 1024 * 1024;
-const WORKERS: usize = 4;
+/// Two groups that are hashed together, and as many calls as a receiver takes.
+const WORKERS: usize = 16;
 const RETRIES: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long a receiver may take to be there.
@@ -93,6 +95,7 @@ pub(crate) async fn send(
         tasks: tasks.clone(),
         content,
         manner,
+        hasher: Hasher::default(),
         compared_bytes: AtomicU64::new(0),
         sent_bytes: AtomicU64::new(0),
     };
@@ -105,6 +108,7 @@ struct Sender {
     tasks: Tasks,
     content: Arc<dyn Content>,
     manner: Manner,
+    hasher: Hasher,
     compared_bytes: AtomicU64,
     sent_bytes: AtomicU64,
 }
@@ -204,21 +208,19 @@ impl Sender {
     }
 
     async fn compare_and_send(&self, range: Range<u64>) -> Result<(), JobError> {
-        let content = Arc::clone(&self.content);
-        let own = range.clone();
-        let hashed = self.tasks.blocking("hash a range", move || {
-            let data = read(&*content, &own)?;
-            let hash = Sha512::digest(&data);
+        let hashed = async {
+            let data = self.read(range.clone()).await?;
+            let hash = self.hasher.sum(data.clone()).await?;
             Ok::<_, JobError>((data, hash))
-        });
+        };
         let query = query(&range);
         let asked = self.call("getChecksum", Method::GET, &query, None);
         let (hashed, answer) = futures::join!(hashed, asked);
-        let (data, hash) = hashed??;
+        let (data, hash) = hashed?;
         self.compared_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         let theirs: Option<String> = serde_json::from_slice(&answer?).unwrap_or_default();
         let theirs = theirs.and_then(|text| STANDARD.decode(text).ok());
-        if theirs.as_deref() == Some(&*hash) {
+        if theirs.as_deref() == Some(&hash[..]) {
             return Ok(());
         }
         self.send_data(range, data).await

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use durable::{Disk, Mode, Open, RealDisk};
 use sha2::{Digest, Sha512};
 
@@ -24,6 +25,8 @@ const IMAGE_MAX_BYTES: u64 = 1 << 62;
 const WRITE_BACK_BYTES: u64 = 64 * 1024 * 1024;
 const BLOCK_BYTES: u64 = 4096;
 const HASH_BYTES: usize = 512 * 1024;
+/// As much as senders compare at a time; what is longer is hashed as it is read.
+const PIECE_MAX_BYTES: u64 = 2 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
@@ -49,6 +52,14 @@ pub(crate) enum TargetError {
 pub(crate) enum Before {
     Existed,
     New,
+}
+
+/// A range that is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hashable {
+    /// To be hashed together with others.
+    Piece(Bytes),
+    Sum(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -177,13 +188,18 @@ impl Target {
         Ok(())
     }
 
-    /// SHA-512 of a range that is data all over. `None` where part of it is a hole: zeros that are
-    /// data and a hole read alike, but only the first hides what lies below.
-    pub(crate) fn checksum(&self, begin: u64, end: u64) -> Result<Option<Vec<u8>>, TargetError> {
+    /// What the SHA-512 of a range that is data all over is made of. `None` where part of it is a hole:
+    /// zeros that are data and a hole read alike, but only the first hides what lies below.
+    pub(crate) fn hashable(&self, begin: u64, end: u64) -> Result<Option<Hashable>, TargetError> {
         let range = self.checked(begin, end)?;
         let Kind::Image { image, .. } = &self.kind else { return Ok(None) };
         if !is_data(image, &range)? {
             return Ok(None);
+        }
+        if range.end - range.start <= PIECE_MAX_BYTES {
+            let mut piece = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+            image.read(&mut piece, range.start)?;
+            return Ok(Some(Hashable::Piece(piece.into())));
         }
         let mut hash = Sha512::new();
         let mut buffer = vec![0; HASH_BYTES];
@@ -195,7 +211,7 @@ impl Target {
             hash.update(&*piece);
             at += want as u64;
         }
-        Ok(Some(hash.finalize().to_vec()))
+        Ok(Some(Hashable::Sum(hash.finalize().to_vec())))
     }
 
     /// Reads a range that is data all over; `false` where it is not.
@@ -423,12 +439,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (target, _) = Target::open(place.path(), &name("a.img"), 1 << 20).unwrap();
         target.write(&[0; 8192], 65536).unwrap();
-        let sum = target.checksum(65536, 65536 + 8192).unwrap().unwrap();
-        assert_eq!(sum, Sha512::digest([0; 8192]).to_vec());
-        assert_eq!(target.checksum(65536, 65536 + 12288).unwrap(), None);
-        assert_eq!(target.checksum(0, 4096).unwrap(), None);
+        let piece = target.hashable(65536, 65536 + 8192).unwrap().unwrap();
+        assert_eq!(piece, Hashable::Piece(vec![0; 8192].into()));
+        assert_eq!(target.hashable(65536, 65536 + 12288).unwrap(), None);
+        assert_eq!(target.hashable(0, 4096).unwrap(), None);
         for (begin, end) in [(1, 0), (0, (1 << 20) + 1), (u64::MAX - 1, u64::MAX)] {
-            let refused = target.checksum(begin, end);
+            let refused = target.hashable(begin, end);
             assert!(matches!(refused, Err(TargetError::Range { .. })), "{begin} {end}");
             assert!(target.punch(begin, end).is_err());
         }
@@ -542,7 +558,7 @@ mod tests {
         target.drop_file();
         assert!(matches!(target.write(&[1; 4096], 4096), Err(TargetError::Dropped)));
         assert!(matches!(target.punch(0, 4096), Err(TargetError::Dropped)));
-        assert!(matches!(target.checksum(0, 4096), Err(TargetError::Dropped)));
+        assert!(matches!(target.hashable(0, 4096), Err(TargetError::Dropped)));
         assert!(matches!(target.close(None, "now"), Err(TargetError::Dropped)));
         let (_, before) = Target::open(place.path(), &name("a.img"), 1 << 20).unwrap();
         assert_eq!(before, Before::New, "nothing of it is compared with");

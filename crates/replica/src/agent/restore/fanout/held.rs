@@ -1,11 +1,13 @@
-//! Blocks as they came from the store, kept while somebody may still want them: until they are written
-//! here, and some time longer, as those who restore together want the same at about the same time.
+//! Blocks as they came from the store, verified and kept while somebody may still want them: until they
+//! are written here, and some time longer, as those who restore together want the same at about the same
+//! time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backupstore::format::Checksum;
+use backupstore::restore::Seal;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
@@ -16,9 +18,18 @@ const KEPT_MAX: usize = 256;
 /// A block that is here, or on its way.
 #[derive(Debug, Default)]
 pub(super) struct Cell {
-    pub(super) bytes: OnceCell<Bytes>,
+    pub(super) object: OnceCell<Object>,
+    /// The block itself, for the one who writes it: unpacked it is kept no longer than that.
+    content: Mutex<Option<Bytes>>,
     /// Whether the restore itself has come to it, and will write it.
     is_own: AtomicBool,
+}
+
+/// A block as it lies in the store, which was verified.
+#[derive(Debug, Clone)]
+pub(super) struct Object {
+    pub(super) packed: Bytes,
+    pub(super) seal: Option<Seal>,
 }
 
 /// For whom a block is fetched.
@@ -32,6 +43,15 @@ pub(super) enum Taker {
 impl Cell {
     pub(super) fn is_own(&self) -> bool {
         self.is_own.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn put(&self, content: Bytes) {
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner) = Some(content);
+    }
+
+    /// Once.
+    pub(super) fn take(&self) -> Option<Bytes> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -55,8 +75,9 @@ impl Held {
     }
 
     /// A block that is here.
-    pub(super) fn get(&self, block: &Checksum) -> Option<Bytes> {
-        self.lock().cells.get(block)?.bytes.get().cloned()
+    pub(super) fn get(&self, block: &Checksum) -> Option<(Object, Arc<Cell>)> {
+        let cell = self.lock().cells.get(block).map(Arc::clone)?;
+        Some((cell.object.get()?.clone(), cell))
     }
 
     /// Where a block is, or will be: whoever comes first fetches it. `is_written` says which need not be
@@ -85,7 +106,7 @@ impl Held {
     /// It did not come.
     pub(super) fn forget(&self, block: &Checksum) {
         let mut blocks = self.lock();
-        if blocks.cells.get(block).is_some_and(|cell| cell.bytes.get().is_none()) {
+        if blocks.cells.get(block).is_some_and(|cell| cell.object.get().is_none()) {
             blocks.cells.remove(block);
             blocks.order.retain(|other| other != block);
         }
@@ -99,7 +120,7 @@ impl Held {
 impl Blocks {
     fn let_go(&mut self, is_shared: bool, is_written: impl Fn(&Checksum) -> bool) {
         let (kept_bytes, kept_max) = if is_shared { (KEPT_BYTES, KEPT_MAX) } else { (0, 0) };
-        let len = |cell: &Arc<Cell>| cell.bytes.get().map_or(0, Bytes::len);
+        let len = |cell: &Arc<Cell>| cell.object.get().map_or(0, |object| object.packed.len());
         let mut bytes: usize = self.cells.values().map(len).sum();
         let mut count = self.order.len();
         let cells = &mut self.cells;
@@ -125,7 +146,8 @@ mod tests {
     }
 
     fn put(held: &Held, index: usize, len: usize, is_written: impl Fn(&Checksum) -> bool) {
-        held.cell(&sum(index), Taker::Other, is_written).bytes.set(vec![0; len].into()).unwrap();
+        let object = Object { packed: vec![0; len].into(), seal: None };
+        held.cell(&sum(index), Taker::Other, is_written).object.set(object).unwrap();
     }
 
     #[test]
@@ -154,7 +176,7 @@ mod tests {
         held.forget(&sum(0));
         let second = held.cell(&sum(0), Taker::Other, |_| true);
         assert!(!Arc::ptr_eq(&first, &second));
-        second.bytes.set(Bytes::from_static(b"x")).unwrap();
+        second.object.set(Object { packed: Bytes::from_static(b"x"), seal: None }).unwrap();
         held.forget(&sum(0));
         assert!(held.get(&sum(0)).is_some(), "what came meanwhile stays");
     }

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use backupstore::restore::Seal;
 use backupstore::{BlockSize, Compression, Name};
 use bytes::Bytes;
 use rpc::fanout::fan_out_client::FanOutClient;
@@ -51,6 +52,9 @@ pub(super) fn order(lot: u64, count: usize, own: usize) -> (Vec<usize>, Vec<usiz
 pub(super) struct Asked {
     pub(super) packing: Compression,
     pub(super) packed: Bytes,
+    /// What the other says about it, and by which key.
+    pub(super) seal: Option<Seal>,
+    pub(super) sealed_by: Vec<u8>,
 }
 
 /// All agents of a restore, this one among them.
@@ -209,7 +213,8 @@ impl Peers {
 
 fn taken(reply: BlockReply) -> Option<Asked> {
     let packing = Compression::parse(&reply.packing).ok()?;
-    Some(Asked { packing, packed: reply.block })
+    let seal = Seal::from_number(reply.seal);
+    Some(Asked { packing, packed: reply.block, seal, sealed_by: reply.sealed_by })
 }
 
 fn connect(

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backupstore::format::Checksum;
+use backupstore::restore::Seal;
 use backupstore::{BlockSize, Compression, Name};
-use bytes::Bytes;
 use rpc::fanout::fan_out_server::FanOut;
 use rpc::fanout::{Answer, BlockReply, BlockRequest, LookReply, LookRequest, Stage};
 use tokio::sync::Semaphore;
@@ -106,22 +106,35 @@ impl FanOutService {
         let Ok(_turn) = self.reads.acquire().await else { return Served::Later };
         let restores = Arc::clone(&self.agent.restores);
         let read = move || restores.read_restored(wanted.offset, wanted.size.bytes());
-        let served = packed_again(&self.agent.tasks, read).await;
+        // Nobody knows its seal any more: who asks verifies it.
+        let served = packed_again(&self.agent.tasks, read, None).await;
         // The snapshot may be another by now, or shorter.
         served.unwrap_or(Served::Absent)
     }
 }
 
 fn reply(served: Option<Served>) -> BlockReply {
-    let none = (Compression::None, Bytes::new());
-    let (answer, (packing, block)) = match served {
-        Some(Served::Here(packing, block)) => (Answer::Here, (packing, block)),
-        Some(Served::Absent) => (Answer::Absent, none),
-        Some(Served::Later) => (Answer::Later, none),
-        Some(Served::Failed) => (Answer::Failed, none),
-        None => (Answer::NotRestoring, none),
+    let none = |answer: Answer| BlockReply {
+        answer: answer.into(),
+        packing: Compression::None.as_str().to_owned(),
+        ..BlockReply::default()
     };
-    BlockReply { answer: answer.into(), packing: packing.as_str().to_owned(), block }
+    match served {
+        Some(Served::Here { packing, packed, seal }) => {
+            let (seal, sealed_by) = seal.unzip();
+            BlockReply {
+                answer: Answer::Here.into(),
+                packing: packing.as_str().to_owned(),
+                block: packed,
+                seal: seal.map_or(0, Seal::number),
+                sealed_by: sealed_by.unwrap_or_default(),
+            }
+        }
+        Some(Served::Absent) => none(Answer::Absent),
+        Some(Served::Later) => none(Answer::Later),
+        Some(Served::Failed) => none(Answer::Failed),
+        None => none(Answer::NotRestoring),
+    }
 }
 
 #[tonic::async_trait]
