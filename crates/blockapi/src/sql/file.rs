@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::{ACQUIRE_TIMEOUT, BUSY_TIMEOUT, Bound, DbError, Row, Then, Value};
 
 /// What is not read by then goes to a thread and begins anew; meanwhile others wait for it.
-const PATIENCE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(5);
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 1_000;
 /// Reading on threads at once.
