@@ -188,9 +188,18 @@ impl<K: Object> Store<K> {
 
     /// Asks for the deletion. Not there is deleted; somebody else's object of that name is left.
     pub async fn delete(&self, object: &K) -> Result<(), Failure> {
+        self.delete_version(object, None).await
+    }
+
+    /// As [`Store::delete`], if it is as it was read: somebody else's write in between is a conflict.
+    pub async fn delete_unchanged(&self, object: &K) -> Result<(), Failure> {
+        self.delete_version(object, object.resource_version()).await
+    }
+
+    async fn delete_version(&self, object: &K, version: Option<String>) -> Result<(), Failure> {
         let key = Key::of(object);
         let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+            preconditions: Some(Preconditions { uid: object.uid(), resource_version: version }),
             ..DeleteParams::background()
         };
         match self.api(&key).delete(&key.name, &params).await {

@@ -16,7 +16,9 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{Backup, BackupState, BackupTarget, BackupVolume, Engine, Snapshot, Volume};
+use api::longhorn::{
+    Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, Engine, Snapshot, Volume,
+};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -232,19 +234,25 @@ impl Backups {
     async fn dress(&self, backup: &Arc<Backup>) -> Result<Arc<Backup>, Failure> {
         let world = &self.0;
         let of = world.names(backup);
-        let mut dressed = backup.as_ref().clone();
-        if !dressed.finalizers().iter().any(|it| it == FINALIZER) {
-            dressed.finalizers_mut().push(FINALIZER.to_owned());
-        }
-        if !of.volume.is_empty() {
-            dressed.labels_mut().entry(label::BACKUP_VOLUME.to_owned()).or_insert(of.volume);
-            dressed.labels_mut().entry(label::BACKUP_TARGET.to_owned()).or_insert(of.target);
-        }
+        let dressed = dressed(backup, of);
         if dressed == **backup {
             return Ok(Arc::clone(backup));
         }
         world.backups.update(backup, &dressed).await
     }
+}
+
+fn dressed(backup: &Backup, of: world::Names) -> Backup {
+    let mut dressed = backup.clone();
+    if !dressed.finalizers().iter().any(|it| it == FINALIZER) {
+        dressed.finalizers_mut().push(FINALIZER.to_owned());
+    }
+    deletion::unmark(&mut dressed);
+    if !of.volume.is_empty() {
+        dressed.labels_mut().entry(label::BACKUP_VOLUME.to_owned()).or_insert(of.volume);
+        dressed.labels_mut().entry(label::BACKUP_TARGET.to_owned()).or_insert(of.target);
+    }
+    dressed
 }
 
 /// Where the truth about a backup is.
@@ -271,6 +279,12 @@ fn way(world: &World, backup: &Backup) -> Way {
     let moved = status.url.is_some() && status.url != world.url_of(backup);
     let is_stale = asked.is_some_and(|asked| synced.is_none_or(|synced| asked > synced));
     if synced.is_none() || is_stale || moved { Way::Read } else { Way::Rest }
+}
+
+/// Its deletion was asked for, has said that it waits, and was never begun: all of it is there, and a volume that
+/// is to be restored from it holds it from its first moment on.
+pub(crate) fn is_untouched(deletion: Option<&BackupDeletion>) -> bool {
+    deletion.is_some_and(|it| it.waits_for.is_some() && it.attempt.is_none())
 }
 
 pub(crate) fn now() -> Timestamp {

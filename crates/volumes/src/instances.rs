@@ -15,7 +15,7 @@ mod tend;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -211,6 +211,14 @@ pub trait Instances: Send + Sync + fmt::Debug {
     fn discard(&self, key: &Key);
 
     fn get(&self, key: &Key) -> Option<Instance>;
+
+    /// Whether a replica that is started in this directory finds a volume there, and makes none. Blocks.
+    fn has_volume(&self, dir: &Path) -> bool {
+        let Ok(entries) = std::fs::read_dir(dir) else { return false };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        // The record, or the head from which it is made anew where it was lost.
+        names.into_iter().any(|name| name == "volume.meta" || name.starts_with("volume-head-"))
+    }
 
     fn list(&self) -> Vec<Instance>;
 

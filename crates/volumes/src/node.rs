@@ -19,7 +19,7 @@ mod register;
 mod rests;
 pub mod watch;
 
-pub(crate) use self::decide::{failed_creation, failed_upgrade};
+pub(crate) use self::decide::{failed_creation, failed_upgrade, has_lost_data};
 #[cfg(test)]
 pub(crate) use self::decide::{say_creation, say_upgrade};
 pub(crate) use self::launch::{has_disk, number};

@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeState};
+use api::longhorn::{
+    AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeState, VolumeStatus,
+};
 use api::scalar::{Stamp, Time};
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -202,21 +204,36 @@ impl Snapshots {
         let Some(volume) = volume else { return Ok(()) };
         let Some(known) = self.world.attachments.get(&Key::of(volume)) else { return Ok(()) };
         let status = volume.status.clone().unwrap_or_default();
-        let node = status.current_node_id.filter(|it| !it.is_empty()).or(status.owner_id);
-        let node = node.unwrap_or_default();
-        let kind = AttacherType::SnapshotController;
-        let (id, ticket) = attachment::own(kind, &snapshot.name_any(), &node, "any");
         let mut next = known.as_ref().clone();
         let tickets = next.spec.attachment_tickets.get_or_insert_default();
-        // One that is attached anyway needs no ticket of ours.
-        let attached = status.state == Some(VolumeState::Attached) && !tickets.contains_key(&id);
+        let ticket = |node: &str| {
+            attachment::own(AttacherType::SnapshotController, &snapshot.name_any(), node, "any")
+        };
+        let (id, _) = ticket("");
+        let at = tickets.get(&id).map(|it| it.node_id.clone().unwrap_or_default());
         if !wanted {
             tickets.remove(&id);
-        } else if !attached && !node.is_empty() && !tickets.contains_key(&id) {
-            tickets.insert(id, ticket);
+        } else if let Some(node) = goes_to(&status, at.as_deref(), |it| self.world.is_up(it)) {
+            tickets.extend([ticket(&node)]);
         }
         self.world.attachments.merge(&known, &next).await.map(drop)
     }
+}
+
+/// Where the ticket of a snapshot goes; nothing if it stays as it is, or is not needed. A node that is gone for
+/// good keeps no volume.
+fn goes_to(
+    volume: &VolumeStatus,
+    ticket: Option<&str>,
+    is_up: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let stays = match ticket {
+        Some(at) => is_up(at),
+        // One that is attached anyway needs no ticket of ours.
+        None => volume.state == Some(VolumeState::Attached),
+    };
+    let nodes = [&volume.current_node_id, &volume.owner_id].into_iter().flatten();
+    nodes.filter(|_| !stays).find(|it| is_up(it)).cloned()
 }
 
 async fn take(reach: &Reach, snapshot: &Snapshot) -> Result<(), Failure> {
@@ -240,4 +257,31 @@ async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
     let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
     let run = engine::run(reach, &arguments, COMMAND_TIMEOUT).await;
     run.or_fail(|| format!("run {} for volume {}", arguments.join(" "), reach.volume)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_does_not_hold_a_volume_on_a_node_that_is_gone() {
+        let status = |at: &str, owner: &str, state| VolumeStatus {
+            current_node_id: Some(at.into()),
+            owner_id: Some(owner.into()),
+            state: Some(state),
+            ..VolumeStatus::default()
+        };
+        let is_up = |node: &str| node == "n1" || node == "n2";
+        for (volume, ticket, wanted) in [
+            (status("", "n1", VolumeState::Detached), None, Some("n1")),
+            (status("n2", "n1", VolumeState::Attaching), None, Some("n2")),
+            (status("n1", "n1", VolumeState::Attached), None, None),
+            (status("n1", "n1", VolumeState::Attached), Some("n2"), None),
+            (status("gone", "n1", VolumeState::Attached), Some("gone"), Some("n1")),
+            (status("gone", "gone", VolumeState::Attached), Some("gone"), None),
+        ] {
+            let text = format!("{volume:?} {ticket:?}");
+            assert_eq!(goes_to(&volume, ticket, is_up).as_deref(), wanted, "{text}");
+        }
+    }
 }

@@ -35,6 +35,7 @@ use kube::Api;
 use kube::api::PostParams;
 use reconcile::{Context, Controller, EVENT_RIGHTS, Grant, Key, Loop, Store};
 
+pub(crate) use self::observe::is_ready;
 use crate::engine::monitor::Monitors;
 use crate::setting::Settings;
 use crate::{NAMESPACE, engine, figures, image, label, setting, snapshot};

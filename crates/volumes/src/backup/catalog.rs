@@ -127,6 +127,9 @@ impl Reconciler for BackupVolumes {
         if volume.metadata.deletion_timestamp.is_some() {
             return deletion::of_volume(world, &volume).await;
         }
+        let mut dressed = volume.as_ref().clone();
+        deletion::unmark(&mut dressed);
+        let volume = world.backup_volumes.update(&volume, &dressed).await?;
         let volume = world.backup_volumes.add_finalizer(&volume, FINALIZER).await?;
         let uid = asked_key(&volume);
         match world.listings.look(&uid).map(|it| it.stand) {
@@ -134,7 +137,8 @@ impl Reconciler for BackupVolumes {
             Some(Stand::Ended(Found::Listed(listed))) => {
                 take(world, &volume, &listed).await?;
                 world.listings.forget(&uid);
-                Ok(Next::after(Duration::from_millis(10)))
+                let is_whole = listed.info.is_some();
+                Ok(Next::after(if is_whole { Duration::from_millis(10) } else { AGAIN }))
             }
             Some(Stand::Ended(Found::Silent(why))) => {
                 show_silence(world, &volume, &why).await?;
@@ -310,23 +314,31 @@ async fn pull(
 async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Result<(), Failure> {
     let mut new = volume.as_ref().clone();
     let old = new.status.take().unwrap_or_default();
-    let mut status = match &listed.info {
-        Some(info) => described(old, info),
-        None => old,
-    };
-    let error = listed.why.clone().map(|why| [("error".to_owned(), why)].into());
-    status.messages = error;
-    status.owner_id = Some(world.me.clone());
-    status.last_modification_time = listed.modified.map(Time::new);
-    // As if it had been looked at when the look began, but never before what was asked for.
-    let asked = listed.asked.filter(|it| !is_far_ahead(it.timestamp(), now()));
-    status.last_synced_at = Some(Time::new(listed.at)).max(asked);
-    new.status = Some(status);
+    let status = looked_at(old, listed, now());
+    new.status = Some(BackupVolumeStatus { owner_id: Some(world.me.clone()), ..status });
     world.backup_volumes.update(volume, &new).await?;
-    if let Some(asked) = listed.asked {
+    if let Some(asked) = listed.asked.filter(|_| listed.info.is_some()) {
         world.answered.answer(&asked_key(volume), asked);
     }
     Ok(())
+}
+
+/// What a look shows. Which backup is the newest is in the record of the volume: while that cannot be read,
+/// the store was not looked at, or a volume that is activated would go on with an older backup.
+fn looked_at(old: BackupVolumeStatus, listed: &Listed, now: Timestamp) -> BackupVolumeStatus {
+    let messages = listed.why.clone().map(|why| [("error".to_owned(), why)].into());
+    let last_modification_time = listed.modified.map(Time::new);
+    let Some(info) = &listed.info else {
+        return BackupVolumeStatus { messages, last_modification_time, ..old };
+    };
+    // As if it had been looked at when the look began, but never before what was asked for.
+    let asked = listed.asked.filter(|it| !is_far_ahead(it.timestamp(), now));
+    BackupVolumeStatus {
+        messages,
+        last_modification_time,
+        last_synced_at: Some(Time::new(listed.at)).max(asked),
+        ..described(old, info)
+    }
 }
 
 fn described(old: BackupVolumeStatus, info: &VolumeInfo) -> BackupVolumeStatus {
@@ -371,5 +383,33 @@ mod tests {
         assert!(is_due(Some(end), None, true, now), "it was looked at by a clock that was ahead");
         assert!(is_due(Some(now), Some(now + second), true, now));
         assert!(!is_due(Some(now), Some(now - second), false, now));
+    }
+
+    #[test]
+    fn a_volume_whose_record_cannot_be_read_was_not_looked_at() {
+        let now: Timestamp = "2025-03-01T10:00:00Z".parse().unwrap();
+        let before = Time::new(now - Duration::from_mins(1));
+        let old = BackupVolumeStatus {
+            last_backup_name: Some("b-1".to_owned()),
+            last_synced_at: Some(before),
+            ..BackupVolumeStatus::default()
+        };
+        let unread = Listed {
+            at: now,
+            asked: Some(Time::new(now)),
+            known: BTreeSet::new(),
+            backups: ["b-1", "b-2"].map(str::to_owned).into(),
+            info: None,
+            modified: None,
+            why: Some("volume.cfg is damaged".to_owned()),
+        };
+        let shown = looked_at(old.clone(), &unread, now);
+        assert_eq!(shown.last_synced_at, Some(before));
+        assert_eq!(shown.messages.unwrap()["error"], "volume.cfg is damaged");
+        let info = VolumeInfo { last_backup_name: "b-2".to_owned(), ..VolumeInfo::default() };
+        let read = Listed { info: Some(info), why: None, ..unread };
+        let shown = looked_at(old, &read, now);
+        assert_eq!(shown.last_backup_name.as_deref(), Some("b-2"));
+        assert_eq!((shown.last_synced_at, shown.messages), (Some(Time::new(now)), None));
     }
 }

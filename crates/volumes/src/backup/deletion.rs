@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next, Severity};
 
 use self::decide::{Act, Backoff, Record, Seen, Shown, State, decide};
-use super::world::{Names, World};
+use super::world::{Holds, Names, World};
 use super::{RETRY_NOW, now, state_of};
 use crate::target;
 use crate::work::{Stand, Work};
@@ -83,8 +83,27 @@ fn shown_state(shown: &Shown, before: BackupState) -> BackupState {
     }
 }
 
-fn keeps_data(object: &impl kube::ResourceExt) -> bool {
+pub(super) fn keeps_data(object: &impl kube::ResourceExt) -> bool {
     object.labels().get(label::OBJECT_ONLY).is_some_and(|it| it == "true")
+        || object.annotations().contains_key(DROPPED)
+}
+
+/// Says that nobody asked for the deletion of an object but its controller: what is in the store stays. Not the
+/// label with which people say so: this one must not outlive the attempt, or what they delete later stays, too.
+const DROPPED: &str = "holdfast.io/dropped";
+
+/// The object of something in a store, to be dropped and no more.
+pub(crate) fn marked<K: kube::ResourceExt + Clone>(object: &K) -> K {
+    let mut marked = object.clone();
+    marked.annotations_mut().insert(DROPPED.to_owned(), "true".to_owned());
+    marked
+}
+
+/// Takes the mark off one that was not deleted after all: whoever would have was killed.
+pub(super) fn unmark(object: &mut impl kube::ResourceExt) {
+    if object.meta().deletion_timestamp.is_none() && object.annotations().contains_key(DROPPED) {
+        object.annotations_mut().remove(DROPPED);
+    }
 }
 
 /// What both kinds of objects have in common for a decision.
@@ -122,7 +141,8 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
     let seen = Seen {
         keeps_data: keeps_data(backup.as_ref()),
         was_never_stored: is_asked_for && status.replica_address.is_none() && status.url.is_none(),
-        held_by: uploads(world, &uid, &names.volume).or_else(|| held(world, &names, &name)),
+        held_by: uploads(world, &uid, &names.volume)
+            .or_else(|| held(world, &names, &name, Holds::of(status.deletion.as_ref()))),
         moved: world.moved(backup, &names.target),
         retry_now: backup.annotations().contains_key(RETRY_NOW),
         what: format!("the backup {url}"),
@@ -194,8 +214,8 @@ fn uploads(world: &World, uid: &str, volume: &str) -> Option<String> {
 }
 
 /// What must not lose its data: a volume that restores from it, or one deletion inside another.
-fn held(world: &World, names: &Names, backup: &str) -> Option<String> {
-    if let Some(volume) = world.restoring_from(&names.volume, Some(backup)) {
+fn held(world: &World, names: &Names, backup: &str, holds: Holds) -> Option<String> {
+    if let Some(volume) = world.restoring_from(&names.volume, Some(backup), holds) {
         return Some(format!("volume {volume} is restoring from backup {backup}"));
     }
     let of = world.backup_volume(names)?;
@@ -300,7 +320,8 @@ pub(super) async fn of_volume(
     let status = volume.status.clone().unwrap_or_default();
     let names = super::catalog::names(volume);
     let before = status.state.clone().unwrap_or(BackupState::New);
-    let restoring = world.restoring_from(&names.volume, None);
+    let holds = Holds::of(status.deletion.as_ref());
+    let restoring = world.restoring_from(&names.volume, None, holds);
     let backups = world.backups_of(&names.target, &names.volume);
     let seen = Seen {
         moved: backups.iter().find_map(|it| world.moved(it, &names.target)),
@@ -392,11 +413,33 @@ fn is_of_store(backup: &Backup) -> bool {
 
 /// Takes the object away and leaves what is in the store.
 pub(crate) async fn drop_object(world: &World, backup: &Arc<Backup>) -> Result<(), Failure> {
-    let mut marked = backup.as_ref().clone();
-    marked.labels_mut().insert(label::OBJECT_ONLY.to_owned(), "true".to_owned());
-    let marked = world.backups.update(backup, &marked).await?;
+    let marked = world.backups.update(backup, &marked(backup.as_ref())).await?;
     if marked.metadata.deletion_timestamp.is_none() {
-        world.backups.delete(&marked).await?;
+        world.backups.delete_unchanged(&marked).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+    use super::*;
+
+    #[test]
+    fn one_that_was_to_be_dropped_and_was_not_loses_its_data_when_a_person_deletes_it() {
+        let names = || Names { target: "t".into(), volume: "v".into() };
+        let deleted = |mut backup: Backup| {
+            backup.metadata.deletion_timestamp = Some(meta::Time(now()));
+            backup
+        };
+        let dropped = marked(&Backup::default());
+        assert!(keeps_data(&deleted(dropped.clone())), "it was dropped");
+        // Killed before the deletion: the next pass dresses it.
+        let left = super::super::dressed(&dropped, names());
+        assert!(!keeps_data(&deleted(left)));
+        let mut said = Backup::default();
+        said.labels_mut().insert(label::OBJECT_ONLY.to_owned(), "true".to_owned());
+        assert!(keeps_data(&super::super::dressed(&said, names())), "a person has said so");
+    }
 }

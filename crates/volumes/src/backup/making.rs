@@ -1,6 +1,6 @@
 //! Making a backup, as [`super::decide`] says: what is seen for it, and what is done.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::longhorn::{
@@ -140,7 +140,7 @@ fn loses_data(backup: &Backup) -> bool {
     let was_stored = status.replica_address.is_some()
         || status.url.is_some()
         || backup.spec.snapshot_name.is_none();
-    let keeps = backup.labels().contains_key(crate::label::OBJECT_ONLY);
+    let keeps = super::deletion::keeps_data(backup);
     // Without ours its data is gone already: somebody else keeps the object.
     let is_ours = backup.finalizers().iter().any(|it| it == FINALIZER);
     backup.metadata.deletion_timestamp.is_some()
@@ -407,20 +407,15 @@ fn node_for(world: &World, volume: &str) -> Option<String> {
     let volume = world.volumes.get(&Key::new(NAMESPACE, volume))?;
     let status = volume.status.clone().unwrap_or_default();
     let known = [volume.spec.node_id.clone(), status.current_node_id, status.owner_id];
-    let set = known
-        .into_iter()
-        .flatten()
-        .find(|it| !it.is_empty() && world.nodes.get(&Key::new(NAMESPACE, it)).is_some());
-    set.or_else(|| {
-        let ready = |node: &&Arc<api::longhorn::Node>| {
-            let conditions = node.status.as_ref().and_then(|it| it.conditions.clone());
-            conditions
-                .unwrap_or_default()
-                .iter()
-                .any(|it| it.kind == "Ready" && it.status == api::condition::Status::True)
-        };
-        world.nodes.list().iter().find(ready).map(|it| it.name_any())
-    })
+    let nodes = world.nodes.list();
+    let up: BTreeSet<String> =
+        nodes.iter().filter(|it| crate::volume::is_ready(it)).map(|it| it.name_any()).collect();
+    choose_node(known, &up)
+}
+
+/// The first that is there, or any. A node that is gone keeps no volume.
+fn choose_node(known: [Option<String>; 3], up: &BTreeSet<String>) -> Option<String> {
+    known.into_iter().flatten().find(|it| up.contains(it)).or_else(|| up.first().cloned())
 }
 
 /// Takes the ticket back.
@@ -454,5 +449,14 @@ mod tests {
         assert!(loses_data(&backup));
         backup.metadata.finalizers = Some(vec!["other".to_owned()]);
         assert!(!loses_data(&backup));
+    }
+
+    #[test]
+    fn a_backup_holds_no_volume_on_a_node_that_is_gone() {
+        let up = ["n1", "n2"].map(str::to_owned).into();
+        let node = |names: [&str; 3]| choose_node(names.map(|it| Some(it.to_owned())), &up);
+        assert_eq!(node(["n2", "n2", "n1"]).as_deref(), Some("n2"));
+        assert_eq!(node(["gone", "gone", "n2"]).as_deref(), Some("n2"));
+        assert_eq!(node(["", "", "gone"]).as_deref(), Some("n1"));
     }
 }

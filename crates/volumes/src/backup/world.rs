@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::longhorn::{
-    Backup, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume, VolumeAttachment,
-    VolumeState,
+    Backup, BackupDeletion, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume,
+    VolumeAttachment, VolumeState,
 };
 use api::scalar::Time;
 use aws_lc_rs::digest;
@@ -210,8 +210,16 @@ impl World {
     }
 
     /// The volume that restores from a backup, or from any of a volume, and must not lose it.
-    pub(crate) fn restoring_from(&self, source: &str, backup: Option<&str>) -> Option<String> {
+    pub(crate) fn restoring_from(
+        &self,
+        source: &str,
+        backup: Option<&str>,
+        holds: Holds,
+    ) -> Option<String> {
         let needs = |volume: &Arc<Volume>| {
+            if !holds.counts(volume) {
+                return false;
+            }
             let status = volume.status.clone().unwrap_or_default();
             let is_standby = status.is_standby == Some(true) || volume.spec.standby == Some(true);
             let is_faulted = status.robustness == Some(api::longhorn::Robustness::Faulted);
@@ -248,6 +256,30 @@ impl World {
 
     pub(crate) fn seconds(&self, setting: &str, default: u64) -> Duration {
         Duration::from_secs(self.number(setting, default))
+    }
+}
+
+/// Which volumes keep a backup from being deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Those that are about to begin as well.
+    All,
+    /// Those that restore already. The deletion was begun once, and no other begins with what that left.
+    Begun,
+}
+
+impl Holds {
+    pub(crate) fn of(deletion: Option<&BackupDeletion>) -> Self {
+        let is_touched = deletion.is_some_and(|it| it.attempt.is_some());
+        if is_touched { Self::Begun } else { Self::All }
+    }
+
+    fn counts(self, volume: &Volume) -> bool {
+        let has_begun = volume.status.as_ref().is_some_and(|it| it.restore_initiated == Some(true));
+        match self {
+            Self::All => true,
+            Self::Begun => has_begun,
+        }
     }
 }
 
@@ -336,6 +368,17 @@ mod tests {
         ] {
             assert_eq!(is_elsewhere(here, url), wanted, "{url}");
         }
+    }
+
+    #[test]
+    fn a_deletion_that_was_begun_waits_for_no_volume_that_was_not() {
+        let tried = BackupDeletion { attempt: Some("1".into()), ..BackupDeletion::default() };
+        let mut volume = Volume::default();
+        assert!(Holds::of(None).counts(&volume));
+        assert!(Holds::of(Some(&BackupDeletion::default())).counts(&volume));
+        assert!(!Holds::of(Some(&tried)).counts(&volume));
+        volume.status.get_or_insert_default().restore_initiated = Some(true);
+        assert!(Holds::of(Some(&tried)).counts(&volume));
     }
 
     #[test]

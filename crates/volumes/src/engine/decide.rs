@@ -461,8 +461,9 @@ fn stranded(seen: &Seen<'_>, status: &EngineStatus) -> Vec<Act> {
                 .get(address)
                 .and_then(|name| status.replica_transition_time_map.as_ref()?.get(name)?.get())?;
             let age = seen.now.duration_since(since);
-            (age >= jiff::SignedDuration::try_from(STRANDED).unwrap_or_default())
-                .then(|| Act::Fail { address: address.clone() })
+            let limit = jiff::SignedDuration::try_from(STRANDED).unwrap_or_default();
+            // One of a clock that was ahead is not waited for.
+            (age >= limit || age < -limit).then(|| Act::Fail { address: address.clone() })
         })
         .collect()
 }

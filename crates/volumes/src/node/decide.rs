@@ -49,6 +49,10 @@ pub(crate) struct Verdict {
 
 /// The condition of an engine or replica that says whether its process could be started.
 pub(crate) const CREATION: &str = "InstanceCreation";
+/// What it says of a process that does not start.
+pub(super) const FAILED_STARTING: &str = "FailedStarting";
+/// What it says of a copy that was whole and holds nothing any more.
+pub(super) const DATA_GONE: &str = "DataGone";
 
 /// The condition of an engine that was to be replaced while it runs, and was not.
 pub(crate) const UPGRADE: &str = "EngineUpgrade";
@@ -78,15 +82,11 @@ pub(crate) fn failed_upgrade(status: &InstanceStatus) -> Option<&str> {
 }
 
 /// Why the process did not start, or does not run any more; kept until it runs.
-pub(crate) fn say_creation(status: &mut InstanceStatus, why: Option<&str>, now: Time) {
+pub(crate) fn say_creation(status: &mut InstanceStatus, why: Option<(&str, &str)>, now: Time) {
     let list = status.conditions.get_or_insert_default();
     match why {
-        Some(why) => {
-            condition::set(
-                list,
-                &condition::Verdict::new(CREATION, false, "FailedStarting", why),
-                now,
-            );
+        Some((reason, why)) => {
+            condition::set(list, &condition::Verdict::new(CREATION, false, reason, why), now);
         }
         None if status.current_state == Some(InstanceState::Running) => {
             condition::remove(list, CREATION);
@@ -102,6 +102,14 @@ pub(crate) fn say_creation(status: &mut InstanceStatus, why: Option<&str>, now: 
 pub(crate) fn failed_creation(status: &InstanceStatus) -> Option<&str> {
     let found = condition::get(status.conditions.as_deref().unwrap_or_default(), CREATION)?;
     found.message.as_deref().filter(|_| found.status == condition::Status::False)
+}
+
+/// Its node looked, and found nothing where a whole copy was.
+pub(crate) fn has_lost_data(status: &InstanceStatus) -> bool {
+    let found = condition::get(status.conditions.as_deref().unwrap_or_default(), CREATION);
+    found.is_some_and(|it| {
+        it.status == condition::Status::False && it.reason.as_deref() == Some(DATA_GONE)
+    })
 }
 
 /// Nothing, if it is another node's business.
@@ -390,7 +398,7 @@ mod tests {
     fn why_a_process_did_not_start_is_said_until_it_runs() {
         let now = Time::new(jiff::Timestamp::UNIX_EPOCH);
         let mut failed = status("n1", InstanceState::Error, false);
-        say_creation(&mut failed, Some("invalid volume name"), now);
+        say_creation(&mut failed, Some((FAILED_STARTING, "invalid volume name")), now);
         assert_eq!(failed_creation(&failed), Some("invalid volume name"));
         failed.current_state = Some(InstanceState::Stopped);
         say_creation(&mut failed, None, now);

@@ -100,6 +100,13 @@ pub(super) fn read(name: &str, path: &str, known: Option<&str>) -> Result<Readin
     })
 }
 
+/// Who the disk at `path` says it is, if it says so.
+pub(super) fn identity(path: &Path) -> Option<String> {
+    let bytes = durable::read_limited(path.join(CONFIG), MAX_CONFIG_BYTES).ok()?;
+    let config: Config = serde_json::from_slice(&bytes).ok()?;
+    Some(config.disk_uuid)
+}
+
 fn filesystem(magic: i64) -> String {
     match magic {
         0xEF53 => "ext2/ext3",
@@ -224,9 +231,11 @@ mod tests {
         assert!(first.maximum_bytes >= first.available_bytes && first.available_bytes > 0);
         let again = read("d", &path, Some(&first.uuid)).unwrap();
         assert_eq!(again.uuid, first.uuid);
+        assert_eq!(identity(Path::new(&path)), Some(first.uuid.clone()));
         durable::remove(Path::new(&path).join(CONFIG)).unwrap();
         let error = read("d", &path, Some(&first.uuid)).unwrap_err();
         assert!(matches!(error, ReadError::Changed { .. }), "{error}");
+        assert_eq!(identity(Path::new(&path)), None);
         assert!(matches!(read("d", "relative", None), Err(ReadError::Path(_))));
     }
 

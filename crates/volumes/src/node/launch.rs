@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::longhorn::{Disk, DiskStatus, Engine, Frontend, InstanceState, Node, Replica, Setting};
+use api::scalar::Stamp;
 use kube::ResourceExt;
 
+use super::decide::{DATA_GONE, FAILED_STARTING};
 use crate::instances::{EngineLaunch, Key, Launch, ReplicaLaunch, Role};
 
 /// Why it cannot be started now.
@@ -27,18 +29,40 @@ pub(super) enum NotYet {
     DiskNotReady(String),
     #[error("its data directory {0:?} is no name of a directory of a replica")]
     Directory(String),
+    /// It was looked for before the object came to want it.
+    #[error("its directory was not looked at yet")]
+    NotLooked,
+    /// An empty one in its place would be taken for what it was.
+    #[error("it was whole and its data is gone: {} holds no volume", .0.display())]
+    DataGone(PathBuf),
 }
 
 impl NotYet {
     /// Whether somebody is at work on it, and nobody needs to be told.
     pub(super) fn is_passing(&self) -> bool {
         match self {
-            Self::Moved(..) | Self::NoReplicas => true,
+            Self::Moved(..) | Self::NoReplicas | Self::NotLooked => true,
             Self::NoVolume
             | Self::NoSize
             | Self::NoDisk { .. }
             | Self::DiskNotReady(_)
+            | Self::DataGone(_)
             | Self::Directory(_) => false,
+        }
+    }
+
+    /// What its condition says, in a word.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::DataGone(_) => DATA_GONE,
+            Self::NoVolume
+            | Self::NoSize
+            | Self::NoReplicas
+            | Self::Moved(..)
+            | Self::NoDisk { .. }
+            | Self::DiskNotReady(_)
+            | Self::Directory(_)
+            | Self::NotLooked => FAILED_STARTING,
         }
     }
 }
@@ -131,7 +155,24 @@ fn has_frontend(frontend: Option<&Frontend>) -> bool {
     }
 }
 
-pub(super) fn replica(replica: &Replica, node: &Node, programs: &Path) -> Result<Launch, NotYet> {
+/// What lies where a replica's data should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ground {
+    /// The identity of the disk, as the disk itself says now.
+    pub(super) disk: Option<String>,
+    /// Whether there is a volume in its directory.
+    pub(super) has_volume: bool,
+}
+
+/// The replica on its disk, if that is the one that is there now: what its node says of its disks is up to half
+/// a minute old. A replica makes its volume where there is none, so one that was whole and has nothing left is
+/// not started: it would be served empty.
+pub(super) fn replica(
+    replica: &Replica,
+    node: &Node,
+    ground: Option<&Ground>,
+    programs: &Path,
+) -> Result<Launch, NotYet> {
     let instance = &replica.spec.instance;
     let volume = instance.volume_name.clone().ok_or(NotYet::NoVolume)?;
     let size_bytes = instance.volume_size.map(|it| it.0).filter(|it| *it > 0);
@@ -139,6 +180,14 @@ pub(super) fn replica(replica: &Replica, node: &Node, programs: &Path) -> Result
     let place = place(replica, node)?;
     if !place.is_ready {
         return Err(NotYet::DiskNotReady(place.disk));
+    }
+    let ground = ground.ok_or(NotYet::NotLooked)?;
+    if ground.disk != replica.spec.disk_id {
+        return Err(NotYet::DiskNotReady(place.disk));
+    }
+    let was_whole = replica.spec.healthy_at.as_ref().is_some_and(Stamp::is_set);
+    if was_whole && !ground.has_volume {
+        return Err(NotYet::DataGone(place.dir));
     }
     let role = ReplicaLaunch {
         dir: place.dir,

@@ -126,21 +126,53 @@ fn on(disk: &str, path: &str, directory: &str) -> Replica {
     Replica::new("vol-r-1", spec)
 }
 
+fn good() -> Ground {
+    Ground { disk: Some("u1".into()), has_volume: true }
+}
+
+#[test]
+fn a_copy_that_was_whole_is_never_made_anew_and_served_empty() {
+    let none = Path::new("/nonexistent");
+    let fresh = on("u1", "/disk", "vol-1");
+    let mut whole = fresh.clone();
+    whole.spec.healthy_at = Some(Stamp::from("2025-03-01T10:00:00Z"));
+    let mut refilled = whole.clone();
+    refilled.spec.healthy_at = Some(Stamp::never());
+    refilled.spec.last_healthy_at = whole.spec.healthy_at.clone();
+    let empty = Ground { has_volume: false, ..good() };
+    let gone = NotYet::DataGone("/disk/replicas/vol-1".into());
+    let other = || NotYet::DiskNotReady("d".into());
+    for (copy, ground, wanted) in [
+        (&whole, Some(good()), None),
+        (&whole, Some(empty.clone()), Some(gone)),
+        // One that was never whole, and one that is to be filled, begin with nothing.
+        (&fresh, Some(empty.clone()), None),
+        (&refilled, Some(empty.clone()), None),
+        // Another file system is there since the disks were last looked at, or none.
+        (&whole, Some(Ground { disk: Some("u2".into()), ..good() }), Some(other())),
+        (&fresh, Some(Ground { disk: None, ..empty }), Some(other())),
+        (&fresh, None, Some(NotYet::NotLooked)),
+    ] {
+        let done = replica(copy, &node(true), ground.as_ref(), none);
+        assert_eq!(done.err(), wanted, "{ground:?}");
+    }
+}
+
 #[test]
 fn a_replica_stays_on_its_disk() {
     let none = Path::new("/nonexistent");
-    let launch = replica(&on("u1", "/disk", "vol-1"), &node(true), none).unwrap();
+    let launch = replica(&on("u1", "/disk", "vol-1"), &node(true), Some(&good()), none).unwrap();
     let Role::Replica(role) = launch.role else { panic!("a replica was asked for") };
     assert_eq!(role.dir, Path::new("/disk/replicas/vol-1"));
     for bad in ["..", "../vol-1", "vol-1/..", "vol", "", ".vol-1", "vol-1\0", "a-/../../etc"] {
-        let refused = replica(&on("u1", "/disk", bad), &node(true), none);
+        let refused = replica(&on("u1", "/disk", bad), &node(true), Some(&good()), none);
         assert_eq!(refused.unwrap_err(), NotYet::Directory(bad.into()));
     }
     for (disk, path) in [("u2", "/disk"), ("u1", "/etc"), ("", "/disk"), ("u1", "")] {
-        let refused = replica(&on(disk, path, "vol-1"), &node(true), none);
+        let refused = replica(&on(disk, path, "vol-1"), &node(true), Some(&good()), none);
         assert!(matches!(refused, Err(NotYet::NoDisk { .. })), "{disk} {path}");
     }
-    let refused = replica(&on("u1", "/disk", "vol-1"), &node(false), none);
+    let refused = replica(&on("u1", "/disk", "vol-1"), &node(false), Some(&good()), none);
     assert_eq!(refused.unwrap_err(), NotYet::DiskNotReady("d".into()));
 }
 

@@ -48,8 +48,7 @@ async fn pass(agent: &Agent) -> Result<(), Failure> {
     let disks = ready_disks(&node);
     let listed = disks.clone();
     let list = move || {
-        let names = |disk: &Disk| directory::list(Path::new(&disk.path)).unwrap_or_default();
-        listed.iter().map(|disk| (disk.clone(), names(disk))).collect::<Vec<_>>()
+        listed.into_iter().filter_map(|disk| Some((directories(&disk)?, disk))).collect::<Vec<_>>()
     };
     let found = agent.context.tasks.blocking("orphans", list).await;
     let found = found.or_fail(|| "look for orphans".to_owned())?;
@@ -60,15 +59,18 @@ async fn pass(agent: &Agent) -> Result<(), Failure> {
         tracing::warn!(replica = %one.key.name, why = one.why,
             "a replica cannot be read: no directory is taken for an orphan");
     }
-    let mut shown = BTreeSet::new();
-    for (disk, names) in found {
-        for name in orphans(names, &owned, unreadable.is_empty()).into_iter().take(SHOWN_MAX) {
+    let mut sights = Sights { known: known_disks(&node), ..Sights::default() };
+    for (names, disk) in found.into_iter().filter(|_| unreadable.is_empty()) {
+        let mut shown = 0;
+        for name in orphans(names, &owned) {
             let orphan = described(&node.name_any(), &disk, &name);
-            shown.insert(orphan.name_any());
-            if agent.orphans.get(&Key::of(&orphan)).is_none() {
+            sights.lying.insert(orphan.name_any());
+            shown += 1;
+            if shown <= SHOWN_MAX && agent.orphans.get(&Key::of(&orphan)).is_none() {
                 agent.orphans.create(&orphan).await?;
             }
         }
+        sights.listed.insert(disk.uuid);
     }
     for orphan in agent.orphans.list() {
         let is_mine = orphan.spec.node_id.as_deref() == Some(agent.options.name.as_str())
@@ -76,21 +78,92 @@ async fn pass(agent: &Agent) -> Result<(), Failure> {
         if !is_mine {
             continue;
         }
-        let exists = shown.contains(&orphan.name_any());
         let leaves = orphan.metadata.deletion_timestamp.is_some();
-        match (leaves, exists) {
-            (true, _) => {
-                if exists {
-                    remove(agent, &disks, &orphan).await?;
+        match fate(leaves, sights.of(&orphan)) {
+            Fate::Keep => {
+                if !leaves {
+                    agent.orphans.add_finalizer(&orphan, FINALIZER).await?;
                 }
+            }
+            Fate::Remove => {
+                remove(agent, &disks, &orphan).await?;
                 agent.orphans.remove_finalizer(&orphan, FINALIZER).await?;
             }
-            // It was taken away, or belongs to somebody again.
-            (false, false) => agent.orphans.delete(&orphan).await?,
-            (false, true) => {}
+            Fate::Release => agent.orphans.remove_finalizer(&orphan, FINALIZER).await?,
+            Fate::Drop => {
+                // What is deleted with the finalizer is a wish to remove the data; this is none.
+                agent.orphans.remove_finalizer(&orphan, FINALIZER).await?;
+                agent.orphans.delete(&orphan).await?;
+            }
         }
     }
     Ok(())
+}
+
+/// What is known of the directory that an orphan tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// It lies there, and is nobody's.
+    Lies,
+    /// It is not there, belongs to somebody again, or this node has no such disk any more.
+    Gone,
+    /// Its disk could not be looked at, or whose it is could not be told.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Keep,
+    /// Somebody has deleted it: the directory goes, and the object with it.
+    Remove,
+    /// Somebody has deleted it, and there is nothing to remove.
+    Release,
+    /// There is nothing to tell of any more.
+    Drop,
+}
+
+/// What becomes of an orphan, and of what it tells of. A pass that saw nothing decides nothing.
+fn fate(leaves: bool, sight: Sight) -> Fate {
+    match (leaves, sight) {
+        (_, Sight::Unknown) | (false, Sight::Lies) => Fate::Keep,
+        (true, Sight::Lies) => Fate::Remove,
+        (true, Sight::Gone) => Fate::Release,
+        (false, Sight::Gone) => Fate::Drop,
+    }
+}
+
+/// What one pass saw.
+#[derive(Debug, Default)]
+struct Sights {
+    /// Names of the orphans whose directories lie there.
+    lying: BTreeSet<String>,
+    /// Disks that this node has, and those of them of which everything was seen.
+    known: BTreeSet<String>,
+    listed: BTreeSet<String>,
+}
+
+impl Sights {
+    fn of(&self, orphan: &Orphan) -> Sight {
+        let disk = parameter(orphan, DISK_UUID);
+        if self.lying.contains(&orphan.name_any()) {
+            Sight::Lies
+        } else if self.known.contains(&disk) && !self.listed.contains(&disk) {
+            Sight::Unknown
+        } else {
+            Sight::Gone
+        }
+    }
+}
+
+/// The directories of replicas on a disk; nothing if that cannot be told.
+fn directories(disk: &Disk) -> Option<Vec<String>> {
+    match directory::list(Path::new(&disk.path)) {
+        Ok(names) => Some(names),
+        Err(error) => {
+            tracing::warn!(disk = disk.name, path = disk.path, %error, "a disk cannot be listed");
+            None
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,12 +188,16 @@ fn ready_disks(node: &Node) -> Vec<Disk> {
         .collect()
 }
 
+/// The identities of all disks that this node has, whether they can be used or not.
+fn known_disks(node: &Node) -> BTreeSet<String> {
+    let statuses = node.status.as_ref().and_then(|it| it.disk_status.as_ref());
+    let disks = node.spec.disks.iter().flatten();
+    disks.filter_map(|(name, _)| statuses?.get(name)?.disk_uuid.clone()).collect()
+}
+
 /// The directories of a disk that no replica has. Replicas count wherever they say they are: better
-/// one orphan too few than data of somebody's. Where one cannot be read, any may be its directory.
-fn orphans(names: Vec<String>, replicas: &[Arc<Replica>], all_readable: bool) -> Vec<String> {
-    if !all_readable {
-        return Vec::new();
-    }
+/// one orphan too few than data of somebody's.
+fn orphans(names: Vec<String>, replicas: &[Arc<Replica>]) -> Vec<String> {
     let owned: BTreeSet<&str> =
         replicas.iter().filter_map(|it| it.spec.data_directory_name.as_deref()).collect();
     names.into_iter().filter(|name| !owned.contains(name.as_str())).collect()
@@ -153,12 +230,13 @@ fn described(node: &str, disk: &Disk, directory: &str) -> Orphan {
     orphan
 }
 
+fn parameter(orphan: &Orphan, key: &str) -> String {
+    orphan.spec.parameters.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
+}
+
 /// Removes what an orphan tells of. The disk is looked up again: an object may say anything.
 async fn remove(agent: &Agent, disks: &[Disk], orphan: &Orphan) -> Result<(), Failure> {
-    let parameter = |key: &str| {
-        orphan.spec.parameters.as_ref().and_then(|all| all.get(key)).cloned().unwrap_or_default()
-    };
-    let (uuid, name) = (parameter(DISK_UUID), parameter(DATA_NAME));
+    let (uuid, name) = (parameter(orphan, DISK_UUID), parameter(orphan, DATA_NAME));
     let Some(disk) = disks.iter().find(|it| it.uuid == uuid) else { return Ok(()) };
     if !is_directory_name(&name)
         || orphan.name_any() != described(&agent.options.name, disk, &name).name_any()
@@ -187,10 +265,49 @@ mod tests {
             Arc::new(Replica::new("r", spec))
         };
         let names = vec!["v-1".to_owned(), "v-2".to_owned()];
-        assert_eq!(orphans(names.clone(), &[replica("v-1")], true), ["v-2"]);
-        assert_eq!(orphans(names, &[replica("v-1")], false), Vec::<String>::new());
+        assert_eq!(orphans(names, &[replica("v-1")]), ["v-2"]);
         let orphan = described("n", &disk, "v-2");
         assert_eq!(orphan.name_any().len(), "orphan-".len() + 64);
         assert_ne!(orphan.name_any(), described("n", &disk, "v-1").name_any());
+    }
+    #[test]
+    fn a_directory_goes_only_by_a_persons_wish_and_only_while_it_is_seen() {
+        for (leaves, sight, wanted) in [
+            (false, Sight::Lies, Fate::Keep),
+            (false, Sight::Gone, Fate::Drop),
+            (false, Sight::Unknown, Fate::Keep),
+            (true, Sight::Lies, Fate::Remove),
+            (true, Sight::Gone, Fate::Release),
+            (true, Sight::Unknown, Fate::Keep),
+        ] {
+            assert_eq!(fate(leaves, sight), wanted, "{leaves} {sight:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pass_did_not_see_is_unknown_and_not_gone() {
+        let disk = |uuid: &str| Disk { name: "d".into(), uuid: uuid.into(), path: "/d".into() };
+        let orphan = |uuid: &str, name: &str| described("n", &disk(uuid), name);
+        let known = ["away", "here"].map(str::to_owned).into();
+        let lying = [orphan("here", "v-1").name_any()].into();
+        let sights = Sights { lying, known, listed: ["here".to_owned()].into() };
+        for (uuid, name, wanted) in [
+            ("here", "v-1", Sight::Lies),
+            ("here", "v-2", Sight::Gone),
+            ("away", "v-1", Sight::Unknown),
+            ("of another day", "v-1", Sight::Gone),
+        ] {
+            assert_eq!(sights.of(&orphan(uuid, name)), wanted, "{uuid} {name}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_listed_is_not_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let disk = Disk { name: "d".into(), uuid: "u".into(), path };
+        assert_eq!(directories(&disk), None);
+        std::fs::create_dir(dir.path().join(REPLICAS)).unwrap();
+        assert_eq!(directories(&disk), Some(Vec::new()));
     }
 }

@@ -1,7 +1,7 @@
 //! Engines and replicas of this node: what is decided of each is done, said, and done again when it
 //! did not hold.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, Next, Object, OrFail as _, Queue, Reconciler, Severity, Store};
 
-use super::decide::{Act, Seen, decide, failed_upgrade, say_creation, say_upgrade};
-use super::launch::{self, NotYet};
+use super::decide::{
+    Act, FAILED_STARTING, Seen, decide, failed_upgrade, say_creation, say_upgrade,
+};
+use super::launch::{self, Ground, NotYet};
 use super::{Agent, directory};
 use crate::instances::{Key as Instance, Kind, Launch, State, Successor};
 use crate::replica::is_leaving;
@@ -147,8 +149,9 @@ pub(super) struct Replicas(pub(super) Arc<Agent>);
 impl Reconciler for Replicas {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let agent = &self.0;
+        let ground = agent.ground(key).await?;
         let launch = |replica: &Replica, _| match agent.node() {
-            Some(node) => launch::replica(replica, &node, &agent.options.programs),
+            Some(node) => launch::replica(replica, &node, ground.as_ref(), &agent.options.programs),
             None => Err(NotYet::NoDisk {
                 id: replica.spec.disk_id.clone().unwrap_or_default(),
                 path: replica.spec.disk_path.clone().unwrap_or_default(),
@@ -170,7 +173,8 @@ enum NotStarted {
     Passing,
     /// It has to wait for so long, for a reason.
     Rests(Duration, String),
-    Failed(String),
+    /// It cannot be, for a reason in a word and in words.
+    Failed(&'static str, String),
 }
 
 struct Settled<S> {
@@ -231,21 +235,22 @@ impl Agent {
                 }
                 Err(NotStarted::Rests(left, why)) => {
                     next = Next::after(left);
-                    why_not = Some(why);
+                    why_not = Some((FAILED_STARTING, why));
                 }
                 Err(NotStarted::Passing) => next = Next::after(AGAIN),
-                Err(NotStarted::Failed(why)) => {
+                Err(NotStarted::Failed(reason, why)) => {
                     next = Next::after(AGAIN);
                     let text = format!("Error starting {}: {why}", key.name);
-                    self.say(object.as_ref(), Severity::Warning, "FailedStarting", &text);
-                    why_not = Some(why);
+                    self.say(object.as_ref(), Severity::Warning, FAILED_STARTING, &text);
+                    why_not = Some((reason, why));
                 }
             },
         }
         let ended = self.tell_failure(object.as_ref(), &name);
-        let why_not = why_not.or(ended);
+        let why_not = why_not.or(ended.map(|why| (FAILED_STARTING, why)));
+        let why_not = why_not.as_ref().map(|(reason, why)| (*reason, why.as_str()));
         let now = Time::new(Timestamp::now());
-        say_creation(&mut verdict.status, why_not.as_deref(), now);
+        say_creation(&mut verdict.status, why_not, now);
         let successor = self.host.get(&name).and_then(|it| it.next);
         // What was said first is the reason.
         let is_said = refused.is_some() && failed_upgrade(&verdict.status).is_some();
@@ -318,14 +323,37 @@ impl Agent {
         let launch = match launch {
             Ok(launch) => launch,
             Err(why) if why.is_passing() => return Err(NotStarted::Passing),
-            Err(why) => return Err(NotStarted::Failed(why.to_string())),
+            Err(why) => return Err(NotStarted::Failed(why.reason(), why.to_string())),
         };
         if let Some((left, why)) = self.rests.left(name, Instant::now()) {
             return Err(NotStarted::Rests(left, why));
         }
-        self.host.start(launch).map_err(|error| NotStarted::Failed(error.to_string()))?;
+        let begun = self.host.start(launch);
+        begun.map_err(|error| NotStarted::Failed(FAILED_STARTING, error.to_string()))?;
         self.rests.begun(name, Instant::now());
         Ok(())
+    }
+
+    /// What lies where a replica is about to be started. Nothing for one that is not.
+    async fn ground(&self, key: &Key) -> Result<Option<Ground>, Failure> {
+        let Some(replica) = self.replicas.get(key) else { return Ok(None) };
+        let Some(node) = self.node() else { return Ok(None) };
+        let runs = self.host.get(&Instance::replica(replica.name_any()));
+        let starts = replica.spec.instance.desire_state == Some(InstanceState::Running)
+            && replica.spec.instance.node_id.as_deref() == Some(self.options.name.as_str())
+            && runs.is_none_or(|it| it.state.is_over());
+        let Some(dir) = launch::place(&replica, &node).ok().map(|it| it.dir).filter(|_| starts)
+        else {
+            return Ok(None);
+        };
+        let path = replica.spec.disk_path.clone().unwrap_or_default();
+        let host = Arc::clone(&self.host);
+        let look = move || Ground {
+            disk: super::disk::identity(Path::new(&path)),
+            has_volume: host.has_volume(&dir),
+        };
+        let found = self.context.tasks.blocking("ground", look).await;
+        found.map(Some).or_fail(|| format!("look for the data of replica {}", key.name))
     }
 
     /// A process without an object: the object was removed by force, or while this node was away.
@@ -348,7 +376,7 @@ impl Agent {
         let why = process.error.unwrap_or_default();
         self.rests.ended(name, &process.run, &why, Instant::now());
         if status.current_state != Some(InstanceState::Error) {
-            let reason = if ran { "Error" } else { "FailedStarting" };
+            let reason = if ran { "Error" } else { FAILED_STARTING };
             let doing = if ran { "running" } else { "starting" };
             let text = format!("Error {doing} {}: {why}", name.name);
             self.say(object, Severity::Warning, reason, &text);

@@ -92,10 +92,15 @@ fn was_taken(status: &SnapshotStatus) -> bool {
     status.creation_time.as_ref().is_some_and(Stamp::is_set)
 }
 
+/// A moment ago. What was asked for by a clock that was ahead is not waited for.
+fn is_recent(at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(at).abs() <= LOST
+}
+
 fn absent(seen: &Seen<'_>) -> Verdict {
     let old = status(seen);
     let requested = old.requested_time.as_ref().and_then(Stamp::get);
-    let overdue = requested.is_some_and(|at| seen.now.duration_since(at) > LOST);
+    let overdue = requested.is_some_and(|at| !is_recent(at, seen.now));
     let asks = seen.snapshot.spec.create_snapshot == Some(true);
     if was_taken(&old) || overdue || (!asks && requested.is_none()) {
         return lost(seen, old);
@@ -161,7 +166,7 @@ fn leave(seen: &Seen<'_>) -> Verdict {
             .requested_time
             .as_ref()
             .and_then(Stamp::get)
-            .is_some_and(|at| !was_taken(&old) && seen.now.duration_since(at) < LOST);
+            .is_some_and(|at| !was_taken(&old) && is_recent(at, seen.now));
         let waits = pending && !orphaned;
         let next = waits.then_some(AGAIN);
         return Verdict { gone: !waits, ticket: waits, next, ..calm(old) };
@@ -259,6 +264,17 @@ mod tests {
         assert_eq!(ready.status.ready_to_use, Some(true));
         assert_eq!(ready.status.size, Some(4096));
         assert!(!ready.ticket);
+    }
+
+    #[test]
+    fn one_that_a_clock_ahead_asked_for_is_not_waited_for() {
+        let mut taken = asked();
+        taken.status = Some(SnapshotStatus {
+            requested_time: Some(Stamp::from(Time::new(now() + SignedDuration::from_hours(24)))),
+            ..SnapshotStatus::default()
+        });
+        assert!(look(&taken, None, true).gone);
+        assert!(look(&deleted(taken), None, true).gone);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use kube::ResourceExt as _;
 use reconcile::{Failure, Key};
 
 use super::door;
+use crate::backup::deletion::marked;
 use crate::backup::{Names, World, catalog, now};
-use crate::label;
 
 /// Questions to the store at a time.
 const ASKS_AT_ONCE: usize = 16;
@@ -127,11 +127,9 @@ fn is_at_rest(world: &World, target: &str, volume: &str) -> bool {
 
 /// Takes the object away and leaves what is in the store.
 pub(super) async fn drop_object(world: &World, volume: &Arc<BackupVolume>) -> Result<(), Failure> {
-    let mut marked = volume.as_ref().clone();
-    marked.labels_mut().insert(label::OBJECT_ONLY.to_owned(), "true".to_owned());
-    let marked = world.backup_volumes.update(volume, &marked).await?;
+    let marked = world.backup_volumes.update(volume, &marked(volume.as_ref())).await?;
     if marked.metadata.deletion_timestamp.is_none() {
-        world.backup_volumes.delete(&marked).await?;
+        world.backup_volumes.delete_unchanged(&marked).await?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Writes what was decided: copies, then the engine, then the volume.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use reconcile::{Broken, Failure, Key, Next, Object, OrFail as _, Reconciler, Sev
 use super::World;
 use super::decide::decide;
 use super::draft::{Plan, Seen, is_at_rest, process_state};
-use super::observe::observe;
+use super::observe::{is_of_another, observe};
 use super::original;
 use super::steps::{Step, steps};
 use crate::engine::client::Reach;
 use crate::replica::is_unwanted;
-use crate::{DATA, FINALIZER, NAMESPACE, label};
+use crate::{DATA, FINALIZER, NAMESPACE, engine, label};
 
 pub(super) struct Volumes(pub(super) Arc<World>);
 
@@ -33,6 +34,15 @@ impl Reconciler for Volumes {
             return Err(Failure::other(doing, why));
         }
         let deleting = volume.metadata.deletion_timestamp.is_some();
+        if let Some(left) = see_off_others(world, &volume).await?.filter(|_| !deleting) {
+            // Served as this volume's, it would be another's data.
+            let doing = format!("look after volume {}", volume.name_any());
+            let why = format!(
+                "{left} belongs to an earlier volume of this name, and has to be deleted first"
+            );
+            world.context.events.say(volume.as_ref(), Severity::Warning, "NameInUse", &why);
+            return Err(Failure::other(doing, why));
+        }
         if !deleting {
             ensure_attachment(world, &volume).await?;
         }
@@ -45,6 +55,36 @@ impl Reconciler for Volumes {
         apply(world, &volume, &seen, &plan).await?;
         Ok(plan.next.map_or(Next::WAIT, |pause| Next::after(pause.max(Duration::from_millis(50)))))
     }
+}
+
+/// Lets go of what an earlier volume of this name has left and somebody has deleted, as when no volume of the name
+/// is there; and says what is left of it.
+async fn see_off_others(world: &World, volume: &Volume) -> Result<Option<String>, Failure> {
+    let (name, mut left) = (volume.name_any(), None);
+    for replica in world.replicas.by("volume", &name) {
+        if !is_of_another(replica.as_ref(), volume) {
+            continue;
+        }
+        if is_unwanted(&replica) {
+            world.replicas.remove_finalizer(&replica, DATA).await?;
+        }
+        release_idle(&world.replicas, replica.as_ref(), is_idle_replica).await?;
+        left = Some(format!("replica {}", replica.name_any()));
+    }
+    for engine in world.engines.by(engine::BY_VOLUME, &name) {
+        if is_of_another(engine.as_ref(), volume) {
+            release_idle(&world.engines, engine.as_ref(), is_idle_engine).await?;
+            left = Some(format!("engine {}", engine.name_any()));
+        }
+    }
+    let attachment = world.attachments.get(&Key::of(volume));
+    if let Some(attachment) = attachment.filter(|it| is_of_another(it.as_ref(), volume)) {
+        if attachment.metadata.deletion_timestamp.is_some() {
+            world.attachments.remove_finalizer(&attachment, FINALIZER).await?;
+        }
+        left = Some(format!("volume attachment {name}"));
+    }
+    Ok(left)
 }
 
 /// An engine or a copy of the volume that cannot be decoded, by the name that it has.
@@ -103,11 +143,13 @@ async fn revert(
 }
 
 async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Result<(), Failure> {
-    let mut written = None;
+    let (mut written, mut copies) = (None, BTreeMap::new());
     for step in steps(seen, plan) {
         match step {
             Step::Revert(snapshot) => revert(world, volume, seen, snapshot).await?,
-            Step::Replica(old, new) => drop(world.replicas.update(old, new).await?),
+            Step::Replica(old, new) => {
+                copies.insert(old.name_any(), world.replicas.update(old, new).await?);
+            }
             Step::MakeReplica(new) => drop(world.replicas.create(new).await?),
             Step::Engine(old, new) => drop(world.engines.update(old, new).await?),
             Step::MakeEngine(new) => drop(world.engines.create(new).await?),
@@ -125,9 +167,8 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
                 world.backup_volumes.merge(store, &asked).await?;
             }
             Step::LetGo(replica) => {
-                if let Some(now) = world.replicas.get(&Key::of(replica)) {
-                    world.replicas.remove_finalizer(&now, DATA).await?;
-                }
+                let decided = as_decided(replica, &copies);
+                world.replicas.remove_finalizer(decided, DATA).await?;
             }
             Step::Delete(replica) => world.replicas.delete(replica).await?,
         }
@@ -139,6 +180,15 @@ async fn apply(world: &World, volume: &Volume, seen: &Seen, plan: &Plan) -> Resu
         dismantle(world, seen, plan, &written).await?;
     }
     Ok(())
+}
+
+/// A copy as it was looked at, or as this pass has written it. What somebody else wrote since is a conflict: that
+/// another copy has all of it was decided without that.
+fn as_decided<'a>(
+    replica: &'a Replica,
+    written: &'a BTreeMap<String, Arc<Replica>>,
+) -> &'a Replica {
+    written.get(&replica.name_any()).map_or(replica, Arc::as_ref)
 }
 
 /// A volume that is gone needs no copy any more.
@@ -159,13 +209,12 @@ async fn release_idle<K: Object>(
     object: &K,
     is_idle: impl Fn(&K) -> bool,
 ) -> Result<(), Failure> {
-    if object.meta().deletion_timestamp.is_some() && is_idle(object) {
-        let now = store.get(&Key::of(object));
-        if let Some(now) = now {
-            store.remove_finalizer(&now, FINALIZER).await?;
-        }
+    let now = store.get(&Key::of(object));
+    let is_over = |it: &&Arc<K>| it.meta().deletion_timestamp.is_some() && is_idle(it);
+    match now.as_ref().filter(is_over) {
+        Some(now) => store.remove_finalizer(now, FINALIZER).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn is_idle_replica(replica: &Replica) -> bool {
@@ -221,6 +270,21 @@ async fn dismantle(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_is_let_go_of_as_it_was_when_that_was_decided() {
+        let at = |version: &str| {
+            let mut replica = Replica::default();
+            replica.metadata.name = Some("v-r-1".to_owned());
+            replica.metadata.resource_version = Some(version.to_owned());
+            replica
+        };
+        let (seen, mut written) = (at("1"), BTreeMap::new());
+        let version = |written: &_| as_decided(&seen, written).resource_version();
+        assert_eq!(version(&written).as_deref(), Some("1"));
+        written.insert(seen.name_any(), Arc::new(at("2")));
+        assert_eq!(version(&written).as_deref(), Some("2"));
+    }
 
     #[test]
     fn what_cannot_be_read_is_known_by_its_name() {

@@ -329,6 +329,8 @@ impl Draft<'_> {
         let due = self.clone_status().next_allowed_attempt_at.as_ref().and_then(Stamp::get);
         let Some(due) = due else { return };
         let rest = Duration::try_from(due.duration_since(self.seen.now)).unwrap_or_default();
+        // No pause is longer than the longest: the clock was set back since.
+        let rest = if rest > AGAIN.longest { Duration::ZERO } else { rest };
         let closed = matches!(self.state(), VolumeState::Detached | VolumeState::Creating);
         if !rest.is_zero() || !self.replicas.is_empty() || !closed {
             self.look_after(rest.max(Duration::from_millis(500)));

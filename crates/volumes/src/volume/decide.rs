@@ -39,6 +39,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.follow_size();
     draft.follow_usage();
     draft.follow_image();
+    draft.follow_eviction();
     draft.judge_copies();
     draft.follow_clone();
     draft.judge_volume();

@@ -73,6 +73,8 @@ pub(crate) struct Seen {
     pub(crate) up: BTreeSet<String>,
     /// Copies on nodes that are there, and whose disk is not: their data cannot be reached.
     pub(crate) no_disk: BTreeSet<String>,
+    /// Copies on nodes or disks that are to be emptied.
+    pub(crate) evicting: BTreeSet<String>,
     pub(crate) settings: Settings,
     /// Engine images that are deployed.
     pub(crate) images: BTreeMap<String, Image>,

@@ -97,6 +97,16 @@ impl Draft<'_> {
         }
     }
 
+    /// Copies are told that they are to leave their node or disk, and when that is taken back.
+    pub(super) fn follow_eviction(&mut self) {
+        for replica in &mut self.replicas {
+            let asked = self.seen.evicting.contains(&replica.name_any());
+            if replica.spec.eviction_requested.unwrap_or(false) != asked {
+                replica.spec.eviction_requested = Some(asked);
+            }
+        }
+    }
+
     /// What copies say against themselves while they restore, purge or are copied to, by name.
     fn reported_failures(&self) -> BTreeMap<String, (&'static str, String)> {
         let status = self.engine_status();
@@ -383,8 +393,11 @@ impl Draft<'_> {
             && !self.is_upgrading()
             && (!self.restores() || self.rebuilds_restores())
             && self.is_synced();
-        // One that somebody has deleted serves until another does.
-        let stays = |it: &&Replica| is_usable(it) && !is_unwanted(it);
+        // One that somebody has deleted, or wants elsewhere, serves until another does. The only copy of a
+        // volume that is where its copy is has no other place.
+        let may_leave = self.home().is_none();
+        let leaves = |it: &Replica| may_leave && it.spec.eviction_requested == Some(true);
+        let stays = |it: &&Replica| is_usable(it) && !is_unwanted(it) && !leaves(it);
         let usable = self.replicas.iter().filter(stays).count();
         let filling = self
             .replicas

@@ -278,7 +278,7 @@ impl Draft<'_> {
 
     /// Who is responsible for a volume that is nowhere yet: the same node as long as it is there.
     pub(super) fn choose_owner(&mut self) {
-        let wanted = self.volume.spec.node_id.clone().filter(|it| !it.is_empty());
+        let wanted = self.volume.spec.node_id.clone().filter(|node| self.seen.up.contains(node));
         // Elsewhere it cannot be attached.
         let home = self.home().filter(|node| self.seen.up.contains(*node)).map(str::to_owned);
         let known = self.status.owner_id.clone().filter(|node| self.seen.up.contains(node));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::condition;
 use api::longhorn::{
-    Backup, BackupState, BackupTarget, BackupVolume, EngineImage, EngineImageState, InstanceState,
-    Node, Replica, Volume, VolumeState,
+    Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, EngineImage, EngineImageState,
+    InstanceState, Node, Replica, Volume, VolumeState,
 };
 use backupstore::{BackupUrl, TargetUrl};
 use jiff::Timestamp;
@@ -16,12 +16,12 @@ use reconcile::{Failure, Key, OrFail as _};
 use super::draft::{Image, Seen, Source, has_failed, is_set, node_of};
 use super::original::original;
 use super::{World, is_new};
-use crate::node::has_disk;
+use crate::node::{has_disk, has_lost_data};
 use crate::target::{self, DEFAULT, place};
-use crate::{NAMESPACE, engine, schedule};
+use crate::{NAMESPACE, backup, engine, schedule};
 
 /// What of a node matters to volumes.
-pub(super) fn standing(node: &Node) -> (bool, bool, [Vec<String>; 2]) {
+pub(super) fn standing(node: &Node) -> (bool, bool, [Vec<String>; 3]) {
     let status = node.status.as_ref();
     let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
     let disks = status.and_then(|it| it.disk_status.as_ref());
@@ -31,18 +31,31 @@ pub(super) fn standing(node: &Node) -> (bool, bool, [Vec<String>; 2]) {
         });
         all.map(|(name, _)| name.clone()).collect()
     };
+    let whole = node.spec.eviction_requested == Some(true);
+    let emptied = node.spec.disks.iter().flatten();
+    let emptied = emptied.filter(|(_, disk)| whole || disk.eviction_requested == Some(true));
+    let emptied = emptied.map(|(name, _)| name.clone()).collect();
     (
         condition::holds(conditions, "Ready"),
         condition::holds(conditions, "Schedulable") && node.spec.allow_scheduling == Some(true),
-        [those("Ready"), those("Schedulable")],
+        [those("Ready"), those("Schedulable"), emptied],
     )
+}
+
+/// It can be worked with: it is heard of, and stays.
+pub(crate) fn is_ready(node: &Node) -> bool {
+    standing(node).0 && node.metadata.deletion_timestamp.is_none()
+}
+
+impl World {
+    pub(crate) fn is_up(&self, node: &str) -> bool {
+        self.nodes.get(&Key::new(NAMESPACE, node)).is_some_and(|it| is_ready(&it))
+    }
 }
 
 pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Failure> {
     let name = volume.name_any();
     let nodes = world.nodes.list();
-    let is_ready =
-        |node: &Arc<Node>| standing(node).0 && node.metadata.deletion_timestamp.is_none();
     let up: BTreeSet<String> =
         nodes.iter().filter(|node| is_ready(node)).map(|node| node.name_any()).collect();
     let images = images(world);
@@ -53,8 +66,10 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
         |node| up.contains(node),
         |node| program.is_none_or(|it| it.is_on(node)),
     );
-    let replicas: Vec<Replica> =
-        world.replicas.by("volume", &name).iter().map(|it| it.as_ref().clone()).collect();
+    let replicas = world.replicas.by("volume", &name);
+    let replicas = replicas.iter().filter(|it| !is_of_another(it.as_ref(), volume));
+    let replicas: Vec<Replica> = replicas.map(|it| it.as_ref().clone()).collect();
+    let engine = engine::active(&world.engines, &name);
     let (source, backup_volume) = source(world, volume).await?;
     let newest_is_known = newest_is_known(world, volume, backup_volume.as_ref()).await?;
     Ok(Seen {
@@ -64,8 +79,11 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
             .attachments
             .get(&Key::new(NAMESPACE, &name))
             .map(|it| it.as_ref().clone()),
-        engine: engine::active(&world.engines, &name).map(|it| it.as_ref().clone()),
+        engine: engine
+            .filter(|it| !is_of_another(it.as_ref(), volume))
+            .map(|it| it.as_ref().clone()),
         no_disk: without_disk(world, &replicas),
+        evicting: evicting(world, &replicas),
         replicas,
         has_snapshots: !world.snapshots.by("volume", &name).is_empty(),
         candidates,
@@ -80,13 +98,48 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
     })
 }
 
-/// Copies that their nodes cannot start where their data is.
+/// It belongs to an earlier volume of this name, which was removed by force. One that names no owner was made by
+/// hand, and is the volume's that it names.
+pub(super) fn is_of_another(object: &impl ResourceExt, volume: &Volume) -> bool {
+    let mut owners = object.owner_references().iter().filter(|it| it.kind == "Volume").peekable();
+    owners.peek().is_some() && owners.all(|it| volume.metadata.uid.as_ref() != Some(&it.uid))
+}
+
+/// Copies that their nodes cannot start where their data is, or that are not there any more. One that has
+/// failed is filled anew before it counts: that it holds nothing is no reason against it.
 fn without_disk(world: &World, replicas: &[Replica]) -> BTreeSet<String> {
     let lacks = |replica: &&Replica| {
         let node = node_of(replica).and_then(|it| world.nodes.get(&Key::new(NAMESPACE, it)));
-        node.is_some_and(|node| !has_disk(replica, &node))
+        node.is_some_and(|node| !has_disk(replica, &node)) || is_emptied(replica)
     };
     replicas.iter().filter(lacks).map(ResourceExt::name_any).collect()
+}
+
+/// Copies on nodes or disks that somebody wants empty.
+fn evicting(world: &World, replicas: &[Replica]) -> BTreeSet<String> {
+    let is_to_go = |replica: &&Replica| {
+        let node = node_of(replica).and_then(|it| world.nodes.get(&Key::new(NAMESPACE, it)));
+        node.is_some_and(|node| is_evicted_from(replica, &node))
+    };
+    replicas.iter().filter(is_to_go).map(ResourceExt::name_any).collect()
+}
+
+fn is_evicted_from(replica: &Replica, node: &Node) -> bool {
+    let id = replica.spec.disk_id.as_deref().filter(|id| !id.is_empty());
+    let statuses = node.status.as_ref().and_then(|it| it.disk_status.as_ref());
+    let is_its_disk = |name: &String| {
+        id.is_some() && statuses.and_then(|it| it.get(name)?.disk_uuid.as_deref()) == id
+    };
+    let mut disks = node.spec.disks.iter().flatten();
+    node.spec.eviction_requested == Some(true)
+        || disks.any(|(name, disk)| disk.eviction_requested == Some(true) && is_its_disk(name))
+}
+
+fn is_emptied(replica: &Replica) -> bool {
+    let status = replica.status.as_ref();
+    is_set(replica.spec.healthy_at.as_ref())
+        && !has_failed(replica)
+        && status.is_some_and(|it| has_lost_data(&it.instance))
 }
 
 /// Engine images that are deployed.
@@ -176,20 +229,33 @@ async fn source(world: &World, volume: &Volume) -> Result<(Source, Option<Backup
         return Ok((Source::Missing(why), None));
     };
     let found = world.backup(&backup).await.or_fail(|| format!("get backup {backup}"))?;
-    Ok((found_backup(found.as_ref(), from, backup), Some(stored)))
+    Ok((found_backup(found.as_ref(), &stored, from, backup), Some(stored)))
 }
 
 /// What can be restored of a backup.
-fn found_backup(found: Option<&Backup>, volume: String, backup: String) -> Source {
-    let missing = |why: &str| Source::Missing(format!("cannot get backup {backup}: {why}"));
+fn found_backup(
+    found: Option<&Backup>,
+    stored: &BackupVolume,
+    volume: String,
+    name: String,
+) -> Source {
+    let missing = |why: &str| Source::Missing(format!("cannot get backup {name}: {why}"));
     let Some(found) = found else { return missing("it does not exist") };
     let status = found.status.clone().unwrap_or_default();
-    if found.metadata.deletion_timestamp.is_some() || status.state == Some(BackupState::Deleting) {
+    let goes =
+        |leaves: bool, deletion: Option<&BackupDeletion>| leaves && !backup::is_untouched(deletion);
+    if status.state == Some(BackupState::Deleting)
+        || goes(found.metadata.deletion_timestamp.is_some(), status.deletion.as_ref())
+    {
         return missing("it is being deleted");
+    }
+    let deletion = stored.status.as_ref().and_then(|it| it.deletion.as_ref());
+    if goes(stored.metadata.deletion_timestamp.is_some(), deletion) {
+        return missing("it is being deleted with all backups of its volume");
     }
     match status.volume_size.as_ref().and_then(|it| it.parse().ok()) {
         None => missing("it is not read from the store yet"),
-        size => Source::Found { volume, backup, backup_volume_size: size },
+        size => Source::Found { volume, backup: name, backup_volume_size: size },
     }
 }
 
@@ -227,6 +293,10 @@ async fn newest_is_known(
 
 #[cfg(test)]
 mod tests {
+    use api::longhorn::{Disk, DiskStatus};
+    use api::scalar::Stamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
     use super::*;
 
     #[test]
@@ -240,6 +310,74 @@ mod tests {
         assert_eq!(names("vfs:///d?volume=v-1&backup=../secrets"), None);
         assert_eq!(names("--help?volume=v-1&backup=b-1"), None);
         assert_eq!(names("vfs:///d"), None);
+    }
+
+    #[test]
+    fn a_whole_copy_whose_node_finds_nothing_of_it_is_not_there() {
+        let now = api::scalar::Time::new(Timestamp::UNIX_EPOCH);
+        let whole = |reason: &str| {
+            let mut replica = Replica::default();
+            replica.spec.healthy_at = Some(Stamp::from(now));
+            let status = replica.status.get_or_insert_default();
+            crate::node::say_creation(&mut status.instance, Some((reason, "why")), now);
+            replica
+        };
+        assert!(is_emptied(&whole("DataGone")));
+        assert!(!is_emptied(&whole("FailedStarting")), "written before the disks were looked at");
+        let mut failed = whole("DataGone");
+        failed.spec.failed_at = Some(Stamp::from(now));
+        assert!(!is_emptied(&failed), "it is filled anew");
+        let mut filled = whole("DataGone");
+        filled.spec.healthy_at = Some(Stamp::never());
+        assert!(!is_emptied(&filled));
+    }
+
+    #[test]
+    fn copies_leave_nodes_and_disks_that_are_to_be_emptied() {
+        let mut replica = Replica::default();
+        replica.spec.disk_id = Some("u1".to_owned());
+        let mut node = Node::default();
+        let statuses = node.status.get_or_insert_default().disk_status.get_or_insert_default();
+        for (name, uuid) in [("d1", "u1"), ("d2", "u2")] {
+            node.spec.disks.get_or_insert_default().insert(name.to_owned(), Disk::default());
+            let status = DiskStatus { disk_uuid: Some(uuid.to_owned()), ..DiskStatus::default() };
+            statuses.insert(name.to_owned(), status);
+        }
+        let told = |on: Option<&str>, whole: bool| {
+            let mut node = node.clone();
+            node.spec.eviction_requested = Some(whole);
+            for (name, disk) in node.spec.disks.iter_mut().flatten() {
+                disk.eviction_requested = Some(on == Some(name));
+            }
+            (is_evicted_from(&replica, &node), standing(&node) != standing(&Node::default()))
+        };
+        assert!(!told(None, false).0);
+        assert!(!told(Some("d2"), false).0);
+        assert_eq!(told(Some("d1"), false), (true, true));
+        assert_eq!(told(None, true), (true, true));
+    }
+
+    #[test]
+    fn what_an_earlier_volume_of_the_name_left_is_not_the_volumes() {
+        let mut volume = Volume::default();
+        volume.metadata.uid = Some("new".to_owned());
+        let owner = |kind: &str, uid: &str| meta::OwnerReference {
+            kind: kind.to_owned(),
+            uid: uid.to_owned(),
+            ..meta::OwnerReference::default()
+        };
+        for (owners, wanted) in [
+            (vec![], false),
+            (vec![owner("Volume", "new")], false),
+            (vec![owner("Volume", "old")], true),
+            (vec![owner("Volume", "old"), owner("Volume", "new")], false),
+            (vec![owner("Node", "old")], false),
+        ] {
+            let mut replica = Replica::default();
+            let text = format!("{owners:?}");
+            replica.metadata.owner_references = Some(owners);
+            assert_eq!(is_of_another(&replica, &volume), wanted, "{text}");
+        }
     }
 
     #[test]
@@ -271,9 +409,38 @@ mod tests {
     fn nothing_is_restored_of_a_backup_that_is_being_deleted() {
         let mut backup = Backup::default();
         backup.status.get_or_insert_default().volume_size = Some("4096".to_owned());
-        let found = |backup: &Backup| found_backup(Some(backup), "v".into(), "b".into());
+        let stored = BackupVolume::default();
+        let found = |backup: &Backup| found_backup(Some(backup), &stored, "v".into(), "b".into());
         assert!(matches!(found(&backup), Source::Found { backup_volume_size: Some(4096), .. }));
         backup.status.get_or_insert_default().state = Some(BackupState::Deleting);
         assert!(matches!(found(&backup), Source::Missing(why) if why.contains("being deleted")));
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_the_volume_is_not_waited_for_by_it() {
+        let (mut backup, mut stored) = (Backup::default(), BackupVolume::default());
+        let found_in = |backup: &Backup, stored: &BackupVolume| {
+            let found = found_backup(Some(backup), stored, "v".into(), "b".into());
+            matches!(found, Source::Found { .. })
+        };
+        let found = |backup: &Backup| found_in(backup, &BackupVolume::default());
+        let status = backup.status.get_or_insert_default();
+        (status.volume_size, status.state) =
+            (Some("4096".to_owned()), Some(BackupState::Completed));
+        backup.metadata.deletion_timestamp = Some(meta::Time(Timestamp::UNIX_EPOCH));
+        assert!(!found(&backup), "nobody has seen it yet: it may begin at any moment");
+        let deletion = BackupDeletion {
+            waits_for: Some("volume v is restoring from backup b".to_owned()),
+            ..BackupDeletion::default()
+        };
+        backup.status.get_or_insert_default().deletion = Some(deletion.clone());
+        assert!(found(&backup));
+        stored.metadata.deletion_timestamp = Some(meta::Time(Timestamp::UNIX_EPOCH));
+        assert!(!found_in(&backup, &stored), "all backups of the volume may go");
+        stored.status.get_or_insert_default().deletion = Some(deletion.clone());
+        assert!(found_in(&backup, &stored));
+        let tried = BackupDeletion { attempt: Some("1".to_owned()), ..deletion };
+        backup.status.get_or_insert_default().deletion = Some(tried);
+        assert!(!found(&backup), "some of it may be gone");
     }
 }

@@ -82,8 +82,8 @@ pub(super) fn original(world: &World, volume: &Volume) -> Original {
             && engine.status.as_ref().is_some_and(|it| it.replica_mode_map.is_some())
     };
     let at = source.status.clone().unwrap_or_default();
-    let set = |text: Option<String>| text.filter(|text| !text.is_empty());
-    let node = set(at.current_node_id).or(set(source.spec.node_id.clone())).or(set(at.owner_id));
+    let nodes = [at.current_node_id, source.spec.node_id.clone(), at.owner_id];
+    let node = nodes.into_iter().flatten().find(|it| world.is_up(it));
     Original::Found(Found {
         volume: from.clone(),
         snapshot,

@@ -263,7 +263,10 @@ impl Draft<'_> {
             if requested.is_none_or(|it| it < asked || it > ahead) {
                 self.sync = Some(Time::new(asked));
             }
-            return wait(self, "the store was not read since the activation was asked for");
+            let error = status.messages.as_ref().and_then(|it| it.get("error").cloned());
+            let error = error.map(|it| format!(": {it}")).unwrap_or_default();
+            let text = format!("the store was not read since the activation was asked for{error}");
+            return wait(self, &text);
         }
         match status.last_backup_name.as_deref() {
             None | Some("") => true,

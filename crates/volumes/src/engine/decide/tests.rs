@@ -235,6 +235,9 @@ fn a_copy_nobody_fills_is_given_up_after_a_while_and_a_filled_one_serves() {
     it.status = first.status;
     it.now += Duration::from_secs(31);
     assert_eq!(it.decide().acts, [Act::Fail { address: at(2) }]);
+    // Seen first by a clock that was ahead.
+    it.now -= Duration::from_hours(24);
+    assert_eq!(it.decide().acts, [Act::Fail { address: at(2) }]);
     it.look.rebuilds.insert(at(2), rebuild("in_progress", true));
     assert_eq!(it.decide().acts, []);
     it.look.rebuilds.insert(at(2), rebuild("complete", false));

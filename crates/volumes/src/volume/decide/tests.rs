@@ -68,6 +68,8 @@ struct World {
     up: BTreeSet<String>,
     /// Copies whose disk is not there.
     no_disk: BTreeSet<String>,
+    /// Nodes that are to be emptied.
+    evicting: BTreeSet<String>,
     serial: u32,
     told: Vec<String>,
     /// Copies whose data is behind, or whose restore fails.
@@ -149,6 +151,7 @@ impl World {
             reverted: Vec::new(),
             up: BTreeSet::from([NODE.to_owned()]),
             no_disk: BTreeSet::new(),
+            evicting: BTreeSet::new(),
             serial: 0,
             told: Vec::new(),
             broken: BTreeSet::new(),
@@ -194,6 +197,14 @@ impl World {
         self.backup_volume = Some(stored);
     }
 
+    fn candidate(&self, name: &str) -> Candidate {
+        Candidate { is_open: !self.evicting.contains(name), ..node(name) }
+    }
+
+    fn is_evicting(&self, replica: &Replica) -> bool {
+        replica.spec.instance.node_id.as_ref().is_some_and(|it| self.evicting.contains(it))
+    }
+
     fn seen(&self) -> Seen {
         Seen {
             now: self.now,
@@ -202,9 +213,15 @@ impl World {
             engine: self.engine.clone(),
             replicas: self.replicas.clone(),
             has_snapshots: false,
-            candidates: self.up.iter().map(|name| node(name)).collect(),
+            candidates: self.up.iter().map(|name| self.candidate(name)).collect(),
             up: self.up.clone(),
             no_disk: self.no_disk.clone(),
+            evicting: self
+                .replicas
+                .iter()
+                .filter(|it| self.is_evicting(it))
+                .map(ResourceExt::name_any)
+                .collect(),
             settings: self.settings.clone(),
             images: self.images.clone(),
             source: self.source.clone(),

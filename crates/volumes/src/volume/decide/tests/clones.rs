@@ -153,6 +153,20 @@ fn copying_that_always_fails_ends_with_the_reason() {
 }
 
 #[test]
+fn a_try_that_a_clock_ahead_has_put_off_is_not_waited_for() {
+    let mut world = begun();
+    let status = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+    status.instance.current_state = Some(InstanceState::Error);
+    world.pass();
+    assert_eq!(clone_state(&world), CloneState::Failed);
+    // The clock was a year ahead, and is not any more.
+    world.now -= SignedDuration::from_hours(24 * 365);
+    world.obey();
+    world.run(60);
+    assert_eq!(clone_state(&world), CloneState::Completed);
+}
+
+#[test]
 fn a_source_that_is_not_there_is_waited_for_and_one_that_never_fits_is_told() {
     let mut world = cloned();
     world.original = Original::Missing("volume s does not exist".into());

@@ -47,6 +47,28 @@ fn a_copy_whose_node_was_away_when_the_volume_was_attached_is_behind() {
 }
 
 #[test]
+fn a_standby_volume_leaves_a_node_that_is_gone() {
+    let mut world = World::from_backup(true);
+    world.settings.node_soft = false;
+    world.up.insert("n2".to_owned());
+    world.run(16);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    let dead = world.volume.spec.node_id.clone().unwrap();
+    let engine = world.engine.as_mut().unwrap().status.as_mut().unwrap();
+    engine.instance.current_state = Some(InstanceState::Unknown);
+    engine.instance.owner_id = Some(dead.clone());
+    let there = |it: &Replica| it.spec.instance.node_id.as_ref() == Some(&dead);
+    let index = world.replicas.iter().position(there).unwrap();
+    world.replicas[index].status.as_mut().unwrap().instance.current_state =
+        Some(InstanceState::Unknown);
+    world.lose_node(index);
+    world.run(16);
+    assert_ne!(world.volume.spec.node_id.as_deref(), Some(dead.as_str()));
+    assert_eq!(world.status().state, Some(VolumeState::Attached));
+    assert_ne!(world.status().owner_id.as_deref(), Some(dead.as_str()));
+}
+
+#[test]
 fn a_copy_whose_node_stays_away_is_replaced() {
     let mut world = on_two_nodes();
     world.up.insert("n3".to_owned());

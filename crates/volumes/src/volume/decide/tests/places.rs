@@ -60,6 +60,34 @@ fn a_copy_follows_the_volume_and_one_elsewhere_goes() {
 }
 
 #[test]
+fn a_node_that_is_to_be_emptied_is_and_no_volume_is_degraded_for_it() {
+    let mut world = with_locality(DataLocality::Disabled, 2);
+    world.run(6);
+    world.ticket("n1");
+    world.run(8);
+    world.is(&VolumeState::Attached, &Robustness::Healthy);
+    let leaves = world.places()[0].to_owned();
+    let stays = world.places()[1].to_owned();
+    world.evicting.insert(leaves.clone());
+    for _ in 0..30 {
+        world.run(1);
+        world.is(&VolumeState::Attached, &Robustness::Healthy);
+    }
+    assert!(!world.places().contains(&leaves.as_str()), "{:?}", world.places());
+    assert_eq!(world.places().len(), 2, "{:?}", world.places());
+    // With nowhere to go the copy stays where it is.
+    world.evicting = nodes(&["n1", "n2", "n3"]);
+    world.run(30);
+    assert_eq!(world.places().len(), 2);
+    let asked = |it: &Replica| it.spec.eviction_requested == Some(true);
+    assert!(world.replicas.iter().all(asked));
+    world.evicting.clear();
+    world.run(10);
+    assert!(!world.replicas.iter().any(asked), "it is taken back");
+    assert!(world.places().contains(&stays.as_str()));
+}
+
+#[test]
 fn a_copy_that_finds_no_room_near_is_not_made_and_nobody_is_alarmed() {
     let mut world = with_locality(DataLocality::BestEffort, 2);
     // The third node runs engines, and takes no copies.

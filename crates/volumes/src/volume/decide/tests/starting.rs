@@ -17,7 +17,11 @@ fn a_volume_whose_engine_does_not_start_says_why_as_long_as_it_is_wanted() {
     let status = world.engine.as_mut().unwrap().status.get_or_insert_default();
     status.instance.current_state = Some(InstanceState::Error);
     status.instance.owner_id = Some(NODE.to_owned());
-    say_creation(&mut status.instance, Some("no two ports in a row are free"), now);
+    say_creation(
+        &mut status.instance,
+        Some(("FailedStarting", "no two ports in a row are free")),
+        now,
+    );
     world.pass();
     let told = world.condition("Attach").unwrap();
     assert_eq!(told.reason.as_deref(), Some("FailedStarting"));
@@ -36,7 +40,7 @@ fn a_volume_whose_engine_starts_in_the_end_says_nothing() {
     let now = at(&world);
     let name = world.replicas[0].name_any();
     let status = world.replicas[0].status.get_or_insert_default();
-    say_creation(&mut status.instance, Some("the disk is not ready"), now);
+    say_creation(&mut status.instance, Some(("FailedStarting", "the disk is not ready")), now);
     world.ticket(NODE);
     world.pass();
     let text = world.condition("Attach").unwrap().message.unwrap();
