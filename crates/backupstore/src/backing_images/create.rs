@@ -109,6 +109,7 @@ impl BackupStore {
                 return Ok(stored(checksum, &Uploaded::default()));
             }
         };
+        let begun_at = self.clock.now();
         let upload = Upload {
             blocks: self.repository.blocks(&Subject::BackingImages),
             codec: Codec::new(packing),
@@ -131,6 +132,7 @@ impl BackupStore {
             lease.outlast_deletions(control).await?;
             self.require_blocks(&Subject::BackingImages, &done.blocks, control).await?;
         }
+        lease.outlast_others(begun_at, control).await?;
         // Without the lock, a deletion may have removed blocks that were found there.
         lease.confirm().await?;
         let publish = self.repository.publish_image(image, done, &version)?;

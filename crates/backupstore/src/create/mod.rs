@@ -113,6 +113,8 @@ struct Making {
     packing: Packing,
     base: Base,
     started: Timestamp,
+    /// When its record was begun, by the clock of leases.
+    begun: Duration,
     /// Complete where an earlier try wrote it, and did not come to the volume's.
     state: Started<BackupRecord>,
 }
@@ -136,7 +138,9 @@ impl BackupStore {
             Ok((compression, base, state)) => {
                 let (store, size) = (self.clone(), request.block_size);
                 let packing = Packing { size, compression };
-                let making = Making { store, request, backup, packing, base, started, state };
+                let begun = self.clock.now();
+                let making =
+                    Making { store, request, backup, packing, base, started, begun, state };
                 Ok(Begun { lease, making })
             }
             Err(error) => {
@@ -248,6 +252,7 @@ impl Making {
                     lease.outlast_deletions(control).await?;
                     self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
                 }
+                lease.outlast_others(self.begun, control).await?;
                 // Without the lock, a deletion may have removed blocks that were found there.
                 lease.confirm().await?;
                 let (repository, outline) = (&self.store.repository, record.outline());

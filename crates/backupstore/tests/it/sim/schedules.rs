@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use super::actor::{Actor, What, When};
 use super::peer::{Peer, data};
-use super::world::{Condition, Conditions, Kind, Stamps, World, folder};
+use super::world::{Condition, Conditions, Kind, Stamps, Tags, World, folder};
 use super::{Ours, states};
 use crate::world::{name, volume};
 
@@ -462,6 +462,53 @@ async fn schedule_20_a_process_that_is_gone_has_sent_what_it_has_sent() {
     assert!(writer.back_up(&of, 0, "backup-2").await);
     at(30).await;
     sound(&world);
+}
+
+/// A store without conditions. What begins a backup gets no answer and is sent again, which goes well; the
+/// first comes through when the backup is complete.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_begin_does_not_undo_a_backup() {
+    for tags in [Tags::OfContents, Tags::OfWrites] {
+        let kind = Kind { conditions: Conditions::Unsupported, tags, ..Kind::STRONG };
+        let world = with_backup(kind).await;
+        let when = When::Named("put", "/backups/", 1);
+        let writer = befallen(&world, "writer", when, What::Late(19 * SECOND)).await;
+        assert!(writer.back_up(&states(), 1, "backup-2").await);
+        at(30).await;
+        sound(&world);
+        assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+    }
+}
+
+/// The same where the one that began it was killed, and another goes on at once.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_begin_of_the_dead_does_not_undo_a_backup() {
+    let world = with_backup(Kind { conditions: Conditions::Unsupported, ..Kind::STRONG }).await;
+    let when = When::Named("put", "/backups/", 1);
+    let dead = befallen(&world, "dead", when, What::DieLate(19 * SECOND)).await;
+    let (writer, of) = (calm(&world, "writer").await, states());
+    assert!(!dead.back_up(&of, 1, "backup-2").await);
+    // It finds the other's record in the place of its own, and fails then.
+    assert!(writer.back_up(&of, 1, "backup-2").await || writer.back_up(&of, 1, "backup-2").await);
+    at(30).await;
+    sound(&world);
+    assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+}
+
+/// The same with what makes it complete, and the backup is deleted as soon as it is.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_record_does_not_come_back() {
+    let world = with_backup(Kind { conditions: Conditions::Unsupported, ..Kind::STRONG }).await;
+    // Younger blocks stay whatever happens.
+    at(7200).await;
+    let when = When::Named("put", "/backups/", 2);
+    let writer = befallen(&world, "writer", when, What::Late(19 * SECOND)).await;
+    let (deleter, of) = (calm(&world, "deleter").await, states());
+    assert!(writer.back_up(&of, 0, "backup-2").await);
+    assert!(deleter.delete("backup-2").await && deleter.delete("backup-1").await);
+    at(30).await;
+    sound(&world);
+    assert!(!world.is_complete("backup-2"), "what was deleted stays away");
 }
 
 /// Ten thousand processes have died, each with a lock that excludes ours.
