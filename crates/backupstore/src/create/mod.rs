@@ -242,12 +242,15 @@ impl Making {
                 self.store.repository.settle(&self.subject()).await?;
                 (record.outline(), 0)
             }
-            Started::Begun(version) => {
+            Started::Begun(ours) => {
                 let uploaded = self.upload(source, control).await?;
                 // Blocks that were found there are named as well, whoever wrote them.
                 self.store.repository.settle(&self.subject()).await?;
                 control.check()?;
-                let record = self.final_record(&uploaded);
+                let record = BackupRecord {
+                    is_successor: ours.is_successor,
+                    ..self.final_record(&uploaded)
+                };
                 if lease.doubts_blocks() {
                     lease.outlast_deletions(control).await?;
                     self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
@@ -257,7 +260,7 @@ impl Making {
                 lease.confirm().await?;
                 let (repository, outline) = (&self.store.repository, record.outline());
                 let (volume, backup) = (&self.request.volume, &self.backup);
-                let publish = repository.publish_backup(volume, backup, record, version)?;
+                let publish = repository.publish_backup(volume, backup, record, &ours.version)?;
                 lease.while_held(control, publish).await?;
                 (outline, uploaded.new_blocks)
             }
@@ -319,6 +322,7 @@ impl Making {
             again_bytes: uploaded.again_bytes,
             blocks,
             is_fenceable: false,
+            is_successor: false,
             is_single_file: false,
         }
     }

@@ -190,7 +190,8 @@ impl BackupStore {
         let may_finish = |record: &&references::InProgress| {
             writer_of(record, now, self.abilities()) == Writer::MayFinish
         };
-        if let Some(record) = references.in_progress.iter().find(may_finish) {
+        let mut unfinished = references.in_progress.iter().chain(&references.taken_over);
+        if let Some(record) = unfinished.find(may_finish) {
             tracing::warn!(
                 of = %of,
                 record = %record.name,

@@ -88,7 +88,7 @@ impl NamedBlocks {
     }
 }
 
-/// A record whose backup, or image, is not complete.
+/// A record whose backup, or image, is not complete, or may be completed once more.
 #[derive(Debug, Clone)]
 pub(crate) struct InProgress {
     pub(crate) name: Name,
@@ -114,6 +114,8 @@ pub(crate) struct References {
     /// What is complete and cannot be restored whatever blocks there are.
     pub(crate) flawed: BTreeSet<Name>,
     pub(crate) in_progress: Vec<InProgress>,
+    /// Complete, and begun by others that may finish them still, with other blocks.
+    pub(crate) taken_over: Vec<InProgress>,
     pub(crate) unreadable: Vec<(Name, String)>,
     /// All records as they were listed before the first was read.
     pub(crate) listed: BTreeMap<Name, Outside>,
@@ -147,7 +149,10 @@ impl References {
             Found::Readable(record, stored) if record.is_in_progress => {
                 self.in_progress.push(InProgress::new(name, &record, stored));
             }
-            Found::Readable(record, _) => {
+            Found::Readable(record, stored) => {
+                if record.is_successor {
+                    self.taken_over.push(InProgress::new(name.clone(), &record, stored));
+                }
                 if record.flaw().is_some() {
                     self.flawed.insert(name.clone());
                 }

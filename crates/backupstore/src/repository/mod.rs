@@ -28,7 +28,7 @@ pub(crate) use self::blocks::{Blocks, Codec, Put, StoredBlock};
 pub(crate) use self::locks::{End, FoundLock, Locks, Lying, Trace};
 pub(crate) use self::objects::{Found, Stored};
 pub(crate) use self::records::{
-    BackupRecord, ImageRecord, Outside, Record, Started, VolumeRecord, seconds,
+    BackupRecord, ImageRecord, Ours, Outside, Record, Started, VolumeRecord, seconds,
 };
 pub use self::system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 use self::v1::layout::{self, VolumeFolder};
@@ -244,7 +244,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(version));
+            return Ok(Started::Begun(Ours { version, is_successor: false }));
         }
         let (record, found) = self.backup(volume, backup).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -257,7 +257,8 @@ impl Repository {
             begun.others.extend([new_writer(SUCCESSOR)]);
             begun.to_bytes().map_err(Error::Record)?.into()
         };
-        Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
+        let version = self.take_over(&key, bytes, &found.version).await?;
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
     }
 
     /// The same for an image.
@@ -271,7 +272,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(version));
+            return Ok(Started::Begun(Ours { version, is_successor: false }));
         }
         let (record, found) = self.image_within(image, RECORD_MAX_BYTES).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -284,7 +285,8 @@ impl Repository {
             begun.others.extend([new_writer(SUCCESSOR)]);
             to_bytes(&begun).map_err(Error::Record)?.into()
         };
-        Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
+        let version = self.take_over(&key, bytes, &found.version).await?;
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
     }
 
     /// Nothing where there is one.

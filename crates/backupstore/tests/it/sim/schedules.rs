@@ -511,6 +511,40 @@ async fn schedule_21_a_late_record_does_not_come_back() {
     assert!(!world.is_complete("backup-2"), "what was deleted stays away");
 }
 
+/// Ours goes on with a backup that a v1 engine has begun, and completes it; the v1 engine is slow, alive, and
+/// has blocks that ours has not.
+#[tokio::test(start_paused = true)]
+async fn schedule_22_a_completed_takeover_keeps_blocks() {
+    for deleted in [&["backup-1"][..], &["backup-2"][..]] {
+        let world = with_backup(Kind::STRONG).await;
+        let mut actor = Actor::build(&world, "peer", 3);
+        for nth in 3..20 {
+            actor = actor.befalls(When::Named("put", "/locks/", nth), What::Lost);
+        }
+        let peer = Peer::new(&actor.start(), 1);
+        let (writer, deleter) = (calm(&world, "writer").await, calm(&world, "deleter").await);
+        let of = states();
+        let others = async {
+            at(200).await;
+            assert!(writer.back_up(&of, 2, "backup-2").await);
+            at(200).await;
+            for backup in deleted {
+                assert!(deleter.delete(backup).await);
+            }
+        };
+        let peer_data = data(&of, 1);
+        let (made, ()) = futures::join!(peer.back_up(&peer_data, "backup-2", 600 * SECOND), others);
+        made.unwrap();
+        sound(&world);
+        assert!(world.is_complete("backup-2"), "the peer has published");
+        // A day later nobody can publish it any more.
+        at(25 * 60 * 60).await;
+        assert!(deleter.delete("backup-2").await);
+        sound(&world);
+        assert!(world.counts().1 > 0, "space comes back");
+    }
+}
+
 /// Ten thousand processes have died, each with a lock that excludes ours.
 #[tokio::test(start_paused = true)]
 async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
