@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::block::Checksum;
 use crate::error::Error;
 use crate::name::Name;
-use crate::repository::{Codec, Found, Outside, RECORD_MAX_BYTES, Record, Stored};
+use crate::repository::{Codec, Found, Outside, RECORD_MAX_BYTES, Record, Stored, VolumeRecord};
 use crate::store::BackupStore;
 use crate::subject::Subject;
 
@@ -129,6 +129,11 @@ impl References {
     /// The backup that was started last.
     pub(crate) fn newest(&self) -> Option<(&Name, &String)> {
         self.complete.iter().max_by(|one, other| one.1.cmp(other.1))
+    }
+
+    /// Whether the last backup of the volume is one that was read, and complete.
+    pub(crate) fn has_last(&self, volume: &VolumeRecord) -> bool {
+        Name::parse(&volume.last_backup).is_ok_and(|last| self.complete.contains_key(&last))
     }
 
     pub(crate) fn unreadable_shown(&self) -> Vec<Unreadable> {

@@ -545,6 +545,66 @@ async fn schedule_22_a_completed_takeover_keeps_blocks() {
     }
 }
 
+/// What the record of the volume says of its last backup.
+fn last_backup(world: &World) -> String {
+    let cfg = Key::parse(&format!("{}/volume.cfg", folder())).unwrap();
+    let cfg: serde_json::Value = serde_json::from_slice(&world.get(&cfg).unwrap().bytes).unwrap();
+    cfg["LastBackupName"].as_str().unwrap().to_owned()
+}
+
+/// A deletion is stopped before it reads the record of the volume; a backup is made meanwhile.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_stopped_collection_does_not_turn_back_the_volume() {
+    for nth in 1..4 {
+        let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+        let when = When::Named("get", "/volume.cfg", nth);
+        let deleter = befallen(&world, "deleter", when, What::Stop(400 * SECOND)).await;
+        let (writer, of) = (calm(&world, "writer").await, states());
+        let others = async {
+            at(200).await;
+            writer.back_up(&of, 1, "backup-2").await
+        };
+        let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+        sound(&world);
+        assert!(published, "{nth}");
+        assert_eq!(last_backup(&world), "backup-2", "{nth}");
+    }
+}
+
+/// Of two backups that are made at a time, the one that was started later is the last, whichever is slower.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_slow_backup_does_not_turn_back_the_volume() {
+    let world = with_backup(Kind::STRONG).await;
+    let when = When::Named("put_new", "/blocks/", 1);
+    let slow = befallen(&world, "slow", when, What::Stop(60 * SECOND)).await;
+    let (writer, of) = (calm(&world, "writer").await, states());
+    let others = async {
+        at(10).await;
+        writer.back_up(&of, 2, "backup-3").await
+    };
+    let (is_done, published) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    sound(&world);
+    assert!(is_done && published);
+    assert_eq!(last_backup(&world), "backup-3");
+}
+
+/// A backup is stopped before it tells its volume, and deleted meanwhile.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_backup_that_is_gone_is_not_the_last() {
+    let world = with_backup(Kind::STRONG).await;
+    let when = When::Named("put_if_match", "/volume.cfg", 1);
+    let slow = befallen(&world, "slow", when, What::Stop(400 * SECOND)).await;
+    let (deleter, of) = (calm(&world, "deleter").await, states());
+    let others = async {
+        at(200).await;
+        deleter.delete("backup-2").await
+    };
+    let (is_done, is_deleted) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    sound(&world);
+    assert!(is_deleted && !is_done, "it has lost its lock");
+    assert_eq!(last_backup(&world), "backup-1");
+}
+
 /// Ten thousand processes have died, each with a lock that excludes ours.
 #[tokio::test(start_paused = true)]
 async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
