@@ -605,6 +605,23 @@ async fn schedule_23_a_backup_that_is_gone_is_not_the_last() {
     assert_eq!(last_backup(&world), "backup-1");
 }
 
+/// A deletion dies, and its store's clock, which was ahead, is set right: its lock is of the future. Nobody can
+/// tell that it has ended but by looking at it.
+#[tokio::test(start_paused = true)]
+async fn schedule_24_a_lock_of_the_future_is_watched_to_its_end() {
+    let world = with_backup(Kind::STRONG).await;
+    let hour = SignedDuration::from_hours(1);
+    world.jump(hour);
+    let when = When::Named("delete", "/blocks/", 1);
+    let dead = befallen(&world, "dead", when, What::Die).await;
+    assert!(!dead.delete("backup-1").await);
+    world.jump(-hour);
+    let writer = calm(&world, "writer").await;
+    assert!(writer.back_up(&states(), 0, "backup-2").await);
+    sound(&world);
+    assert_eq!(locks(&world), [""; 0]);
+}
+
 /// Ten thousand processes have died, each with a lock that excludes ours.
 #[tokio::test(start_paused = true)]
 async fn locks_of_ten_thousand_dead_are_taken_away_within_minutes() {
