@@ -195,10 +195,10 @@ impl BackupStore {
             }
             Subject::BackingImages => {}
         }
-        if !references.unreadable.is_empty() {
+        if !references.unreadable.is_empty() || !references.unnamed.is_empty() {
             tracing::warn!(
                 of = %of,
-                unreadable = ?references.unreadable,
+                unreadable = ?references.unreadable_shown(),
                 "no block is removed: what cannot be read may need it; delete or abandon it"
             );
             return Ok(Outcome::KeptForUnreadable);

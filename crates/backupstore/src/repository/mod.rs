@@ -28,7 +28,7 @@ pub(crate) use self::blocks::{Blocks, Codec, Put, StoredBlock};
 pub(crate) use self::locks::{End, FoundLock, Locks, Lying, Trace};
 pub(crate) use self::objects::{Found, Stored};
 pub(crate) use self::records::{
-    BackupRecord, ImageRecord, Ours, Outside, Record, Started, VolumeRecord, seconds,
+    BackupRecord, ImageRecord, ListedRecords, Ours, Outside, Record, Started, VolumeRecord, seconds,
 };
 pub use self::system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 use self::v1::layout::{self, VolumeFolder};
@@ -98,16 +98,22 @@ impl Repository {
         Ok(all)
     }
 
-    /// All records, read or not. One whose name no backup and no image can have is left out, and
-    /// nothing it may name is protected by it: nobody can restore it either.
+    /// All records with names that we can say, read or not.
     pub(crate) async fn records(&self, of: &Subject) -> Result<BTreeMap<Name, Outside>, Error> {
-        let mut found = BTreeMap::new();
+        Ok(self.listed_records(of).await?.named)
+    }
+
+    /// All records, read or not.
+    pub(crate) async fn listed_records(&self, of: &Subject) -> Result<ListedRecords, Error> {
+        let (mut found, mut unnamed) = (BTreeMap::new(), Vec::new());
         match of {
             Subject::Volume(volume) => {
                 let level = self.store.list_level(&VolumeFolder::of(volume).backups()?).await?;
                 for meta in level.objects {
                     if let Some(name) = layout::backup_of(&meta.key) {
                         found.insert(name, Outside(Some((meta.modified, meta.len_bytes))));
+                    } else if layout::is_long_backup(&meta.key) {
+                        unnamed.push(meta.key.to_string());
                     } else {
                         tracing::warn!("{} is not the record of a backup", meta.key);
                     }
@@ -119,7 +125,7 @@ impl Repository {
                 found.extend(names.filter_map(Result::ok).map(|name| (name, Outside(None))));
             }
         }
-        Ok(found)
+        Ok(ListedRecords { named: found, unnamed })
     }
 
     /// Whether the store shows the record in a listing, which it may also where it denies it to who reads it.

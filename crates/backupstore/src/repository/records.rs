@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::block::{BlockRef, Compression, Packing};
+use crate::name::Name;
 
 type Labels = Option<BTreeMap<String, String>>;
 
@@ -184,6 +185,14 @@ impl Outside {
     pub(crate) fn len_bytes(self) -> Option<u64> {
         self.0.map(|(_, len_bytes)| len_bytes)
     }
+}
+
+/// The records that a list shows.
+#[derive(Debug)]
+pub(crate) struct ListedRecords {
+    pub(crate) named: BTreeMap<Name, Outside>,
+    /// Places of those whose names another can give, and we cannot: longer ones than ours.
+    pub(crate) unnamed: Vec<String>,
 }
 
 /// A record in progress that is ours alone.
