@@ -203,6 +203,9 @@ impl BackupStore {
             );
             return Ok(Outcome::KeptForUnreadable);
         }
+        if let Some(caveat) = &self.caveat {
+            tracing::warn!(of = %of, "{caveat}");
+        }
         let now = lease.store_time();
         let may_finish = |record: &&references::InProgress| {
             writer_of(record, now, self.abilities()) == Writer::MayFinish
