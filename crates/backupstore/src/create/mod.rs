@@ -268,7 +268,7 @@ impl Making {
         };
         // Also by one that was cancelled just now: it is complete. But not without the lock, since it may
         // have been deleted.
-        let told = self.tell_volume(&record, size_bytes, new_blocks);
+        let told = Box::pin(self.tell_volume(&record, size_bytes, new_blocks));
         lease.while_held(&Control::default(), told).await?;
         Ok(Created {
             backup: self.backup.clone(),

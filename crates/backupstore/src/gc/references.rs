@@ -217,7 +217,7 @@ impl BackupStore {
                 .boxed()
             })
             .buffer_unordered(READS_AT_ONCE);
-        let mut all = References { listed, unnamed, removed, ..References::default() };
+        let mut all = References { unnamed, listed, removed, ..References::default() };
         while let Some((name, found, permit)) = records.try_next().await? {
             all.add(name, found);
             drop(permit);

@@ -29,6 +29,7 @@ pub(crate) struct VolumeRecord {
 }
 
 /// A backup of a volume. Times are as they are written down.
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own that a record says")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackupRecord {
     pub(crate) name: String,
