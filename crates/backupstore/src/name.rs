@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::error::Error;
 
 /// What a file system allows, less what the layout adds (`backup_`, `.cfg`).
-const NAME_MAX_BYTES: usize = 240;
+pub(crate) const NAME_MAX_BYTES: usize = 240;
 
 /// The name of a volume, a backup, a lock or a backing image.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -18,6 +18,8 @@ pub struct BackupStore {
     pub(crate) schedule: LockSchedule,
     /// How it is known what the store can do.
     pub(crate) trust: Trust,
+    /// What those who delete should know of it.
+    pub(crate) caveat: Option<String>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) processes: Arc<dyn Processes>,
 }
@@ -50,7 +52,8 @@ impl BackupStore {
     pub fn new(store: Arc<dyn Store>, url: TargetUrl) -> Self {
         let (schedule, clock) = (LockSchedule::default(), Arc::new(BootClock));
         let (repository, processes) = (Repository::new(store), Arc::new(SystemProcesses));
-        Self { repository, url, schedule, trust: Trust::Stated, clock, processes }
+        let (trust, caveat) = (Trust::Stated, None);
+        Self { repository, url, schedule, trust, caveat, clock, processes }
     }
 
     /// With other times for locks, for tests: peers keep to the usual ones.

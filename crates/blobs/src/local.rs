@@ -377,20 +377,35 @@ impl Inner {
         Err(Error::Unavailable { what: key.to_string(), source })
     }
 
+    /// What takes long comes before the lock. One that is stopped with it keeps all others from their
+    /// swaps; and one whose machine is suspended loses it on a network file system, and does not notice.
     fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
-        let path = self.path(key)?;
-        let changed = || Error::Changed { key: key.clone() };
-        if self.is_missing(key)? {
-            return Err(changed());
+        let (disk, path) = (self.disk.as_ref(), self.path(key)?);
+        self.require_version(key, version)?;
+        let mut file = match on::Replacing::begin(disk, &path, Mode::PRIVATE) {
+            // Removed since, with its folder.
+            Err(error) if error.is_not_found() => return Err(Error::Changed { key: key.clone() }),
+            begun => begun?,
+        };
+        let swapped = file.append(bytes).and_then(|()| file.prepare(disk)).map_err(Error::from);
+        let swapped = swapped.and_then(|made| {
+            let _lock = self.lock()?;
+            self.require_version(key, version)?;
+            file.finish(disk)?;
+            Ok(meta(key.clone(), &made)?.version)
+        });
+        if swapped.is_err() {
+            file.discard(disk);
         }
-        let _lock = self.lock()?;
+        swapped
+    }
+
+    fn require_version(&self, key: &Key, version: &Version) -> Result<(), Error> {
         match self.head_now(key) {
-            Ok(meta) if meta.version == *version => {}
-            Ok(_) | Err(Error::NotFound { .. }) => return Err(changed()),
-            Err(error) => return Err(error),
+            Ok(meta) if meta.version == *version => Ok(()),
+            Ok(_) | Err(Error::NotFound { .. }) => Err(Error::Changed { key: key.clone() }),
+            Err(error) => Err(error),
         }
-        let made = on::replace(self.disk.as_ref(), &path, bytes, Mode::PRIVATE)?;
-        Ok(meta(key.clone(), &made)?.version)
     }
 
     fn get_range(&self, key: &Key, range: &Range<u64>) -> Result<Blob, Error> {

@@ -154,6 +154,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// or that nobody else writes, and for stores without conditions: the last of two writers wins.
     async fn put(&self, key: &Key, bytes: Bytes) -> Result<Version, Error>;
 
+    /// [`Store::put`] for what others build upon: when it is over, also with an error, nothing of it is on
+    /// its way any more that could take the place of what comes after it. [`Error::Changed`] where another
+    /// has written meanwhile.
+    async fn put_settled(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        self.put(key, bytes).await
+    }
+
     /// [`Store::put`] for what is too long to hold: the object appears whole, with all of `body`, or
     /// not at all. An error of `body` ends the write, and what was there stays. At most
     /// `parts.at_once + 1` parts are held; parts that fail are sent again, the body cannot be.

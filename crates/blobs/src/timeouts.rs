@@ -30,6 +30,9 @@ use crate::trust;
 
 /// Until a connection stands.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+/// What was sent and is not acknowledged is sent again by the system for so long, also after the end of the
+/// process: less than the 20 s in which a call is done or never (docs/formats/locking.md).
+pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// Without a byte of an answer.
 const SILENCE: Duration = Duration::from_secs(20);
 /// For a request that carries much, or whose answer takes work, beside its length.

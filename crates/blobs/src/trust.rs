@@ -17,7 +17,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, Signa
 use rustls_platform_verifier::Verifier;
 
 use crate::open::Network;
-use crate::timeouts::CONNECT;
+use crate::timeouts::{CONNECT, UNACKNOWLEDGED};
 
 /// What the library of certificates says of an authority that is shown as a service's own.
 const IS_AUTHORITY: &str = "CaUsedAsEndEntity";
@@ -98,6 +98,7 @@ pub(crate) fn client(
         .redirect(redirect::Policy::none())
         .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT)
+        .tcp_user_timeout(UNACKNOWLEDGED)
         .http1_only()
         // What is compressed on the way has another length than what is stored.
         .no_gzip()

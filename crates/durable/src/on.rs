@@ -62,13 +62,23 @@ impl Replacing {
 
     /// As at the end of [`replace`]. After an error the file is to be discarded.
     pub fn commit(&mut self, disk: &dyn Disk) -> Result<Stat, Error> {
+        let stat = self.prepare(disk)?;
+        self.finish(disk)?;
+        Ok(stat)
+    }
+
+    /// All of [`Replacing::commit`] that takes long: only the name is left to be given.
+    pub fn prepare(&mut self, disk: &dyn Disk) -> Result<Stat, Error> {
         let _ = self.file.stamp();
         self.file.sync_all().during(Operation::Sync, &self.beside)?;
-        let stat = disk.stat(&self.beside).during(Operation::Inspect, &self.beside)?;
+        disk.stat(&self.beside).during(Operation::Inspect, &self.beside)
+    }
+
+    /// The rest of [`Replacing::commit`].
+    pub fn finish(&mut self, disk: &dyn Disk) -> Result<(), Error> {
         disk.rename(&self.beside, &self.target).during(Operation::Rename, &self.target)?;
         let dir = directory_of(&self.target)?;
-        disk.sync_dir(dir).during(Operation::SyncDir, dir)?;
-        Ok(stat)
+        disk.sync_dir(dir).during(Operation::SyncDir, dir)
     }
 
     /// Removes what was written; after a commit there is nothing to remove.

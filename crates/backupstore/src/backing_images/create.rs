@@ -97,8 +97,8 @@ impl BackupStore {
             new_blocks: uploaded.new_blocks,
             uploaded_bytes: uploaded.new_bytes.saturating_add(uploaded.again_bytes),
         };
-        let version = match self.repository.begin_image(image, &begun).await? {
-            Started::Begun(version) => version,
+        let ours = match self.repository.begin_image(image, &begun).await? {
+            Started::Begun(ours) => ours,
             Started::Complete(record) => {
                 let checksum = checksum_of(source, control).await?;
                 if (record.size_bytes, &record.checksum) != (size, &checksum) {
@@ -109,6 +109,7 @@ impl BackupStore {
                 return Ok(stored(checksum, &Uploaded::default()));
             }
         };
+        let begun_at = self.clock.now();
         let upload = Upload {
             blocks: self.repository.blocks(&Subject::BackingImages),
             codec: Codec::new(packing),
@@ -127,13 +128,15 @@ impl BackupStore {
         self.repository.settle(&Subject::BackingImages).await?;
         control.check()?;
         let done = finished(begun, &uploaded, &checksum);
+        let done = ImageRecord { is_successor: ours.is_successor, ..done };
         if lease.doubts_blocks() {
             lease.outlast_deletions(control).await?;
             self.require_blocks(&Subject::BackingImages, &done.blocks, control).await?;
         }
+        lease.outlast_others(begun_at, control).await?;
         // Without the lock, a deletion may have removed blocks that were found there.
         lease.confirm().await?;
-        let publish = self.repository.publish_image(image, done, &version)?;
+        let publish = self.repository.publish_image(image, done, &ours.version)?;
         lease.while_held(control, publish).await?;
         Ok(stored(checksum, &uploaded))
     }
@@ -153,6 +156,7 @@ fn begun(request: &BackingImageRequest, size_bytes: u64, packing: Packing) -> Im
         secret_namespace: request.secret_namespace.clone(),
         blocks: Vec::new(),
         is_fenceable: true,
+        is_successor: false,
     }
 }
 

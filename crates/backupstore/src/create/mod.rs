@@ -113,6 +113,10 @@ struct Making {
     packing: Packing,
     base: Base,
     started: Timestamp,
+    /// The last backup of the volume when it was begun.
+    last: String,
+    /// When its record was begun, by the clock of leases.
+    begun: Duration,
     /// Complete where an earlier try wrote it, and did not come to the volume's.
     state: Started<BackupRecord>,
 }
@@ -133,10 +137,12 @@ impl BackupStore {
         let lease = self.lock(&request.volume, LockKind::Use, timeout, control).await?;
         lease.settled().await;
         match self.prepare(&request, &backup, source).await {
-            Ok((compression, base, state)) => {
+            Ok((VolumeRecord { compression, last_backup: last, .. }, base, state)) => {
                 let (store, size) = (self.clone(), request.block_size);
                 let packing = Packing { size, compression };
-                let making = Making { store, request, backup, packing, base, started, state };
+                let begun = self.clock.now();
+                let making =
+                    Making { store, request, backup, packing, base, started, last, begun, state };
                 Ok(Begun { lease, making })
             }
             Err(error) => {
@@ -151,11 +157,10 @@ impl BackupStore {
         request: &CreateRequest,
         backup: &Name,
         source: Arc<dyn Source>,
-    ) -> Result<(Compression, Base, Started<BackupRecord>), Error> {
+    ) -> Result<(VolumeRecord, Base, Started<BackupRecord>), Error> {
         let (of, size_bytes) = (&request.volume, source.size_bytes());
         let volume = self.repository.volume_or_new(of, size_bytes, request.compression).await?;
-        let compression = volume.compression;
-        let state = self.repository.begin_backup(of, backup, compression).await?;
+        let state = self.repository.begin_backup(of, backup, volume.compression).await?;
         match &state {
             Started::Complete(record) if record.snapshot != request.snapshot => {
                 return Err(Error::Exists { what: format!("backup {backup}") });
@@ -163,7 +168,7 @@ impl BackupStore {
             Started::Complete(_) | Started::Begun(_) => {}
         }
         let base = self.find_base(request, &volume, source).await?;
-        Ok((compression, base, state))
+        Ok((volume, base, state))
     }
 
     async fn find_base(
@@ -238,26 +243,33 @@ impl Making {
                 self.store.repository.settle(&self.subject()).await?;
                 (record.outline(), 0)
             }
-            Started::Begun(version) => {
+            Started::Begun(ours) => {
                 let uploaded = self.upload(source, control).await?;
                 // Blocks that were found there are named as well, whoever wrote them.
                 self.store.repository.settle(&self.subject()).await?;
                 control.check()?;
-                let record = self.final_record(&uploaded);
+                let record = BackupRecord {
+                    is_successor: ours.is_successor,
+                    ..self.final_record(&uploaded)
+                };
                 if lease.doubts_blocks() {
                     lease.outlast_deletions(control).await?;
                     self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
                 }
+                lease.outlast_others(self.begun, control).await?;
                 // Without the lock, a deletion may have removed blocks that were found there.
                 lease.confirm().await?;
                 let (repository, outline) = (&self.store.repository, record.outline());
                 let (volume, backup) = (&self.request.volume, &self.backup);
-                let publish = repository.publish_backup(volume, backup, record, version)?;
+                let publish = repository.publish_backup(volume, backup, record, &ours.version)?;
                 lease.while_held(control, publish).await?;
                 (outline, uploaded.new_blocks)
             }
         };
-        self.tell_volume(&record, size_bytes, new_blocks).await?;
+        // Also by one that was cancelled just now: it is complete. But not without the lock, since it may
+        // have been deleted.
+        let told = Box::pin(self.tell_volume(&record, size_bytes, new_blocks));
+        lease.while_held(&Control::default(), told).await?;
         Ok(Created {
             backup: self.backup.clone(),
             url: self.store.url.backup_url(&self.request.volume, &self.backup),
@@ -314,21 +326,51 @@ impl Making {
             again_bytes: uploaded.again_bytes,
             blocks,
             is_fenceable: false,
+            is_successor: false,
             is_single_file: false,
         }
     }
 
     async fn tell_volume(&self, record: &BackupRecord, size: u64, new: u64) -> Result<(), Error> {
+        let (of, repository) = (&self.request.volume, &self.store.repository);
+        let found = repository.required_volume(of).await?;
+        let gone = match Name::parse(&found.last_backup) {
+            Ok(last) if self.comes_before(record, &found) => {
+                match repository.modified(of, Some(&last)).await {
+                    Ok(_) => None,
+                    Err(Error::NotFound { .. }) => Some(found.last_backup),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(_) | Err(_) => None,
+        };
         let tell = |volume: &mut VolumeRecord| {
+            volume.block_count = volume.block_count.saturating_add(new);
+            if self.comes_before(record, volume) && gone.as_ref() != Some(&volume.last_backup) {
+                return;
+            }
             volume.last_backup.clone_from(&record.name);
             volume.last_backup_at.clone_from(&record.started);
-            volume.block_count = volume.block_count.saturating_add(new);
             volume.size_bytes = size;
             volume.labels.clone_from(&record.labels);
             volume.backing_image.clone_from(&self.request.backing_image_name);
             volume.backing_image_checksum.clone_from(&self.request.backing_image_checksum);
             volume.storage_class.clone_from(&self.request.storage_class_name);
         };
-        self.store.repository.change_volume(&self.request.volume, tell).await
+        repository.change_volume(of, None, tell).await
+    }
+
+    /// Whether the last backup of the volume was started after ours. Times of two machines are compared only
+    /// where there is nothing else to go by: it was made beside ours, or ours was made by an earlier try.
+    fn comes_before(&self, record: &BackupRecord, volume: &VolumeRecord) -> bool {
+        if volume.last_backup.is_empty() || volume.last_backup == record.name {
+            return false;
+        }
+        match &self.state {
+            Started::Begun(_) => {
+                volume.last_backup != self.last && volume.last_backup_at >= record.started
+            }
+            Started::Complete(_) => volume.last_backup_at > record.started,
+        }
     }
 }

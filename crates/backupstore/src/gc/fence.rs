@@ -43,21 +43,27 @@ pub(crate) fn grace(abilities: Abilities) -> SignedDuration {
 }
 
 impl BackupStore {
-    /// Whether this is a record in progress whose writer may still finish it.
+    /// Whether this is a record in progress, or one that ours completed for another, whose writer may
+    /// still finish it.
     pub(crate) async fn may_finish(
         &self,
         of: &Subject,
         name: &Name,
         lease: &Lease,
     ) -> Result<bool, Error> {
-        match self.repository.record_within(of, name, BEGUN_MAX_BYTES).await {
-            Ok(Found::Readable(record, stored)) if record.is_in_progress => {
+        let found = match self.repository.record_within(of, name, BEGUN_MAX_BYTES).await {
+            Err(Error::Store(blobs::Error::TooLong { .. })) => {
+                self.repository.record(of, name).await?
+            }
+            found => found?,
+        };
+        match found {
+            Found::Readable(record, stored) if record.is_in_progress || record.is_successor => {
                 let record = InProgress::new(name.clone(), &record, stored);
                 Ok(writer_of(&record, lease.store_time(), self.abilities()) == Writer::MayFinish)
             }
-            Ok(Found::Missing) => self.repository.is_listed(of, name).await,
-            Ok(_) | Err(Error::Store(blobs::Error::TooLong { .. })) => Ok(false),
-            Err(error) => Err(error),
+            Found::Missing => self.repository.is_listed(of, name).await,
+            Found::Readable(..) | Found::Unreadable { .. } => Ok(false),
         }
     }
 }

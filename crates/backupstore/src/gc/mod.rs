@@ -9,6 +9,7 @@ mod fence;
 mod references;
 mod sweep;
 
+use blobs::Permit;
 use serde::Serialize;
 
 use self::fence::{Writer, writer_of};
@@ -135,16 +136,30 @@ impl BackupStore {
         self.sweep(of, &mut references, &mut collected, lease, control).await?;
         match of {
             Subject::Volume(volume) if collected.outcome == Outcome::Removed => {
-                let count = collected.referenced_blocks;
-                let changed = self.repository.change_volume(volume, |it| it.block_count = count);
-                match changed.await {
-                    Ok(()) | Err(Error::VolumeNotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+                self.count_blocks(volume, collected.referenced_blocks, lease, control).await?;
             }
             Subject::Volume(_) | Subject::BackingImages => {}
         }
         Ok(collected)
+    }
+
+    /// Under the lock: where a store keeps no conditions, what came meanwhile would be overwritten.
+    async fn count_blocks(
+        &self,
+        volume: &Name,
+        count: u64,
+        lease: Option<&Lease>,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let Some(lease) = lease else { return Ok(()) };
+        let tell = |permit| async move {
+            let changed = |record: &mut VolumeRecord| record.block_count = count;
+            match self.repository.change_volume(volume, Some(&permit), changed).await {
+                Err(Error::VolumeNotFound { .. }) => Ok(()),
+                done => done,
+            }
+        };
+        lease.act(control, tell).await
     }
 
     async fn abandon(
@@ -175,22 +190,28 @@ impl BackupStore {
         control: &Control,
     ) -> Result<Outcome, Error> {
         match of {
-            Subject::Volume(volume) => self.mend_last_backup(volume, references).await?,
+            Subject::Volume(volume) => {
+                self.mend_last_backup(volume, references, lease, control).await?;
+            }
             Subject::BackingImages => {}
         }
-        if !references.unreadable.is_empty() {
+        if !references.unreadable.is_empty() || !references.unnamed.is_empty() {
             tracing::warn!(
                 of = %of,
-                unreadable = ?references.unreadable,
+                unreadable = ?references.unreadable_shown(),
                 "no block is removed: what cannot be read may need it; delete or abandon it"
             );
             return Ok(Outcome::KeptForUnreadable);
+        }
+        if let Some(caveat) = &self.caveat {
+            tracing::warn!(of = %of, "{caveat}");
         }
         let now = lease.store_time();
         let may_finish = |record: &&references::InProgress| {
             writer_of(record, now, self.abilities()) == Writer::MayFinish
         };
-        if let Some(record) = references.in_progress.iter().find(may_finish) {
+        let mut unfinished = references.in_progress.iter().chain(&references.taken_over);
+        if let Some(record) = unfinished.find(may_finish) {
             tracing::warn!(
                 of = %of,
                 record = %record.name,
@@ -212,28 +233,57 @@ impl BackupStore {
     }
 
     /// The volume's last backup is one that is there, or none.
-    async fn mend_last_backup(&self, volume: &Name, references: &References) -> Result<(), Error> {
-        match self.repository.volume(volume).await? {
+    async fn mend_last_backup(
+        &self,
+        volume: &Name,
+        references: &References,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
+        let found = match self.repository.volume(volume).await? {
             Found::Unreadable { why } => {
                 let path = self.repository.volume_path(volume)?;
                 return Err(Error::Unreadable { path, why });
             }
             // Somebody has lost it: what is left can be removed all the same.
             Found::Missing => return Ok(()),
-            Found::Readable(..) => {}
+            Found::Readable(record, _) => record,
+        };
+        if references.has_last(&found) {
+            return Ok(());
+        }
+        let mend = |permit| async move { self.mend_within(volume, references, &permit).await };
+        lease.act(control, mend).await
+    }
+
+    /// What came since the records were read stays: it was made by one who had passed our lock.
+    async fn mend_within(
+        &self,
+        volume: &Name,
+        references: &References,
+        permit: &Permit,
+    ) -> Result<(), Error> {
+        let found = self.repository.required_volume(volume).await?;
+        let is_there = async || match Name::parse(&found.last_backup) {
+            Ok(last) => match self.repository.backup(volume, &last).await? {
+                Found::Readable(record, _) => Ok::<_, Error>(!record.is_in_progress()),
+                Found::Unreadable { .. } | Found::Missing => Ok(false),
+            },
+            Err(_) => Ok(false),
+        };
+        if references.has_last(&found) || is_there().await? {
+            return Ok(());
         }
         let newest = references.newest();
+        let (name, at) =
+            newest.map_or_else(Default::default, |(name, at)| (name.to_string(), at.clone()));
         let mend = |record: &mut VolumeRecord| {
-            let last = Name::parse(&record.last_backup);
-            if last.is_ok_and(|last| references.complete.contains_key(&last)) {
-                return;
+            if record.last_backup == found.last_backup {
+                record.last_backup.clone_from(&name);
+                record.last_backup_at.clone_from(&at);
             }
-            let (name, at) =
-                newest.map_or_else(Default::default, |(name, at)| (name.to_string(), at.clone()));
-            record.last_backup = name;
-            record.last_backup_at = at;
         };
-        self.repository.change_volume(volume, mend).await
+        self.repository.change_volume(volume, Some(permit), mend).await
     }
 }
 

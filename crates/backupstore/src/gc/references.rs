@@ -13,7 +13,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::block::Checksum;
 use crate::error::Error;
 use crate::name::Name;
-use crate::repository::{Codec, Found, Outside, RECORD_MAX_BYTES, Record, Stored};
+use crate::repository::{
+    Codec, Found, ListedRecords, Outside, RECORD_MAX_BYTES, Record, Stored, VolumeRecord,
+};
 use crate::store::BackupStore;
 use crate::subject::Subject;
 
@@ -88,7 +90,7 @@ impl NamedBlocks {
     }
 }
 
-/// A record whose backup, or image, is not complete.
+/// A record whose backup, or image, is not complete, or may be completed once more.
 #[derive(Debug, Clone)]
 pub(crate) struct InProgress {
     pub(crate) name: Name,
@@ -114,7 +116,11 @@ pub(crate) struct References {
     /// What is complete and cannot be restored whatever blocks there are.
     pub(crate) flawed: BTreeSet<Name>,
     pub(crate) in_progress: Vec<InProgress>,
+    /// Complete, and begun by others that may finish them still, with other blocks.
+    pub(crate) taken_over: Vec<InProgress>,
     pub(crate) unreadable: Vec<(Name, String)>,
+    /// Records that cannot even be asked for, by their places: they may name any block.
+    pub(crate) unnamed: Vec<String>,
     /// All records as they were listed before the first was read.
     pub(crate) listed: BTreeMap<Name, Outside>,
     /// Listed, and not found when they were read.
@@ -129,10 +135,20 @@ impl References {
         self.complete.iter().max_by(|one, other| one.1.cmp(other.1))
     }
 
+    /// Whether the last backup of the volume is one that was read, and complete.
+    pub(crate) fn has_last(&self, volume: &VolumeRecord) -> bool {
+        Name::parse(&volume.last_backup).is_ok_and(|last| self.complete.contains_key(&last))
+    }
+
     pub(crate) fn unreadable_shown(&self) -> Vec<Unreadable> {
         let shown =
             |(name, why): &(Name, String)| Unreadable { name: name.to_string(), why: why.clone() };
-        self.unreadable.iter().map(shown).collect()
+        let unnamed = self.unnamed.iter().map(|path| Unreadable {
+            name: path.clone(),
+            why: "its name is too long for us; remove the object itself if it is not needed"
+                .to_owned(),
+        });
+        self.unreadable.iter().map(shown).chain(unnamed).collect()
     }
 
     pub(crate) fn in_progress_shown(&self) -> Vec<String> {
@@ -147,7 +163,10 @@ impl References {
             Found::Readable(record, stored) if record.is_in_progress => {
                 self.in_progress.push(InProgress::new(name, &record, stored));
             }
-            Found::Readable(record, _) => {
+            Found::Readable(record, stored) => {
+                if record.is_successor {
+                    self.taken_over.push(InProgress::new(name.clone(), &record, stored));
+                }
                 if record.flaw().is_some() {
                     self.flawed.insert(name.clone());
                 }
@@ -187,7 +206,7 @@ impl BackupStore {
         of: &Subject,
         removed: BTreeSet<Name>,
     ) -> Result<References, Error> {
-        let listed = self.repository.records(of).await?;
+        let ListedRecords { named: listed, unnamed } = self.repository.listed_records(of).await?;
         let budget = &ReadBudget::new();
         let mut records = stream::iter(listed.clone())
             .map(|(name, outside)| {
@@ -198,7 +217,7 @@ impl BackupStore {
                 .boxed()
             })
             .buffer_unordered(READS_AT_ONCE);
-        let mut all = References { listed, removed, ..References::default() };
+        let mut all = References { unnamed, listed, removed, ..References::default() };
         while let Some((name, found, permit)) = records.try_next().await? {
             all.add(name, found);
             drop(permit);

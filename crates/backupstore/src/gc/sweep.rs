@@ -94,7 +94,11 @@ impl BackupStore {
 
     /// Whether there is a record that was not read, by one who does not keep to locks.
     async fn has_changed(&self, of: &Subject, references: &References) -> Result<bool, Error> {
-        for (name, outside) in self.repository.records(of).await? {
+        let found = self.repository.listed_records(of).await?;
+        if found.unnamed != references.unnamed {
+            return Ok(true);
+        }
+        for (name, outside) in found.named {
             let is_known = references.complete.contains_key(&name)
                 && references.listed.get(&name) == Some(&outside);
             // The folder of an image is listed for whatever lies in it, and a late listing shows what

@@ -67,9 +67,10 @@ pub(crate) fn is_ended(other: &SeenLock, now: Timestamp, times: Times) -> bool {
     }
 }
 
-/// Whether it would have ended if all clocks were one: it may be worth to be watched.
+/// Whether it would have ended if all clocks were one, or was written so far in the future that by its time
+/// it does not end soon, dead or not: it may be worth to be watched.
 pub(crate) fn seems_ended(other: &SeenLock, now: Timestamp) -> bool {
-    now.duration_since(other.written) > EXPIRY
+    now.duration_since(other.written).abs() > EXPIRY
 }
 
 /// Whether it ended so long ago that no clock is wrong enough for its holder to be at work.

@@ -232,15 +232,34 @@ impl Lease {
     /// been alive, and known nothing of it.
     pub(crate) async fn outlast_deletions(&self, control: &Control) -> Result<(), Error> {
         let Some(over) = self.deletions().over else { return Ok(()) };
-        let left = over.saturating_sub(self.store.clock.now());
-        if !left.is_zero() {
-            tokio::select! {
-                () = self.store.clock.sleep(left) => {}
-                () = control.cancelled() => return Err(Error::Cancelled),
-            }
-        }
+        self.sleep_until(over, control).await?;
         self.remove_traces().await;
         Ok(())
+    }
+
+    /// Waits until whatever others had sent when the record was begun at that time is done, where nothing
+    /// keeps it from taking the place of the final one.
+    pub(crate) async fn outlast_others(
+        &self,
+        begun: Duration,
+        control: &Control,
+    ) -> Result<(), Error> {
+        if self.store.abilities().conditional_put {
+            return Ok(());
+        }
+        let over = begun.saturating_add(self.store.schedule.unanswered);
+        self.sleep_until(over, control).await
+    }
+
+    async fn sleep_until(&self, then: Duration, control: &Control) -> Result<(), Error> {
+        let left = then.saturating_sub(self.store.clock.now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = self.store.clock.sleep(left) => Ok(()),
+            () = control.cancelled() => Err(Error::Cancelled),
+        }
     }
 
     fn deletions(&self) -> MutexGuard<'_, Deletions> {
@@ -346,7 +365,13 @@ impl Lease {
         });
         tokio::select! {
             biased;
-            () = control.cancelled() => Err(Error::Cancelled),
+            () = control.cancelled() => {
+                // Where nothing keeps it away, it may be done when others have gone on.
+                if !self.store.abilities().conditional_put {
+                    self.held().was_not_answered(self.store.clock.now(), self.store.schedule);
+                }
+                Err(Error::Cancelled)
+            }
             done = guarded => done,
         }
     }

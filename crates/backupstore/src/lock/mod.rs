@@ -21,6 +21,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
+pub(crate) use self::decide::MARGIN;
 pub(crate) use self::holder::SystemProcesses;
 pub use self::holder::{Holder, Processes};
 pub(crate) use self::lease::Lease;

@@ -28,7 +28,7 @@ pub(crate) use self::blocks::{Blocks, Codec, Put, StoredBlock};
 pub(crate) use self::locks::{End, FoundLock, Locks, Lying, Trace};
 pub(crate) use self::objects::{Found, Stored};
 pub(crate) use self::records::{
-    BackupRecord, ImageRecord, Outside, Record, Started, VolumeRecord, seconds,
+    BackupRecord, ImageRecord, ListedRecords, Ours, Outside, Record, Started, VolumeRecord, seconds,
 };
 pub use self::system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 use self::v1::layout::{self, VolumeFolder};
@@ -98,16 +98,22 @@ impl Repository {
         Ok(all)
     }
 
-    /// All records, read or not. One whose name no backup and no image can have is left out, and
-    /// nothing it may name is protected by it: nobody can restore it either.
+    /// All records with names that we can say, read or not.
     pub(crate) async fn records(&self, of: &Subject) -> Result<BTreeMap<Name, Outside>, Error> {
-        let mut found = BTreeMap::new();
+        Ok(self.listed_records(of).await?.named)
+    }
+
+    /// All records, read or not.
+    pub(crate) async fn listed_records(&self, of: &Subject) -> Result<ListedRecords, Error> {
+        let (mut found, mut unnamed) = (BTreeMap::new(), Vec::new());
         match of {
             Subject::Volume(volume) => {
                 let level = self.store.list_level(&VolumeFolder::of(volume).backups()?).await?;
                 for meta in level.objects {
                     if let Some(name) = layout::backup_of(&meta.key) {
                         found.insert(name, Outside(Some((meta.modified, meta.len_bytes))));
+                    } else if layout::is_long_backup(&meta.key) {
+                        unnamed.push(meta.key.to_string());
                     } else {
                         tracing::warn!("{} is not the record of a backup", meta.key);
                     }
@@ -119,7 +125,7 @@ impl Repository {
                 found.extend(names.filter_map(Result::ok).map(|name| (name, Outside(None))));
             }
         }
-        Ok(found)
+        Ok(ListedRecords { named: found, unnamed })
     }
 
     /// Whether the store shows the record in a listing, which it may also where it denies it to who reads it.
@@ -244,7 +250,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(version));
+            return Ok(Started::Begun(Ours { version, is_successor: false }));
         }
         let (record, found) = self.backup(volume, backup).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -257,7 +263,8 @@ impl Repository {
             begun.others.extend([new_writer(SUCCESSOR)]);
             begun.to_bytes().map_err(Error::Record)?.into()
         };
-        Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
+        let version = self.take_over(&key, bytes, &found.version).await?;
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
     }
 
     /// The same for an image.
@@ -271,7 +278,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(version));
+            return Ok(Started::Begun(Ours { version, is_successor: false }));
         }
         let (record, found) = self.image_within(image, RECORD_MAX_BYTES).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -284,7 +291,8 @@ impl Repository {
             begun.others.extend([new_writer(SUCCESSOR)]);
             to_bytes(&begun).map_err(Error::Record)?.into()
         };
-        Ok(Started::Begun(self.take_over(&key, bytes, &found.version).await?))
+        let version = self.take_over(&key, bytes, &found.version).await?;
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
     }
 
     /// Nothing where there is one.

@@ -77,7 +77,12 @@ impl Repository {
         }
         match self.store.head(key).await {
             Ok(_) => Err(blobs::Error::Exists { key: key.clone() }),
-            Err(error) if error.is_not_found() => self.store.put(key, bytes).await,
+            Err(error) if error.is_not_found() => {
+                self.store.put_settled(key, bytes).await.map_err(|error| match error {
+                    blobs::Error::Changed { key } => blobs::Error::Exists { key },
+                    error => error,
+                })
+            }
             Err(error) => Err(error),
         }
     }
@@ -94,7 +99,7 @@ impl Repository {
             return self.store.put_if_match(key, bytes, version).await;
         }
         match self.store.head(key).await {
-            Ok(found) if found.version == *version => self.store.put(key, bytes).await,
+            Ok(found) if found.version == *version => self.store.put_settled(key, bytes).await,
             Ok(_) => Err(blobs::Error::Changed { key: key.clone() }),
             Err(error) if error.is_not_found() => Err(blobs::Error::Changed { key: key.clone() }),
             Err(error) => Err(error),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::block::{BlockRef, Compression, Packing};
+use crate::name::Name;
 
 type Labels = Option<BTreeMap<String, String>>;
 
@@ -28,6 +29,7 @@ pub(crate) struct VolumeRecord {
 }
 
 /// A backup of a volume. Times are as they are written down.
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own that a record says")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackupRecord {
     pub(crate) name: String,
@@ -49,6 +51,8 @@ pub(crate) struct BackupRecord {
     pub(crate) blocks: Vec<BlockRef>,
     /// Whether its writer can be kept from finishing it: it replaces only the very record it began.
     pub(crate) is_fenceable: bool,
+    /// Whether another began it, which may finish it still, also when it is complete.
+    pub(crate) is_successor: bool,
     /// Of a kind without blocks that is no longer written.
     pub(crate) is_single_file: bool,
 }
@@ -76,6 +80,7 @@ impl BackupRecord {
             again_bytes: 0,
             blocks: Vec::new(),
             is_fenceable: false,
+            is_successor: false,
             is_single_file: false,
         }
     }
@@ -112,6 +117,7 @@ pub(crate) struct ImageRecord {
     pub(crate) secret_namespace: String,
     pub(crate) blocks: Vec<BlockRef>,
     pub(crate) is_fenceable: bool,
+    pub(crate) is_successor: bool,
 }
 
 impl ImageRecord {
@@ -128,6 +134,7 @@ pub(crate) struct Record {
     pub(crate) blocks: Vec<BlockRef>,
     pub(crate) started: String,
     pub(crate) is_fenceable: bool,
+    pub(crate) is_successor: bool,
     /// Where it ends, if it says so: no block lies there or behind.
     end: Option<u64>,
 }
@@ -146,6 +153,7 @@ impl From<BackupRecord> for Record {
         Self {
             is_in_progress: record.is_in_progress(),
             is_fenceable: record.is_fenceable,
+            is_successor: record.is_successor,
             packing: record.packing,
             blocks: record.blocks,
             started: record.started,
@@ -160,6 +168,7 @@ impl From<ImageRecord> for Record {
         Self {
             is_in_progress: record.is_in_progress(),
             is_fenceable: record.is_fenceable,
+            is_successor: record.is_successor,
             packing: record.packing,
             blocks: record.blocks,
             started: record.started,
@@ -179,11 +188,26 @@ impl Outside {
     }
 }
 
+/// The records that a list shows.
+#[derive(Debug)]
+pub(crate) struct ListedRecords {
+    pub(crate) named: BTreeMap<Name, Outside>,
+    /// Places of those whose names another can give, and we cannot: longer ones than ours.
+    pub(crate) unnamed: Vec<String>,
+}
+
+/// A record in progress that is ours alone.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) version: blobs::Version,
+    /// Whether another began it, which may finish it still.
+    pub(crate) is_successor: bool,
+}
+
 /// A record that was begun.
 #[derive(Debug)]
 pub(crate) enum Started<T> {
-    /// Ours alone, as that version.
-    Begun(blobs::Version),
+    Begun(Ours),
     /// An earlier try, or somebody else, has completed it.
     Complete(Box<T>),
 }

@@ -124,10 +124,12 @@ impl Repository {
         self.required_volume(volume).await
     }
 
-    /// Changes the record of a volume, which must be there; again, where another was faster.
+    /// Changes the record of a volume, which must be there, and not after a permit has ended; again, where
+    /// another was faster.
     pub(crate) async fn change_volume(
         &self,
         volume: &Name,
+        permit: Option<&Permit>,
         change: impl Fn(&mut VolumeRecord),
     ) -> Result<(), Error> {
         let key = VolumeFolder::of(volume).cfg()?;
@@ -144,6 +146,7 @@ impl Repository {
                 return Ok(());
             }
             let bytes = to_bytes(&new).map_err(Error::Record)?;
+            permit.map_or(Ok(()), Permit::check)?;
             match self.swap(&key, bytes.into(), &stored.version).await {
                 Ok(_) => return Ok(()),
                 Err(blobs::Error::Changed { .. }) => {}

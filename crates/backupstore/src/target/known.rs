@@ -96,6 +96,9 @@ pub struct TargetInfo {
     pub set: AbilityValues,
     /// What locks and records go by.
     pub used: AbilityValues,
+    /// What is to be known of the mount that it lies on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caveat: Option<String>,
 }
 
 /// Whether a store is to be tried before it is trusted.
@@ -200,6 +203,7 @@ impl BackupStore {
             found: known.found.or(AbilityValues::of(stated)),
             set: known.set,
             used: AbilityValues::of(known.set.or(known.found).over(stated)),
+            caveat: self.caveat.clone(),
         }
     }
 }

@@ -11,13 +11,15 @@ use tokio::process::Command;
 use super::open::{Environment, decoded};
 use super::url::TargetUrl;
 use crate::error::Error;
+use crate::lock::MARGIN;
 
 /// Below which shares are mounted.
 pub const MOUNTS: &str = "/var/lib/longhorn-backupstore-mounts";
 
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 const NFS_VERSIONS: &[&str] = &["4.2", "4.1", "4.0"];
-const NFS_OPTIONS: &str = "actimeo=1,soft,timeo=300,retry=2";
+/// Calls are given up after 15 s: what was sent is done within 20 s, or never (docs/formats/locking.md).
+const NFS_OPTIONS: &str = "actimeo=1,soft,timeo=50,retrans=2,retry=2";
 const CIFS_OPTIONS: &str = "soft";
 const TOOLS_IN: &[&str] = &["/sbin", "/usr/sbin", "/usr/local/sbin", "/bin", "/usr/bin"];
 
@@ -148,6 +150,45 @@ fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     points.filter(|at| at.starts_with(MOUNTS)).collect()
 }
 
+/// What a user should know of the mount that a directory lies on: where it holds calls back for longer than
+/// others wait for them.
+pub(super) fn caveat(directory: &Path) -> Option<String> {
+    caveat_in(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, directory)
+}
+
+fn caveat_in(mountinfo: &str, directory: &Path) -> Option<String> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let at = PathBuf::from(mount.split(' ').nth(4)?.replace("\\040", " "));
+        let mut system = system.split(' ');
+        Some((at, system.next()?, system.nth(1)?))
+    });
+    // Of those at the same place, the last lies above the others.
+    let above = mounts.filter(|(at, ..)| directory.starts_with(at));
+    let (at, kind, options) = above.max_by_key(|(at, ..)| at.components().count())?;
+    if !kind.starts_with("nfs") {
+        return None;
+    }
+    let number = |name: &str| {
+        let mut values = options.split(',').filter_map(|option| option.strip_prefix(name));
+        values.next()?.strip_prefix('=')?.parse::<u64>().ok()
+    };
+    let is_soft = options.split(',').any(|option| matches!(option, "soft" | "softerr"));
+    let tenths = number("timeo").zip(number("retrans"));
+    let seconds = tenths.map(|(timeo, more)| timeo.saturating_mul(more.saturating_add(1)) / 10);
+    let held = match seconds.filter(|_| is_soft) {
+        Some(seconds) if Duration::from_secs(seconds) <= MARGIN => return None,
+        Some(seconds) => format!("for up to {seconds} s"),
+        None => "until its server answers".to_owned(),
+    };
+    let (at, margin) = (at.display(), MARGIN.as_secs());
+    Some(format!(
+        "the mount at {at} holds calls back {held}, and others wait for {margin} s: a machine that is cut \
+         off while it deletes may remove a block later that a backup needs; mount it with \
+         soft,timeo=50,retrans=2"
+    ))
+}
+
 /// Unmounts every share that was mounted for a target, by whomever.
 pub async fn unmount_all() -> Result<(), Error> {
     let mut points = mounted().await?;
@@ -175,7 +216,10 @@ mod tests {
         let share = nfs_share(&target("nfs://nfs.example:/a/b/")).unwrap();
         assert_eq!(share.device, "nfs.example:/a/b/");
         assert_eq!(share.at, Path::new(MOUNTS).join("nfs_example/a/b"));
-        assert_eq!(share.options.first().unwrap(), "nfsvers=4.2,actimeo=1,soft,timeo=300,retry=2");
+        assert_eq!(
+            share.options.first().unwrap(),
+            "nfsvers=4.2,actimeo=1,soft,timeo=50,retrans=2,retry=2"
+        );
         let share = nfs_share(&target("nfs://h:/a?nfsOptions=soft,timeo=9")).unwrap();
         assert_eq!(share.options, ["soft,timeo=9"]);
         let share = cifs_share(&target("cifs://h/s/p")).unwrap();
@@ -184,6 +228,23 @@ mod tests {
             assert!(nfs_share(&target(bad)).is_err(), "{bad}");
         }
         assert!(cifs_share(&target("cifs://h/")).is_err());
+    }
+
+    #[test]
+    fn a_mount_that_holds_calls_back_is_told() {
+        let of = |options: &str| {
+            let text = format!(
+                "1 2 0:1 / / rw - ext4 /dev/a rw\n3 1 0:2 / /mnt/a\\040b rw,relatime shared:4 - nfs4 \
+                 h:/a {options}\n"
+            );
+            caveat_in(&text, Path::new("/mnt/a b/store"))
+        };
+        assert_eq!(of("rw,vers=4.2,soft,proto=tcp,timeo=50,retrans=2"), None);
+        let told = of("rw,vers=4.2,soft,proto=tcp,timeo=300,retrans=2").unwrap();
+        assert!(told.contains("/mnt/a b") && told.contains("up to 90 s"), "{told}");
+        let told = of("rw,vers=4.2,hard,proto=tcp,timeo=50,retrans=2").unwrap();
+        assert!(told.contains("until its server answers"), "{told}");
+        assert_eq!(caveat_in("1 2 0:1 / / rw - ext4 /dev/a rw\n", Path::new("/mnt")), None);
     }
 
     #[test]

@@ -111,9 +111,14 @@ impl BackupStore {
     /// Opens a target. Object stores are not asked anything yet; shares are mounted.
     /// What it can do is tried before the first lock is taken.
     pub async fn open(url: &TargetUrl, environment: &Environment) -> Result<Self, Error> {
+        let mut caveat = None;
+        let mut shared = |directory: PathBuf| {
+            caveat = mount::caveat(&directory);
+            local(directory)
+        };
         let (store, trust): (Arc<dyn Store>, Trust) = match url.scheme() {
-            "vfs" => (local(directory_of(url)?), Trust::Settable),
-            "nfs" => (local(mount::nfs(url).await?), Trust::Settable),
+            "vfs" => (shared(directory_of(url)?), Trust::Settable),
+            "nfs" => (shared(mount::nfs(url).await?), Trust::Settable),
             "cifs" => (local(mount::cifs(url, environment).await?), Trust::Settable),
             "s3" => open_remote(&s3(url, environment)?)?,
             "azblob" => open_remote(&azure(url, environment)?)?,
@@ -121,7 +126,7 @@ impl BackupStore {
             other => return Err(Error::Scheme { scheme: other.to_owned() }),
         };
         let store = Retrying::around(Limited::around(store, CALLS_MAX), Policy::default());
-        Ok(Self::new(store, url.clone()).trusted(trust))
+        Ok(Self { caveat, ..Self::new(store, url.clone()).trusted(trust) })
     }
 }
 

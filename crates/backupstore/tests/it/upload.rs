@@ -505,6 +505,28 @@ async fn an_unreadable_record_keeps_every_block_until_it_is_given_up() {
     assert_eq!(check_all(&store, &of).await, 1);
 }
 
+/// Others allow longer names than we do, and may restore what has one.
+#[tokio::test]
+async fn a_record_with_a_name_that_is_too_long_keeps_every_block() {
+    let mut of = written(&[(0, 1), (2, 2)]);
+    of.snapshot();
+    of.write(2, 3);
+    let clean = blobs::memory();
+    let store = over(Arc::clone(&clean));
+    back_up(&store, &of, 0, "backup-1").await.unwrap();
+    back_up(&store, &of, 1, "backup-2").await.unwrap();
+    let known = keys(&clean, "backup_backup-1.cfg").await.remove(0);
+    let long = known.as_str().replace("backup-1", &"a".repeat(241));
+    let long = blobs::Key::parse(&long).unwrap();
+    clean.put_new(&long, "{}".into()).await.unwrap();
+    let deleted = delete(&store, "backup-1").await.unwrap();
+    assert_eq!(deleted.blocks.outcome, Outcome::KeptForUnreadable);
+    assert_eq!(deleted.blocks.unreadable[0].name, long.as_str());
+    assert_eq!(keys(&clean, "/blocks/").await.len(), 3);
+    clean.delete(&long).await.unwrap();
+    assert_eq!(delete(&store, "backup-1").await.unwrap().blocks.removed_blocks, 1);
+}
+
 /// Its blocks may be removed by a sleeper, or by hand.
 #[tokio::test]
 async fn damage_in_the_base_is_mended_and_not_inherited() {

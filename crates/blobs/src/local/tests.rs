@@ -314,13 +314,32 @@ fn what_a_second_try_finds_done_is_durable() {
     }
 }
 
+/// Writing and syncing take long: one that is stopped there keeps nobody from anything, and has lost to who
+/// was faster.
+#[test]
+fn a_swap_that_is_stopped_while_it_writes_holds_no_lock() {
+    let (hook, at_file) = Default::default();
+    let hooked = Hooked { disk: SimDisk::new(1), hook, at_file };
+    let store = LocalStore::open_on(Box::new(hooked.clone()), "/store").unwrap();
+    let first = block_on(store.put_new(&key("a"), "first".into())).unwrap();
+    let (other, seen) = (store.clone(), first.clone());
+    *hooked.at_file.lock().unwrap() = Some(Box::new(move || {
+        block_on(other.put_if_match(&key("a"), "faster".into(), &seen)).unwrap();
+    }));
+    let slow = block_on(store.put_if_match(&key("a"), "slow".into(), &first));
+    assert!(matches!(slow, Err(Error::Changed { .. })), "{slow:?}");
+    assert_eq!(block_on(get_limited(&store, &key("a"), 9)).unwrap().bytes, "faster");
+    let left = hooked.disk.list(Path::new("/store")).unwrap();
+    assert!(!left.iter().any(|entry| on::is_beside(&entry.name)), "{left:?}");
+}
+
 /// A barrier that tells of a loss tells it once, to the commit that asks first: of what was staged by then,
 /// nothing is named by a later one.
 #[test]
 fn after_a_commit_that_failed_none_succeeds() {
     for seed in 0..6 {
         let disk = SimDisk::new(seed);
-        let hooked = Hooked { disk: disk.clone(), hook: Arc::default() };
+        let hooked = Hooked { disk: disk.clone(), hook: Arc::default(), at_file: Arc::default() };
         let store = LocalStore::open_on(Box::new(hooked.clone()), "/store").unwrap();
         let batch = block_on(store.batch(&Prefix::ROOT)).unwrap().unwrap();
         let contents = Bytes::from(vec![b'x'; 4096]);
@@ -342,11 +361,20 @@ fn after_a_commit_that_failed_none_succeeds() {
 
 type Hook = Arc<std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// A simulated disk on which something happens while a barrier is waited for.
+/// A simulated disk on which something happens while a barrier is waited for, or when a file was written
+/// that has no name yet.
 #[derive(Clone)]
 struct Hooked {
     disk: SimDisk,
     hook: Hook,
+    at_file: Hook,
+}
+
+fn happens(hook: &Hook) {
+    let hook = hook.lock().unwrap().take();
+    if let Some(hook) = hook {
+        std::thread::scope(|scope| scope.spawn(hook).join().unwrap());
+    }
 }
 
 impl std::fmt::Debug for Hooked {
@@ -363,10 +391,7 @@ struct HookedBarrier {
 
 impl Barrier for HookedBarrier {
     fn wait(&self) -> io::Result<()> {
-        let hook = self.disk.hook.lock().unwrap().take();
-        if let Some(hook) = hook {
-            std::thread::scope(|scope| scope.spawn(hook).join().unwrap());
-        }
+        happens(&self.disk.hook);
         self.inner.wait()
     }
 
@@ -401,6 +426,9 @@ impl Disk for Hooked {
         self.disk.list(path)
     }
     fn stat(&self, path: &Path) -> io::Result<Stat> {
+        if path.file_name().is_some_and(on::is_beside) {
+            happens(&self.at_file);
+        }
         self.disk.stat(path)
     }
     fn unique(&self) -> u64 {

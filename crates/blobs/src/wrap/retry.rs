@@ -29,6 +29,8 @@ pub struct Policy {
     pub pause_max: Duration,
     /// After this no other try begins, but for a second one.
     pub total_max: Duration,
+    /// A call that was sent and not answered is done within this, or never.
+    pub done_within: Duration,
 }
 
 impl Default for Policy {
@@ -38,6 +40,7 @@ impl Default for Policy {
             first_pause: Duration::from_millis(200),
             pause_max: Duration::from_secs(10),
             total_max: Duration::from_mins(1),
+            done_within: Duration::from_secs(20),
         }
     }
 }
@@ -185,6 +188,33 @@ impl Store for Retrying {
                 Err(error) => tries.pause(error).await?,
                 done => return done,
             }
+        }
+    }
+
+    async fn put_settled(&self, key: &Key, bytes: Bytes) -> Result<Version, Error> {
+        let mut tries = self.tries();
+        let mut unanswered = None;
+        let done = loop {
+            match self.inner.put(key, bytes.clone()).await {
+                Err(error) => {
+                    if error.retry() == Retry::Later {
+                        unanswered = Some(Instant::now());
+                    }
+                    if let Err(error) = tries.pause(error).await {
+                        break Err(error);
+                    }
+                }
+                done => break done,
+            }
+        };
+        let Some(unanswered) = unanswered else { return done };
+        tracing::debug!("{key} was put without an answer: waiting until that is done, or never");
+        tokio::time::sleep_until(unanswered + self.policy.done_within).await;
+        match (self.version_of(key, &bytes).await?, done) {
+            // The version of whichever try was done last.
+            (Some(version), _) => Ok(version),
+            (None, Ok(_)) => Err(Error::Changed { key: key.clone() }),
+            (None, Err(error)) => Err(error),
         }
     }
 

@@ -82,7 +82,7 @@ impl BackingImageCfg {
             secret_namespace: record.secret_namespace,
             processing_blocks,
             blocks: record.blocks,
-            others: Map::new(),
+            others: super::succession(record.is_successor),
         }
     }
 
@@ -91,6 +91,7 @@ impl BackingImageCfg {
         ImageRecord {
             packing: Packing { size: Self::BLOCK_SIZE, compression: self.compression_method },
             is_fenceable: self.others.contains_key(super::WRITER),
+            is_successor: self.others.contains_key(super::SUCCESSOR),
             name: self.name,
             size_bytes: self.size,
             checksum: self.checksum,

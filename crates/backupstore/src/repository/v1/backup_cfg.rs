@@ -165,7 +165,7 @@ impl BackupCfg {
             processing_blocks: (!record.is_incremental).then(Map::new),
             blocks: record.blocks,
             single_file: SingleFile::default(),
-            others: Map::new(),
+            others: super::succession(record.is_successor),
         }
     }
 
@@ -175,6 +175,7 @@ impl BackupCfg {
         Ok(BackupRecord {
             packing,
             is_fenceable: self.others.contains_key(super::WRITER),
+            is_successor: self.others.contains_key(super::SUCCESSOR),
             is_single_file: !self.single_file.file_path.is_empty(),
             name: self.name,
             volume: self.volume_name,

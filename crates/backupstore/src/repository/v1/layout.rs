@@ -5,7 +5,7 @@ use blobs::{Key, KeyError, Prefix};
 
 use crate::block::Checksum;
 use crate::error::Error;
-use crate::name::Name;
+use crate::name::{NAME_MAX_BYTES, Name};
 
 const ROOT: &str = "backupstore";
 const CFG: &str = ".cfg";
@@ -161,6 +161,13 @@ pub(crate) fn last_part(found: &Key) -> &str {
 pub(crate) fn backup_of(found: &Key) -> Option<Name> {
     let name = last_part(found).strip_prefix(BACKUP)?.strip_suffix(CFG)?;
     Name::parse(name).ok()
+}
+
+/// Whether it is the record of a backup whose name is longer than ours are.
+pub(crate) fn is_long_backup(found: &Key) -> bool {
+    let name = last_part(found).strip_prefix(BACKUP).and_then(|it| it.strip_suffix(CFG));
+    let start = name.and_then(|name| name.get(..NAME_MAX_BYTES).filter(|start| *start != name));
+    start.is_some_and(|start| Name::parse(start).is_ok())
 }
 
 pub(crate) fn lock_of(found: &Key) -> Option<Name> {

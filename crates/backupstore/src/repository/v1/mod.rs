@@ -16,6 +16,8 @@ mod lz4;
 mod system_backup;
 mod volume_cfg;
 
+use serde_json::{Map, Value};
+
 pub use backing_image::BackingImageCfg;
 pub use backup_cfg::{BackupCfg, SingleFile};
 pub(super) use block::{is_plausible, object_max_bytes, open, pack_in};
@@ -36,8 +38,14 @@ pub use crate::name::Name;
 pub(super) const WRITER: &str = "Writer";
 
 /// In its place where a record without it was taken over: the one who began it may still finish it, and
-/// can be kept from that as little as before.
+/// can be kept from that as little as before. It stays when the record is complete: the other puts its
+/// own in the place of that one as well.
 pub(super) const SUCCESSOR: &str = "Successor";
+
+/// What a complete record says of that.
+fn succession(is_successor: bool) -> Map<String, Value> {
+    is_successor.then(|| (SUCCESSOR.to_owned(), Value::Bool(true))).into_iter().collect()
+}
 
 /// Reads the record of a backup.
 pub fn parse_backup(bytes: &[u8]) -> Result<BackupCfg, String> {

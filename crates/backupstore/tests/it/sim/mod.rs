@@ -102,24 +102,24 @@ impl Ours {
             lock_timeout: TIMEOUT,
             ..create_request(&of.snapshots[index].name, backup)
         };
-        let work = async {
+        let work = Box::pin(async {
             let begun = self.store.begin_backup(request, Arc::clone(&source), &control).await?;
             begun.run(Arc::clone(&source), &control).await
-        };
+        });
         self.run(&format!("back up {backup}"), &control, work).await.is_some()
     }
 
     async fn delete(&self, backup: &str) -> bool {
         let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, backup, control) = (volume(), name(backup), Control::default());
-        let work = self.store.delete_backup(&volume, &backup, &options, &control);
+        let work = Box::pin(self.store.delete_backup(&volume, &backup, &options, &control));
         self.run(&format!("delete {backup}"), &control, work).await.is_some()
     }
 
     async fn collect(&self) -> bool {
         let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
         let (volume, control) = (volume(), Control::default());
-        let work = self.store.collect_garbage(&volume, &options, &control);
+        let work = Box::pin(self.store.collect_garbage(&volume, &options, &control));
         self.run("collect", &control, work).await.is_some()
     }
 }

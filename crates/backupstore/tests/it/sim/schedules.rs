@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use super::actor::{Actor, What, When};
 use super::peer::{Peer, data};
-use super::world::{Condition, Conditions, Kind, Stamps, World, folder};
+use super::world::{Condition, Conditions, Kind, Stamps, Tags, World, folder};
 use super::{Ours, states};
 use crate::world::{name, volume};
 
@@ -462,6 +462,164 @@ async fn schedule_20_a_process_that_is_gone_has_sent_what_it_has_sent() {
     assert!(writer.back_up(&of, 0, "backup-2").await);
     at(30).await;
     sound(&world);
+}
+
+/// A store without conditions. What begins a backup gets no answer and is sent again, which goes well; the
+/// first comes through when the backup is complete.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_begin_does_not_undo_a_backup() {
+    for tags in [Tags::OfContents, Tags::OfWrites] {
+        let kind = Kind { conditions: Conditions::Unsupported, tags, ..Kind::STRONG };
+        let world = with_backup(kind).await;
+        let when = When::Named("put", "/backups/", 1);
+        let writer = befallen(&world, "writer", when, What::Late(19 * SECOND)).await;
+        assert!(writer.back_up(&states(), 1, "backup-2").await);
+        at(30).await;
+        sound(&world);
+        assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+    }
+}
+
+/// The same where the one that began it was killed, and another goes on at once.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_begin_of_the_dead_does_not_undo_a_backup() {
+    let world = with_backup(Kind { conditions: Conditions::Unsupported, ..Kind::STRONG }).await;
+    let when = When::Named("put", "/backups/", 1);
+    let dead = befallen(&world, "dead", when, What::DieLate(19 * SECOND)).await;
+    let (writer, of) = (calm(&world, "writer").await, states());
+    assert!(!dead.back_up(&of, 1, "backup-2").await);
+    // It finds the other's record in the place of its own, and fails then.
+    assert!(writer.back_up(&of, 1, "backup-2").await || writer.back_up(&of, 1, "backup-2").await);
+    at(30).await;
+    sound(&world);
+    assert!(world.is_complete("backup-2"), "what was acknowledged stays");
+}
+
+/// The same with what makes it complete, and the backup is deleted as soon as it is.
+#[tokio::test(start_paused = true)]
+async fn schedule_21_a_late_record_does_not_come_back() {
+    let world = with_backup(Kind { conditions: Conditions::Unsupported, ..Kind::STRONG }).await;
+    // Younger blocks stay whatever happens.
+    at(7200).await;
+    let when = When::Named("put", "/backups/", 2);
+    let writer = befallen(&world, "writer", when, What::Late(19 * SECOND)).await;
+    let (deleter, of) = (calm(&world, "deleter").await, states());
+    assert!(writer.back_up(&of, 0, "backup-2").await);
+    assert!(deleter.delete("backup-2").await && deleter.delete("backup-1").await);
+    at(30).await;
+    sound(&world);
+    assert!(!world.is_complete("backup-2"), "what was deleted stays away");
+}
+
+/// Ours goes on with a backup that a v1 engine has begun, and completes it; the v1 engine is slow, alive, and
+/// has blocks that ours has not.
+#[tokio::test(start_paused = true)]
+async fn schedule_22_a_completed_takeover_keeps_blocks() {
+    for deleted in [&["backup-1"][..], &["backup-2"][..]] {
+        let world = with_backup(Kind::STRONG).await;
+        let mut actor = Actor::build(&world, "peer", 3);
+        for nth in 3..20 {
+            actor = actor.befalls(When::Named("put", "/locks/", nth), What::Lost);
+        }
+        let peer = Peer::new(&actor.start(), 1);
+        let (writer, deleter) = (calm(&world, "writer").await, calm(&world, "deleter").await);
+        let of = states();
+        let others = async {
+            at(200).await;
+            assert!(writer.back_up(&of, 2, "backup-2").await);
+            at(200).await;
+            for backup in deleted {
+                assert!(deleter.delete(backup).await);
+            }
+        };
+        let peer_data = data(&of, 1);
+        let (made, ()) = futures::join!(peer.back_up(&peer_data, "backup-2", 600 * SECOND), others);
+        made.unwrap();
+        sound(&world);
+        assert!(world.is_complete("backup-2"), "the peer has published");
+        // A day later nobody can publish it any more.
+        at(25 * 60 * 60).await;
+        assert!(deleter.delete("backup-2").await);
+        sound(&world);
+        assert!(world.counts().1 > 0, "space comes back");
+    }
+}
+
+/// What the record of the volume says of its last backup.
+fn last_backup(world: &World) -> String {
+    let cfg = Key::parse(&format!("{}/volume.cfg", folder())).unwrap();
+    let cfg: serde_json::Value = serde_json::from_slice(&world.get(&cfg).unwrap().bytes).unwrap();
+    cfg["LastBackupName"].as_str().unwrap().to_owned()
+}
+
+/// A deletion is stopped before it reads the record of the volume; a backup is made meanwhile.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_stopped_collection_does_not_turn_back_the_volume() {
+    for nth in 1..4 {
+        let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+        let when = When::Named("get", "/volume.cfg", nth);
+        let deleter = befallen(&world, "deleter", when, What::Stop(400 * SECOND)).await;
+        let (writer, of) = (calm(&world, "writer").await, states());
+        let others = async {
+            at(200).await;
+            writer.back_up(&of, 1, "backup-2").await
+        };
+        let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+        sound(&world);
+        assert!(published, "{nth}");
+        assert_eq!(last_backup(&world), "backup-2", "{nth}");
+    }
+}
+
+/// Of two backups that are made at a time, the one that was started later is the last, whichever is slower.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_slow_backup_does_not_turn_back_the_volume() {
+    let world = with_backup(Kind::STRONG).await;
+    let when = When::Named("put_new", "/blocks/", 1);
+    let slow = befallen(&world, "slow", when, What::Stop(60 * SECOND)).await;
+    let (writer, of) = (calm(&world, "writer").await, states());
+    let others = async {
+        at(10).await;
+        writer.back_up(&of, 2, "backup-3").await
+    };
+    let (is_done, published) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    sound(&world);
+    assert!(is_done && published);
+    assert_eq!(last_backup(&world), "backup-3");
+}
+
+/// A backup is stopped before it tells its volume, and deleted meanwhile.
+#[tokio::test(start_paused = true)]
+async fn schedule_23_a_backup_that_is_gone_is_not_the_last() {
+    let world = with_backup(Kind::STRONG).await;
+    let when = When::Named("put_if_match", "/volume.cfg", 1);
+    let slow = befallen(&world, "slow", when, What::Stop(400 * SECOND)).await;
+    let (deleter, of) = (calm(&world, "deleter").await, states());
+    let others = async {
+        at(200).await;
+        deleter.delete("backup-2").await
+    };
+    let (is_done, is_deleted) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    sound(&world);
+    assert!(is_deleted && !is_done, "it has lost its lock");
+    assert_eq!(last_backup(&world), "backup-1");
+}
+
+/// A deletion dies, and its store's clock, which was ahead, is set right: its lock is of the future. Nobody can
+/// tell that it has ended but by looking at it.
+#[tokio::test(start_paused = true)]
+async fn schedule_24_a_lock_of_the_future_is_watched_to_its_end() {
+    let world = with_backup(Kind::STRONG).await;
+    let hour = SignedDuration::from_hours(1);
+    world.jump(hour);
+    let when = When::Named("delete", "/blocks/", 1);
+    let dead = befallen(&world, "dead", when, What::Die).await;
+    assert!(!dead.delete("backup-1").await);
+    world.jump(-hour);
+    let writer = calm(&world, "writer").await;
+    assert!(writer.back_up(&states(), 0, "backup-2").await);
+    sound(&world);
+    assert_eq!(locks(&world), [""; 0]);
 }
 
 /// Ten thousand processes have died, each with a lock that excludes ours.
