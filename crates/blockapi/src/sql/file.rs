@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::{ACQUIRE_TIMEOUT, BUSY_TIMEOUT, Bound, DbError, Row, Then, Value};
 
 /// What is not read by then goes to a thread and begins anew; meanwhile others wait for it.
-const PATIENCE: Duration = Duration::from_millis(5);
+const INLINE_TIMEOUT: Duration = Duration::from_millis(5);
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 1_000;
 /// Reading on threads at once.
@@ -30,15 +30,15 @@ pub struct Readers(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     path: PathBuf,
-    hasty: Mutex<Vec<Hasty>>,
-    patient: Mutex<Vec<Connection>>,
+    inline: Mutex<Vec<Inline>>,
+    threaded: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
     is_closed: AtomicBool,
 }
 
 /// Waits for no lock, and gives up when its time is over.
 #[derive(Debug)]
-struct Hasty {
+struct Inline {
     connection: Connection,
     clock: Instant,
     limit: Arc<Limit>,
@@ -52,7 +52,7 @@ struct Limit {
     is_over: AtomicBool,
 }
 
-impl Hasty {
+impl Inline {
     fn open(path: &Path) -> Result<Self, rusqlite::Error> {
         let connection = connect(path, Duration::ZERO)?;
         // What it knows of tables and of how full they are is read now, however long it takes.
@@ -71,7 +71,7 @@ impl Hasty {
     }
 
     fn begin(&self) {
-        self.limit.end.store(micros(self.clock.elapsed() + PATIENCE), Ordering::Relaxed);
+        self.limit.end.store(micros(self.clock.elapsed() + INLINE_TIMEOUT), Ordering::Relaxed);
     }
 
     /// Whether it was stopped. It may then have been at what it must know of the tables, and SQLite goes
@@ -111,7 +111,7 @@ impl From<Failure> for DbError {
 
 impl Failure {
     /// With more time, or once somebody has let go of a lock, it may succeed.
-    fn wants_patience(&self) -> bool {
+    fn may_succeed_later(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
         matches!(
             error.sqlite_error_code(),
@@ -129,8 +129,8 @@ impl Readers {
     pub(super) fn new(path: &Path) -> Self {
         Self(Arc::new(Inner {
             path: path.to_owned(),
-            hasty: Mutex::default(),
-            patient: Mutex::default(),
+            inline: Mutex::default(),
+            threaded: Mutex::default(),
             places: Arc::new(Semaphore::new(THREADS)),
             is_closed: AtomicBool::new(false),
         }))
@@ -139,7 +139,7 @@ impl Readers {
     /// Rows of a statement that changes nothing.
     pub(super) async fn fetch(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
         match self.0.at_once(|connection| read(connection, sql, values)) {
-            Err(failure) if failure.wants_patience() => {}
+            Err(failure) if failure.may_succeed_later() => {}
             ended => return Ok(ended?),
         }
         let (sql, values) = (sql.to_owned(), values.to_vec());
@@ -152,7 +152,7 @@ impl Readers {
         then: Then,
     ) -> Result<(Vec<Row>, Vec<Row>), DbError> {
         match self.0.at_once(|connection| read_both(connection, first, then)) {
-            Err(failure) if failure.wants_patience() => {}
+            Err(failure) if failure.may_succeed_later() => {}
             ended => return Ok(ended?),
         }
         let first = first.clone();
@@ -178,8 +178,8 @@ impl Readers {
         self.0.is_closed.store(true, Ordering::Release);
         let all = u32::try_from(THREADS).unwrap_or(u32::MAX);
         let _ended = self.0.places.acquire_many(all).await;
-        lock(&self.0.hasty).clear();
-        lock(&self.0.patient).clear();
+        lock(&self.0.inline).clear();
+        lock(&self.0.threaded).clear();
     }
 }
 
@@ -189,13 +189,13 @@ impl Inner {
         read: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.open()?;
-        let idle = lock(&self.hasty).pop();
-        let hasty = idle.map_or_else(|| Hasty::open(&self.path), Ok)?;
-        hasty.begin();
-        let found = read(&hasty.connection);
+        let idle = lock(&self.inline).pop();
+        let inline = idle.map_or_else(|| Inline::open(&self.path), Ok)?;
+        inline.begin();
+        let found = read(&inline.connection);
         // As many as there are threads that run requests.
-        if !hasty.was_stopped() {
-            lock(&self.hasty).push(hasty);
+        if !inline.was_stopped() {
+            lock(&self.inline).push(inline);
         }
         found
     }
@@ -206,15 +206,15 @@ impl Inner {
     ) -> Result<T, Failure> {
         self.open()?;
         // In place of the one that was stopped, so that nobody else must wait for it.
-        if lock(&self.hasty).is_empty()
-            && let Ok(hasty) = Hasty::open(&self.path)
+        if lock(&self.inline).is_empty()
+            && let Ok(inline) = Inline::open(&self.path)
         {
-            lock(&self.hasty).push(hasty);
+            lock(&self.inline).push(inline);
         }
-        let idle = lock(&self.patient).pop();
-        let patient = idle.map_or_else(|| connect(&self.path, BUSY_TIMEOUT), Ok)?;
-        let found = read(&patient);
-        lock(&self.patient).push(patient);
+        let idle = lock(&self.threaded).pop();
+        let threaded = idle.map_or_else(|| connect(&self.path, BUSY_TIMEOUT), Ok)?;
+        let found = read(&threaded);
+        lock(&self.threaded).push(threaded);
         found
     }
 
@@ -327,12 +327,12 @@ mod tests {
         let (_folder, readers) = readers();
         let rows = readers.fetch("SELECT a FROM t WHERE a = $1", &["x".into()]).await.unwrap();
         assert_eq!(rows.first().unwrap().text("a").unwrap(), "x");
-        assert_eq!(lock(&readers.0.patient).len(), 0);
+        assert_eq!(lock(&readers.0.threaded).len(), 0);
         let rows = readers.fetch(LONG, &["it".into(), 1_000_000.into()]).await.unwrap();
         let row = rows.first().unwrap();
         assert_eq!((row.int("n").unwrap(), row.text("said").unwrap().as_str()), (1_000_000, "it"));
-        assert_eq!(lock(&readers.0.patient).len(), 1);
-        assert!(lock(&readers.0.hasty).iter().all(|it| !it.was_stopped()));
+        assert_eq!(lock(&readers.0.threaded).len(), 1);
+        assert!(lock(&readers.0.inline).iter().all(|it| !it.was_stopped()));
         readers.close().await;
         assert!(readers.fetch("SELECT a FROM t", &[]).await.is_err());
     }

@@ -211,7 +211,7 @@ impl Agent {
         };
         let (mut next, mut why_not, mut refused) = (Next::WAIT, None, None);
         if verdict.act != Act::Replace {
-            self.patience.renew(&name);
+            self.timeouts.renew(&name);
         }
         match verdict.act {
             Act::Nothing | Act::Forget => {}
@@ -300,7 +300,7 @@ impl Agent {
         let now = Instant::now();
         // It may be taken back by now, on that word: nothing begins any more.
         let is_given_up =
-            self.patience.has_run_out(name, now) || failed_upgrade(&object.status()).is_some();
+            self.timeouts.has_run_out(name, now) || failed_upgrade(&object.status()).is_some();
         let begun = launch.map_err(|why| why.to_string()).and_then(|it| {
             if is_given_up {
                 return Err("its copies came too late".to_owned());
@@ -314,7 +314,7 @@ impl Agent {
         };
         // Seen again: copies are still coming, or the node has no place for it.
         tracing::debug!(engine = %name, "cannot be replaced now: {why}");
-        let is_over = self.patience.is_over(name, now) || is_given_up;
+        let is_over = self.timeouts.is_over(name, now) || is_given_up;
         Err(is_over.then_some(Successor { image, error: Some(why) }))
     }
 

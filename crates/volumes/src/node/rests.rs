@@ -83,9 +83,9 @@ const REPLACE_WAIT: Duration = Duration::from_secs(30);
 
 /// Since when engines that are to be replaced cannot be.
 #[derive(Debug, Default)]
-pub(super) struct Patience(Mutex<HashMap<Key, Instant>>);
+pub(super) struct Timeouts(Mutex<HashMap<Key, Instant>>);
 
-impl Patience {
+impl Timeouts {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,15 +112,15 @@ mod tests {
 
     #[test]
     fn an_engine_waits_for_the_next_ones_copies_and_not_for_ever() {
-        let (patience, key, now) = (Patience::default(), Key::engine("v-e-0"), Instant::now());
-        assert!(!patience.is_over(&key, now));
-        assert!(!patience.is_over(&key, now + REPLACE_WAIT / 2));
-        assert!(patience.is_over(&key, now + REPLACE_WAIT));
+        let (timeouts, key, now) = (Timeouts::default(), Key::engine("v-e-0"), Instant::now());
+        assert!(!timeouts.is_over(&key, now));
+        assert!(!timeouts.is_over(&key, now + REPLACE_WAIT / 2));
+        assert!(timeouts.is_over(&key, now + REPLACE_WAIT));
         // Copies that come only then come too late: it may be taken back already.
-        assert!(patience.has_run_out(&key, now + REPLACE_WAIT));
-        patience.renew(&key);
-        assert!(!patience.has_run_out(&key, now + REPLACE_WAIT));
-        assert!(!patience.is_over(&key, now + REPLACE_WAIT));
+        assert!(timeouts.has_run_out(&key, now + REPLACE_WAIT));
+        timeouts.renew(&key);
+        assert!(!timeouts.has_run_out(&key, now + REPLACE_WAIT));
+        assert!(!timeouts.is_over(&key, now + REPLACE_WAIT));
     }
 
     #[test]
