@@ -120,7 +120,7 @@ struct Agent {
     images: Store<EngineImage>,
     lease: lease::Held,
     rests: rests::Rests,
-    patience: rests::Patience,
+    timeouts: rests::Timeouts,
 }
 
 impl Agent {
@@ -184,7 +184,7 @@ async fn attend(
         images: Store::<EngineImage>::within(NAMESPACE).start(&context),
         lease: lease::Held::default(),
         rests: rests::Rests::default(),
-        patience: rests::Patience::default(),
+        timeouts: rests::Timeouts::default(),
         options,
         host,
         context: context.clone(),

@@ -252,6 +252,7 @@ async fn run(context: Context) {
         .workers(8)
         .resync(&world.volumes, RESYNC);
     let monitors = Arc::new(Monitors::new(Arc::clone(&world)));
+    Monitors::look_when_copies_go(&monitors);
     let engines = Loop::new("engines", &context)
         .on(&world.engines)
         .needs(&world.volumes)

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::longhorn::{Engine, EngineStatus, ReplicaMode, Volume};
+use api::condition;
+use api::longhorn::{Engine, EngineStatus, InstanceState, Node, Replica, ReplicaMode, Volume};
 use jiff::Timestamp;
 use reconcile::{Backoff, Failure, Key, Next, Reconciler, Severity};
 use tasks::Tasks;
@@ -82,6 +83,35 @@ impl Monitors {
         }
     }
 
+    /// An engine that lost a copy goes on without it, and what is acknowledged from then on is not there. Until
+    /// its monitor has looked, that copy counts as a good one: so it looks at once.
+    pub(crate) fn look_when_copies_go(monitors: &Arc<Self>) {
+        let (world, of_replicas, of_nodes) =
+            (&monitors.world, Arc::clone(monitors), Arc::clone(monitors));
+        world.replicas.listen(move |_, before, now| {
+            if runs(before) && !runs(now) {
+                of_replicas.nudge_engine_of(before);
+            }
+        });
+        world.nodes.listen(move |key, before, now| {
+            if is_ready(before) && !is_ready(now) {
+                let all = of_nodes.world.replicas.list();
+                let there =
+                    |it: &&Arc<Replica>| it.spec.instance.node_id.as_deref() == Some(&*key.name);
+                all.iter().filter(there).for_each(|it| of_nodes.nudge_engine_of(Some(it)));
+            }
+        });
+    }
+
+    fn nudge_engine_of(&self, replica: Option<&Replica>) {
+        let Some(volume) = replica.and_then(|it| it.spec.instance.volume_name.as_deref()) else {
+            return;
+        };
+        for engine in self.world.engines.by(super::BY_VOLUME, volume) {
+            self.nudge(&Key::of(engine.as_ref()));
+        }
+    }
+
     fn stop(&self, key: &Key) {
         let mut running = self.lock();
         if let Some(ended) = running.remove(key) {
@@ -121,6 +151,16 @@ impl Monitors {
         running.insert(key.clone(), Running { reach, generation, nudge, tasks });
         self.count.store(running.len(), Ordering::Relaxed);
     }
+}
+
+fn runs(replica: Option<&Replica>) -> bool {
+    let state = replica.and_then(|it| it.status.as_ref()?.instance.current_state.as_ref());
+    state == Some(&InstanceState::Running)
+}
+
+fn is_ready(node: Option<&Node>) -> bool {
+    let conditions = node.and_then(|it| it.status.as_ref()?.conditions.as_deref());
+    condition::holds(conditions.unwrap_or_default(), "Ready")
 }
 
 impl Reconciler for Monitors {

@@ -88,7 +88,7 @@ fn what_it_waits_for_is_told() {
 }
 
 #[test]
-fn patience_ends_for_what_may_never_come_and_not_for_a_deletion() {
+fn waiting_ends_for_what_may_never_come_and_not_for_a_deletion() {
     let down = Volume::Down { engine: "e".into(), why: None };
     for (seen, error) in [
         (Seen { volume: down, ..ready() }, "Failed waiting for the engine e to be ready"),
