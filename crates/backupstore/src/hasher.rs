@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 
 use crate::control::Workers;
 use crate::error::Error;
-use crate::format::sha512_of_each;
 use crate::groups::Groups;
+use crate::repository::sha512_of_each;
 
 /// Threads at most: with more, groups become small.
 const THREADS_MAX: usize = 4;

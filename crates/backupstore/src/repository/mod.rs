@@ -32,6 +32,7 @@ pub(crate) use self::records::{
 };
 pub use self::system_backups::{ARCHIVE_MAX_BYTES, SystemBackup};
 use self::v1::layout::{self, VolumeFolder};
+pub(crate) use self::v1::sha512_of_each;
 use self::v1::{BackingImageCfg, BackupCfg, CFG_MAX_BYTES, SUCCESSOR, WRITER, to_bytes};
 pub(crate) use self::volumes::Listed;
 pub(crate) use self::writer::{BlockWriter, Late};
