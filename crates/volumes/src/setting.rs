@@ -197,7 +197,7 @@ impl Settings {
             zone_soft: on("replica-zone-soft-anti-affinity"),
             disk_soft: on("replica-disk-soft-anti-affinity"),
             over_provisioning_percent: number("storage-over-provisioning-percentage"),
-            minimal_available_percent: number("storage-minimal-available-percentage"),
+            minimal_available_percent: number("storage-minimal-available-percentage").clamp(0, 100),
             empty_node_selector_matches_all: on("allow-empty-node-selector-volume"),
             empty_disk_selector_matches_all: on("allow-empty-disk-selector-volume"),
             replenish_wait: Duration::from_secs(
@@ -272,10 +272,12 @@ mod tests {
         assert_eq!(usual.replenish_wait, Duration::from_mins(10));
         let odd = Settings::read(|name| match name {
             "default-replica-count" => "many".to_owned(),
+            "storage-minimal-available-percentage" => "101".to_owned(),
             "replica-soft-anti-affinity" => "true".to_owned(),
             other => default(other).to_owned(),
         });
-        assert_eq!(odd, Settings { node_soft: true, ..usual });
+        let wanted = Settings { node_soft: true, minimal_available_percent: 100, ..usual };
+        assert_eq!(odd, wanted);
     }
 
     #[test]

@@ -88,8 +88,11 @@ pub(super) fn engine(
     let map = map.as_ref().filter(|map| !map.is_empty());
     let map = map.ok_or(NotYet::NoReplicas)?;
     check_addresses(map, replica)?;
-    let seconds =
-        |name| setting(name).and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+    // An engine does not start with a time of nothing: without a word it takes its own.
+    let seconds = |name| {
+        let set = setting(name).and_then(|it| u64::try_from(it).ok());
+        set.filter(|it| *it > 0).map(Duration::from_secs)
+    };
     let role = EngineLaunch {
         size_bytes,
         current_size_bytes: current.filter(|it| *it > 0 && *it <= size_bytes).unwrap_or(size_bytes),
