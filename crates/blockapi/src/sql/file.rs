@@ -1,8 +1,8 @@
 //! Reading a SQLite file.
 //!
 //! The driver gives each connection a thread: a statement goes there, its rows come back one by one, and
-//! a second trip asks whether the connection still is one. That is several times the price of what most
-//! requests read. So it is read where it is asked for; what takes longer goes to a thread.
+//! a second trip asks whether the connection still is one, for what most requests read in a few dozen
+//! microseconds. So it is read where it is asked for; what takes longer goes to a thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
