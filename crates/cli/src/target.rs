@@ -148,7 +148,9 @@ async fn sync(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
     let api = at.volumes::<BackupTarget>().await?;
     let found = api.get(name).await;
     let found = found.map_err(|error| explained(error, &format!("find target {name}")))?;
-    let asked = request(&found, Timestamp::now());
+    let now = Timestamp::now();
+    let asked = request(&found, now);
+    tokio::time::sleep(too_soon(asked, now)).await;
     let patch = json!({ "spec": { "syncRequestedAt": asked } });
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
@@ -156,14 +158,24 @@ async fn sync(at: &Connection, name: &str, wait: &Wait) -> anyhow::Result<()> {
     wait.until(&api, name, |it| stand(it, asked)).await
 }
 
-/// A time for a request that no earlier answer can be taken for: times are whole seconds.
+/// How far ahead of the clock a request may be for the controllers to heed it at once.
+const AHEAD: Duration = Duration::from_secs(2);
+
+/// A time for a request that no earlier answer can be taken for: times are whole seconds, and several
+/// requests may come within one.
 fn request(target: &BackupTarget, now: Timestamp) -> Time {
     let earlier = [answered(target), target.spec.sync_requested_at.map(Time::timestamp)];
-    let earliest = earlier.into_iter().flatten().max();
-    let earliest = earliest.and_then(|it| it.checked_add(Duration::from_secs(1)).ok());
+    let next = |it: Timestamp| it.checked_add(Duration::from_secs(1)).ok();
     // A clock that was ahead is not followed.
-    let near = earliest.filter(|it| it.as_second() <= now.as_second() + 2);
-    Time::new(near.map_or(now, |it| it.max(now)))
+    let is_near = |it: &Timestamp| now.checked_add(2 * AHEAD).is_ok_and(|latest| *it <= latest);
+    let earliest = earlier.into_iter().flatten().max().and_then(next).filter(is_near);
+    Time::new(earliest.map_or(now, |it| it.max(now)))
+}
+
+/// How long to wait before such a request is made.
+fn too_soon(asked: Time, now: Timestamp) -> Duration {
+    let ahead = Duration::try_from(now.duration_until(asked.timestamp())).unwrap_or_default();
+    ahead.saturating_sub(AHEAD)
 }
 
 fn stand(target: Option<&BackupTarget>, asked: Time) -> Stand {
@@ -227,5 +239,25 @@ mod tests {
         assert!(
             request(&seen, asked.timestamp()) > Time::new("2026-11-16T10:00:01Z".parse().unwrap())
         );
+    }
+
+    /// However many come within one second: each has a time of its own, and none is too far ahead.
+    #[test]
+    fn a_crowd_of_requests_is_answered_one_by_one() {
+        let begin: Timestamp = "2026-11-16T10:00:00.3Z".parse().unwrap();
+        let mut now = begin;
+        let mut last = None;
+        for _ in 0..20 {
+            let seen = target(&json!({"available": false, "conditions": [{
+                "type": "Unavailable", "status": "True", "lastProbeTime": last}]}));
+            let asked = request(&seen, now);
+            assert!(Some(asked) > last, "{asked:?} after {last:?}");
+            now += too_soon(asked, now);
+            assert!(now + AHEAD >= asked.timestamp(), "{asked:?} at {now}");
+            last = Some(asked);
+        }
+        assert!(begin.duration_until(now) < jiff::SignedDuration::from_secs(20));
+        let ahead = target(&json!({"available": true, "lastSyncedAt": "2026-11-16T11:00:00Z"}));
+        assert_eq!(request(&ahead, begin), Time::new(begin));
     }
 }
