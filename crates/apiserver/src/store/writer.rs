@@ -111,8 +111,8 @@ impl Writer {
         let warnings = telemetry::Seldom::new(SAY_AGAIN_AFTER);
         let growth_left = MAX_GROWTH_BYTES;
         let doubt = None;
-        let _ends = Ends(Arc::clone(&shared));
         let writer = Self {
+            _ends: Ends(Arc::clone(&shared)),
             shared,
             disk,
             totals,
@@ -122,7 +122,6 @@ impl Writer {
             growth_left,
             quota,
             warnings,
-            _ends,
         };
         writer.rests();
         writer
