@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -51,8 +52,10 @@ pub struct Insider(pub User);
 
 /// Answers any request. Never fails: errors are answers too.
 ///
-/// A write is a task of its own: what follows from a commit (the entry in the audit log, the
-/// metrics) happens although the caller has hung up and its connection has dropped this future.
+/// A write is begun where it is asked for, and mostly ends there: a write that comes alone waits for
+/// nothing but the disk, and for that in its place. One that has to wait becomes a task of its own:
+/// what follows from a commit (the entry in the audit log, the metrics) happens although the caller
+/// has hung up and its connection has dropped this future.
 ///
 /// # Cancel safety
 ///
@@ -61,11 +64,16 @@ pub async fn handle(server: Arc<Server>, request: Request<Body>) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return answer(server, request).await;
     }
+    // Whoever asks from within may be one of many in a task that waits for all of them at once.
+    let is_inside = request.extensions().get::<Insider>().is_some();
+    let mut work = Box::pin(answer(Arc::clone(&server), request));
+    if !is_inside && let Poll::Ready(response) = futures::poll!(work.as_mut()) {
+        return response;
+    }
     let (tell, told) = tokio::sync::oneshot::channel();
-    let tasks = server.tasks.clone();
-    tasks.spawn_draining("write", move |_stop| async move {
+    server.tasks.spawn_draining("write", move |_stop| async move {
         // Nobody may be there to hear it.
-        let _ = tell.send(answer(server, request).await);
+        let _ = tell.send(work.await);
     });
     told.await.unwrap_or_else(|_| Failure::internal("the request was dropped").into_response())
 }

@@ -16,7 +16,7 @@ use crate::rest::admit::{self, Author, Endpoint, Track};
 use crate::rest::delete::{self, Deleted};
 use crate::rest::options::DeleteOptions;
 use crate::rest::{create, view};
-use crate::server::{Server, write_failure};
+use crate::server::{Company, Server, write_failure};
 use crate::store::{Change, Expected, Key, Stored, Write, WriteError};
 
 /// The name these writes carry in `managedFields`.
@@ -138,7 +138,7 @@ pub(crate) async fn insert(
         require: create::pins(server, resource, namespace, &name)?,
         change: Change::Put(view::to_stored(resource, object)),
     };
-    match server.commit(write).await {
+    match server.commit(write, Company::Others).await {
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Exists) => Ok(Done::Unchanged),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
@@ -197,7 +197,7 @@ pub(crate) async fn update(
         require: Vec::new(),
         change: if released { Change::Delete(body) } else { Change::Put(body) },
     };
-    match server.commit(write).await {
+    match server.commit(write, Company::Others).await {
         Ok(_) => Ok(Done::Written),
         Err(WriteError::Conflict { .. } | WriteError::RequirementChanged) => Ok(Done::Overtaken),
         Err(error) => Err(write_failure(resource, &stored.key.name, error)),
@@ -214,7 +214,9 @@ pub(crate) async fn delete(
 ) -> Result<Deleted, Failure> {
     let deed = Deed::new(server, controller, "delete", resource, &key.namespace, &key.name);
     deed.authorize()?;
-    deed.outcome(delete::delete_object(server, resource, key, options, clock::now()).await)
+    let deleted =
+        delete::delete_object(server, resource, key, options, clock::now(), Company::Others);
+    deed.outcome(deleted.await)
 }
 
 /// Deletes many objects of one resource, in `namespace` or everywhere.

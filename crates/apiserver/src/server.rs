@@ -28,6 +28,15 @@ use crate::registry::{CustomTypes, Registry, Resource};
 use crate::rest::{Call, admit};
 use crate::store::{Exceeded, Key, Store, Stored, Write, WriteError};
 
+/// What else the task does that writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// Nothing: it is there for this request.
+    Alone,
+    /// It writes more at the same time, or has other work that must not wait for the disk.
+    Others,
+}
+
 pub struct Server {
     pub store: Store,
     pub authenticator: Authenticator,
@@ -159,9 +168,12 @@ impl Server {
     }
 
     /// Writes; the type that a definition makes is served when this returns.
-    pub async fn commit(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+    pub async fn commit(&self, write: Write, company: Company) -> Result<Arc<Stored>, WriteError> {
         let is_definition = *write.key.resource == *definitions::ID;
-        let result = self.store.write(write).await;
+        let result = match company {
+            Company::Alone => self.store.write_here(write).await,
+            Company::Others => self.store.write(write).await,
+        };
         if is_definition {
             self.registry();
         }

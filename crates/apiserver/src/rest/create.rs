@@ -14,7 +14,7 @@ use crate::admission;
 use crate::definitions;
 use crate::failure::Failure;
 use crate::registry::Resource;
-use crate::server::{Server, write_failure};
+use crate::server::{Company, Server, write_failure};
 use crate::store::{Change, Expected, Require, Write, WriteError};
 
 /// How often a generated name may collide before the caller hears of it.
@@ -153,7 +153,7 @@ async fn insert(
             require,
             change: Change::Put(view::to_stored(resource, object.clone())),
         };
-        match server.commit(write).await {
+        match server.commit(write, Company::Alone).await {
             Ok(stored) => return Ok(Left::Stored(stored)),
             Err(WriteError::RequirementChanged) => {}
             Err(error) => return Err(write_failure(resource, name, error)),

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::definitions;
 use crate::failure::{Failure, Subject};
 use crate::registry::Resource;
-use crate::server::{Server, write_failure};
+use crate::server::{Company, Server, write_failure};
 use crate::store::{Change, Expected, Key, Stored, Write, WriteError};
 
 /// How often a deletion may be overtaken by other writers.
@@ -182,7 +182,7 @@ pub(crate) async fn delete(server: &Server, call: &Call, name: &str) -> Result<R
     let resource = &*call.resource;
     let options = delete_options(call)?;
     let key = resource.key(call.namespace(), name);
-    let deleted = delete_object(server, resource, &key, &options, call.now).await?;
+    let deleted = delete_object(server, resource, &key, &options, call.now, Company::Alone).await?;
     match deleted {
         Deleted::Gone(last) if returns_object(resource) => view::stored_response(
             resource,
@@ -222,8 +222,9 @@ pub(crate) async fn delete_object(
     key: &Key,
     options: &DeleteOptions,
     now: Timestamp,
+    company: Company,
 ) -> Result<Deleted, Failure> {
-    delete_if(server, resource, key, options, now, |_| true).await
+    delete_if(server, resource, key, options, now, company, |_| true).await
 }
 
 /// [`delete_object`], if it is the one that is meant when it goes; else it is not found.
@@ -233,6 +234,7 @@ async fn delete_if(
     key: &Key,
     options: &DeleteOptions,
     now: Timestamp,
+    company: Company,
     is_meant: impl Fn(&Stored) -> bool,
 ) -> Result<Deleted, Failure> {
     for _ in 0..RACE_TRIES {
@@ -263,7 +265,7 @@ async fn delete_if(
         }
         let expected = Expected::Revision(stored.revision);
         let write = Write { key: stored.key.clone(), expected, require: Vec::new(), change };
-        match server.commit(write).await {
+        match server.commit(write, company).await {
             Ok(written) if marked => return Ok(Deleted::Marked(view::value(resource, &written)?)),
             // Clients are shown the object as it was, not with the revision of its end.
             Ok(_) => return Ok(Deleted::Gone(stored)),
@@ -341,7 +343,8 @@ pub(crate) async fn delete_all(
                 found.meta.uid == item.meta.uid
                     && (found.revision == item.revision || is_selected(found))
             };
-            delete_if(server, resource, &item.key, options, now, is_meant).await
+            let company = Company::Others;
+            delete_if(server, resource, &item.key, options, now, company, is_meant).await
         })
         .buffer_unordered(PARALLEL_DELETES)
         .collect()

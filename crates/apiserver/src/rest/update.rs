@@ -19,7 +19,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::negotiate::{self, PatchForm};
 use crate::registry::Resource;
-use crate::server::{Server, write_failure};
+use crate::server::{Company, Server, write_failure};
 use crate::store::{Change, Expected, Stored, Write, WriteError};
 use crate::upkeep::namespaces;
 
@@ -510,7 +510,7 @@ impl Attempt<'_> {
             require: Vec::new(),
             change: if released { Change::Delete(body) } else { Change::Put(body) },
         };
-        match self.server.commit(write).await {
+        match self.server.commit(write, Company::Alone).await {
             Ok(written) => Ok(Some(last.map_or(Left::Stored(written), Left::Unstored))),
             Err(WriteError::Conflict { .. }) => Ok(None),
             Err(error) => Err(write_failure(resource, self.name, error)),

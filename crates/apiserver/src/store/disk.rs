@@ -227,11 +227,27 @@ impl Disk {
         Err(CommitError::Unknown(error))
     }
 
+    /// Whether [`Self::tidy`] is due.
+    pub(super) fn is_untidy(&self) -> bool {
+        self.logged_pages >= CHECKPOINT_PAGES || self.has_free_pages()
+    }
+
+    /// Looked at now and then.
+    fn has_free_pages(&self) -> bool {
+        let is_due = self.commits.is_multiple_of(VACUUM_EVERY);
+        // What cannot be read is found again by the look itself.
+        is_due
+            && self
+                .connection
+                .as_ref()
+                .is_some_and(|it| free_pages(it).unwrap_or(i64::MAX) > FREE_PAGES)
+    }
+
     /// Now and then gives some free pages back to the file system. Apart from the commits, so that
     /// no write fails because of it.
     pub(super) fn tidy(&mut self) {
         let is_long = self.logged_pages >= CHECKPOINT_PAGES;
-        let is_due = self.commits.is_multiple_of(VACUUM_EVERY);
+        let is_due = self.has_free_pages();
         let Some(connection) = &self.connection else { return };
         let mut done = Ok(());
         if is_long {
@@ -239,7 +255,7 @@ impl Disk {
             done = copy_log_back(connection);
         }
         if is_due && done.is_ok() {
-            done = vacuum_a_little(connection);
+            done = vacuum(connection, VACUUM_PAGES);
         }
         if let Err(error) = done {
             if let Some(unsaid) = self.complaints.pass() {
@@ -401,13 +417,8 @@ fn copy_log_back(connection: &Connection) -> Result<(), StorageError> {
     Ok(())
 }
 
-fn vacuum_a_little(connection: &Connection) -> Result<(), StorageError> {
-    let free: i64 =
-        connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))?;
-    if free > FREE_PAGES {
-        vacuum(connection, VACUUM_PAGES)?;
-    }
-    Ok(())
+fn free_pages(connection: &Connection) -> Result<i64, rusqlite::Error> {
+    connection.prepare_cached("PRAGMA freelist_count")?.query_row([], |row| row.get(0))
 }
 
 fn vacuum(connection: &Connection, pages: u32) -> Result<(), StorageError> {

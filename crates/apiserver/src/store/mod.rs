@@ -5,9 +5,10 @@
 //! Never: knows HTTP, schemas or who may do what; shows a change before it is durable; repairs or
 //! recreates a file it does not trust.
 //!
-//! Start reading at [`Store`]; then `writer` (how a write happens), `state` (what is in memory),
-//! `disk` and `open` (what is in the file), `watch`.
+//! Start reading at [`Store`]; then `desk` (whose thread writes), `writer` (how a write happens),
+//! `state` (what is in memory), `disk` and `open` (what is in the file), `watch`.
 
+mod desk;
 mod disk;
 mod error;
 mod health;
@@ -40,6 +41,7 @@ pub use state::{Budget, Page, Size, Snapshot};
 pub use stats::{Figures, Stats};
 pub use watch::Watcher;
 
+use desk::{Desk, Tried};
 use health::Health;
 use object::Draft;
 use state::{Range, State};
@@ -172,7 +174,17 @@ pub struct Store {
 struct Handle {
     queue: Mutex<Option<mpsc::Sender<Message>>>,
     room: Arc<Semaphore>,
+    desk: Arc<Desk>,
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Who waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The writer's thread.
+    Queue,
+    /// This one, where nothing else is being written.
+    Here,
 }
 
 impl Store {
@@ -201,13 +213,16 @@ impl Store {
         let start =
             writer::Start { totals: loaded.totals, durable: loaded.revision, last: loaded.counter };
         let writer = Writer::new(Arc::clone(&shared), disk, start, options.quota.clone());
+        let desk = Desk::new(writer);
+        let at = Arc::clone(&desk);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer.run(receiver))
+            .spawn(move || at.run(receiver))
             .map_err(|source| OpenError::Thread { path: path.to_owned(), source })?;
         let handle = Handle {
             queue: Mutex::new(Some(queue)),
             room: Arc::new(Semaphore::new(QUEUE_KIB)),
+            desk,
             writer: Mutex::new(Some(thread)),
         };
         let max_object_bytes = options.max_object_bytes;
@@ -221,6 +236,20 @@ impl Store {
     ///
     /// When the future is dropped the write happens once or not at all; which, only a read tells.
     pub async fn write(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+        self.write_at(Place::Queue, write).await
+    }
+
+    /// [`Self::write`] by a task that does nothing else meanwhile: when no other write is under way,
+    /// this thread waits for the disk, and the runtime goes on with another.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`Self::write`].
+    pub async fn write_here(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+        self.write_at(Place::Here, write).await
+    }
+
+    async fn write_at(&self, place: Place, write: Write) -> Result<Arc<Stored>, WriteError> {
         let Write { key, expected, require, change } = write;
         let (kind, object, limit_bytes) = match change {
             Change::Put(object) => {
@@ -230,17 +259,27 @@ impl Store {
             Change::Delete(object) => (EventKind::Delete, object, usize::MAX),
         };
         let draft = Draft::encode(object, limit_bytes)?;
+        let turn = self.handle.desk.begin();
         let queue = self.handle.queue().ok_or(WriteError::Stopped)?;
         let kib = draft.size_bytes().div_ceil(1024).clamp(1, QUEUE_KIB);
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.handle.room).acquire_many_owned(kib).await;
         let room = room.map_err(|_closed| WriteError::Stopped)?;
         let (reply, answer) = oneshot::channel();
-        let request = Request { key, expected, require, kind, draft, reply, room };
-        queue
-            .send(Message::Write(Box::new(request)))
-            .await
-            .map_err(|_closed| WriteError::Stopped)?;
+        let request = Box::new(Request { key, expected, require, kind, draft, reply, room });
+        let tried = match place {
+            Place::Here => self.handle.desk.do_here(request, &turn),
+            Place::Queue => Tried::Busy(request),
+        };
+        match tried {
+            Tried::Done { is_untidy: false } => {}
+            // A full queue is reason enough for the writer's thread to look.
+            Tried::Done { is_untidy: true } => drop(queue.try_send(Message::Look)),
+            Tried::Busy(request) => {
+                let sent = queue.send(Message::Write(request)).await;
+                sent.map_err(|_closed| WriteError::Stopped)?;
+            }
+        }
         // Held on, a sender would keep the writer of a dropped store alive.
         drop(queue);
         answer.await.unwrap_or(Err(WriteError::Stopped))
@@ -385,7 +424,7 @@ impl Store {
     pub fn recover(&self) {
         if let Some(queue) = self.handle.queue() {
             // A full queue is reason enough for the writer to try.
-            let _ = queue.try_send(Message::Recover);
+            let _ = queue.try_send(Message::Look);
         }
     }
 

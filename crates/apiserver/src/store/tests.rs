@@ -1,8 +1,9 @@
 //! What the store promises, from outside. `model` compares it with a plain map, `watching` is about
-//! changes under load, `file` about what is on disk, `failing` about disks that fail.
+//! changes under load, `file` about what is on disk, `failing` about disks that fail, `here` about writes that come alone.
 
 mod failing;
 mod file;
+mod here;
 mod model;
 mod watching;
 

@@ -1,5 +1,5 @@
-//! The one writer: a thread that owns the file, takes what is queued, decides, commits once for
-//! all of it, and only then lets anyone see it.
+//! The one writer: owns the file, decides what it is brought, commits once for all of it, and only
+//! then lets anyone see it. Where and when it works, the `desk` says.
 //!
 //! Order is everything here: durable, then followed, then in memory, then announced, then answered. A batch whose
 //! commit fails leaves memory as it was.
@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::disk::{CommitError, Disk, Row, Totals};
 use super::error::{StorageError, WriteError};
@@ -17,9 +17,6 @@ use super::quota::Quota;
 use super::state::{Size, State};
 use super::{Expected, Require, Shared};
 
-/// Bounds of one commit.
-const MAX_BATCH_WRITES: usize = 256;
-const MAX_BATCH_BYTES: usize = 4 << 20;
 const SAY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// How much what waits for its deletion may grow while the disk is full, all together: less than
 /// what was set aside for deletions, so that it cannot be used up by what frees nothing.
@@ -41,8 +38,8 @@ pub(super) struct Request {
 
 pub(super) enum Message {
     Write(Box<Request>),
-    /// Open the file again if it was lost.
-    Recover,
+    /// Open the file again if it was lost, and put in order what a write at once has left.
+    Look,
     /// Finish what came before, refuse what comes after, and say when the file is closed.
     Close(oneshot::Sender<()>),
 }
@@ -96,6 +93,7 @@ pub(super) struct Writer {
     growth_left: usize,
     quota: Quota,
     warnings: telemetry::Seldom,
+    _ends: Ends,
 }
 
 /// Says that nothing is written any more, also when the writer breaks down.
@@ -113,8 +111,18 @@ impl Writer {
         let warnings = telemetry::Seldom::new(SAY_AGAIN_AFTER);
         let growth_left = MAX_GROWTH_BYTES;
         let doubt = None;
-        let writer =
-            Self { shared, disk, totals, durable, last, doubt, growth_left, quota, warnings };
+        let writer = Self {
+            _ends: Ends(Arc::clone(&shared)),
+            shared,
+            disk,
+            totals,
+            durable,
+            last,
+            doubt,
+            growth_left,
+            quota,
+            warnings,
+        };
         writer.rests();
         writer
     }
@@ -123,49 +131,40 @@ impl Writer {
         self.shared.health.rests(!self.disk.is_connected(), self.disk.is_short());
     }
 
-    /// Works until nobody can send any more, or until told to close.
-    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Message>) {
-        let _ends = Ends(Arc::clone(&self.shared));
-        let mut closing = Vec::new();
-        while let Some(message) = queue.blocking_recv() {
-            let mut batch = Vec::new();
-            let mut bytes = 0_usize;
-            let mut next = Some(message);
-            while let Some(message) = next {
-                match message {
-                    Message::Write(request) => {
-                        bytes = bytes.saturating_add(request.draft.size_bytes());
-                        batch.push(*request);
-                    }
-                    Message::Recover => {}
-                    Message::Close(closed) => {
-                        // What is queued already is still taken; what is not is refused.
-                        queue.close();
-                        closing.push(closed);
-                    }
-                }
-                if batch.len() >= MAX_BATCH_WRITES || bytes >= MAX_BATCH_BYTES {
-                    break;
-                }
-                next = queue.try_recv().ok();
-            }
-            self.shared.health.begins();
-            self.process(batch);
-            // Everyone has been answered.
-            if self.disk.is_short() {
-                self.disk.shrink();
-            } else {
-                self.disk.tidy();
-            }
-            self.rests();
+    /// Does a batch and answers it.
+    pub(super) fn work(&mut self, batch: Vec<Request>) {
+        self.shared.health.begins();
+        self.process(batch);
+        self.rests();
+    }
+
+    /// Whether a write would find everything as it should be.
+    pub(super) fn is_well(&self) -> bool {
+        self.disk.is_connected() && !self.disk.is_short()
+    }
+
+    /// Whether there is something for [`Self::tidy`].
+    pub(super) fn is_untidy(&self) -> bool {
+        !self.is_well() || self.disk.is_untidy()
+    }
+
+    /// What may take long and no write need wait for.
+    pub(super) fn tidy(&mut self) {
+        self.shared.health.begins();
+        if self.disk.is_short() {
+            self.disk.shrink();
+        } else {
+            self.disk.tidy();
         }
-        if let Err(error) = self.disk.close(self.last) {
+        self.rests();
+    }
+
+    /// Leaves one complete file.
+    pub(super) fn close(self) {
+        let Self { disk, last, .. } = self;
+        if let Err(error) = disk.close(last) {
             // Everything acknowledged is in the log, which the next start reads.
             tracing::warn!(error = &error as &dyn std::error::Error, "object store left its log");
-        }
-        for closed in closing {
-            // Whoever asked may have gone.
-            let _ = closed.send(());
         }
     }
 

@@ -14,7 +14,7 @@ use crate::internal::{self, Done};
 use crate::rest::admit::Endpoint;
 use crate::rest::delete::NAMESPACE_FINALIZER;
 use crate::rest::options::{DeleteOptions, Propagation};
-use crate::server::Server;
+use crate::server::{Company, Server};
 use crate::store::{Change, Expected, Stored, Write, WriteError};
 
 /// Every namespace has an account for what runs in it.
@@ -117,7 +117,7 @@ async fn remove(server: &Server, stored: &Stored) -> Result<(), Failure> {
     let change = Change::Delete(stored.value().unwrap_or_else(|_| json!({})));
     let expected = Expected::Revision(stored.revision);
     let write = Write { key: stored.key.clone(), expected, require: Vec::new(), change };
-    match server.commit(write).await {
+    match server.commit(write, Company::Others).await {
         Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
         Err(error) => Err(Failure::internal(error.to_string())),
     }
