@@ -202,10 +202,8 @@ fn held_back(kind: &str, options: &str) -> Option<(Option<u64>, &'static str)> {
             let seconds = Some(seconds.saturating_mul(3)).filter(|_| is_soft);
             Some((seconds, "; mount it with soft,echo_interval=5"))
         }
-        "9p" | "afs" | "ceph" | "lustre" => Some((None, "")),
-        // A program is behind it, which may ask somebody else.
-        _ if kind == "fuse" || kind.starts_with("fuse.") => Some((None, "")),
-        _ => None,
+        "9p" | "afs" | "ceph" | "fuse" | "lustre" => Some((None, "")),
+        _ => kind.starts_with("fuse.").then_some((None, "")),
     }
 }
 

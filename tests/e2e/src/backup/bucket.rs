@@ -132,7 +132,7 @@ fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
 /// The headers that say who asks, as services want it since 2012; the body is not signed.
 fn signed(method: &str, path: &str, at: SocketAddr) -> String {
     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let day = &time[..8];
+    let day = time.split('T').next().unwrap();
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (names, body) = ("host;x-amz-content-sha256;x-amz-date", "UNSIGNED-PAYLOAD");
     let headers = format!("host:{at}\nx-amz-content-sha256:{body}\nx-amz-date:{time}\n");
