@@ -637,13 +637,11 @@ async fn schedule_26_a_removal_that_was_held_back_is_undone() {
             at(7200).await;
             let deleter = befallen(&world, "deleter", When::Named("delete", part, 1), what).await;
             let (writer, of) = (calm(&world, "writer").await, states());
-            let (is_deleted, published) = futures::join!(
-                deleter.delete("backup-1"),
-                after(
-                    200,
-                    writer.back_up(&of, 1, "backup-1").await || writer.back_up(&of, 1, "backup-2")
-                )
-            );
+            let others = async {
+                at(200).await;
+                writer.back_up(&of, 1, "backup-1").await || writer.back_up(&of, 1, "backup-2").await
+            };
+            let (is_deleted, published) = futures::join!(deleter.delete("backup-1"), others);
             at(700).await;
             sound(&world);
             assert!(published && !is_deleted, "{what:?} {part}");
