@@ -204,7 +204,13 @@ impl BackupStore {
         control.check()?;
         if lease.doubts_blocks() {
             lease.outlast_deletions(control).await?;
-            self.require_blocks(of, blocks, control).await?;
+            match self.require_blocks(of, blocks, control).await {
+                // What was just written may not be listed yet.
+                Err(Error::BlockVanished { .. }) if lease.listings_are_awaited().await => {
+                    self.require_blocks(of, blocks, control).await?;
+                }
+                done => done?,
+            }
         }
         lease.outlast_others(others_over, control).await?;
         // Without the lock, a deletion may have removed blocks that were found there.

@@ -230,6 +230,15 @@ impl Lease {
         }
     }
 
+    /// Waits until what was done by now is listed; false where it is at once.
+    pub(crate) async fn listings_are_awaited(&self) -> bool {
+        let unseen = unseen_for(self.store.abilities(), self.store.schedule.settle);
+        if !unseen.is_zero() {
+            self.store.clock.sleep(unseen).await;
+        }
+        !unseen.is_zero()
+    }
+
     /// Whether blocks may have gone since the lock was taken, by one who had lost it.
     pub(crate) fn doubts_blocks(&self) -> bool {
         self.deletions().over.is_some() || !self.store.abilities().is_strong()

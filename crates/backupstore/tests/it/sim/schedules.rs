@@ -671,7 +671,7 @@ async fn schedule_27_what_was_taken_away_is_not_replaced() {
         sound(&world);
         assert!(is_deleted, "{kind:?}");
         // Where nothing is fenced, it may go on.
-        assert_eq!(published, kind.conditions == conditions, "{kind:?}");
+        assert!(!published || kind.conditions == conditions, "{kind:?}");
     }
 }
 
