@@ -66,7 +66,7 @@ impl Started {
         })
     }
 
-    /// A MinIO over a directory of its own.
+    /// A `MinIO` over a directory of its own.
     pub(crate) fn minio(program: &Path) -> Result<Self> {
         let dir = new_dir()?;
         Self::one(Some(&dir), |address| {
@@ -79,7 +79,7 @@ impl Started {
         })
     }
 
-    /// A VersityGW over a directory of its own.
+    /// A `VersityGW` over a directory of its own.
     pub(crate) fn versitygw(program: &Path) -> Result<Self> {
         let dir = new_dir()?;
         Self::one(Some(&dir), |address| {
