@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use self::server::{Audit, KubeApiServer};
 use crate::steps::{Outcome, Report};
+use crate::stores::Started;
 use crate::test::cargo_test;
 use crate::{suites, tools, workspace};
 
@@ -51,9 +52,11 @@ const PEERS: &[Peer] = &[
     GOOGLE,
     HELM,
     LONGHORN,
+    MINIO,
     PROMTOOL,
     VELERO,
     VELERO_AWS,
+    VERSITYGW,
 ];
 
 /// An emulator of Google's object store.
@@ -87,6 +90,16 @@ const LONGHORN: Peer = Peer {
     exchanged: &[("pkg/qcow/libqcow.go", include_str!("peers/noqcow.go"))],
 };
 
+/// An S3 service that is used in earnest. Its releases have no versions of modules; this is the last.
+const MINIO: Peer = Peer {
+    name: "minio",
+    module: "github.com/minio/minio",
+    version: "v0.0.0-20260212201848-7aac2a2c5b7c",
+    package: ".",
+    instead: &[],
+    exchanged: &[],
+};
+
 /// What checks rules of Prometheus.
 const PROMTOOL: Peer = Peer {
     name: "promtool",
@@ -117,6 +130,16 @@ const VELERO_AWS: Peer = Peer {
     exchanged: &[],
 };
 
+/// An S3 service over a directory.
+const VERSITYGW: Peer = Peer {
+    name: "versitygw",
+    module: "github.com/versity/versitygw",
+    version: "v1.8.0",
+    package: "cmd/versitygw",
+    instead: &[],
+    exchanged: &[],
+};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
     /// Name every peer.
@@ -136,6 +159,8 @@ pub(crate) enum Arguments {
     KubeControllerManager,
     /// Run the suite of kubectl with each version of it.
     Kubectl,
+    /// Run backups on S3 services that are used in earnest, and keep conditions each in its own way.
+    S3,
     /// Run a real Velero with its plugin for S3 and its command line beside the executor, on the embedded
     /// server and on an upstream kube-apiserver.
     Velero,
@@ -186,6 +211,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 with(&LONGHORN, |program| suites::engine_peer(report, program))
             });
         }
+        Arguments::S3 => {
+            let services: [(&Peer, StartService); 2] =
+                [(&MINIO, Started::minio), (&VERSITYGW, Started::versitygw)];
+            for (peer, start) in services {
+                report.step(&peer.file_name(), |report| {
+                    with(peer, |program| s3_peer(report, peer, program, start))
+                });
+            }
+        }
         Arguments::Velero => {
             report.step(&VELERO.file_name(), |report| {
                 with(&VELERO, |velero| {
@@ -226,6 +260,25 @@ fn velero_peer(report: &mut Report, programs: (&Path, &Path)) -> Result<Outcome>
         }
     };
     suites::velero_peer(report, programs, cluster.as_ref())
+}
+
+type StartService = fn(&Path) -> Result<Started>;
+
+/// The store's own tests over the service, and then the command line's, which need it at an address.
+fn s3_peer(
+    report: &mut Report,
+    peer: &Peer,
+    program: &Path,
+    start: StartService,
+) -> Result<Outcome> {
+    let arguments = ["test", "--package", "backupstore", "--test", "it", "keep_conditions"];
+    let mut command = workspace::cargo(arguments);
+    command.args(["--", "--show-output"]).env(peer.name.to_uppercase(), program);
+    match cargo_test(report, &mut command)? {
+        Outcome::Passed => {}
+        other => return Ok(other),
+    }
+    suites::backups_in(report, &start(program)?)
 }
 
 /// Rules are read, and fire when their tests say so.

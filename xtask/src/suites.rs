@@ -208,6 +208,13 @@ pub(crate) fn engine_peer(report: &mut Report, program: &Path) -> Result<Outcome
     cargo_test(report, &mut command)
 }
 
+/// Backups by the command line, in buckets of this service.
+pub(crate) fn backups_in(report: &mut Report, service: &stores::Started) -> Result<Outcome> {
+    let mut command = suite(&binary()?, "backup", Some("bucket"));
+    command.env(stores::ADDRESS_VARIABLE, service.address().to_string());
+    cargo_test(report, &mut command)
+}
+
 /// A real Velero and its plugin for S3 beside ours, through one S3 service; on the embedded server, and
 /// on an upstream one where that can be had.
 pub(crate) fn velero_peer(

@@ -1,7 +1,9 @@
 //! How a running operation is watched and ended, and where its blocking work runs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 pub use tokio_util::sync::CancellationToken;
@@ -11,12 +13,52 @@ use crate::error::{Error, Locked};
 /// The part of the way after which only the records are left to be written.
 const DATA_PERCENT: u64 = 95;
 
+/// What keeps an operation waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// Another has a lock.
+    Lock(Locked),
+    /// What somebody has sent to the store may still be done.
+    Calls { what: Awaited, left: Duration },
+}
+
+/// Whose calls are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// Those of a deletion that has lost its lock.
+    Deletion,
+    /// Those of others that wrote records, on a store that cannot keep them from taking the place of ours.
+    Writers,
+    /// Our own, which were not answered.
+    Own,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(Locked { holder, until, .. }) => write!(
+                out,
+                "waiting for the lock {holder} of the backup store, which is held until {until} unless \
+                 it is renewed"
+            ),
+            Self::Calls { what, left } => {
+                let what = match what {
+                    Awaited::Deletion => "what a deletion has sent that lost its lock",
+                    Awaited::Writers => "what others have sent to a store that keeps no conditions",
+                    Awaited::Own => "what the store has not answered",
+                };
+                write!(out, "waiting for {} s until {what} is done, or never", left.as_secs())
+            }
+        }
+    }
+}
+
 /// Watches one operation and can end it. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Control {
     cancel: CancellationToken,
     percent: Arc<AtomicU32>,
-    waits_for: Arc<watch::Sender<Option<Locked>>>,
+    waits_for: Arc<watch::Sender<Option<Wait>>>,
 }
 
 impl Control {
@@ -43,17 +85,25 @@ impl Control {
         self.cancel.cancelled().await;
     }
 
-    /// Whose lock it waits for, as that changes; nothing while it does not wait.
-    pub fn waits_for(&self) -> watch::Receiver<Option<Locked>> {
+    /// What it waits for, as that changes; nothing while it does not wait.
+    pub fn waits_for(&self) -> watch::Receiver<Option<Wait>> {
         self.waits_for.subscribe()
     }
 
     /// Tells those who watch, if that is news.
-    pub(crate) fn wait_for(&self, holder: Option<Locked>) {
-        let name = |locked: &Option<Locked>| locked.as_ref().map(|it| it.holder.clone());
+    pub(crate) fn wait_for(&self, wait: Option<Wait>) {
+        if let Some(calls @ Wait::Calls { .. }) = &wait {
+            tracing::info!("{calls}");
+        }
+        let of = |wait: &Option<Wait>| {
+            wait.as_ref().map(|it| match it {
+                Wait::Lock(locked) => Ok(locked.holder.clone()),
+                Wait::Calls { what, .. } => Err(*what),
+            })
+        };
         self.waits_for.send_if_modified(|now| {
-            let is_news = name(now) != name(&holder);
-            *now = holder;
+            let is_news = of(now) != of(&wait);
+            *now = wait;
             is_news
         });
     }

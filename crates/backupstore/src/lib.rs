@@ -37,7 +37,7 @@ pub use blobs::Retry;
 pub use block::{BlockSize, Compression};
 pub use catalog::{BackupInfo, Head, Shown, VolumeInfo};
 pub use clock::{BootClock, Clock};
-pub use control::{CancellationToken, Control};
+pub use control::{Awaited, CancellationToken, Control, Wait};
 pub use error::{BlockDamage, DamagedBlock, DamagedBlocks, Error, Locked};
 pub use hasher::{Hasher, Sum};
 pub use lock::{Holder, LOCK_TIMEOUT, LockSchedule, Processes};

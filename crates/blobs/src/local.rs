@@ -42,6 +42,8 @@ const READ_MAX_BYTES: u64 = 1 << 30;
 const READ_TRIES: usize = 16;
 /// Writes into a folder that is removed while it is written to.
 const FOLDER_TRIES: usize = 16;
+/// Swaps of one object that others keep from being done.
+const SWAP_TRIES: usize = 16;
 /// No write takes this long.
 const ABANDONED_AFTER: Duration = Duration::from_hours(24);
 
@@ -182,7 +184,7 @@ impl Store for LocalStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (listing, times) = match *self.inner.reach.get_or_init(|| self.inner.reach()) {
+        let (listing, times) = match self.inner.known_reach() {
             Reach::ThisMachine => (Listing::AtOnce, Times::OfStore),
             Reach::Server => (Listing::Later, Times::OfStore),
             Reach::Unknown => (Listing::Later, Times::OfWriter),
@@ -239,6 +241,18 @@ impl Inner {
         // The root may be made later.
         let found = self.root.ancestors().find_map(|path| self.disk.reach(path).ok());
         found.unwrap_or(Reach::Unknown)
+    }
+
+    fn known_reach(&self) -> Reach {
+        *self.reach.get_or_init(|| self.reach())
+    }
+
+    /// Whether locks can be lost, and calls be done late.
+    fn is_shared(&self) -> bool {
+        match self.known_reach() {
+            Reach::ThisMachine => false,
+            Reach::Server | Reach::Unknown => true,
+        }
     }
 
     /// None also where there is no directory yet.
@@ -299,7 +313,7 @@ impl Inner {
         let mut failed = None;
         for key in keys {
             permit.check()?;
-            match self.remove(key) {
+            match self.remove(key, Some(permit)) {
                 Ok(()) => {}
                 Err(error) => {
                     failed.get_or_insert(error);
@@ -309,14 +323,33 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    fn remove(&self, key: &Key) -> Result<(), Error> {
+    fn remove(&self, key: &Key, permit: Option<&Permit>) -> Result<(), Error> {
         let path = self.path(key)?;
-        match on::remove(self.disk.as_ref(), &path) {
-            Err(error) if error.is_not_found() => return Ok(()),
+        let removed = match permit.filter(|_| self.is_shared()) {
+            Some(permit) => self.remove_in_time(&path, permit),
+            None => on::remove(self.disk.as_ref(), &path).map_err(Error::from),
+        };
+        match removed {
+            Err(Error::Disk(error)) if error.is_not_found() => return Ok(()),
             done => done?,
         }
         self.remove_empty_folders(&path);
         Ok(())
+    }
+
+    /// A network file system may do later what it was asked to do, when its server is back, or the machine
+    /// that asked: to an object that another relies upon by then. So it is only set aside, and goes if that
+    /// was in time.
+    fn remove_in_time(&self, path: &Path, permit: &Permit) -> Result<(), Error> {
+        let disk = self.disk.as_ref();
+        let aside = on::set_aside(disk, path)?;
+        match permit.check() {
+            Ok(()) => Ok(on::remove(disk, &aside)?),
+            Err(ended) => {
+                on::put_back(disk, &aside, path)?;
+                Err(ended)
+            }
+        }
     }
 
     fn begin(&self, key: &Key) -> Result<on::Replacing, Error> {
@@ -380,6 +413,18 @@ impl Inner {
     /// What takes long comes before the lock. One that is stopped with it keeps all others from their
     /// swaps; and one whose machine is suspended loses it on a network file system, and does not notice.
     fn put_if_match(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
+        for _ in 0..SWAP_TRIES {
+            match self.swap(key, bytes, version) {
+                // Another took what we had written for that of one who sleeps.
+                Err(Error::Disk(error)) if error.is_not_found() => {}
+                done => return done,
+            }
+        }
+        let source = "what was written for it was taken away again and again".into();
+        Err(Error::Unavailable { what: key.to_string(), source })
+    }
+
+    fn swap(&self, key: &Key, bytes: &[u8], version: &Version) -> Result<Version, Error> {
         let (disk, path) = (self.disk.as_ref(), self.path(key)?);
         self.require_version(key, version)?;
         let mut file = match on::Replacing::begin(disk, &path, Mode::PRIVATE) {
@@ -390,6 +435,10 @@ impl Inner {
         let swapped = file.append(bytes).and_then(|()| file.prepare(disk)).map_err(Error::from);
         let swapped = swapped.and_then(|made| {
             let _lock = self.lock()?;
+            // One that has compared and lost the lock since gives its name to nothing.
+            if self.is_shared() {
+                file.withdraw_others(disk)?;
+            }
             self.require_version(key, version)?;
             file.finish(disk)?;
             Ok(meta(key.clone(), &made)?.version)
@@ -468,9 +517,15 @@ impl Inner {
         if self.is_missing(key)? {
             return Ok(());
         }
+        if self.is_shared() {
+            match on::withdraw(self.disk.as_ref(), &self.path(key)?, None) {
+                Err(error) if error.is_not_found() => {}
+                done => done?,
+            }
+        }
         // Others may have had the lock for long.
         check()?;
-        self.remove(key)
+        self.remove(key, permit)
     }
 
     /// As it is on the server: a network file system remembers for a while what a host has seen of a name,
@@ -520,7 +575,12 @@ impl Inner {
     /// Removes a file that a writer which died long ago left half written; false for any other.
     fn is_swept(&self, folder: &Path, name: &OsStr) -> bool {
         let path = folder.join(name);
-        let age = || self.disk.stat(&path).ok().and_then(|found| found.modified.elapsed().ok());
+        // One that was set aside is as old as the object that it was.
+        let since = || match on::set_aside_at(name) {
+            Some(at) => Some(at),
+            None => self.disk.stat(&path).ok().map(|found| found.modified),
+        };
+        let age = || since().and_then(|since| since.elapsed().ok());
         on::is_beside(name)
             && age().is_some_and(|age| age > ABANDONED_AFTER)
             && self.disk.remove(&path).is_ok()

@@ -4,14 +4,17 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{Barrier, Disk, File, Mode, Open, Stat, write_all_at};
 use crate::error::{Error, Operation, While};
 
-/// Files being written are named `.durable-<number>.tmp`: not after their target, whose name may
-/// already be as long as a name can be.
+/// Files being written are named `.durable-<checksum><number>.tmp`: not after their target, whose name
+/// may already be as long as a name can be, but after a checksum of it.
 const BESIDE_PREFIX: &str = ".durable-";
 const BESIDE_SUFFIX: &str = ".tmp";
+/// Files that were set aside are named `.durable-aside-<second>-<number>.tmp`.
+const ASIDE_PREFIX: &str = ".durable-aside-";
 /// Names tried for a file being written before giving up.
 const BESIDE_TRIES: u32 = 16;
 /// Directories created above the one asked for.
@@ -27,7 +30,7 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// Says what the new file is: its inode and time tell it from any other that takes its place.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<Stat, Error> {
     let dir = directory_of(path)?;
-    let (beside, stat) = write_beside(disk, dir, bytes, mode)?;
+    let (beside, stat) = write_beside(disk, path, bytes, mode)?;
     if let Err(error) = disk.rename(&beside, path) {
         discard(disk, &beside);
         return Err(error).during(Operation::Rename, path);
@@ -49,7 +52,7 @@ pub struct Replacing {
 
 impl Replacing {
     pub fn begin(disk: &dyn Disk, path: &Path, mode: Mode) -> Result<Self, Error> {
-        let (beside, file) = open_beside(disk, directory_of(path)?, mode)?;
+        let (beside, file) = open_beside(disk, path, mode)?;
         Ok(Self { target: path.to_owned(), beside, file, len_bytes: 0 })
     }
 
@@ -81,10 +84,34 @@ impl Replacing {
         disk.sync_dir(dir).during(Operation::SyncDir, dir)
     }
 
+    /// Keeps all others from giving the name to what they have written for this target: each finds its own
+    /// gone. For file systems where whoever was to wait for us may have lost the lock that he goes by.
+    pub fn withdraw_others(&self, disk: &dyn Disk) -> Result<(), Error> {
+        withdraw(disk, &self.target, Some(&self.beside))
+    }
+
     /// Removes what was written; after a commit there is nothing to remove.
     pub fn discard(&self, disk: &dyn Disk) {
         discard(disk, &self.beside);
     }
+}
+
+/// Removes all that is written and has not got its name yet, which would be `target`.
+pub fn withdraw(disk: &dyn Disk, target: &Path, own: Option<&Path>) -> Result<(), Error> {
+    let dir = directory_of(target)?;
+    let start = beside_start(target);
+    for entry in disk.list(dir).during(Operation::List, dir)? {
+        let path = dir.join(&entry.name);
+        let is_of_target = entry.name.to_str().is_some_and(|name| name.starts_with(&start));
+        if !is_of_target || own == Some(&path) {
+            continue;
+        }
+        match disk.remove(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => done.during(Operation::Remove, &path)?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes `path` with these contents, whole or not at all, and says what the new file is.
@@ -94,7 +121,7 @@ impl Replacing {
 /// [`Error::Exists`] where the name is taken, whatever takes it.
 pub fn create_new(disk: &dyn Disk, path: &Path, bytes: &[u8], mode: Mode) -> Result<Stat, Error> {
     let dir = directory_of(path)?;
-    let (beside, stat) = write_beside(disk, dir, bytes, mode)?;
+    let (beside, stat) = write_beside(disk, path, bytes, mode)?;
     // A link, not a rename: it refuses a taken name, also on network file systems.
     let linked = match disk.link(&beside, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -177,7 +204,7 @@ pub fn stage(
     mode: Mode,
     if_taken: IfTaken,
 ) -> Result<Staged, Error> {
-    let (beside, file) = open_beside(disk, directory_of(path)?, mode)?;
+    let (beside, file) = open_beside(disk, path, mode)?;
     if let Err(error) = write_first(file.as_ref(), bytes).during(Operation::Write, &beside) {
         discard(disk, &beside);
         return Err(error);
@@ -216,6 +243,43 @@ pub fn remove(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     let dir = directory_of(path)?;
     disk.remove(path).during(Operation::Remove, path)?;
     disk.sync_dir(dir).during(Operation::SyncDir, dir)
+}
+
+/// Takes the name of a file away, which can be given back: until it is removed, the file is there. One that
+/// is not there is an error ([`Error::is_not_found`]). Nothing is synced.
+pub fn set_aside(disk: &dyn Disk, path: &Path) -> Result<PathBuf, Error> {
+    let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let number = disk.unique();
+    let name = format!("{ASIDE_PREFIX}{second:x}-{number:016x}{BESIDE_SUFFIX}");
+    let aside = directory_of(path)?.join(name);
+    disk.rename(path, &aside).during(Operation::Rename, path)?;
+    Ok(aside)
+}
+
+/// Gives a file that was set aside its name again, unless another has it by now.
+pub fn put_back(disk: &dyn Disk, aside: &Path, path: &Path) -> Result<(), Error> {
+    let dir = directory_of(path)?;
+    match disk.link(aside, path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        // Not every file system has second names for files.
+        Err(error) => match disk.stat(path) {
+            Ok(_) => {}
+            Err(found) if found.kind() == io::ErrorKind::NotFound => {
+                disk.rename(aside, path).during(Operation::Rename, path)?;
+            }
+            Err(_) => return Err(error).during(Operation::Link, path),
+        },
+    }
+    discard(disk, aside);
+    disk.sync_dir(dir).during(Operation::SyncDir, dir)
+}
+
+/// When a file was set aside, by the clock of whoever did it; nothing for any other.
+pub fn set_aside_at(name: &OsStr) -> Option<SystemTime> {
+    let rest = name.to_str()?.strip_prefix(ASIDE_PREFIX)?;
+    let second = u64::from_str_radix(rest.split('-').next()?, 16).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(second))
 }
 
 /// Makes a directory, and those above it that are missing, all with `mode`. One that exists is
@@ -304,14 +368,14 @@ pub fn is_beside(name: &OsStr) -> bool {
         .is_some_and(|name| name.starts_with(BESIDE_PREFIX) && name.ends_with(BESIDE_SUFFIX))
 }
 
-/// A new synced file in `dir`. Its own name is not synced, and need not be.
+/// A new synced file beside `target`. Its own name is not synced, and need not be.
 fn write_beside(
     disk: &dyn Disk,
-    dir: &Path,
+    target: &Path,
     bytes: &[u8],
     mode: Mode,
 ) -> Result<(PathBuf, Stat), Error> {
-    let (path, file) = open_beside(disk, dir, mode)?;
+    let (path, file) = open_beside(disk, target, mode)?;
     let written = write_first(file.as_ref(), bytes).during(Operation::Write, &path);
     // Makes inode and time together name this one replacement. Where a file system refuses, its
     // own time has to do.
@@ -331,10 +395,15 @@ fn write_first(file: &dyn File, bytes: &[u8]) -> io::Result<()> {
     write_all_at(file, bytes.get(done..).unwrap_or_default(), done as u64)
 }
 
-fn open_beside(disk: &dyn Disk, dir: &Path, mode: Mode) -> Result<(PathBuf, Box<dyn File>), Error> {
+fn open_beside(
+    disk: &dyn Disk,
+    target: &Path,
+    mode: Mode,
+) -> Result<(PathBuf, Box<dyn File>), Error> {
+    let (dir, start) = (directory_of(target)?, beside_start(target));
     let mut tries = 0;
     loop {
-        let path = dir.join(format!("{BESIDE_PREFIX}{:016x}{BESIDE_SUFFIX}", disk.unique()));
+        let path = dir.join(format!("{start}{:016x}{BESIDE_SUFFIX}", disk.unique()));
         tries += 1;
         match disk.open(&path, Open::CreateNew(mode)) {
             Ok(file) => return Ok((path, file)),
@@ -342,6 +411,15 @@ fn open_beside(disk: &dyn Disk, dir: &Path, mode: Mode) -> Result<(PathBuf, Box<
             Err(error) => return Err(error).during(Operation::Open, &path),
         }
     }
+}
+
+/// How the names of all files begin that are written for this target, and of few others: FNV-1a of its name.
+fn beside_start(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default().as_encoded_bytes();
+    let sum = name
+        .iter()
+        .fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    format!("{BESIDE_PREFIX}{sum:08x}")
 }
 
 /// Best effort: what stays behind is harmless, and [`sweep`] takes it later.

@@ -1,10 +1,10 @@
-//! A long operation on a store that somebody waits for: it says whose lock it waits for and how far it
-//! is, and a signal ends it in order, so that it leaves no lock and no temporary file behind.
+//! A long operation on a store that somebody waits for: it says what it waits for and how far it is,
+//! and a signal ends it in order, so that it leaves no lock and no temporary file behind.
 
 use std::future::Future;
 use std::io;
 
-use backupstore::{Control, Locked};
+use backupstore::{Control, Locked, Wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::console::Console;
@@ -35,8 +35,8 @@ pub(super) async fn watched<T>(
                 control.cancel();
             }
             Ok(()) = waits_for.changed() => {
-                let holder = waits_for.borrow_and_update().clone();
-                tell(holder.as_ref(), console);
+                let wait = waits_for.borrow_and_update().clone();
+                tell(wait.as_ref(), console);
             }
             () = tokio::time::sleep(LOOK_EVERY), if console.shows_progress => {
                 progress::show(console, &format!("{what}: {} %", control.percent()));
@@ -54,11 +54,15 @@ pub(super) async fn watched<T>(
     }
 }
 
-fn tell(holder: Option<&Locked>, console: &mut Console<'_>) {
-    let Some(locked) = holder else { return };
+fn tell(wait: Option<&Wait>, console: &mut Console<'_>) {
+    let Some(wait) = wait else { return };
     if console.shows_progress {
         progress::show(console, "");
     }
+    let locked = match wait {
+        Wait::Lock(locked) => locked,
+        Wait::Calls { .. } => return console.log("info", &wait.to_string(), &[]),
+    };
     let Locked { holder, holder_kind, renewed, until, path, .. } = locked;
     let kind = holder_kind.number().to_string();
     console.log(

@@ -12,7 +12,7 @@ mod restored;
 mod source;
 mod target;
 
-pub use bucket::{Bucket, S3_KEY};
+pub use bucket::{Bucket, S3_KEY, S3_SECRET};
 pub use image::unpack;
 pub use objects::{BLOCK, backup_key, block_key, sibling, volume_folder};
 pub use proxy::{Call, Fault, Proxy};

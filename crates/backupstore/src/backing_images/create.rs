@@ -109,7 +109,7 @@ impl BackupStore {
                 return Ok(stored(checksum, &Uploaded::default()));
             }
         };
-        let begun_at = self.clock.now();
+        let others_over = lease.others_over(&ours).await?;
         let upload = Upload {
             blocks: self.repository.blocks(&Subject::BackingImages),
             codec: Codec::new(packing),
@@ -124,18 +124,10 @@ impl BackupStore {
             let (image, expected) = (image.to_string(), request.checksum.clone());
             return Err(Error::ImageChecksum { image, found: checksum, expected });
         }
-        // Blocks that were found there are named as well, whoever wrote them.
-        self.repository.settle(&Subject::BackingImages).await?;
-        control.check()?;
         let done = finished(begun, &uploaded, &checksum);
         let done = ImageRecord { is_successor: ours.is_successor, ..done };
-        if lease.doubts_blocks() {
-            lease.outlast_deletions(control).await?;
-            self.require_blocks(&Subject::BackingImages, &done.blocks, control).await?;
-        }
-        lease.outlast_others(begun_at, control).await?;
-        // Without the lock, a deletion may have removed blocks that were found there.
-        lease.confirm().await?;
+        let of = Subject::BackingImages;
+        self.before_publishing(&of, &done.blocks, others_over, lease, control).await?;
         let publish = self.repository.publish_image(image, done, &ours.version)?;
         lease.while_held(control, publish).await?;
         Ok(stored(checksum, &uploaded))

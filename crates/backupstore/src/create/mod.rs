@@ -115,10 +115,17 @@ struct Making {
     started: Timestamp,
     /// The last backup of the volume when it was begun.
     last: String,
-    /// When its record was begun, by the clock of leases.
-    begun: Duration,
+    /// Until when what others have sent may take the place of its record, by the clock of leases.
+    others_over: Option<Duration>,
     /// Complete where an earlier try wrote it, and did not come to the volume's.
     state: Started<BackupRecord>,
+}
+
+struct Prepared {
+    volume: VolumeRecord,
+    base: Base,
+    state: Started<BackupRecord>,
+    others_over: Option<Duration>,
 }
 
 impl BackupStore {
@@ -136,13 +143,22 @@ impl BackupStore {
         let timeout = request.lock_timeout;
         let lease = self.lock(&request.volume, LockKind::Use, timeout, control).await?;
         lease.settled().await;
-        match self.prepare(&request, &backup, source).await {
-            Ok((VolumeRecord { compression, last_backup: last, .. }, base, state)) => {
+        match self.prepare(&request, &backup, source, &lease).await {
+            Ok(Prepared { volume, base, state, others_over }) => {
+                let VolumeRecord { compression, last_backup: last, .. } = volume;
                 let (store, size) = (self.clone(), request.block_size);
                 let packing = Packing { size, compression };
-                let begun = self.clock.now();
-                let making =
-                    Making { store, request, backup, packing, base, started, last, begun, state };
+                let making = Making {
+                    store,
+                    request,
+                    backup,
+                    packing,
+                    base,
+                    started,
+                    last,
+                    others_over,
+                    state,
+                };
                 Ok(Begun { lease, making })
             }
             Err(error) => {
@@ -157,18 +173,48 @@ impl BackupStore {
         request: &CreateRequest,
         backup: &Name,
         source: Arc<dyn Source>,
-    ) -> Result<(VolumeRecord, Base, Started<BackupRecord>), Error> {
+        lease: &Lease,
+    ) -> Result<Prepared, Error> {
         let (of, size_bytes) = (&request.volume, source.size_bytes());
         let volume = self.repository.volume_or_new(of, size_bytes, request.compression).await?;
         let state = self.repository.begin_backup(of, backup, volume.compression).await?;
-        match &state {
+        let others_over = match &state {
             Started::Complete(record) if record.snapshot != request.snapshot => {
                 return Err(Error::Exists { what: format!("backup {backup}") });
             }
-            Started::Complete(_) | Started::Begun(_) => {}
-        }
+            Started::Complete(_) => None,
+            Started::Begun(ours) => lease.others_over(ours).await?,
+        };
         let base = self.find_base(request, &volume, source).await?;
-        Ok((volume, base, state))
+        Ok(Prepared { volume, base, state, others_over })
+    }
+
+    /// All that must be so when a record with these blocks is put: they are there, on the disk, nothing of
+    /// others comes in its place, and the lock is ours.
+    pub(crate) async fn before_publishing(
+        &self,
+        of: &Subject,
+        blocks: &[BlockRef],
+        others_over: Option<Duration>,
+        lease: &Lease,
+        control: &Control,
+    ) -> Result<(), Error> {
+        // Blocks that were found there are named as well, whoever wrote them.
+        self.repository.settle(of).await?;
+        control.check()?;
+        if lease.doubts_blocks() {
+            lease.outlast_deletions(control).await?;
+            match self.require_blocks(of, blocks, control).await {
+                // What was just written may not be listed yet.
+                Err(Error::BlockVanished { .. }) if lease.listings_are_awaited().await => {
+                    self.require_blocks(of, blocks, control).await?;
+                }
+                done => done?,
+            }
+        }
+        lease.outlast_others(others_over, control).await?;
+        // Without the lock, a deletion may have removed blocks that were found there.
+        lease.confirm().await.map(drop)
     }
 
     async fn find_base(
@@ -245,20 +291,12 @@ impl Making {
             }
             Started::Begun(ours) => {
                 let uploaded = self.upload(source, control).await?;
-                // Blocks that were found there are named as well, whoever wrote them.
-                self.store.repository.settle(&self.subject()).await?;
-                control.check()?;
                 let record = BackupRecord {
                     is_successor: ours.is_successor,
                     ..self.final_record(&uploaded)
                 };
-                if lease.doubts_blocks() {
-                    lease.outlast_deletions(control).await?;
-                    self.store.require_blocks(&self.subject(), &record.blocks, control).await?;
-                }
-                lease.outlast_others(self.begun, control).await?;
-                // Without the lock, a deletion may have removed blocks that were found there.
-                lease.confirm().await?;
+                let (of, blocks) = (self.subject(), &record.blocks);
+                self.store.before_publishing(&of, blocks, self.others_over, lease, control).await?;
                 let (repository, outline) = (&self.store.repository, record.outline());
                 let (volume, backup) = (&self.request.volume, &self.backup);
                 let publish = repository.publish_backup(volume, backup, record, &ours.version)?;

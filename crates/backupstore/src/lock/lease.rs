@@ -16,10 +16,10 @@ use super::decide::{ACT_WITHIN, Term, is_ended, unseen_for};
 use super::record::LockRecord;
 use super::wanted::Wanted;
 use super::{Deletions, LockSchedule};
-use crate::control::Control;
+use crate::control::{Awaited, Control, Wait};
 use crate::error::Error;
-use crate::repository::Locks;
-use crate::store::BackupStore;
+use crate::repository::{Locks, Ours};
+use crate::store::{Abilities, BackupStore};
 
 /// Confirmations of what is removed together, at most: each lets some go, unless a store is too slow for any.
 const ROUNDS_MAX: usize = 100;
@@ -37,6 +37,8 @@ pub(crate) struct Lease {
     turn: tokio::sync::Mutex<()>,
     taken: Duration,
     deletions: Mutex<Deletions>,
+    /// Whether anything of others lay among the locks when it was taken.
+    met_others: bool,
 }
 
 /// The lock was ours when it was asked for; that counts until then.
@@ -68,10 +70,14 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Lease {
     pub(super) fn new(store: BackupStore, wanted: Wanted, term: Term) -> Self {
-        let Wanted { locks, key, record, version, writes, deletions, .. } = wanted;
-        let held = Held { version, writes, term, is_lost: false, unanswered: None };
-        let held = Arc::new(Mutex::new(held));
+        let Wanted { locks, key, record, version, writes, deletions, met_others, .. } = wanted;
         let taken = store.clock.now();
+        let mut held = Held { version, writes, term, is_lost: false, unanswered: None };
+        if wanted.has_passed_users && !store.abilities().conditional_put {
+            // Nothing but our lock tells of them now, and of what they may have sent.
+            held.was_not_answered(taken, store.schedule);
+        }
+        let held = Arc::new(Mutex::new(held));
         Self {
             store,
             locks,
@@ -81,6 +87,7 @@ impl Lease {
             turn: tokio::sync::Mutex::default(),
             taken,
             deletions: Mutex::new(deletions),
+            met_others,
         }
     }
 
@@ -108,7 +115,7 @@ impl Lease {
                 }
             }
         };
-        lease.release().await;
+        lease.give_back(control).await;
         if done.is_ok() {
             control.finished();
         }
@@ -223,6 +230,15 @@ impl Lease {
         }
     }
 
+    /// Waits until what was done by now is listed; false where it is at once.
+    pub(crate) async fn listings_are_awaited(&self) -> bool {
+        let unseen = unseen_for(self.store.abilities(), self.store.schedule.settle);
+        if !unseen.is_zero() {
+            self.store.clock.sleep(unseen).await;
+        }
+        !unseen.is_zero()
+    }
+
     /// Whether blocks may have gone since the lock was taken, by one who had lost it.
     pub(crate) fn doubts_blocks(&self) -> bool {
         self.deletions().over.is_some() || !self.store.abilities().is_strong()
@@ -232,34 +248,58 @@ impl Lease {
     /// been alive, and known nothing of it.
     pub(crate) async fn outlast_deletions(&self, control: &Control) -> Result<(), Error> {
         let Some(over) = self.deletions().over else { return Ok(()) };
-        self.sleep_until(over, control).await?;
+        self.sleep_until(over, Awaited::Deletion, control).await?;
         self.remove_traces().await;
         Ok(())
     }
 
-    /// Waits until whatever others had sent when the record was begun at that time is done, where nothing
-    /// keeps it from taking the place of the final one.
-    pub(crate) async fn outlast_others(
-        &self,
-        begun: Duration,
-        control: &Control,
-    ) -> Result<(), Error> {
-        if self.store.abilities().conditional_put {
-            return Ok(());
+    /// Until when what others have sent may take the place of a record that was begun just now. Nothing
+    /// where conditions keep it away, or where nobody can have sent any: whoever did has a lock, which lies
+    /// there until all is done, also when he is dead.
+    pub(crate) async fn others_over(&self, ours: &Ours) -> Result<Option<Duration>, Error> {
+        let Abilities { conditional_put, listing, .. } = self.store.abilities();
+        if conditional_put {
+            return Ok(None);
         }
-        let over = begun.saturating_add(self.store.schedule.unanswered);
-        self.sleep_until(over, control).await
+        let now = self.store.clock.now();
+        let may_be_others = match listing {
+            Listing::AtOnce if !self.met_others && !ours.was_there => {
+                self.locks.list().await?.iter().any(|meta| meta.key != self.key)
+            }
+            Listing::AtOnce | Listing::Later => true,
+        };
+        Ok(may_be_others.then(|| now.saturating_add(self.store.schedule.unanswered)))
     }
 
-    async fn sleep_until(&self, then: Duration, control: &Control) -> Result<(), Error> {
+    /// Waits until that is over.
+    pub(crate) async fn outlast_others(
+        &self,
+        over: Option<Duration>,
+        control: &Control,
+    ) -> Result<(), Error> {
+        match over {
+            Some(over) => self.sleep_until(over, Awaited::Writers, control).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn sleep_until(
+        &self,
+        then: Duration,
+        what: Awaited,
+        control: &Control,
+    ) -> Result<(), Error> {
         let left = then.saturating_sub(self.store.clock.now());
         if left.is_zero() {
             return Ok(());
         }
-        tokio::select! {
+        control.wait_for(Some(Wait::Calls { what, left }));
+        let slept = tokio::select! {
             () = self.store.clock.sleep(left) => Ok(()),
             () = control.cancelled() => Err(Error::Cancelled),
-        }
+        };
+        control.wait_for(None);
+        slept
     }
 
     fn deletions(&self) -> MutexGuard<'_, Deletions> {
@@ -363,17 +403,17 @@ impl Lease {
                 error => error,
             })
         });
-        tokio::select! {
+        let done = tokio::select! {
             biased;
-            () = control.cancelled() => {
-                // Where nothing keeps it away, it may be done when others have gone on.
-                if !self.store.abilities().conditional_put {
-                    self.held().was_not_answered(self.store.clock.now(), self.store.schedule);
-                }
-                Err(Error::Cancelled)
-            }
+            () = control.cancelled() => Err(Error::Cancelled),
             done = guarded => done,
+        };
+        let is_given_up = matches!(done, Err(Error::Cancelled | Error::LockLost { .. }));
+        // Where nothing keeps it away, it may be done when others have gone on.
+        if is_given_up && !self.store.abilities().conditional_put {
+            self.held().was_not_answered(self.store.clock.now(), self.store.schedule);
         }
+        done
     }
 
     /// Remembers that it is lost, and says so.
@@ -382,14 +422,20 @@ impl Lease {
         Error::LockLost { path: self.key.to_string() }
     }
 
+    /// Of work that was not begun.
+    pub(crate) async fn release(&self) {
+        self.give_back(&Control::default()).await;
+    }
+
     /// Gives it back, when all that was sent by it is done, or never will be. A failure is not one of the
     /// work that was done: it ends by itself.
-    pub(crate) async fn release(&self) {
+    async fn give_back(&self, control: &Control) {
         let unanswered = self.held().unanswered;
         let left = unanswered.map(|until| until.saturating_sub(self.store.clock.now()));
         if let Some(left) = left.filter(|left| !left.is_zero()) {
-            tracing::info!("{} is kept for {left:?}: the store owes an answer", self.key);
+            control.wait_for(Some(Wait::Calls { what: Awaited::Own, left }));
             self.store.clock.sleep(left).await;
+            control.wait_for(None);
         }
         self.remove_traces().await;
         self.locks.forget(&self.key).await;

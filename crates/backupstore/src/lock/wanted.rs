@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use super::decide::{Standing, Term, is_long_gone, over_at, seems_ended, standing};
 use super::record::{LockKind, LockRecord, SeenLock};
 use super::{Deletions, Found, Watched};
-use crate::control::Control;
+use crate::control::{Control, Wait};
 use crate::error::{Error, Locked};
 use crate::repository::{End, FoundLock, Locks, Trace};
 use crate::store::BackupStore;
@@ -34,6 +34,10 @@ pub(super) struct Wanted {
     term: Term,
     watched: Watched,
     pub(super) deletions: Deletions,
+    /// Whether anything of others lay there at any look.
+    pub(super) met_others: bool,
+    /// Whether it took locks away under which records may have been written.
+    pub(super) has_passed_users: bool,
 }
 
 /// Who is there beside us.
@@ -58,7 +62,20 @@ impl Wanted {
         let term = Term { asked, answered: store.clock.now(), stamped };
         let (store, watched) = (store.clone(), Watched::default());
         let (writes, deletions) = (0, Deletions::default());
-        Ok(Self { store, locks, key, record, version, writes, term, watched, deletions })
+        let (met_others, has_passed_users) = (false, false);
+        Ok(Self {
+            store,
+            locks,
+            key,
+            record,
+            version,
+            writes,
+            term,
+            watched,
+            deletions,
+            met_others,
+            has_passed_users,
+        })
     }
 
     fn seen(&self) -> SeenLock {
@@ -110,7 +127,7 @@ impl Wanted {
             if left.is_zero() {
                 return Err(Error::Locked(Box::new(locked)));
             }
-            control.wait_for(Some(locked));
+            control.wait_for(Some(Wait::Lock(locked)));
             self.mark(false).await?;
             self.store.clock.sleep(schedule.look_every.min(left)).await;
             self.stay_alive().await?;
@@ -158,6 +175,8 @@ impl Wanted {
             let asked = self.store.clock.now();
             let Found { locks, traces } = self.locks.found().await?;
             let looked = asked..self.store.clock.now();
+            let is_other = |lock: &FoundLock| lock.seen.record.name != self.record.name;
+            self.met_others |= !traces.is_empty() || locks.iter().any(is_other);
             self.note_traces(traces, &looked).await?;
             for other in locks {
                 if other.seen.record.name == self.record.name {
@@ -241,6 +260,7 @@ impl Wanted {
         let passed: Vec<bool> = passed.buffered(CALLS_AT_ONCE).try_collect().await?;
         for (((lock, end), over), _) in ends.into_iter().zip(overs).zip(&passed).filter(|it| *it.1)
         {
+            self.has_passed_users |= lock.seen.record.kind == LockKind::Use;
             let trace = Some(lock.key).filter(|_| end == End::Traced);
             self.deletions.add(over, trace);
         }

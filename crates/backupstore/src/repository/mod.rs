@@ -251,7 +251,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(begun.to_bytes().map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(Ours { version, is_successor: false }));
+            return Ok(Started::Begun(Ours { version, is_successor: false, was_there: false }));
         }
         let (record, found) = self.backup(volume, backup).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -265,7 +265,7 @@ impl Repository {
             begun.to_bytes().map_err(Error::Record)?.into()
         };
         let version = self.take_over(&key, bytes, &found.version).await?;
-        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable, was_there: true }))
     }
 
     /// The same for an image.
@@ -279,7 +279,7 @@ impl Repository {
         begun.others.extend([new_writer(WRITER)]);
         let bytes = Bytes::from(to_bytes(&begun).map_err(Error::Record)?);
         if let Some(version) = self.created(&key, bytes.clone()).await? {
-            return Ok(Started::Begun(Ours { version, is_successor: false }));
+            return Ok(Started::Begun(Ours { version, is_successor: false, was_there: false }));
         }
         let (record, found) = self.image_within(image, RECORD_MAX_BYTES).await?.required(&key)?;
         if !record.is_in_progress() {
@@ -293,7 +293,7 @@ impl Repository {
             to_bytes(&begun).map_err(Error::Record)?.into()
         };
         let version = self.take_over(&key, bytes, &found.version).await?;
-        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable }))
+        Ok(Started::Begun(Ours { version, is_successor: !record.is_fenceable, was_there: true }))
     }
 
     /// Nothing where there is one.

@@ -202,6 +202,8 @@ pub(crate) struct Ours {
     pub(crate) version: blobs::Version,
     /// Whether another began it, which may finish it still.
     pub(crate) is_successor: bool,
+    /// Whether one of an earlier try, or of another, lay there.
+    pub(crate) was_there: bool,
 }
 
 /// A record that was begun.

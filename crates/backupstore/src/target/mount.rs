@@ -20,7 +20,10 @@ const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 const NFS_VERSIONS: &[&str] = &["4.2", "4.1", "4.0"];
 /// Calls are given up after 15 s: what was sent is done within 20 s, or never (docs/formats/locking.md).
 const NFS_OPTIONS: &str = "actimeo=1,soft,timeo=50,retrans=2,retry=2";
-const CIFS_OPTIONS: &str = "soft";
+/// The same: a connection is given up when nothing comes for three times that long.
+const CIFS_OPTIONS: &str = "soft,echo_interval=5";
+/// Where the kernel says nothing else.
+const ECHO_INTERVAL_SECONDS: u64 = 60;
 const TOOLS_IN: &[&str] = &["/sbin", "/usr/sbin", "/usr/local/sbin", "/bin", "/usr/bin"];
 
 /// One share, where it is to be, and how it may be mounted.
@@ -166,27 +169,42 @@ fn caveat_in(mountinfo: &str, directory: &Path) -> Option<String> {
     // Of those at the same place, the last lies above the others.
     let above = mounts.filter(|(at, ..)| directory.starts_with(at));
     let (at, kind, options) = above.max_by_key(|(at, ..)| at.components().count())?;
-    if !kind.starts_with("nfs") {
-        return None;
-    }
-    let number = |name: &str| {
-        let mut values = options.split(',').filter_map(|option| option.strip_prefix(name));
-        values.next()?.strip_prefix('=')?.parse::<u64>().ok()
-    };
-    let is_soft = options.split(',').any(|option| matches!(option, "soft" | "softerr"));
-    let tenths = number("timeo").zip(number("retrans"));
-    let seconds = tenths.map(|(timeo, more)| timeo.saturating_mul(more.saturating_add(1)) / 10);
-    let held = match seconds.filter(|_| is_soft) {
+    let (seconds, advice) = held_back(kind, options)?;
+    let held = match seconds {
         Some(seconds) if Duration::from_secs(seconds) <= MARGIN => return None,
         Some(seconds) => format!("for up to {seconds} s"),
         None => "until its server answers".to_owned(),
     };
     let (at, margin) = (at.display(), MARGIN.as_secs());
     Some(format!(
-        "the mount at {at} holds calls back {held}, and others wait for {margin} s: a machine that is cut \
-         off while it deletes may remove a block later that a backup needs; mount it with \
-         soft,timeo=50,retrans=2"
+        "the mount at {at} holds calls back {held}, and others wait for {margin} s: a process that deletes, \
+         is cut off and then killed may take away a block later that a backup needs{advice}"
     ))
+}
+
+/// For how many seconds a file system of this kind holds a call back whose server does not answer, if it
+/// ends at all, and how that is changed. Nothing for those of this machine.
+fn held_back(kind: &str, options: &str) -> Option<(Option<u64>, &'static str)> {
+    let number = |name: &str| {
+        let mut values = options.split(',').filter_map(|option| option.strip_prefix(name));
+        values.next()?.strip_prefix('=')?.parse::<u64>().ok()
+    };
+    let is_soft = options.split(',').any(|option| matches!(option, "soft" | "softerr"));
+    match kind {
+        _ if kind.starts_with("nfs") => {
+            let tenths = number("timeo").zip(number("retrans"));
+            let seconds =
+                tenths.map(|(timeo, more)| timeo.saturating_mul(more.saturating_add(1)) / 10);
+            Some((seconds.filter(|_| is_soft), "; mount it with soft,timeo=50,retrans=2"))
+        }
+        "cifs" | "smb3" => {
+            let seconds = number("echo_interval").unwrap_or(ECHO_INTERVAL_SECONDS);
+            let seconds = Some(seconds.saturating_mul(3)).filter(|_| is_soft);
+            Some((seconds, "; mount it with soft,echo_interval=5"))
+        }
+        "9p" | "afs" | "ceph" | "fuse" | "lustre" => Some((None, "")),
+        _ => kind.starts_with("fuse.").then_some((None, "")),
+    }
 }
 
 /// Unmounts every share that was mounted for a target, by whomever.
@@ -244,7 +262,23 @@ mod tests {
         assert!(told.contains("/mnt/a b") && told.contains("up to 90 s"), "{told}");
         let told = of("rw,vers=4.2,hard,proto=tcp,timeo=50,retrans=2").unwrap();
         assert!(told.contains("until its server answers"), "{told}");
-        assert_eq!(caveat_in("1 2 0:1 / / rw - ext4 /dev/a rw\n", Path::new("/mnt")), None);
+        for (kind, options, expected) in [
+            ("ext4", "rw", None),
+            ("fuseblk", "rw", None),
+            ("cifs", "rw,soft,echo_interval=5", None),
+            ("cifs", "rw,soft,echo_interval=60", Some("up to 180 s")),
+            ("smb3", "rw,hard,echo_interval=5", Some("until its server answers")),
+            ("fuse.sshfs", "rw", Some("until its server answers")),
+            ("ceph", "rw", Some("until its server answers")),
+        ] {
+            let text = format!("1 2 0:1 / / rw - {kind} /dev/a {options}\n");
+            let told = caveat_in(&text, Path::new("/mnt"));
+            let is_expected = match expected {
+                None => told.is_none(),
+                Some(part) => told.as_ref().is_some_and(|told| told.contains(part)),
+            };
+            assert!(is_expected, "{kind} {options}: {told:?}");
+        }
     }
 
     #[test]

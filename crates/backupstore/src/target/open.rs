@@ -119,7 +119,7 @@ impl BackupStore {
         let (store, trust): (Arc<dyn Store>, Trust) = match url.scheme() {
             "vfs" => (shared(directory_of(url)?), Trust::Settable),
             "nfs" => (shared(mount::nfs(url).await?), Trust::Settable),
-            "cifs" => (local(mount::cifs(url, environment).await?), Trust::Settable),
+            "cifs" => (shared(mount::cifs(url, environment).await?), Trust::Settable),
             "s3" => open_remote(&s3(url, environment)?)?,
             "azblob" => open_remote(&azure(url, environment)?)?,
             "gs" => open_remote(&google(url, environment)?)?,

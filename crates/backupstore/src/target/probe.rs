@@ -1,6 +1,6 @@
 //! What a store can do, found out by trying.
 
-use blobs::{Key, Listing, Prefix, Store};
+use blobs::{Key, Listing, Prefix, Store, Version};
 use bytes::Bytes;
 
 use super::places;
@@ -30,9 +30,7 @@ struct Probe<'s> {
 impl Probe<'_> {
     async fn run(&self, stated: Abilities) -> Result<Abilities, Error> {
         let conditional_put = stated.conditional_put && self.keeps_conditions().await?;
-        if !conditional_put {
-            self.store.put(self.key, Bytes::from_static(b"probe")).await?;
-        }
+        self.store.put(self.key, Bytes::from_static(b"probe")).await?;
         let listing = match stated.listing {
             Listing::AtOnce if self.is_listed().await? => Listing::AtOnce,
             Listing::AtOnce | Listing::Later => Listing::Later,
@@ -52,14 +50,24 @@ impl Probe<'_> {
             Ok(_) | Err(blobs::Error::Unsupported { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        match self.store.put_if_match(self.key, Bytes::from_static(b"second"), &first).await {
-            Ok(_) => {}
+        let second = self.store.put_if_match(self.key, Bytes::from_static(b"second"), &first).await;
+        let second = match second {
+            Ok(second) => second,
             Err(blobs::Error::Changed { .. } | blobs::Error::Unsupported { .. }) => {
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
+        };
+        if !self.is_refused("third", &first).await? {
+            return Ok(false);
         }
-        match self.store.put_if_match(self.key, Bytes::from_static(b"third"), &first).await {
+        // Some look at conditions only where there is an object: a record that was removed would come back.
+        self.store.delete(self.key).await?;
+        self.is_refused("fourth", &second).await
+    }
+
+    async fn is_refused(&self, text: &'static str, version: &Version) -> Result<bool, Error> {
+        match self.store.put_if_match(self.key, text.into(), version).await {
             Err(blobs::Error::Changed { .. }) => Ok(true),
             Ok(_) | Err(blobs::Error::Unsupported { .. }) => Ok(false),
             Err(error) => Err(error.into()),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use backupstore::create::CreateRequest;
 use backupstore::delete::DeleteOptions;
 use backupstore::format::LockKind;
-use backupstore::{BackupStore, Control, Error, LockSchedule, TargetUrl};
+use backupstore::{BackupStore, Control, Error, LockSchedule, TargetUrl, Wait};
 use blobs::{Key, LocalStore, Store};
 
 use crate::world::{
@@ -183,7 +183,8 @@ async fn who_watches_learns_whom_an_operation_waits_for() {
     let work = store.delete_backup(&volume, &backup, &options, &control);
     let watches = async {
         waits_for.changed().await.unwrap();
-        let holder = waits_for.borrow_and_update().clone().unwrap();
+        let waits = waits_for.borrow_and_update().clone();
+        let Some(Wait::Lock(holder)) = waits else { panic!("{waits:?}") };
         assert_eq!((holder.holder.as_str(), holder.holder_kind), ("lock-aaaa", LockKind::Use));
         clean.delete(&key).await.unwrap();
         waits_for.changed().await.unwrap();

@@ -50,13 +50,23 @@ async fn two_processes_on_one_directory_lose_no_swap() {
 }
 
 /// One host of a network file system: it remembers what it has seen of a name, that it is not there as well,
-/// until it opens or changes it. Names in a folder it asks for each time.
-#[derive(Debug, Default)]
-struct Host(Mutex<HashMap<PathBuf, Option<Stat>>>);
+/// until it opens or changes it. Names in a folder it asks for each time. It may sleep before a name is
+/// changed, or the server may be away.
+#[derive(Default)]
+struct Host {
+    seen: Mutex<HashMap<PathBuf, Option<Stat>>>,
+    before_rename: Hook,
+}
 
 impl Host {
     fn forget(&self, path: &Path) {
-        self.0.lock().unwrap().remove(path);
+        self.seen.lock().unwrap().remove(path);
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.seen.fmt(out)
     }
 }
 
@@ -67,6 +77,7 @@ impl Disk for Host {
     }
 
     fn rename(&self, source: &Path, target: &Path) -> io::Result<()> {
+        happens(&self.before_rename);
         self.forget(source);
         self.forget(target);
         RealDisk.rename(source, target)
@@ -101,7 +112,7 @@ impl Disk for Host {
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let mut seen = self.0.lock().unwrap();
+        let mut seen = self.seen.lock().unwrap();
         if !seen.contains_key(path) {
             let found = match RealDisk.stat(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -132,7 +143,7 @@ impl Disk for Host {
 #[tokio::test]
 async fn a_host_that_remembers_replaces_and_removes_what_is_there_now() {
     let dir = tempfile::tempdir().unwrap();
-    let host = || LocalStore::open_on(Box::<Host>::default(), dir.path().join("store")).unwrap();
+    let host = || LocalStore::open_on(Box::new(Host::default()), dir.path().join("store")).unwrap();
     let (one, two, a) = (host(), host(), key("a/b"));
     let first = one.put_new(&a, "0".into()).await.unwrap();
     assert_eq!(one.head(&a).await.unwrap().version, first);
@@ -151,6 +162,66 @@ async fn a_host_that_remembers_replaces_and_removes_what_is_there_now() {
         !dir.path().join("store/a/b").exists(),
         "it is removed, though it was not there before"
     );
+}
+
+/// A store on a network file system, as two hosts see it, the first of which sleeps when the hook is set.
+fn shared(dir: &Path) -> (LocalStore, Hook, LocalStore) {
+    let sleeper = Host::default();
+    let hook = Arc::clone(&sleeper.before_rename);
+    let open = |host| LocalStore::open_on(Box::new(host), dir.join("store")).unwrap();
+    (open(sleeper), hook, open(Host::default()))
+}
+
+/// A machine is suspended, or cut off from its server, when it has compared: others take its lock of the
+/// file system for lost, and go on.
+#[test]
+fn who_sleeps_after_the_comparison_gives_no_name() {
+    for is_removed in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let ((sleeper, hook, other), a) = (shared(dir.path()), key("a/b"));
+        let first = block_on(sleeper.put_new(&a, "begun".into())).unwrap();
+        let (seen, lock) = (first.clone(), dir.path().join("store").join(LOCK));
+        let (others, of) = (other.clone(), a.clone());
+        *hook.lock().unwrap() = Some(Box::new(move || {
+            std::fs::remove_file(lock).unwrap();
+            if is_removed {
+                let permit = Permit::new(|| true);
+                block_on(others.delete_within(&of, &permit)).unwrap();
+            } else {
+                block_on(others.put_if_match(&of, "fenced".into(), &seen)).unwrap();
+            }
+        }));
+        let late = block_on(sleeper.put_if_match(&a, "complete".into(), &first));
+        assert!(matches!(late, Err(Error::Changed { .. })), "{is_removed} {late:?}");
+        let found = block_on(get_limited(&other, &a, 99)).ok().map(|blob| blob.bytes);
+        assert_eq!(found.as_deref(), (!is_removed).then_some(&b"fenced"[..]));
+    }
+}
+
+/// The same before a removal: what it finds when it is done is another's by then.
+#[test]
+fn a_removal_that_is_done_late_is_undone() {
+    for is_written_anew in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let ((sleeper, hook, other), a) = (shared(dir.path()), key("a/b"));
+        block_on(sleeper.put(&a, "block".into())).unwrap();
+        let is_held = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let (ends, others, of) = (Arc::clone(&is_held), other.clone(), a.clone());
+        *hook.lock().unwrap() = Some(Box::new(move || {
+            ends.store(false, std::sync::atomic::Ordering::Relaxed);
+            if is_written_anew {
+                block_on(others.put(&of, "block".into())).unwrap();
+            }
+            // Who looks for what the dead have left takes nothing of this away.
+            block_on(list_all(&others, &Prefix::ROOT)).unwrap();
+        }));
+        let permit = Permit::new(move || is_held.load(std::sync::atomic::Ordering::Relaxed));
+        let late = block_on(sleeper.delete_many(std::slice::from_ref(&a), &permit));
+        assert!(matches!(late, Err(Error::PermitEnded)), "{late:?}");
+        assert_eq!(block_on(get_limited(&other, &a, 99)).unwrap().bytes, "block");
+        block_on(sleeper.delete_many(&[a], &Permit::new(|| true))).unwrap();
+        assert_eq!(block_on(list_all(&other, &Prefix::ROOT)).unwrap(), []);
+    }
 }
 
 #[tokio::test]

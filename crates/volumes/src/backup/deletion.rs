@@ -41,11 +41,9 @@ fn record_of(removals: &Removals, uid: &str) -> Record {
         Stand::Running => Record::Running {
             attempt,
             percent: i32::try_from(entry.mark.control.percent()).unwrap_or(0),
-            waits_for: entry.mark.control.waits_for().borrow().as_ref().map(|locked| {
-                format!(
-                    "Waiting for the lock {} of the backup store, which is held until {} unless it is renewed",
-                    locked.holder, locked.until
-                )
+            waits_for: entry.mark.control.waits_for().borrow().as_ref().map(|wait| {
+                let text = wait.to_string();
+                text.replacen('w', "W", 1)
             }),
         },
         Stand::Ended(Ok(())) => Record::Done,

@@ -1,9 +1,11 @@
-//! A bucket of an S3 service on loopback (`moto_server`, which wants a signature and does not check
-//! it), reached by plain HTTP.
+//! A bucket of an S3 service on loopback, reached by plain HTTP.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 
 /// Where the service listens; `cargo xtask` starts one.
 const ADDRESS: &str = "TEST_MOTO_ADDRESS";
@@ -11,8 +13,12 @@ const ADDRESS: &str = "TEST_MOTO_ADDRESS";
 const USUAL: &str = "127.0.0.1:5000";
 const TIMEOUT: Duration = Duration::from_mins(2);
 const PUTS_AT_ONCE: usize = 8;
-/// Identity and secret of a user; the service knows no others, but takes any.
+/// Identity and secret of the user whom the service knows.
 pub const S3_KEY: &str = "test";
+pub const S3_SECRET: &str = "test-secret";
+const REGION: &str = "us-east-1";
+/// As long as the hash function takes at a time.
+const HMAC_BLOCK: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct Bucket {
@@ -69,7 +75,12 @@ impl Bucket {
             let (bucket, prefix) = (&self.name, &self.prefix);
             let page = self.must(
                 "GET",
-                &format!("/{bucket}?list-type=2&prefix={prefix}backupstore/{token}"),
+                // In the order of names, as it is signed.
+                &format!(
+                    "/{bucket}?{}list-type=2&prefix={}",
+                    token,
+                    escaped(&format!("{prefix}backupstore/"))
+                ),
                 b"",
             );
             let page = String::from_utf8(page).unwrap();
@@ -78,7 +89,7 @@ impl Bucket {
                 found.iter().filter_map(|key| key.strip_prefix(prefix.as_str())).map(String::from),
             );
             match between(&page, "<NextContinuationToken>", "</NextContinuationToken>").first() {
-                Some(next) => token = format!("&continuation-token={next}"),
+                Some(next) => token = format!("continuation-token={}&", escaped(next)),
                 None => break,
             }
         }
@@ -100,10 +111,7 @@ impl Bucket {
         let mut stream = TcpStream::connect_timeout(&self.at, TIMEOUT).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.at);
-        let scope = format!("{S3_KEY}/20260101/us-east-1/s3/aws4_request");
-        let signed = format!(
-            "Authorization: AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0\r\n"
-        );
+        let signed = signed(method, path, self.at);
         let rest = format!("{signed}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
         stream.write_all(format!("{head}{rest}").as_bytes()).unwrap();
         stream.write_all(body).unwrap();
@@ -119,4 +127,46 @@ impl Bucket {
 
 fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
     text.split(open).skip(1).filter_map(|rest| rest.split(close).next()).collect()
+}
+
+/// The headers that say who asks, as services want it since 2012; the body is not signed.
+fn signed(method: &str, path: &str, at: SocketAddr) -> String {
+    let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let day = time.split('T').next().unwrap();
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (names, body) = ("host;x-amz-content-sha256;x-amz-date", "UNSIGNED-PAYLOAD");
+    let headers = format!("host:{at}\nx-amz-content-sha256:{body}\nx-amz-date:{time}\n");
+    let request = format!("{method}\n{path}\n{query}\n{headers}\n{names}\n{body}");
+    let scope = format!("{day}/{REGION}/s3/aws4_request");
+    let sum = hex(&Sha256::digest(request));
+    let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{sum}");
+    let secret = format!("AWS4{S3_SECRET}").into_bytes();
+    let parts = [day, REGION, "s3", "aws4_request", &text];
+    let signature = parts.iter().fold(secret, |key, part| hmac(&key, part.as_bytes()));
+    let who = format!("Credential={S3_KEY}/{scope}, SignedHeaders={names}");
+    format!(
+        "Authorization: AWS4-HMAC-SHA256 {who}, Signature={}\r\nx-amz-content-sha256: {body}\r\n\
+         x-amz-date: {time}\r\n",
+        hex(&signature)
+    )
+}
+
+/// With keys that are shorter than a block.
+fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let padded = |pad: u8| -> Vec<u8> {
+        (0..HMAC_BLOCK).map(|at| key.get(at).copied().unwrap_or(0) ^ pad).collect()
+    };
+    let inner = Sha256::new().chain_update(padded(0x36)).chain_update(text).finalize();
+    Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escape =
+        |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escape).collect()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::objects::{backup_key, volume_folder};
-use super::{Bucket, S3_KEY};
+use super::{Bucket, S3_KEY, S3_SECRET};
 use crate::engine::{Cli, Ran, write_file};
 
 /// Older than any lock lives, and than any write takes.
@@ -72,7 +72,7 @@ impl Target {
             Self::Directory(_) => Vec::new(),
             Self::Bucket { endpoint, .. } => [
                 ("AWS_ACCESS_KEY_ID", S3_KEY),
-                ("AWS_SECRET_ACCESS_KEY", S3_KEY),
+                ("AWS_SECRET_ACCESS_KEY", S3_SECRET),
                 ("AWS_ENDPOINTS", endpoint),
             ]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

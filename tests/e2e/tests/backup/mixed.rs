@@ -127,16 +127,24 @@ impl Peer {
 
     /// The replica, and what it has started: one of these makes the backup.
     fn signal(&self, signal: Signal) {
-        let own = self.replica.id();
-        let below = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
-        let below = below.split_whitespace().filter_map(|id| id.parse().ok());
-        let ids: Vec<u32> = below.chain([own]).collect();
+        let ids = family(self.replica.id());
         assert!(ids.len() > 1, "the agent of a v1 replica is a process of its own");
         for id in ids {
             let id = i32::try_from(id).ok().and_then(Pid::from_raw).unwrap();
             kill_process(id, signal).unwrap();
         }
     }
+}
+
+/// A process, and all that it and they have started, whichever of their threads did.
+fn family(id: u32) -> Vec<u32> {
+    let mut ids = vec![id];
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    for thread in threads {
+        let below = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        ids.extend(below.split_whitespace().filter_map(|id| id.parse().ok()).flat_map(family));
+    }
+    ids
 }
 
 /// Random blocks, the first of which are the same for every seed.

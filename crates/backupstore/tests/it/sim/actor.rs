@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use backupstore::{CancellationToken, Clock, Holder, Processes};
 use blobs::{
-    Blob, Body, Capabilities, Error, Key, Level, Meta, Page, Parts, Prefix, Store, Times, Version,
+    Blob, Body, Capabilities, Error, Key, Level, Meta, Page, Parts, Permit, Prefix, Store, Times,
+    Version,
 };
 use bytes::Bytes;
 use futures::FutureExt;
@@ -177,11 +178,7 @@ impl Actor {
             Some(what @ (What::Late(time) | What::DieLate(time))) => {
                 let own = Arc::clone(self);
                 let line = format!("{}: late {method} {key}", self.name);
-                #[expect(
-                    clippy::disallowed_methods,
-                    reason = "a call that was sent is nobody's task"
-                )]
-                tokio::spawn(async move {
+                on_its_own(async move {
                     tokio::time::sleep(time).await;
                     own.world.log(line);
                     let _ = apply(&own);
@@ -218,6 +215,14 @@ impl Actor {
         self.runs().await;
         done
     }
+}
+
+/// A call that was sent is nobody's task.
+#[expect(clippy::disallowed_methods, reason = "it goes on, whoever waits for it")]
+fn on_its_own<T: Send + 'static>(
+    call: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(call)
 }
 
 pub(super) struct ActorBuilder {
@@ -320,11 +325,51 @@ impl View {
         let name = match condition {
             Condition::None => "put",
             Condition::Absent => "put_new",
+            Condition::Version(_) if self.compares() => {
+                let call = Self(Arc::clone(&self.0)).swap(key.clone(), bytes, condition);
+                return on_its_own(call).await.unwrap();
+            }
             Condition::Version(_) => "put_if_match",
         };
         let (key, text) = (key.clone(), key.to_string());
         let put = move |own: &Actor| own.world.put(&key, &bytes, &condition, own.skew);
         self.0.call(name, text, put).await
+    }
+
+    fn compares(&self) -> bool {
+        self.0.world.kind.conditions == Conditions::ByTheClient
+    }
+
+    /// As a store in a directory does it that others share.
+    async fn swap(self, key: Key, bytes: Bytes, condition: Condition) -> Result<Version, Error> {
+        let condition = Arc::new(condition);
+        for _ in 0..16 {
+            let (text, of) = (key.to_string(), key.clone());
+            let staged = self.0.call("stage", text.clone(), move |own| Ok(own.world.stage(&of)));
+            let staged = staged.await?;
+            let (of, expected) = (key.clone(), Arc::clone(&condition));
+            let compare = move |own: &Actor| own.world.compare(&of, &expected, staged);
+            self.0.call("compare", text.clone(), compare).await?;
+            let (of, bytes) = (key.clone(), bytes.clone());
+            let name = move |own: &Actor| own.world.name(&of, &bytes, staged, own.skew);
+            match self.0.call("put_if_match", text, name).await {
+                Err(Error::NotFound { .. }) => {}
+                done => return done,
+            }
+        }
+        Err(Error::Changed { key })
+    }
+
+    async fn remove(self, key: Key, permit: Permit) -> Result<(), Error> {
+        let of = key.clone();
+        let aside = move |own: &Actor| {
+            own.world.set_aside(&of);
+            Ok(())
+        };
+        self.0.call("delete", key.to_string(), aside).await?;
+        let in_time = permit.check();
+        self.0.world.end_aside(&key, in_time.is_ok());
+        in_time
     }
 }
 
@@ -382,6 +427,26 @@ impl Store for View {
         let (prefix, ago) = (prefix.clone(), self.0.lag());
         let text = prefix.to_string();
         self.0.call("list_level", text, move |own| Ok(own.world.level(&prefix, ago))).await
+    }
+
+    async fn delete_within(&self, key: &Key, permit: &Permit) -> Result<(), Error> {
+        permit.check()?;
+        if self.compares() {
+            let call = Self(Arc::clone(&self.0)).remove(key.clone(), permit.clone());
+            return on_its_own(call).await.unwrap();
+        }
+        self.delete(key).await
+    }
+
+    async fn delete_many(&self, keys: &[Key], permit: &Permit) -> Result<(), Error> {
+        let mut failed = None;
+        for key in keys {
+            permit.check()?;
+            if let Err(error) = self.delete_within(key, permit).await {
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {

@@ -29,6 +29,12 @@ async fn at(second: u64) {
     tokio::time::sleep(SECOND * u32::try_from(second).unwrap()).await;
 }
 
+/// Something that begins so many seconds later.
+async fn after<T>(seconds: u64, work: impl Future<Output = T>) -> T {
+    at(seconds).await;
+    work.await
+}
+
 #[track_caller]
 fn sound(world: &World) {
     if let Some(what) = world.violation() {
@@ -58,29 +64,25 @@ async fn schedule_1_a_suspended_deleter_does_not_sweep_on() {
     let deleter = befallen(&world, "deleter", when, What::Suspend(600 * SECOND)).await;
     let writer = calm(&world, "writer").await;
     let of = states();
-    let others = async {
-        at(200).await;
-        assert!(writer.back_up(&of, 0, "backup-2").await, "an expired lock is passed");
-    };
-    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    let (is_done, published) =
+        futures::join!(deleter.delete("backup-1"), after(200, writer.back_up(&of, 0, "backup-2")));
     sound(&world);
+    assert!(published, "an expired lock is passed");
     assert!(!is_done, "it has lost its lock");
 }
 
 /// The same by a signal, with deletes already chosen.
 #[tokio::test(start_paused = true)]
 async fn schedule_2_a_stopped_deleter_does_not_send_what_it_chose() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(600 * SECOND)).await;
     let writer = calm(&world, "writer").await;
     let of = states();
-    let others = async {
-        at(200).await;
-        assert!(writer.back_up(&of, 0, "backup-2").await);
-    };
-    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    let (is_done, published) =
+        futures::join!(deleter.delete("backup-1"), after(200, writer.back_up(&of, 0, "backup-2")));
     sound(&world);
+    assert!(published);
     assert!(!is_done);
 }
 
@@ -96,14 +98,14 @@ async fn schedule_3_a_peer_that_cannot_refresh_keeps_its_blocks() {
     let peer = Peer::new(&actor.start(), 1);
     let deleter = calm(&world, "deleter").await;
     let of = states();
-    let others = async {
-        at(200).await;
-        assert!(deleter.delete("backup-1").await);
-    };
     let peer_data = data(&of, 1);
-    let (made, ()) = futures::join!(peer.back_up(&peer_data, "backup-peer", 300 * SECOND), others);
+    let (made, is_deleted) = futures::join!(
+        peer.back_up(&peer_data, "backup-peer", 300 * SECOND),
+        after(200, deleter.delete("backup-1"))
+    );
     made.unwrap();
     sound(&world);
+    assert!(is_deleted);
     assert_eq!(world.counts().0, 2, "the peer has published");
 }
 
@@ -131,7 +133,7 @@ async fn schedule_4_a_clock_that_is_behind_does_not_make_a_lock_dead() {
 /// A writer sleeps and is fenced; the next try of the same backup begins with the same bytes.
 #[tokio::test(start_paused = true)]
 async fn schedule_5_a_sleeper_does_not_publish_in_the_place_of_the_next_try() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     // Everything is there, and the lock was confirmed, when it sleeps.
     let when = When::Named("put_if_match", "/backups/", 1);
     let sleeper = befallen(&world, "sleeper", when, What::Stop(400 * SECOND)).await;
@@ -159,11 +161,10 @@ async fn schedule_6_a_store_without_conditions_is_known_for_it() {
         let sleeper = befallen(&world, "sleeper", when, What::Stop(400 * SECOND)).await;
         let deleter = calm(&world, "deleter").await;
         let of = states();
-        let others = async {
-            at(200).await;
-            deleter.delete("backup-1").await
-        };
-        let (_, is_done) = futures::join!(sleeper.back_up(&of, 0, "backup-2"), others);
+        let (_, is_done) = futures::join!(
+            sleeper.back_up(&of, 0, "backup-2"),
+            after(200, deleter.delete("backup-1"))
+        );
         sound(&world);
         assert!(is_done, "{conditions:?}");
     }
@@ -172,17 +173,15 @@ async fn schedule_6_a_store_without_conditions_is_known_for_it() {
 /// The link is down for longer than the lease, with deletes on their way.
 #[tokio::test(start_paused = true)]
 async fn schedule_7_deletes_end_with_the_lease() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 2);
     let deleter = befallen(&world, "deleter", when, What::Down(400 * SECOND)).await;
     let writer = calm(&world, "writer").await;
     let of = states();
-    let others = async {
-        at(200).await;
-        assert!(writer.back_up(&of, 0, "backup-2").await);
-    };
-    let (is_done, ()) = futures::join!(deleter.delete("backup-1"), others);
+    let (is_done, published) =
+        futures::join!(deleter.delete("backup-1"), after(200, writer.back_up(&of, 0, "backup-2")));
     sound(&world);
+    assert!(published);
     assert!(!is_done);
 }
 
@@ -190,17 +189,14 @@ async fn schedule_7_deletes_end_with_the_lease() {
 /// clock is far ahead, and every lock long dead.
 #[tokio::test(start_paused = true)]
 async fn schedule_8_a_slow_answer_does_not_make_others_old() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("put_new", "/locks/", 1);
     let writer = befallen(&world, "writer", when, What::Stop(200 * SECOND)).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(5 * SECOND)).await;
     let of = states();
-    let others = async {
-        at(198).await;
-        deleter.delete("backup-1").await
-    };
-    let (published, is_done) = futures::join!(writer.back_up(&of, 0, "backup-2"), others);
+    let (published, is_done) =
+        futures::join!(writer.back_up(&of, 0, "backup-2"), after(198, deleter.delete("backup-1")));
     sound(&world);
     assert!(published && is_done, "it waits for the deletion, which is alive");
 }
@@ -208,7 +204,7 @@ async fn schedule_8_a_slow_answer_does_not_make_others_old() {
 /// A lock is seen, and judged much later; it was renewed since, with the same text before it had a number.
 #[tokio::test(start_paused = true)]
 async fn schedule_9_a_lock_is_judged_as_of_when_it_was_seen() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let deleter = Actor::build(&world, "deleter", 2)
         .befalls(When::Named("list", "/blocks", 1), What::Stop(100 * SECOND))
         .befalls(When::Named("delete", "/blocks/", 1), What::Stop(64 * SECOND))
@@ -217,11 +213,8 @@ async fn schedule_9_a_lock_is_judged_as_of_when_it_was_seen() {
     let when = When::Named("get", "/locks/", 1);
     let writer = befallen(&world, "writer", when, What::StopAfter(160 * SECOND)).await;
     let of = states();
-    let others = async {
-        at(1).await;
-        writer.back_up(&of, 0, "backup-2").await
-    };
-    let (is_done, published) = futures::join!(deleter.delete("backup-1"), others);
+    let (is_done, published) =
+        futures::join!(deleter.delete("backup-1"), after(1, writer.back_up(&of, 0, "backup-2")));
     sound(&world);
     assert!(published && is_done);
 }
@@ -230,7 +223,7 @@ async fn schedule_9_a_lock_is_judged_as_of_when_it_was_seen() {
 /// lock has ended.
 #[tokio::test(start_paused = true)]
 async fn schedule_10_a_clock_that_jumps_ends_no_deletion_unseen() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
     let writer = calm(&world, "writer").await;
@@ -250,7 +243,7 @@ async fn schedule_10_a_clock_that_jumps_ends_no_deletion_unseen() {
 /// goes by it, and completes.
 #[tokio::test(start_paused = true)]
 async fn schedule_11_a_late_removal_does_not_take_the_next_tries_record() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("put_new", "/blocks/", 1);
     let dead = befallen(&world, "dead", when, What::Die).await;
     let of = states();
@@ -259,11 +252,8 @@ async fn schedule_11_a_late_removal_does_not_take_the_next_tries_record() {
     let when = When::Named("delete", "/backups/", 1);
     let collector = befallen(&world, "collector", when, What::Stop(400 * SECOND)).await;
     let writer = calm(&world, "writer").await;
-    let others = async {
-        at(200).await;
-        writer.back_up(&of, 1, "backup-2").await
-    };
-    let (is_done, published) = futures::join!(collector.collect(), others);
+    let (is_done, published) =
+        futures::join!(collector.collect(), after(200, writer.back_up(&of, 1, "backup-2")));
     sound(&world);
     assert!(published && !is_done);
     assert!(world.is_complete("backup-2"), "what was acknowledged stays");
@@ -299,7 +289,7 @@ async fn schedule_12_a_peers_backup_that_was_taken_over_keeps_its_blocks() {
 /// finds no lock, while the deletion is about to send what it chose.
 #[tokio::test(start_paused = true)]
 async fn schedule_13_what_one_knows_of_a_passed_deletion_the_next_learns() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
     let when = When::Named("put_new", "/backups/", 1);
@@ -321,7 +311,7 @@ async fn schedule_13_what_one_knows_of_a_passed_deletion_the_next_learns() {
 /// The same, and it is another deletion that takes the first one's lock away, as one that ended long ago.
 #[tokio::test(start_paused = true)]
 async fn schedule_14_a_deletion_taken_for_litter_is_not_forgotten() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(25 * SECOND)).await;
     let collector = calm(&world, "collector").await;
@@ -341,16 +331,13 @@ async fn schedule_14_a_deletion_taken_for_litter_is_not_forgotten() {
 /// A removal gets no answer and is sent again, which goes well; the first comes through later.
 #[tokio::test(start_paused = true)]
 async fn schedule_15_a_deletion_waits_for_removals_that_were_not_answered() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Late(19 * SECOND)).await;
     let writer = calm(&world, "writer").await;
     let of = states();
-    let others = async {
-        at(14).await;
-        writer.back_up(&of, 0, "backup-2").await
-    };
-    let (is_done, published) = futures::join!(deleter.delete("backup-1"), others);
+    let (is_done, published) =
+        futures::join!(deleter.delete("backup-1"), after(14, writer.back_up(&of, 0, "backup-2")));
     at(30).await;
     sound(&world);
     assert!(is_done && published);
@@ -359,7 +346,7 @@ async fn schedule_15_a_deletion_waits_for_removals_that_were_not_answered() {
 /// A deletion is cancelled while a removal is on its way.
 #[tokio::test(start_paused = true)]
 async fn schedule_16_a_cancelled_deletion_waits_for_what_it_has_sent() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/blocks/", 1);
     let deleter = befallen(&world, "deleter", when, What::Late(19 * SECOND)).await;
     let writer = calm(&world, "writer").await;
@@ -383,7 +370,7 @@ async fn schedule_16_a_cancelled_deletion_waits_for_what_it_has_sent() {
 /// died: for less long than its lease, and longer than others wait for it.
 #[tokio::test(start_paused = true)]
 async fn schedule_17_records_are_removed_at_once_or_not_at_all() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("put_new", "/blocks/", 1);
     let dead = befallen(&world, "dead", when, What::Die).await;
     let of = states();
@@ -406,7 +393,7 @@ async fn schedule_17_records_are_removed_at_once_or_not_at_all() {
 /// The same before the record of a volume that is deleted: a backup that was made since could not be found.
 #[tokio::test(start_paused = true)]
 async fn schedule_18_the_record_of_a_volume_is_removed_at_once_or_not_at_all() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let when = When::Named("delete", "/volume.cfg", 1);
     let deleter = befallen(&world, "deleter", when, What::Stop(100 * SECOND)).await;
     let writer = calm(&world, "writer").await;
@@ -429,7 +416,7 @@ async fn schedule_18_the_record_of_a_volume_is_removed_at_once_or_not_at_all() {
 /// lock, nor for what it could have sent later; but for what it had sent.
 #[tokio::test(start_paused = true)]
 async fn schedule_19_a_deletion_whose_process_is_gone_sends_nothing_more() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let deleter = Actor::build(&world, "deleter", 2)
         .befalls(When::Named("delete", "/blocks/", 1), What::DieLate(19 * SECOND))
         .on("one");
@@ -449,7 +436,7 @@ async fn schedule_19_a_deletion_whose_process_is_gone_sends_nothing_more() {
 /// gone, and what that had sent is still on its way.
 #[tokio::test(start_paused = true)]
 async fn schedule_20_a_process_that_is_gone_has_sent_what_it_has_sent() {
-    let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+    let world = with_backup(Kind::WIDE).await;
     let deleter = Actor::build(&world, "deleter", 2)
         .befalls(When::Named("delete", "/blocks/", 1), What::DieLate(19 * SECOND))
         .on("one");
@@ -556,15 +543,14 @@ fn last_backup(world: &World) -> String {
 #[tokio::test(start_paused = true)]
 async fn schedule_23_a_stopped_collection_does_not_turn_back_the_volume() {
     for nth in 1..4 {
-        let world = with_backup(Kind { page_max: 999, ..Kind::STRONG }).await;
+        let world = with_backup(Kind::WIDE).await;
         let when = When::Named("get", "/volume.cfg", nth);
         let deleter = befallen(&world, "deleter", when, What::Stop(400 * SECOND)).await;
         let (writer, of) = (calm(&world, "writer").await, states());
-        let others = async {
-            at(200).await;
-            writer.back_up(&of, 1, "backup-2").await
-        };
-        let (_, published) = futures::join!(deleter.delete("backup-1"), others);
+        let (_, published) = futures::join!(
+            deleter.delete("backup-1"),
+            after(200, writer.back_up(&of, 1, "backup-2"))
+        );
         sound(&world);
         assert!(published, "{nth}");
         assert_eq!(last_backup(&world), "backup-2", "{nth}");
@@ -578,11 +564,10 @@ async fn schedule_23_a_slow_backup_does_not_turn_back_the_volume() {
     let when = When::Named("put_new", "/blocks/", 1);
     let slow = befallen(&world, "slow", when, What::Stop(60 * SECOND)).await;
     let (writer, of) = (calm(&world, "writer").await, states());
-    let others = async {
-        at(10).await;
-        writer.back_up(&of, 2, "backup-3").await
-    };
-    let (is_done, published) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    let (is_done, published) = futures::join!(
+        slow.back_up(&of, 1, "backup-2"),
+        after(10, writer.back_up(&of, 2, "backup-3"))
+    );
     sound(&world);
     assert!(is_done && published);
     assert_eq!(last_backup(&world), "backup-3");
@@ -595,11 +580,8 @@ async fn schedule_23_a_backup_that_is_gone_is_not_the_last() {
     let when = When::Named("put_if_match", "/volume.cfg", 1);
     let slow = befallen(&world, "slow", when, What::Stop(400 * SECOND)).await;
     let (deleter, of) = (calm(&world, "deleter").await, states());
-    let others = async {
-        at(200).await;
-        deleter.delete("backup-2").await
-    };
-    let (is_done, is_deleted) = futures::join!(slow.back_up(&of, 1, "backup-2"), others);
+    let (is_done, is_deleted) =
+        futures::join!(slow.back_up(&of, 1, "backup-2"), after(200, deleter.delete("backup-2")));
     sound(&world);
     assert!(is_deleted && !is_done, "it has lost its lock");
     assert_eq!(last_backup(&world), "backup-1");
@@ -620,6 +602,89 @@ async fn schedule_24_a_lock_of_the_future_is_watched_to_its_end() {
     assert!(writer.back_up(&states(), 0, "backup-2").await);
     sound(&world);
     assert_eq!(locks(&world), [""; 0]);
+}
+
+/// A directory of a server. A machine is suspended between the comparison of the record's version and the
+/// renaming that completes it; its backup is taken for abandoned meanwhile. It wakes up in the middle of the
+/// call, and looks at no lock before the next.
+#[tokio::test(start_paused = true)]
+async fn schedule_25_who_has_compared_and_slept_does_not_publish() {
+    for what in [What::Suspend(600 * SECOND), What::Down(600 * SECOND)] {
+        let world = with_backup(Kind::SHARED).await;
+        // Where others are seen late, younger blocks stay whatever happens.
+        at(7200).await;
+        let when = When::Named("put_if_match", "/backups/", 1);
+        let sleeper = befallen(&world, "sleeper", when, what).await;
+        let (deleter, of) = (calm(&world, "deleter").await, states());
+        let (published, is_deleted) = futures::join!(
+            sleeper.back_up(&of, 0, "backup-2"),
+            after(200, deleter.delete("backup-1"))
+        );
+        at(700).await;
+        sound(&world);
+        assert!(is_deleted && !published, "{what:?}");
+        assert!(world.counts().1 > 0, "its blocks were removed: {what:?}");
+        assert!(!world.is_complete("backup-2"), "{what:?}");
+    }
+}
+
+/// The same before a removal: the kernel has it, and does it when its server is back.
+#[tokio::test(start_paused = true)]
+async fn schedule_26_a_removal_that_was_held_back_is_undone() {
+    for what in [What::Suspend(600 * SECOND), What::Down(600 * SECOND)] {
+        for part in ["/blocks/", "/backups/"] {
+            let world = with_backup(Kind::SHARED).await;
+            at(7200).await;
+            let deleter = befallen(&world, "deleter", When::Named("delete", part, 1), what).await;
+            let (writer, of) = (calm(&world, "writer").await, states());
+            let others = async {
+                at(200).await;
+                writer.back_up(&of, 1, "backup-1").await || writer.back_up(&of, 1, "backup-2").await
+            };
+            let (is_deleted, published) = futures::join!(deleter.delete("backup-1"), others);
+            at(700).await;
+            sound(&world);
+            assert!(published && !is_deleted, "{what:?} {part}");
+            // Whatever came late took nothing that was acknowledged.
+            assert!(world.is_complete("backup-1") || part == "/blocks/", "{what:?} {part}");
+        }
+    }
+}
+
+/// A service that makes what is to be replaced and is not there. A writer's record is taken away, after the
+/// store's clock has jumped, between its last look at its lock and the final record.
+#[tokio::test(start_paused = true)]
+async fn schedule_27_what_was_taken_away_is_not_replaced() {
+    let conditions = Conditions::KeptOfWhatIsThere;
+    for kind in [Kind::WIDE, Kind { conditions, ..Kind::WIDE }] {
+        let world = with_backup(kind).await;
+        at(7200).await;
+        let when = When::Named("put", "/backups/", 2);
+        let sleeper = befallen(&world, "sleeper", when, What::Stop(60 * SECOND)).await;
+        let (deleter, of) = (calm(&world, "deleter").await, states());
+        let others = async {
+            at(5).await;
+            world.jump(SignedDuration::from_hours(1));
+            deleter.delete("backup-1").await
+        };
+        let (published, is_deleted) = futures::join!(sleeper.back_up(&of, 0, "backup-2"), others);
+        sound(&world);
+        assert!(is_deleted, "{kind:?}");
+        // Where nothing is fenced, it may go on.
+        assert!(!published || kind.conditions == conditions, "{kind:?}");
+    }
+}
+
+/// A store without conditions, which nobody else uses: there is nobody to be waited for.
+#[tokio::test(start_paused = true)]
+async fn a_backup_alone_waits_for_nobody() {
+    let world = with_backup(Kind { conditions: Conditions::Unsupported, ..Kind::STRONG }).await;
+    let (writer, of) = (calm(&world, "writer").await, states());
+    let begun = world.elapsed();
+    assert!(writer.back_up(&of, 1, "backup-2").await);
+    let took = world.elapsed().checked_sub(begun).unwrap();
+    assert!(took < 10 * SECOND, "{took:?}");
+    sound(&world);
 }
 
 /// Ten thousand processes have died, each with a lock that excludes ours.

@@ -20,8 +20,14 @@ const LATE_MAX_SECONDS: u64 = 19;
 const MACHINES_MAX: usize = 4;
 
 fn kind(random: &mut StdRng) -> Kind {
-    let conditions =
-        [Conditions::Kept, Conditions::Kept, Conditions::Ignored, Conditions::Unsupported];
+    let conditions = [
+        Conditions::Kept,
+        Conditions::Kept,
+        Conditions::ByTheClient,
+        Conditions::KeptOfWhatIsThere,
+        Conditions::Ignored,
+        Conditions::Unsupported,
+    ];
     let lag = u64::from(random.random_ratio(1, 3));
     Kind {
         conditions: *conditions.choose(random).unwrap(),

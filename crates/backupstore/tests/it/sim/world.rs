@@ -18,6 +18,11 @@ const BEGIN_SECOND: i64 = 1_800_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conditions {
     Kept,
+    /// Each machine compares for itself, and then gives the name, as in a directory of a server: between the
+    /// two it may sleep. A call that it has begun goes on, however long the server is away.
+    ByTheClient,
+    /// Whoever wants to replace what is not there makes it.
+    KeptOfWhatIsThere,
     /// It takes them, and writes whatever is there.
     Ignored,
     Unsupported,
@@ -57,6 +62,18 @@ impl Kind {
         page_max: 2,
     };
 
+    /// The same, and all blocks are removed together.
+    pub(super) const WIDE: Self = Self { page_max: 999, ..Self::STRONG };
+
+    /// As a directory of a network file system is.
+    pub(super) const SHARED: Self = Self {
+        conditions: Conditions::ByTheClient,
+        tags: Tags::OfWrites,
+        stamps: Stamps::ByTheStore,
+        lag: Duration::from_secs(1),
+        page_max: 999,
+    };
+
     pub(super) fn listing(self) -> Listing {
         if self.lag.is_zero() { Listing::AtOnce } else { Listing::Later }
     }
@@ -87,6 +104,10 @@ struct State {
     /// How many complete records there ever were.
     published: u64,
     blocks_removed: u64,
+    /// Files that are written, and what they are to become.
+    staged: BTreeMap<u64, Key>,
+    /// What has lost its name, and may get it back.
+    aside: BTreeMap<Key, Object>,
 }
 
 #[derive(Debug)]
@@ -187,13 +208,72 @@ impl World {
             Condition::Version(version) => (found.map(|it| it.tag.as_str()) != Some(version.tag()))
                 .then(|| Error::Changed { key: key.clone() }),
         };
+        let is_version = matches!(condition, Condition::Version(_));
         match (self.kind.conditions, refused) {
+            (Conditions::KeptOfWhatIsThere, Some(_)) if found.is_none() && is_version => Ok(()),
             (Conditions::Unsupported, _) => {
                 Err(Error::Unsupported { what: "write with a condition", source: "501".into() })
             }
-            (Conditions::Kept, Some(error)) => Err(error),
-            (Conditions::Kept | Conditions::Ignored, _) => Ok(()),
+            (Conditions::Ignored, _) | (_, None) => Ok(()),
+            (
+                Conditions::Kept | Conditions::ByTheClient | Conditions::KeptOfWhatIsThere,
+                Some(error),
+            ) => Err(error),
         }
+    }
+
+    /// A file is written beside the one that it is to replace.
+    pub(super) fn stage(&self, key: &Key) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.writes += 1;
+        let number = state.writes;
+        state.staged.insert(number, key.clone());
+        number
+    }
+
+    /// Takes away what others have written for this object, and compares.
+    pub(super) fn compare(&self, key: &Key, condition: &Condition, own: u64) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap();
+        state.staged.retain(|number, of| *number == own || of != key);
+        self.check(&state, key, condition)
+    }
+
+    /// Gives a file its name, if it is still there.
+    pub(super) fn name(
+        &self,
+        key: &Key,
+        bytes: &Bytes,
+        own: u64,
+        skew: SignedDuration,
+    ) -> Result<Version, Error> {
+        if self.state.lock().unwrap().staged.remove(&own).is_none() {
+            return Err(Error::NotFound { key: key.clone() });
+        }
+        self.put(key, bytes, &Condition::None, skew)
+    }
+
+    /// Takes an object's name away, and what others have written for it.
+    pub(super) fn set_aside(&self, key: &Key) {
+        let mut state = self.state.lock().unwrap();
+        state.staged.retain(|_, of| of != key);
+        if let Some(object) = state.now(key).cloned() {
+            state.objects.entry(key.clone()).or_default().push((Instant::now(), None));
+            state.aside.insert(key.clone(), object);
+        }
+    }
+
+    /// What was set aside goes for good, or gets its name again.
+    pub(super) fn end_aside(&self, key: &Key, is_in_time: bool) {
+        let mut state = self.state.lock().unwrap();
+        let Some(object) = state.aside.remove(key) else { return };
+        if !is_in_time && state.now(key).is_none() {
+            state.objects.entry(key.clone()).or_default().push((Instant::now(), Some(object)));
+        }
+        if state.now(key).is_none() {
+            state.complete.remove(key);
+            state.blocks_removed += u64::from(key.as_str().contains("/blocks/"));
+        }
+        state.check();
     }
 
     pub(super) fn delete(&self, key: &Key) {
@@ -283,7 +363,8 @@ impl State {
     fn check(&mut self) {
         for (record, blocks) in &self.complete {
             for block in blocks {
-                if self.now(block).is_none() && self.violation.is_none() {
+                let is_gone = self.now(block).is_none() && !self.aside.contains_key(block);
+                if is_gone && self.violation.is_none() {
                     let what = format!("{record} is complete and lacks {block}");
                     self.log.push(what.clone());
                     self.violation = Some(what);
