@@ -248,7 +248,7 @@ mod tests {
             json!({"metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:00:00Z"},
                 "spec": {"volumeName": volume}})
         };
-        let at = |second| Timestamp::from_second(1_767_225_600 + second).unwrap();
+        let at = |second: i64| Timestamp::from_second(1_767_225_600 + second).unwrap();
         assert!(may_yet_bind(&made(""), at(1)) && may_yet_bind(&made(""), at(-60)));
         assert!(!may_yet_bind(&made("pv"), at(1)), "it has one");
         assert!(!may_yet_bind(&made(""), at(31)), "it had its time");
