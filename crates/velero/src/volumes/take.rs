@@ -76,7 +76,7 @@ pub(crate) async fn take(
     let mut wanted = Vec::new();
     let settled = Instant::now() + SETTLED_WITHIN;
     for claim in claims {
-        let claim = &settle(world, begun, claim, settled).await;
+        let claim = &Box::pin(settle(world, begun, claim, settled)).await;
         match Box::pin(sort(world, begun, claim)).await {
             Ok(found) => wanted.push(found),
             Err(left) => leave(claim, &left, journal, &mut taken),
@@ -286,7 +286,7 @@ async fn one(
     (claimed, settled): (&Claimed, Instant),
     target: &str,
 ) -> Result<String, String> {
-    while let Some(why) = unplaced(world, &claimed.volume).await? {
+    while let Some(why) = Box::pin(unplaced(world, &claimed.volume)).await? {
         // One that was just made may be about to get its place.
         if Instant::now() > settled {
             return Err(why);
