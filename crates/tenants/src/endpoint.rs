@@ -103,8 +103,11 @@ fn is_metadata(name: &str) -> bool {
     matches!(name, "metadata" | "metadata.google.internal" | "instance-data")
 }
 
+/// Where one cloud answers to its machines, at an address that looks like any other.
+const WIRE_SERVER: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
 fn is_inner_v4(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
+    let [first, second, third, _] = address.octets();
     first == 0
         || address.is_loopback()
         || address.is_private()
@@ -113,15 +116,24 @@ fn is_inner_v4(address: Ipv4Addr) -> bool {
         || address.is_broadcast()
         // Between a provider and its customers.
         || first == 100 && (64..128).contains(&second)
+        // Given out for protocols and for measuring, or not at all: some clouds answer there.
+        || (first, second, third) == (192, 0, 0)
+        || first == 198 && (18..20).contains(&second)
+        || first >= 240
+        || address == WIRE_SERVER
 }
 
 fn is_inner_v6(address: Ipv6Addr) -> bool {
-    let [first, second, .., high, low] = address.segments();
-    // The same addresses in other words: mapped, and translated.
+    let [first, second, third, .., high, low] = address.segments();
+    let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    // The same addresses in other words: mapped, translated, compatible, and through relays.
     let is_translated = (first, second) == (0x64, 0xff9b);
-    let inner = address.to_ipv4_mapped().or_else(|| {
-        is_translated.then(|| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
-    });
+    let is_compatible = address.to_ipv4().is_some();
+    let inner = match first {
+        0x2002 => Some(v4(second, third)),
+        _ if is_translated || is_compatible => Some(v4(high, low)),
+        _ => None,
+    };
     match inner {
         Some(inner) => is_inner_v4(inner),
         None => {
@@ -130,6 +142,9 @@ fn is_inner_v6(address: Ipv6Addr) -> bool {
                 || address.is_unique_local()
                 || address.is_unicast_link_local()
                 || address.is_multicast()
+                // Once for sites, and tunnels whose other end is written backwards.
+                || first & 0xffc0 == 0xfec0
+                || (first, second) == (0x2001, 0)
         }
     }
 }
@@ -160,6 +175,16 @@ mod tests {
             "http://172.16.3.4",
             "http://192.168.1.1",
             "http://100.64.0.1",
+            "http://168.63.129.16",
+            "http://192.0.0.192",
+            "http://198.18.0.1",
+            "http://240.0.0.1",
+            "http://[::127.0.0.1]",
+            "http://[::ffff:168.63.129.16]",
+            "http://[2002:7f00:1::]",
+            "http://[2002:a9fe:a9fe::1]",
+            "http://[fec0::1]",
+            "http://[2001:0:1::1]",
         ] {
             let why = fault(text, None, false).unwrap_or_else(|| panic!("{text} is let through"));
             assert!(
@@ -168,7 +193,14 @@ mod tests {
             );
             assert_eq!(fault(text, None, true), None, "{text}: tenants are here");
         }
-        for text in ["https://s3.example.com", "http://8.8.8.8:9000", "http://172.32.0.1"] {
+        for text in [
+            "https://s3.example.com",
+            "http://8.8.8.8:9000",
+            "http://172.32.0.1",
+            "http://192.0.2.1",
+            "http://[2001:db8::1]",
+            "http://[2002:808:808::1]",
+        ] {
             assert_eq!(fault(text, None, false), None, "{text}");
         }
         for text in ["s3.example.com", "ftp://a", "http://", "http://u@127.0.0.1", "file:///etc"] {

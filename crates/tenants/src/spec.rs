@@ -36,6 +36,21 @@ pub const CLUSTER_KINDS: [&str; 7] = [
     "virtualmachineclusterpreferences",
 ];
 
+/// How much a tenant may ask for in one spec, as it is written. It is copied to the executor and from there
+/// into the status, and its lists are looked through for every kind: others wait for that.
+pub const SPEC_MAX_BYTES: usize = 64 << 10;
+
+/// Says so, if a spec is longer than others can wait for.
+pub fn too_long(path: &str, spec: &Map<String, Value>) -> Option<String> {
+    let bytes = serde_json::to_vec(spec).map_or(usize::MAX, |written| written.len());
+    (bytes > SPEC_MAX_BYTES).then(|| {
+        format!(
+            "{path} is too long, {bytes} bytes where {SPEC_MAX_BYTES} are allowed; name fewer things in its \
+             lists, or use patterns and labels"
+        )
+    })
+}
+
 /// The first duration in the spec that is none. Timeouts of hooks stand deeper in it.
 pub fn bad_duration(path: &str, spec: &Map<String, Value>) -> Option<String> {
     const KEYS: &[&str] = &[
@@ -116,6 +131,17 @@ mod tests {
         assert!(found.contains("\"30d\" is not a duration"), "{found}");
         let good = json!({"ttl": "720h0m0s", "csiSnapshotTimeout": ""});
         assert_eq!(bad_duration("spec", good.as_object().unwrap()), None);
+    }
+
+    #[test]
+    fn a_spec_that_others_would_wait_for_is_told_from_a_long_one() {
+        let names = |count: usize| -> Map<String, Value> {
+            let list: Vec<String> = (0..count).map(|number| format!("kind-{number:07}")).collect();
+            [("excludedResources".to_owned(), json!(list))].into_iter().collect()
+        };
+        assert_eq!(too_long("spec", &names(4000)), None);
+        let found = too_long("spec", &names(100_000)).unwrap();
+        assert!(found.starts_with("spec is too long, 15000"), "{found}");
     }
 
     #[test]

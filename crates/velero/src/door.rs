@@ -9,8 +9,11 @@ use serde_json::Value;
 
 use crate::catalog::Kind;
 
-/// Objects of one page of a list.
-const PAGE: usize = 500;
+/// Objects of one page of a list, at most and at first.
+const PAGE_MAX: usize = 500;
+const PAGE_FIRST: usize = 50;
+/// About as much as one page should be, as it is sent: it is in memory more than once.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// Whose rights a request is made with.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -49,7 +52,21 @@ impl std::fmt::Debug for Door {
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) items: Vec<Value>,
-    pub(crate) next: Option<String>,
+    pub(crate) next: Option<Next>,
+}
+
+/// Where a list goes on, and with how many objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Next {
+    token: String,
+    limit: usize,
+}
+
+/// How many objects to ask for after a page of so many and so long: objects may have a kilobyte or three
+/// megabytes, and only the list itself says which.
+fn next_limit(items: usize, bytes: usize) -> usize {
+    let each = (bytes / items.max(1)).max(1);
+    (PAGE_BYTES / each).clamp(1, PAGE_MAX)
 }
 
 impl Door {
@@ -81,15 +98,19 @@ impl Door {
         &self,
         kind: &Kind,
         namespace: Option<&str>,
-        next: Option<&str>,
+        next: Option<&Next>,
     ) -> Result<Page, kube::Error> {
-        let mut path = format!("{}?limit={PAGE}", kind.path(namespace));
+        let limit = next.map_or(PAGE_FIRST, |next| next.limit);
+        let mut path = format!("{}?limit={limit}", kind.path(namespace));
         if let Some(next) = next {
             path.push_str("&continue=");
-            path.push_str(&encode(next));
+            path.push_str(&encode(&next.token));
         }
-        let mut list = self.send(Method::GET, &path, None, None).await?;
-        let next = list
+        let text = self.client.request_text(self.request(Method::GET, &path, None, None)?).await?;
+        let mut list: Value = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+        let bytes = text.len();
+        drop(text);
+        let token = list
             .pointer("/metadata/continue")
             .and_then(Value::as_str)
             .filter(|it| !it.is_empty())
@@ -105,7 +126,8 @@ impl Door {
                 fields.insert("kind".to_owned(), Value::String(kind.kind.clone()));
             }
         }
-        Ok(Page { items, next })
+        let limit = next_limit(items.len(), bytes);
+        Ok(Page { items, next: token.map(|token| Next { token, limit }) })
     }
 
     pub(crate) async fn create(
@@ -152,6 +174,16 @@ impl Door {
         body: Option<&Value>,
         content: Option<&str>,
     ) -> Result<Value, kube::Error> {
+        self.client.request(self.request(method, path, body, content)?).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        content: Option<&str>,
+    ) -> Result<Request<Vec<u8>>, kube::Error> {
         let bytes = match body {
             Some(body) => serde_json::to_vec(body).map_err(kube::Error::SerdeError)?,
             None => Vec::new(),
@@ -167,8 +199,7 @@ impl Door {
                 request = request.header("impersonate-group", group);
             }
         }
-        let request = request.body(bytes).map_err(kube::Error::HttpError)?;
-        self.client.request(request).await
+        request.body(bytes).map_err(kube::Error::HttpError)
     }
 }
 
@@ -199,6 +230,14 @@ pub(crate) fn words(error: &kube::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_large_objects_has_few_of_them() {
+        assert_eq!(next_limit(50, 50 << 10), PAGE_MAX);
+        assert_eq!(next_limit(50, 50 << 20), 4);
+        assert_eq!(next_limit(3, 9 << 20), 1);
+        assert_eq!(next_limit(0, 200), PAGE_MAX, "an empty page that has more behind it");
+    }
 
     #[test]
     fn an_identity_is_whole_or_an_error() {

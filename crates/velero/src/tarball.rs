@@ -27,6 +27,8 @@ pub struct Limits {
     pub total_max_bytes: u64,
     /// Of all paths together: they are held in memory.
     pub paths_max_bytes: u64,
+    /// Lists, objects and places in them, of one member that is read.
+    pub parts_max: usize,
 }
 
 impl Default for Limits {
@@ -36,18 +38,21 @@ impl Default for Limits {
             members_max: 4_000_000,
             total_max_bytes: 256 << 30,
             paths_max_bytes: 512 << 20,
+            parts_max: usize::MAX,
         }
     }
 }
 
 impl Limits {
-    /// Of an archive that a tenant can write: far more than one namespace has.
+    /// Of an archive that a tenant can write: more than one namespace may have, where each object is
+    /// there twice. What is known of each stays in memory, for eight tenants at a time.
     pub fn of_tenants() -> Self {
         Self {
             member_max_bytes: 4 << 20,
-            members_max: 1_000_000,
+            members_max: 250_000,
             total_max_bytes: 4 << 30,
-            paths_max_bytes: 128 << 20,
+            paths_max_bytes: 32 << 20,
+            parts_max: 30_000,
         }
     }
 }

@@ -106,7 +106,9 @@ fn fault(namespace: &str, spec: &Value, settings: &Settings) -> Option<Fault> {
     let Some(backup) = spec.get("backupSpec").and_then(Value::as_object) else {
         return Some(Fault::Early("NonAdminBackup spec.backupSpec is not set".into()));
     };
-    if let Some(message) = spec::bad_duration("NonAdminBackup spec.backupSpec", backup) {
+    let path = "NonAdminBackup spec.backupSpec";
+    let unfit = spec::too_long(path, backup).or_else(|| spec::bad_duration(path, backup));
+    if let Some(message) = unfit {
         return Some(Fault::Early(message));
     }
     let typed = match NonAdminBackupSpec::deserialize(spec) {
@@ -307,6 +309,20 @@ mod tests {
         for (spec, message) in table {
             assert_eq!(judged(&spec), Verdict::Invalid(format!("{prefix}{message}")), "{spec}");
         }
+    }
+
+    #[test]
+    fn one_tenants_lists_are_not_what_everybody_waits_for() {
+        let many: Vec<String> =
+            (0..100_000).map(|number| format!("x{number}.example.com")).collect();
+        for field in ["includedResources", "excludedResources", "includedNamespaceScopedResources"]
+        {
+            let found = judged(&json!({ field: many }));
+            let is_said = matches!(&found, Verdict::Invalid(text) if text.contains("is too long"));
+            assert!(is_said, "{field}: {found:?}");
+        }
+        let few = many.get(..1000).unwrap();
+        assert_eq!(judged(&json!({"excludedResources": few})), Verdict::Valid);
     }
 
     #[test]

@@ -63,7 +63,9 @@ pub fn judge(namespace: &str, spec: &Value, backup: &Backup, settings: &Settings
     let Some(restore) = spec.get("restoreSpec").and_then(Value::as_object) else {
         return Verdict::Invalid("NonAdminRestore spec.restoreSpec is not set".into());
     };
-    if let Some(message) = spec::bad_duration("NonAdminRestore spec.restoreSpec", restore) {
+    let path = "NonAdminRestore spec.restoreSpec";
+    let unfit = spec::too_long(path, restore).or_else(|| spec::bad_duration(path, restore));
+    if let Some(message) = unfit {
         return Verdict::Invalid(message);
     }
     let typed = match NonAdminRestoreSpec::deserialize(spec) {
@@ -249,6 +251,12 @@ mod tests {
                 "{spec}"
             );
         }
+        let many: Vec<String> = (0..100_000).map(|number| format!("x{number}")).collect();
+        let found = judged(&json!({"backupName": "n", "excludedResources": many}), &ready());
+        assert!(
+            matches!(&found, Verdict::Invalid(text) if text.contains("is too long")),
+            "{found:?}"
+        );
         let good = json!({"backupName": "n", "existingResourcePolicy": "update", "hooks": {}});
         assert_eq!(judged(&good, &ready()), Verdict::Valid);
     }

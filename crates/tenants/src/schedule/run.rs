@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::decide::{self, Observed, Step};
 use super::validate;
-use crate::names::VELERO_SCHEDULE_NAME;
+use crate::names::{BACKUP_FINALIZER, VELERO_SCHEDULE_NAME};
 use crate::queue::Progress;
 use crate::spec;
 use crate::tell;
@@ -143,15 +143,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Its data is gone; this removes the object, whatever plain deletions are set to do.
+    /// What is left of a backup whose Velero backup is gone is the object, and nothing else is touched: a
+    /// store that was away for a while may bring the Velero backup back at this very moment, with its data.
     async fn remove(&self, name: &str) -> Result<(), Failure> {
         let found = self.world.fresh::<NonAdminBackup>(&self.key.beside(name)).await?;
         let Some(old) = found.filter(is_over) else { return Ok(()) };
-        let mut new = old.clone();
-        if let Value::Object(spec) = &mut new.spec {
-            spec.insert("deleteBackup".into(), Value::Bool(true));
+        let mut bare = old.clone();
+        if let Some(finalizers) = &mut bare.metadata.finalizers {
+            finalizers.retain(|it| it != BACKUP_FINALIZER);
         }
-        self.world.backups.update(&old, &new).await.map(drop)
+        let bare = self.world.backups.update(&old, &bare).await?;
+        // Not if somebody has looked at it since: it may have come back to life.
+        self.world.backups.delete_unchanged(&bare).await
     }
 
     async fn report(&mut self, status: &Status, seen: &Observed) -> Result<(), Failure> {

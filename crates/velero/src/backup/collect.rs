@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Counts;
 use super::pack::{Packer, Unwanted};
 use crate::catalog::{Catalog, Kind};
-use crate::door::{Door, code, words};
+use crate::door::{Door, Next, code, words};
 use crate::home::Home;
 use crate::journal::{Journal, Place, about};
 use crate::layout::{self, Item};
@@ -127,9 +127,9 @@ impl<'c> Collector<'c> {
     async fn namespaces(&mut self) -> Vec<Value> {
         let Some(kind) = self.catalog.resource("namespaces") else { return Vec::new() };
         let mut found = Vec::new();
-        let mut next: Option<String> = None;
+        let mut next: Option<Next> = None;
         loop {
-            match self.door.list(kind, None, next.as_deref()).await {
+            match self.door.list(kind, None, next.as_ref()).await {
                 Ok(page) => {
                     found.extend(page.items);
                     next = page.next;
@@ -209,12 +209,12 @@ impl<'c> Collector<'c> {
         namespace: Option<&str>,
         among: Option<&HashSet<&str>>,
     ) -> Result<(), Unwanted> {
-        let mut next: Option<String> = None;
+        let mut next: Option<Next> = None;
         // A list that ran out of time is begun again; what was taken is not taken twice.
         let mut taken = self.first.clone();
         let mut begun = 0;
         loop {
-            let page = match self.door.list(kind, namespace, next.as_deref()).await {
+            let page = match self.door.list(kind, namespace, next.as_ref()).await {
                 Ok(page) => page,
                 Err(error) if code(&error) == Some(410) && begun < 5 => {
                     begun += 1;
@@ -328,9 +328,9 @@ impl<'c> Collector<'c> {
             return Ok(());
         }
         let mut roles = BTreeSet::new();
-        let mut next: Option<String> = None;
+        let mut next: Option<Next> = None;
         loop {
-            let page = match self.door.list(kind, None, next.as_deref()).await {
+            let page = match self.door.list(kind, None, next.as_ref()).await {
                 Ok(page) => page,
                 Err(error) => {
                     let message = about(BINDINGS, "", "Error listing items", Some(&words(&error)));

@@ -297,7 +297,7 @@ async fn fetch(
         tokio::task::yield_now().await;
     }
     let spool = unpacker.finish().map_err(|error| format!("error reading backup: {error}"))?;
-    spool.finish().map_err(|error| format!("no room to unpack the backup: {error}"))
+    spool.finish(&limits).map_err(|error| format!("no room to unpack the backup: {error}"))
 }
 
 /// What a restore may touch, whatever it is asked for and whatever stands in the archive.
@@ -488,12 +488,8 @@ impl<'r> Restorer<'r> {
             if !self.selection.takes_resource(&resource) && resource != "namespaces" {
                 continue;
             }
-            let entries: Vec<Entry> = self
-                .contents
-                .of(&resource)
-                .into_iter()
-                .filter(|it| self.wants(&resource, it))
-                .collect();
+            let all = self.contents.of(&resource);
+            let entries: Vec<&Entry> = all.iter().filter(|it| self.wants(&resource, it)).collect();
             if resource == "namespaces" {
                 self.namespaces(&entries).await;
                 continue;
@@ -551,14 +547,14 @@ impl<'r> Restorer<'r> {
                     .is_some_and(|it| self.selection.takes_namespace(it)))
     }
 
-    async fn namespaces(&mut self, entries: &[Entry]) {
+    async fn namespaces(&mut self, entries: &[&Entry]) {
         for entry in entries {
             self.ensure_namespace(&entry.name).await;
         }
     }
 
     /// All objects of one kind, some at a time.
-    async fn kind(&mut self, resource: &str, entries: &[Entry]) {
+    async fn kind(&mut self, resource: &str, entries: &[&Entry]) {
         let originals: BTreeSet<String> =
             entries.iter().filter_map(|it| it.namespace.as_deref().map(str::to_owned)).collect();
         for namespace in &originals {
@@ -579,7 +575,7 @@ impl<'r> Restorer<'r> {
     }
 
     /// What became of each, in their order.
-    async fn some(&self, resource: &str, entries: &[Entry]) -> Vec<Made> {
+    async fn some(&self, resource: &str, entries: &[&Entry]) -> Vec<Made> {
         let work: Vec<BoxFuture<'_, Made>> = entries
             .iter()
             .map(|entry| {
@@ -825,7 +821,7 @@ impl<'r> Restorer<'r> {
     }
 
     /// Objects of kinds that were just defined can be made once the server serves them.
-    async fn await_definitions(&mut self, entries: &[Entry]) {
+    async fn await_definitions(&mut self, entries: &[&Entry]) {
         let began = tokio::time::Instant::now();
         loop {
             let mut waits = false;

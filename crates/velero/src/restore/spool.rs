@@ -6,21 +6,28 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::room::{Held, Room, Whose};
 use crate::layout::{Member, member};
 use crate::order;
-use crate::tarball::Sink;
+use crate::tarball::{Limits, Sink};
 
 /// Where an object lies in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) namespace: Option<Box<str>>,
     pub(crate) name: Box<str>,
     at: u64,
     len: u64,
+}
+
+impl Entry {
+    fn place(&self) -> (Option<&str>, &str) {
+        (self.namespace.as_deref(), &self.name)
+    }
 }
 
 /// Takes members as they come.
@@ -49,9 +56,14 @@ impl Spool {
     }
 
     /// The archive is whole.
-    pub(crate) fn finish(self) -> io::Result<Contents> {
+    pub(crate) fn finish(self, limits: &Limits) -> io::Result<Contents> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(Contents { file, entries: self.entries, _held: self.held })
+        let entries = self.entries.into_iter().map(|(resource, mut found)| {
+            found.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
+            (resource, found.into())
+        });
+        let (entries, parts_max) = (entries.collect(), limits.parts_max);
+        Ok(Contents { file, entries, parts_max, _held: self.held })
     }
 }
 
@@ -86,9 +98,28 @@ impl Sink for Spool {
 #[derive(Debug)]
 pub(crate) struct Contents {
     file: File,
-    entries: BTreeMap<String, Vec<Entry>>,
+    /// Each kind sorted by namespace and name, so that a restore does the same each time.
+    entries: BTreeMap<String, Arc<[Entry]>>,
+    /// Of one object: [`Limits::parts_max`].
+    parts_max: usize,
     /// The file's room on the disk, given back with it.
     _held: Held,
+}
+
+/// How many lists, objects and places in them a JSON text has: what it costs in memory goes by these, and
+/// an object in it that is written in eight bytes takes hundreds.
+fn parts(text: &[u8]) -> usize {
+    let (mut count, mut is_quoted, mut is_escaped) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b'{' | b'[' | b',' if !is_quoted => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 impl Contents {
@@ -103,11 +134,8 @@ impl Contents {
         found
     }
 
-    /// Sorted by namespace and name, so that a restore does the same each time.
-    pub(crate) fn of(&self, resource: &str) -> Vec<Entry> {
-        let mut found = self.entries.get(resource).cloned().unwrap_or_default();
-        found.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        found
+    pub(crate) fn of(&self, resource: &str) -> Arc<[Entry]> {
+        self.entries.get(resource).map(Arc::clone).unwrap_or_default()
     }
 
     pub(crate) fn find(
@@ -117,7 +145,8 @@ impl Contents {
         name: &str,
     ) -> Option<&Entry> {
         let entries = self.entries.get(resource)?;
-        entries.iter().find(|it| it.namespace.as_deref() == namespace && *it.name == *name)
+        let at = entries.binary_search_by(|it| it.place().cmp(&(namespace, name))).ok()?;
+        entries.get(at)
     }
 
     /// One object, which must be what its path says.
@@ -125,6 +154,11 @@ impl Contents {
         let len = usize::try_from(entry.len).map_err(|error| error.to_string())?;
         let mut bytes = vec![0; len];
         self.file.read_exact_at(&mut bytes, entry.at).map_err(|error| error.to_string())?;
+        let parts = parts(&bytes);
+        if parts > self.parts_max {
+            let max = self.parts_max;
+            return Err(format!("it has {parts} parts; {max} are allowed in such an archive"));
+        }
         let object: Value =
             serde_json::from_slice(&bytes).map_err(|error| format!("it is not JSON: {error}"))?;
         let text = |name: &str| object.get("metadata")?.get(name)?.as_str();
@@ -141,9 +175,13 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tarball::{Limits, Members, write_end, write_member};
+    use crate::tarball::{Members, write_end, write_member};
 
     fn contents(members: &[(&str, &str)]) -> Contents {
+        within(members, Limits::default())
+    }
+
+    fn within(members: &[(&str, &str)], limits: Limits) -> Contents {
         let folder = tempfile::tempdir().unwrap();
         let mut bytes = Vec::new();
         for (path, text) in members {
@@ -155,10 +193,10 @@ mod tests {
                 let room = Room::default();
                 Spool::new(folder.path(), &room, Whose::Administrators, 0).unwrap()
             },
-            Limits::default(),
+            limits,
         );
         read.push(&bytes).unwrap();
-        read.finish().unwrap().finish().unwrap()
+        read.finish().unwrap().finish(&limits).unwrap()
     }
 
     #[test]
@@ -176,6 +214,45 @@ mod tests {
         let entry = held.find("services", Some("a"), "s").unwrap();
         assert_eq!(held.read(entry).unwrap()["metadata"]["name"], "s");
         assert_eq!(held.of("services").len(), 1);
+    }
+
+    #[test]
+    fn an_object_of_a_tenants_archive_takes_no_more_memory_than_objects_do() {
+        let object =
+            |data: &str| format!(r#"{{"metadata":{{"name":"x","namespace":"n"}},"data":{data}}}"#);
+        // Of a megabyte, this would take a hundred in memory.
+        let many = object(&format!("[{}0]", r#"{"":0},"#.repeat(140_000)));
+        // Nothing is known of what stands in a text.
+        let text = object(&format!(r#"{{"key":"{}"}}"#, r#"[{\"a\":0},"#.repeat(100_000)));
+        let member = |object: &str| {
+            let held = within(
+                &[("resources/configmaps/namespaces/n/x.json", object)],
+                Limits::of_tenants(),
+            );
+            held.read(&held.of("configmaps")[0])
+        };
+        let refused = member(&many).unwrap_err();
+        assert!(refused.contains("parts; 30000 are allowed"), "{refused}");
+        assert!(member(&text).is_ok());
+    }
+
+    #[test]
+    fn an_object_is_found_among_many() {
+        let paths: Vec<String> = (0..100)
+            .flat_map(|number| {
+                ["b", "a"].map(|it| format!("resources/pods/namespaces/{it}/p{number}.json"))
+            })
+            .chain(["resources/pods/cluster/p1.json".to_owned()])
+            .collect();
+        let members: Vec<(&str, &str)> = paths.iter().map(|it| (it.as_str(), "{}")).collect();
+        let held = contents(&members);
+        for (namespace, name) in [(Some("a"), "p0"), (Some("b"), "p99"), (None, "p1")] {
+            let found = held.find("pods", namespace, name).map(Entry::place);
+            assert_eq!(found, Some((namespace, name)));
+        }
+        assert!(held.find("pods", Some("a"), "p100").is_none());
+        assert!(held.of("pods").iter().is_sorted_by_key(|it| it.place()));
+        assert!(held.of("services").is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::condition::Status;
 use api::longhorn::{Backup, BackupState, BackupTarget, Replica, Snapshot, Volume, VolumeState};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -28,6 +29,18 @@ pub(super) enum Left {
     Warned(&'static str),
     /// It was to be taken, and whence is not known.
     Failed(String),
+}
+
+/// How old a claim may be and still be taken for one that was made together with its backup.
+const YOUNG: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether a claim has no volume only because it was just made. By a clock that was set back it comes from
+/// the future, and is young.
+pub(super) fn may_yet_bind(claim: &Value, now: Timestamp) -> bool {
+    let at = |path: &str| claim.pointer(path).and_then(Value::as_str);
+    let made = at("/metadata/creationTimestamp").and_then(|it| it.parse::<Timestamp>().ok());
+    at("/spec/volumeName").is_none_or(str::is_empty)
+        && made.is_some_and(|made| now.duration_since(made) < YOUNG)
 }
 
 /// The name of the volume behind a claim. What the claim says is not enough: anybody who may make
@@ -227,6 +240,19 @@ mod tests {
         assert!(matches!(behind(&claim(), None), Err(Left::Warned(_))));
         let unbound = json!({"metadata": {"name": "c", "namespace": "n", "uid": "u"}, "spec": {}});
         assert!(matches!(behind(&unbound, None), Err(Left::Quietly(_))));
+    }
+
+    #[test]
+    fn a_claim_that_was_made_with_its_backup_may_yet_get_a_volume() {
+        let made = |volume: &str| {
+            json!({"metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"volumeName": volume}})
+        };
+        let at = |second: i64| Timestamp::from_second(1_767_225_600 + second).unwrap();
+        assert!(may_yet_bind(&made(""), at(1)) && may_yet_bind(&made(""), at(-60)));
+        assert!(!may_yet_bind(&made("pv"), at(1)), "it has one");
+        assert!(!may_yet_bind(&made(""), at(31)), "it had its time");
+        assert!(!may_yet_bind(&json!({"spec": {}}), at(1)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use api::velero::Backup;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -36,6 +36,9 @@ const TARGET: &str = "default";
 const OWN_TARGET: &str = "velero";
 const TARGET_WITHIN: Duration = Duration::from_mins(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// For claims that were made together with their backup to get a volume, and that a place: all of one
+/// backup together.
+const SETTLED_WITHIN: Duration = Duration::from_secs(15);
 const SNAPSHOT_WITHIN: Duration = Duration::from_mins(10);
 const BACKUP_WITHIN: Duration = Duration::from_hours(4);
 
@@ -71,7 +74,9 @@ pub(crate) async fn take(
 ) -> Taken {
     let mut taken = Taken::default();
     let mut wanted = Vec::new();
+    let settled = Instant::now() + SETTLED_WITHIN;
     for claim in claims {
+        let claim = &Box::pin(settle(world, begun, claim, settled)).await;
         match Box::pin(sort(world, begun, claim)).await {
             Ok(found) => wanted.push(found),
             Err(left) => leave(claim, &left, journal, &mut taken),
@@ -106,7 +111,7 @@ pub(crate) async fn take(
             let one = async move {
                 let start = Timestamp::now();
                 let done = match target {
-                    Ok(target) => one(world, begun, claimed, &target).await,
+                    Ok(target) => one(world, begun, (claimed, settled), &target).await,
                     Err(why) => Err(why),
                 };
                 if done.is_ok() {
@@ -143,6 +148,23 @@ pub(crate) async fn take(
         }
     }
     taken
+}
+
+/// A claim that is as young as the backup may be about to get its volume: as it is then, or at the end.
+async fn settle(world: &World, begun: &Backup, claim: &Value, end: Instant) -> Value {
+    let (at, mut now) = (|path: &str| text(claim, path).unwrap_or_default(), claim.clone());
+    let (namespace, name) = (at("/metadata/namespace"), at("/metadata/name"));
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(world.context.client.clone(), namespace);
+    let is_wanted = begun.spec.snapshot_volumes != Some(false);
+    while is_wanted && decide::may_yet_bind(&now, Timestamp::now()) && Instant::now() < end {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Ok(Some(found)) = api.get_opt(name).await else { continue };
+        if found.metadata.uid.as_deref() != Some(at("/metadata/uid")) {
+            break;
+        }
+        now = serde_json::to_value(found).unwrap_or_else(|_| claim.clone());
+    }
+    now
 }
 
 /// Whether the data of a claim is to be taken, and whence.
@@ -261,17 +283,15 @@ fn url(directory: &Path) -> Result<String, String> {
 async fn one(
     world: &World,
     begun: &Backup,
-    claimed: &Claimed,
+    (claimed, settled): (&Claimed, Instant),
     target: &str,
 ) -> Result<String, String> {
-    let volumes: Api<Volume> = ours(world);
-    let found = volumes.get_opt(&claimed.volume).await.map_err(|error| words(&error))?;
-    let found = found.ok_or_else(|| format!("the volume {} is not there", claimed.volume))?;
-    let replicas: Api<Replica> = ours(world);
-    let copies = ListParams::default().labels(&format!("longhornvolume={}", claimed.volume));
-    let copies = replicas.list(&copies).await.map_err(|error| words(&error))?;
-    if let Some(why) = decide::unplaced(&found, &copies.items) {
-        return Err(why);
+    while let Some(why) = Box::pin(unplaced(world, &claimed.volume)).await? {
+        // One that was just made may be about to get its place.
+        if Instant::now() > settled {
+            return Err(why);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
     let uid = begun.metadata.uid.as_deref().unwrap_or_default();
     let handle = name("backup", &[uid, &claimed.uid]);
@@ -304,6 +324,17 @@ async fn one(
             Err(why)
         }
     }
+}
+
+/// Why no data can be had of a volume, as it is now.
+async fn unplaced(world: &World, volume: &str) -> Result<Option<String>, String> {
+    let volumes: Api<Volume> = ours(world);
+    let found = volumes.get_opt(volume).await.map_err(|error| words(&error))?;
+    let found = found.ok_or_else(|| format!("the volume {volume} is not there"))?;
+    let replicas: Api<Replica> = ours(world);
+    let copies = ListParams::default().labels(&format!("longhornvolume={volume}"));
+    let copies = replicas.list(&copies).await.map_err(|error| words(&error))?;
+    Ok(decide::unplaced(&found, &copies.items))
 }
 
 async fn snapshot_and_backup(

@@ -326,7 +326,19 @@ async fn a_schedule_asks_for_backups_as_its_tenant_would() {
     let pause = r#"{"spec":{"scheduleSpec":{"paused":true}}}"#;
     let output = world.kubectl(&alice, &["patch", "nas", "often", "--type=merge", "-p", pause]);
     assert!(output.status.success(), "{output:?}");
+    // Somebody holds it, so it is seen how it goes: its data is not asked to go with it, which a store that
+    // was away for a moment may still have.
+    let mut holders = backup["metadata"]["finalizers"].as_array().unwrap().clone();
+    holders.push(json!("example.com/hold"));
+    world.patch(NAB, "team-a", &first, &json!({"metadata": {"finalizers": holders}})).await;
     world.delete("Backup", ADMIN, &nacuuid(&backup)).await;
+    let goes = |it: &Value| {
+        let asked = it["spec"]["deleteBackup"] == json!(true);
+        it["metadata"]["deletionTimestamp"].is_string() || asked
+    };
+    let it = world.see(NAB, ("team-a", &first), "to go", goes).await;
+    assert_eq!(it["spec"].get("deleteBackup"), None, "{it}");
+    world.patch(NAB, "team-a", &first, &json!({"metadata": {"finalizers": null}})).await;
     world.gone(NAB, "team-a", &first).await;
     let output = world.kubectl(&alice, &["delete", "nas", "often"]);
     assert!(output.status.success(), "{output:?}");
