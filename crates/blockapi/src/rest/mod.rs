@@ -373,7 +373,7 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 
 /// The document itself.
 #[cfg(test)]
-pub(crate) fn openapi_document() -> Value {
+pub(crate) fn openapi_document() -> serde_json::Value {
     openapi::document()
 }
 

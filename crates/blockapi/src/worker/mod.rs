@@ -23,7 +23,7 @@ use crate::rest::Behaviour;
 use crate::sql::DbError;
 use crate::store::Store;
 use crate::store::volumes::Volume;
-use crate::store::work::{IMAGE_COPY, Verb, Work};
+use crate::store::work::{AGAIN, IMAGE_COPY, Verb, Work};
 use backend::{Backend, BackendError, Progress};
 
 /// Work in hand at once.
@@ -221,6 +221,7 @@ impl Worker {
             Verb::DropCopy => self.drop_copy(work).await,
             Verb::Disconnect => self.end_connection(work).await,
             Verb::CancelRevert => self.cancel_revert(work).await,
+            Verb::DropBackup => self.drop_backup(work).await,
         }
     }
 
@@ -243,7 +244,15 @@ impl Worker {
         }
         match self.backend.remove_volume(name).await? {
             Progress::Running => Ok(Next::Later),
-            Progress::Done(()) => self.abandon(work).await,
+            Progress::Done(()) if work.detail.get(AGAIN).is_some() => self.abandon(work).await,
+            Progress::Done(()) => {
+                let mut tx = self.store.db.begin().await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    self.store.discard_late(&mut tx, name).await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Ended)
+            }
             Progress::Failed(why) => Err(BackendError::Unreachable(why).into()),
         }
     }
