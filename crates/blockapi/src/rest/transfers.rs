@@ -171,11 +171,11 @@ pub(super) async fn accept(service: &Service, request: &Request, id: &str) -> An
     refuse_connected(service, &volume).await?;
     let project = request.caller.project_id.as_str();
     let mut tx = store.on_volume(&volume.id).await?;
-    let giver = volume.project_id.as_str();
-    if giver != project {
+    let owner = volume.project_id.as_str();
+    if owner != project {
         let sql = "SELECT COUNT(*) AS n, CAST(COALESCE(SUM(volume_size), 0) AS BIGINT) AS gib \
              FROM snapshots WHERE volume_id = $1 AND deleted = 0 AND project_id = $2";
-        let row = tx.fetch_one(sql, &[volume.id.as_str().into(), giver.into()]).await?;
+        let row = tx.fetch_one(sql, &[volume.id.as_str().into(), owner.into()]).await?;
         let (snapshots, gigabytes) = match row {
             Some(row) if !transfer.no_snapshots => (row.int("n")?, row.int("gib")?),
             _ => (0, 0),
@@ -203,7 +203,7 @@ pub(super) async fn accept(service: &Service, request: &Request, id: &str) -> An
         let sql = "UPDATE snapshots SET project_id = $2, user_id = $3 WHERE volume_id = $1 \
              AND deleted = 0 AND project_id = $4";
         let user = request.caller.user_id.as_str();
-        let values = [volume.id.as_str().into(), project.into(), user.into(), giver.into()];
+        let values = [volume.id.as_str().into(), project.into(), user.into(), owner.into()];
         tx.execute(sql, &values).await?;
     }
     if !store.end_transfer(&mut tx, id, Some(project)).await? {

@@ -216,7 +216,7 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
     if detail {
         let whole = |it| VolumeView::of(request, it, Extent::Whole);
         let volumes = found.volumes.iter().map(whole).collect();
-        return Reply::written(200, &Volumes { volumes, volumes_links, count });
+        return Reply::written(200, &DetailPage { volumes, volumes_links, count });
     }
     let items = found.volumes.iter().map(|it| views::volume_summary(request, it)).collect();
     Ok(Reply::ok(listing::body("volumes", items, ("volumes_links", volumes_links), count)))
@@ -224,7 +224,7 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
 
 /// A list in detail.
 #[derive(Serialize)]
-struct Volumes<'a> {
+struct DetailPage<'a> {
     volumes: Vec<VolumeView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     volumes_links: Option<Value>,

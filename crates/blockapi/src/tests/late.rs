@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::rig::{NEW, Rig, id_of};
 use crate::worker::Worker;
@@ -169,13 +169,13 @@ async fn ask(rig: &Rig, wish: Wish, (volume, backup): (&str, &str)) -> CallOff {
             force("volumes", &volume),
         ]
     };
-    let make = async |body: Value| {
+    let volume_of = async |body: Value| {
         let made = rig.call("POST", "/volumes", json!({ "volume": body }), NEW).await;
         vec![force("volumes", &id_of(&made, "volume"))]
     };
     match wish {
-        Wish::Volume => make(json!({"size": 1})).await,
-        Wish::Clone => make(json!({"source_volid": volume})).await,
+        Wish::Volume => volume_of(json!({"size": 1})).await,
+        Wish::Clone => volume_of(json!({"source_volid": volume})).await,
         Wish::Snapshot => {
             let body = json!({"snapshot": {"volume_id": volume}});
             let made = rig.call("POST", "/snapshots", body, NEW).await;
@@ -211,7 +211,7 @@ async fn unknown(rig: &Rig) -> Vec<String> {
 
 #[tokio::test]
 async fn what_a_late_worker_asks_for_leaves_nothing_behind() {
-    let rig = Rig::new().await;
+    let (rig, tasks) = (Rig::new().await, tasks::Tasks::new());
     let volume = rig.volume().await;
     let backup = id_of(&rig.backup(&volume, false).await, "backup");
     rig.settle().await;
@@ -234,15 +234,14 @@ async fn what_a_late_worker_asks_for_leaves_nothing_behind() {
                 backend: far.clone(),
                 ..rig.worker.clone()
             };
-            let pass = tokio::spawn(async move { late.pass().await });
-            let ends = async {
-                while !pass.is_finished() {
-                    tokio::task::yield_now().await;
-                }
-            };
+            // The other work of the pass goes on.
+            let (end, mut ended) = oneshot::channel();
+            tasks.spawn("late", async move {
+                let _ = end.send(late.pass().await);
+            });
             let stands = tokio::select! {
                 _ = far.held.acquire() => true,
-                () = ends => false,
+                _ = &mut ended => false,
             };
             held += usize::from(stands);
             for (method, path, body) in call_off {
@@ -257,7 +256,9 @@ async fn what_a_late_worker_asks_for_leaves_nothing_behind() {
                 rig.worker.pass().await.unwrap();
             }
             far.go.add_permits(1);
-            pass.await.unwrap().unwrap();
+            if stands {
+                ended.await.unwrap().unwrap();
+            }
             rig.settle().await;
             let mut unknown = unknown(&rig).await;
             unknown.retain(|it| known.insert(it.clone()));

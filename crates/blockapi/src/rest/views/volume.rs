@@ -57,7 +57,7 @@ pub(crate) struct VolumeView<'a> {
     replication_status: Text<'a>,
     metadata: BTreeMap<&'a str, &'a str>,
     links: [Link; 2],
-    attachments: Vec<Attached<'a>>,
+    attachments: Vec<AttachedView<'a>>,
     bootable: &'static str,
     encrypted: bool,
     multiattach: bool,
@@ -127,7 +127,7 @@ impl<'a> VolumeView<'a> {
             replication_status: volume.replication_status.as_deref(),
             metadata,
             links: request.links.pair("volumes", &volume.id),
-            attachments: attached.map(|it| Attached::of(request, it)).collect(),
+            attachments: attached.map(|it| AttachedView::of(request, it)).collect(),
             bootable: if volume.bootable { "true" } else { "false" },
             encrypted: false,
             multiattach: volume.multiattach,
@@ -151,7 +151,7 @@ impl<'a> VolumeView<'a> {
 
 /// An attachment inside a volume.
 #[derive(Debug, Serialize)]
-struct Attached<'a> {
+struct AttachedView<'a> {
     id: &'a str,
     attachment_id: &'a str,
     volume_id: &'a str,
@@ -161,7 +161,7 @@ struct Attached<'a> {
     attached_at: Text<'a>,
 }
 
-impl<'a> Attached<'a> {
+impl<'a> AttachedView<'a> {
     fn of(request: &Request, it: &'a Attachment) -> Self {
         let sees_host = request.caller.is_admin() || request.caller.is_service;
         Self {
