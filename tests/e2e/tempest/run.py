@@ -95,6 +95,8 @@ swift = false
 horizon = false
 [validation]
 run_validation = false
+[service-clients]
+http_timeout = 180
 [volume]
 catalog_type = volumev3
 region = {region}

@@ -628,5 +628,5 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     tx.commit().await?;
     store.wake();
     let view = views::backup_summary(request, &new.id, new.name.as_deref());
-    Ok(Reply::new(201, json!({"backup": view})))
+    Ok(Reply::new(201, &json!({"backup": view})))
 }

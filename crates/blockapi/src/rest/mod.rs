@@ -31,7 +31,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::auth::{AuthError, Caller, Identity, Tokens};
 use crate::figures::Figures;
@@ -122,7 +122,9 @@ impl Service {
             Early::Versions(code) => return versions(&links, code),
             Early::Health => return plain(StatusCode::OK, "OK"),
             Early::Gone => return plain(StatusCode::NOT_FOUND, "404 Not Found"),
-            Early::OpenApi => return json_response(StatusCode::OK, &openapi::document()),
+            Early::OpenApi => {
+                return json_response(StatusCode::OK, openapi::document().to_string());
+            }
             Early::No => {}
         }
         let caller = match self.caller(&head.headers, &links).await {
@@ -300,7 +302,7 @@ fn versions(links: &Links, code: StatusCode) -> Response<Body> {
             "type": "application/vnd.openstack.volume+json;version=3",
         }],
     }]});
-    let mut response = json_response(code, &document);
+    let mut response = json_response(code, document.to_string());
     set(response.headers_mut(), "openstack-api-version", &format!("volume {}", Version::MIN));
     set(response.headers_mut(), "vary", "OpenStack-API-Version");
     response
@@ -313,8 +315,8 @@ fn plain(code: StatusCode, text: &'static str) -> Response<Body> {
     response
 }
 
-fn json_response(code: StatusCode, body: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
+fn json_response(code: StatusCode, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
     set(response.headers_mut(), "content-type", "application/json");
     response
@@ -329,7 +331,7 @@ fn finish(
         Ok(Reply { code, body, etag }) => {
             let code = StatusCode::from_u16(code).unwrap_or(StatusCode::OK);
             let mut response = if let Some(body) = body {
-                json_response(code, &body)
+                json_response(code, body)
             } else {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = code;
@@ -341,7 +343,7 @@ fn finish(
             response
         }
         Err(fault) => {
-            let mut response = json_response(fault.status(), &fault.body());
+            let mut response = json_response(fault.status(), fault.body().to_string());
             if let Some(after) = fault.retry_after {
                 set(response.headers_mut(), "retry-after", after);
             }
@@ -371,7 +373,7 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 
 /// The document itself.
 #[cfg(test)]
-pub(crate) fn openapi_document() -> Value {
+pub(crate) fn openapi_document() -> serde_json::Value {
     openapi::document()
 }
 

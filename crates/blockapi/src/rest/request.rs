@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::fault::Fault;
@@ -35,17 +36,26 @@ pub(crate) struct Links {
     pub(crate) project: Option<String>,
 }
 
+/// One of a resource's addresses.
+#[derive(Debug, Serialize)]
+pub(crate) struct Link {
+    rel: &'static str,
+    href: String,
+}
+
 impl Links {
     fn join(&self, version: &str, collection: &str, id: &str) -> String {
-        let project = self.project.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
-        format!("{}{version}{project}/{collection}/{id}", self.base)
+        let (slash, project) = self.project.as_ref().map_or(("", ""), |it| ("/", it));
+        format!("{}{version}{slash}{project}/{collection}/{id}", self.base)
+    }
+
+    pub(crate) fn pair(&self, collection: &str, id: &str) -> [Link; 2] {
+        [("self", "/v3"), ("bookmark", "")]
+            .map(|(rel, version)| Link { rel, href: self.join(version, collection, id) })
     }
 
     pub(crate) fn of(&self, collection: &str, id: &str) -> Value {
-        serde_json::json!([
-            {"rel": "self", "href": self.join("/v3", collection, id)},
-            {"rel": "bookmark", "href": self.join("", collection, id)},
-        ])
+        serde_json::json!(self.pair(collection, id))
     }
 
     pub(crate) fn path(&self, rest: &str) -> String {
@@ -106,21 +116,30 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
-    pub(crate) body: Option<Value>,
+    /// As JSON.
+    pub(crate) body: Option<String>,
     pub(crate) etag: Option<String>,
 }
 
 impl Reply {
-    pub(crate) fn new(code: u16, body: Value) -> Self {
-        Self { code, body: Some(body), etag: None }
+    pub(crate) fn new(code: u16, body: &Value) -> Self {
+        Self { code, body: Some(body.to_string()), etag: None }
     }
 
+    /// What is shown often is written as it is, without a value in between.
+    pub(crate) fn written(code: u16, body: &impl Serialize) -> Answer {
+        let body = serde_json::to_string(body).map_err(|_| Fault::internal())?;
+        Ok(Self { code, body: Some(body), etag: None })
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "bodies are made for it")]
     pub(crate) fn ok(body: Value) -> Self {
-        Self::new(200, body)
+        Self::new(200, &body)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "bodies are made for it")]
     pub(crate) fn accepted(body: Value) -> Self {
-        Self::new(202, body)
+        Self::new(202, &body)
     }
 
     pub(crate) const fn empty(code: u16) -> Self {

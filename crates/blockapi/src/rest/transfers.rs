@@ -121,6 +121,8 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         let said = |_: &Volume, _: &str| "status must be available".to_owned();
         return Err(service.rejection(request, &volume_id, Operation::Transfer, said).await);
     }
+    // One that was left when its volume was reset.
+    store.end_transfers_of(&mut tx, &volume_id).await?;
     store.insert_transfer(&mut tx, &new).await?;
     tx.commit().await?;
     let mut view = views::transfer(request, &new);
@@ -169,10 +171,11 @@ pub(super) async fn accept(service: &Service, request: &Request, id: &str) -> An
     refuse_connected(service, &volume).await?;
     let project = request.caller.project_id.as_str();
     let mut tx = store.on_volume(&volume.id).await?;
-    if volume.project_id != project {
+    let owner = volume.project_id.as_str();
+    if owner != project {
         let sql = "SELECT COUNT(*) AS n, CAST(COALESCE(SUM(volume_size), 0) AS BIGINT) AS gib \
-             FROM snapshots WHERE volume_id = $1 AND deleted = 0";
-        let row = tx.fetch_one(sql, &[volume.id.as_str().into()]).await?;
+             FROM snapshots WHERE volume_id = $1 AND deleted = 0 AND project_id = $2";
+        let row = tx.fetch_one(sql, &[volume.id.as_str().into(), owner.into()]).await?;
         let (snapshots, gigabytes) = match row {
             Some(row) if !transfer.no_snapshots => (row.int("n")?, row.int("gib")?),
             _ => (0, 0),
@@ -196,9 +199,12 @@ pub(super) async fn accept(service: &Service, request: &Request, id: &str) -> An
         return Err(Fault::invalid_volume("status must be awaiting-transfer"));
     }
     if !transfer.no_snapshots {
-        let sql = "UPDATE snapshots SET project_id = $2, user_id = $3 WHERE volume_id = $1 AND deleted = 0";
+        // Not those of a project that had the volume before and kept them.
+        let sql = "UPDATE snapshots SET project_id = $2, user_id = $3 WHERE volume_id = $1 \
+             AND deleted = 0 AND project_id = $4";
         let user = request.caller.user_id.as_str();
-        tx.execute(sql, &[volume.id.as_str().into(), project.into(), user.into()]).await?;
+        let values = [volume.id.as_str().into(), project.into(), user.into(), owner.into()];
+        tx.execute(sql, &values).await?;
     }
     if !store.end_transfer(&mut tx, id, Some(project)).await? {
         return Err(Fault::no_such("Transfer", id));

@@ -1,5 +1,7 @@
 //! What is shown of rows, by microversion and caller: views of one model.
 
+mod volume;
+
 use serde_json::{Map, Value, json};
 
 use super::request::Request;
@@ -12,15 +14,7 @@ use crate::store::snapshots::Snapshot;
 use crate::store::transfers::Transfer;
 use crate::store::types::VolumeType;
 use crate::store::volumes::Volume;
-
-/// How much of a volume is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// In lists and when looked at.
-    Whole,
-    /// In replies to a creation or a change.
-    Reply,
-}
+pub(crate) use volume::{Extent, VolumeView};
 
 fn put(map: &mut Value, key: &str, value: impl Into<Value>) {
     if let Some(map) = map.as_object_mut() {
@@ -49,99 +43,10 @@ pub(crate) fn volume_summary(request: &Request, volume: &Volume) -> Value {
     view
 }
 
-pub(crate) fn volume(request: &Request, volume: &Volume, extent: Extent) -> Value {
-    let version = request.version;
-    let is_admin = request.caller.is_admin();
-    let mut metadata = volume.metadata.clone();
-    for key in ["readonly", "attached_mode"] {
-        if let Some(value) = volume.admin_metadata.get(key) {
-            metadata.insert(key.to_owned(), value.clone());
-        }
-    }
-    let volume_type = match &volume.volume_type {
-        Some(name) => name.clone(),
-        None => volume.volume_type_id.clone(),
-    };
-    let attachments: Vec<Value> = volume
-        .attachments
-        .iter()
-        .filter(|it| it.status == "attached")
-        .map(|it| attached(request, it))
-        .collect();
-    let mut view = json!({
-        "id": volume.id,
-        "name": volume.name,
-        "description": volume.description,
-        "size": volume.size,
-        "availability_zone": volume.availability_zone,
-        "created_at": volume.created_at,
-        "updated_at": volume.updated_at,
-        "user_id": volume.user_id,
-        "status": status_of(request, volume),
-        "volume_type": volume_type,
-        "snapshot_id": volume.snapshot_id,
-        "source_volid": volume.source_volid,
-        "consistencygroup_id": volume.consistencygroup_id,
-        "replication_status": volume.replication_status,
-        "metadata": metadata,
-        "links": request.links.of("volumes", &volume.id),
-        "attachments": attachments,
-        "bootable": if volume.bootable { "true" } else { "false" },
-        "encrypted": false,
-        "multiattach": volume.multiattach,
-    });
-    if version.has_backup_status() {
-        put(&mut view, "backup_status", volume.backup_status.clone());
-    }
-    if is_admin {
-        put(&mut view, "migration_status", volume.migration_status.clone());
-    }
-    if extent == Extent::Whole {
-        put(&mut view, "os-vol-tenant-attr:tenant_id", volume.project_id.clone());
-        if is_admin {
-            put(&mut view, "os-vol-host-attr:host", volume.host.clone());
-            put(&mut view, "os-vol-mig-status-attr:migstat", volume.migration_status.clone());
-            put(&mut view, "os-vol-mig-status-attr:name_id", volume.name_id.clone());
-        }
-        if !volume.image_metadata.is_empty() {
-            put(&mut view, "volume_image_metadata", json!(volume.image_metadata));
-        }
-    }
-    since(&mut view, version.has(13), "group_id", volume.group_id.clone());
-    since(&mut view, version.has(21) && is_admin, "provider_id", volume.provider_id.clone());
-    if version.has(48) {
-        let shared = match volume.shared_targets {
-            None if version.has(69) => Value::Null,
-            None => Value::Bool(true),
-            Some(shared) => Value::Bool(shared != 0),
-        };
-        put(&mut view, "shared_targets", shared);
-        put(&mut view, "service_uuid", volume.service_uuid.clone());
-    }
-    since(&mut view, version.has(61) && is_admin, "cluster_name", volume.cluster_name.clone());
-    since(&mut view, version.has(63), "volume_type_id", volume.volume_type_id.clone());
-    since(&mut view, version.has(65), "consumes_quota", volume.consumes_quota);
-    view
-}
-
 fn since(view: &mut Value, shown: bool, key: &str, value: impl Into<Value>) {
     if shown {
         put(view, key, value);
     }
-}
-
-/// An attachment inside a volume.
-fn attached(request: &Request, it: &Attachment) -> Value {
-    let sees_host = request.caller.is_admin() || request.caller.is_service;
-    json!({
-        "id": it.volume_id,
-        "attachment_id": it.id,
-        "volume_id": it.volume_id,
-        "server_id": it.instance,
-        "host_name": it.host.as_ref().filter(|_| sees_host),
-        "device": it.mountpoint,
-        "attached_at": it.attached_at,
-    })
 }
 
 pub(crate) fn snapshot(request: &Request, it: &Snapshot, detail: bool, extended: bool) -> Value {

@@ -1,5 +1,6 @@
 //! Volumes: making, finding, describing and removing them.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -9,7 +10,7 @@ use super::listing::{self, Field, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::hold as hold_snapshot;
 use super::types::refuse_encryption;
-use super::views::{self, Extent};
+use super::views::{self, Extent, VolumeView};
 use super::{Service, fault, images};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
@@ -178,7 +179,16 @@ impl Service {
 pub(super) async fn show(service: &Service, request: &Request, id: &str) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:get")?;
     let volume = find(service, request, id).await?;
-    Ok(Reply::ok(json!({"volume": views::volume(request, &volume, Extent::Whole)})))
+    one(200, request, &volume, Extent::Whole)
+}
+
+/// A reply that holds a volume.
+fn one(code: u16, request: &Request, volume: &Volume, extent: Extent) -> Answer {
+    #[derive(Serialize)]
+    struct One<'a> {
+        volume: VolumeView<'a>,
+    }
+    Reply::written(code, &One { volume: VolumeView::of(request, volume, extent) })
 }
 
 /// The page a request asks for, of volumes that the caller may see.
@@ -197,22 +207,29 @@ pub(super) async fn list(service: &Service, request: &Request, detail: bool) -> 
     allow(&request.caller, Needs::Reader, "volume:get_all")?;
     let page = page(request)?;
     let mut found = service.store.volumes(&page, detail).await.map_err(list_fault("Volume"))?;
-    let items: Vec<Value> = found
-        .volumes
-        .iter_mut()
-        .map(|volume| {
-            Service::hide(request, volume);
-            if detail {
-                views::volume(request, volume, Extent::Whole)
-            } else {
-                views::volume_summary(request, volume)
-            }
-        })
-        .collect();
+    found.volumes.iter_mut().for_each(|it| Service::hide(request, it));
     let collection = if detail { "volumes/detail" } else { "volumes" };
     let last = found.volumes.last().map(|it| it.id.as_str());
-    let next = listing::next_link(request, collection, &page, items.len(), found.count, last);
-    Ok(Reply::ok(listing::body("volumes", items, ("volumes_links", next), found.count)))
+    let shown = found.volumes.len();
+    let volumes_links = listing::next_link(request, collection, &page, shown, found.count, last);
+    let count = found.count;
+    if detail {
+        let whole = |it| VolumeView::of(request, it, Extent::Whole);
+        let volumes = found.volumes.iter().map(whole).collect();
+        return Reply::written(200, &DetailPage { volumes, volumes_links, count });
+    }
+    let items = found.volumes.iter().map(|it| views::volume_summary(request, it)).collect();
+    Ok(Reply::ok(listing::body("volumes", items, ("volumes_links", volumes_links), count)))
+}
+
+/// A list in detail.
+#[derive(Serialize)]
+struct DetailPage<'a> {
+    volumes: Vec<VolumeView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volumes_links: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<i64>,
 }
 
 pub(super) async fn summary(service: &Service, request: &Request) -> Answer {
@@ -288,7 +305,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     insert(service, request, &new, &kind, (&origin, &order)).await?;
     service.store.wake();
     let volume = find(service, request, &new.id).await?;
-    Ok(Reply::accepted(json!({"volume": views::volume(request, &volume, Extent::Reply)})))
+    one(202, request, &volume, Extent::Reply)
 }
 
 fn refuse_what_is_not_offered(service: &Service, fields: &Fields<'_>) -> Result<(), Fault> {
@@ -559,7 +576,7 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
     }
     tx.commit().await?;
     let volume = find(service, request, id).await?;
-    Ok(Reply::ok(json!({"volume": views::volume(request, &volume, Extent::Reply)})))
+    one(200, request, &volume, Extent::Reply)
 }
 
 pub(super) async fn delete(service: &Service, request: &Request, id: &str) -> Answer {
@@ -654,7 +671,7 @@ fn not_deletable(operation: Operation) -> String {
 pub(super) async fn metadata(service: &Service, request: &Request, id: &str) -> Answer {
     allow(&request.caller, Needs::Reader, "volume:get_volume_metadata")?;
     let volume = find(service, request, id).await?;
-    Ok(with_etag(request, json!({"metadata": volume.metadata})))
+    Ok(with_etag(request, &volume.metadata))
 }
 
 fn etag(metadata: &Metadata) -> String {
@@ -663,15 +680,9 @@ fn etag(metadata: &Metadata) -> String {
     crate::store::hex(hash.get(..16).unwrap_or_default())
 }
 
-fn with_etag(request: &Request, body: Value) -> Reply {
-    let mut reply = Reply::ok(body);
-    if request.version.has(15) {
-        let metadata: Option<Metadata> = reply
-            .body
-            .as_ref()
-            .and_then(|body| serde_json::from_value(body.get("metadata")?.clone()).ok());
-        reply.etag = metadata.map(|it| etag(&it));
-    }
+fn with_etag(request: &Request, metadata: &Metadata) -> Reply {
+    let mut reply = Reply::ok(json!({"metadata": metadata}));
+    reply.etag = request.version.has(15).then(|| etag(metadata));
     reply
 }
 
@@ -720,7 +731,7 @@ pub(super) async fn put_metadata(
     })
     .await?;
     let volume = find(service, request, id).await?;
-    Ok(with_etag(request, json!({"metadata": volume.metadata})))
+    Ok(with_etag(request, &volume.metadata))
 }
 
 /// Reads and writes the pairs of a volume while it is held.

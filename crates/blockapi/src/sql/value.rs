@@ -120,12 +120,17 @@ impl Row {
     }
 
     /// Text, or nothing for a null.
-    pub(crate) fn opt(&self, name: &str) -> Result<Option<String>, DbError> {
+    pub(crate) fn opt_str(&self, name: &str) -> Result<Option<&str>, DbError> {
         match self.field(name)? {
-            Value::Text(text) => Ok(text.clone()),
+            Value::Text(text) => Ok(text.as_deref()),
             Value::Int(None) => Ok(None),
             Value::Int(Some(_)) => Err(wrong(name, "is a number, not text")),
         }
+    }
+
+    /// The same, of one's own.
+    pub(crate) fn opt(&self, name: &str) -> Result<Option<String>, DbError> {
+        Ok(self.opt_str(name)?.map(str::to_owned))
     }
 
     /// Text; a null is empty.

@@ -29,6 +29,9 @@ const COLUMNS: &str = "snapshots.id, snapshots.user_id, snapshots.project_id, sn
     snapshots.display_name, snapshots.display_description, snapshots.volume_type_id, \
     snapshots.provider_id, snapshots.use_quota, snapshots.created_at, snapshots.updated_at";
 
+/// The progress of one that was taken.
+pub(crate) const WHOLE: &str = "100%";
+
 /// What pages are made of.
 pub(crate) const SOURCE: Source<'static> =
     Source { table: "snapshots", joins: "", columns: COLUMNS };
@@ -154,7 +157,7 @@ impl Store {
         from: &[&str],
         to: &str,
     ) -> Result<bool, DbError> {
-        let whole = [("progress", "100%".into())];
+        let whole = [("progress", WHOLE.into())];
         let also: &[_] = if to == "available" { &whole } else { &[] };
         rows::move_on(tx, "snapshots", id, (from, to), also).await
     }

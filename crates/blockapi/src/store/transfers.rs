@@ -90,6 +90,12 @@ impl Store {
         .map(drop)
     }
 
+    /// Ends all transfers of a volume: a key that was given to somebody before opens nothing later.
+    pub(crate) async fn end_transfers_of(&self, tx: &mut Tx, volume: &str) -> Result<(), DbError> {
+        let sql = "UPDATE transfers SET deleted = 1, deleted_at = $2 WHERE volume_id = $1 AND deleted = 0";
+        tx.execute(sql, &[volume.into(), now().into()]).await.map(drop)
+    }
+
     /// Ends a transfer; false if it had ended already.
     pub(crate) async fn end_transfer(
         &self,

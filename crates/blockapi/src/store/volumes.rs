@@ -132,7 +132,7 @@ impl Volume {
 
     /// One row of [`belongings`]; attachments are not yet in their order.
     fn take(&mut self, row: &Row, attached: &mut Attached) -> Result<(), DbError> {
-        let metadata = match row.text("of_kind")?.as_str() {
+        let metadata = match row.opt_str("of_kind")?.unwrap_or_default() {
             "user" => &mut self.metadata,
             "admin" => &mut self.admin_metadata,
             "image" => &mut self.image_metadata,
@@ -221,7 +221,8 @@ fn fill(volumes: &mut [Volume], rows: &[Row]) -> Result<(), DbError> {
     let mut by_id: HashMap<String, (&mut Volume, Attached)> =
         volumes.iter_mut().map(|it| (it.id.clone(), (it, Vec::new()))).collect();
     for row in rows {
-        if let Some((volume, attached)) = by_id.get_mut(row.text("of_volume")?.as_str()) {
+        let of = row.opt_str("of_volume")?.unwrap_or_default();
+        if let Some((volume, attached)) = by_id.get_mut(of) {
             volume.take(row, attached)?;
         }
     }
@@ -246,7 +247,7 @@ impl Store {
         // What belongs to a volume that is not there, or another's, is nothing.
         let mut found = None;
         for row in &rows {
-            if row.text("of_kind")? == "volume" {
+            if row.opt_str("of_kind")? == Some("volume") {
                 found = Some(Volume::of(row)?);
             }
         }
@@ -355,14 +356,9 @@ impl Store {
         tx.execute(
             "UPDATE volume_attachment SET deleted = 1, deleted_at = $2, attach_status = 'detached' \
              WHERE volume_id = $1 AND deleted = 0",
-            &[id.into(), time.as_str().into()],
-        )
-        .await?;
-        tx.execute(
-            "UPDATE transfers SET deleted = 1, deleted_at = $2 WHERE volume_id = $1 AND deleted = 0",
             &[id.into(), time.into()],
         )
         .await?;
-        Ok(())
+        self.end_transfers_of(tx, id).await
     }
 }

@@ -10,6 +10,9 @@ use crate::sql::{DbError, Row, Tx};
 /// The name under which a worker is connected to a volume that it copies an image to or from.
 pub(crate) const IMAGE_COPY: &str = "image-copy";
 
+/// In what a volume is discarded with: it was before.
+pub(crate) const AGAIN: &str = "again";
+
 /// How long a worker may be silent before another takes over.
 pub(crate) const LEASE_SECONDS: i64 = 30;
 
@@ -41,10 +44,12 @@ pub(crate) enum Verb {
     Disconnect,
     /// A revert that is no longer wanted.
     CancelRevert,
+    /// A backup without a row, and its copy.
+    DropBackup,
 }
 
 impl Verb {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::VolumeCreate,
         Self::VolumeDelete,
         Self::VolumeExtend,
@@ -63,6 +68,7 @@ impl Verb {
         Self::DropCopy,
         Self::Disconnect,
         Self::CancelRevert,
+        Self::DropBackup,
     ];
 
     /// Kind of row and word, as stored.
@@ -86,6 +92,7 @@ impl Verb {
             Self::DropCopy => ("copy", "deleting"),
             Self::Disconnect => ("connection", "ending"),
             Self::CancelRevert => ("revert", "ending"),
+            Self::DropBackup => ("unfinished", "deleting"),
         }
     }
 
@@ -174,6 +181,24 @@ async fn insert_at(
 }
 
 impl Store {
+    /// Asks for the removal of what a worker may have on its way that does not know yet that it is no
+    /// longer wanted: once it must have noticed.
+    pub(crate) async fn ask_late(
+        &self,
+        tx: &mut Tx,
+        verb: Verb,
+        resource: &str,
+        detail: &serde_json::Value,
+    ) -> Result<(), DbError> {
+        self.cancel_only(tx, verb, resource).await?;
+        insert(tx, verb, resource, detail, "", Some(stamp_in(LEASE_SECONDS))).await
+    }
+
+    /// The same for a volume behind no row.
+    pub(crate) async fn discard_late(&self, tx: &mut Tx, name: &str) -> Result<(), DbError> {
+        self.ask_late(tx, Verb::Discard, name, &json!({ AGAIN: true })).await
+    }
+
     /// Asks for work, in the transaction that made it necessary; it replaces what was being done to
     /// the same row.
     pub(crate) async fn ask(
@@ -237,9 +262,7 @@ impl Store {
     /// Gives back what work held that does not come to its end.
     pub(crate) async fn undo(&self, tx: &mut Tx, work: &Work) -> Result<(), DbError> {
         if let Some(place) = work.text("place") {
-            // Not before a worker that is at it now has noticed, or it would make it again.
-            let later = Some(stamp_in(LEASE_SECONDS));
-            insert(tx, Verb::Discard, place, &json!({}), "", later).await?;
+            self.discard_late(tx, place).await?;
         }
         match work.verb {
             Verb::VolumeRevert => {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rig::{NEW, PROJECT, Rig, id_of};
+use super::rig::{Answer, NEW, PROJECT, Rig, id_of};
 
 const OTHER: &str = "eve:dddd:member";
 
@@ -32,6 +32,55 @@ async fn a_cascade_does_not_take_snapshots_of_another_project() {
         assert_eq!(kept.body["snapshot"]["status"], "available", "{kept:?}");
         // An administrator answers for all projects.
         assert_eq!(rig.call("DELETE", &path, Value::Null, NEW).await.code, 202);
+    }
+}
+
+/// Whoever has a volume may give it away, and not what others kept of it.
+#[tokio::test]
+async fn snapshots_that_stayed_behind_do_not_go_with_their_volume() {
+    for rig in Rig::everywhere().await {
+        let (volume, kept) = parted(&rig).await;
+        let body = json!({"snapshot": {"volume_id": volume}});
+        let own = rig.call_as(OTHER, ("POST", "/snapshots"), body, NEW).await;
+        let own = id_of(&own, "snapshot");
+        rig.settle().await;
+        // To oneself, and to a third.
+        for taker in [OTHER, "ann:eeee:member"] {
+            let body = json!({"transfer": {"volume_id": volume}});
+            let offered = rig.call_as(OTHER, ("POST", "/volume-transfers"), body, NEW).await;
+            let path = format!("/volume-transfers/{}/accept", id_of(&offered, "transfer"));
+            let accept = json!({"accept": {"auth_key": offered.body["transfer"]["auth_key"]}});
+            let taken = rig.call_as(taker, ("POST", &path), accept, NEW).await;
+            assert_eq!(taken.code, 202, "{taken:?}");
+            let path = format!("/snapshots/{kept}");
+            assert_eq!(rig.call_as(taker, ("GET", &path), Value::Null, NEW).await.code, 404);
+            let path = format!("/snapshots/{own}");
+            assert_eq!(rig.call_as(taker, ("GET", &path), Value::Null, NEW).await.code, 200);
+        }
+        let seen = rig.get(&format!("/snapshots/{kept}"), NEW).await;
+        let owner = &seen.body["snapshot"]["os-extended-snapshot-attributes:project_id"];
+        assert_eq!(owner.as_str(), Some(PROJECT));
+    }
+}
+
+/// A transfer that was left when its volume was reset is over when the next one begins.
+#[tokio::test]
+async fn the_key_of_an_earlier_transfer_opens_nothing() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let body = json!({"transfer": {"volume_id": volume}});
+        let first = rig.call("POST", "/volume-transfers", body.clone(), NEW).await;
+        let back = json!({"status": "available"});
+        assert_eq!(rig.action(&volume, "os-reset_status", back, NEW).await.code, 202);
+        let second = rig.call("POST", "/volume-transfers", body, NEW).await;
+        let accept = async |offered: &Answer| {
+            let path = format!("/volume-transfers/{}/accept", id_of(offered, "transfer"));
+            let body = json!({"accept": {"auth_key": offered.body["transfer"]["auth_key"]}});
+            rig.call_as(OTHER, ("POST", &path), body, NEW).await.code
+        };
+        assert_eq!(accept(&first).await, 404);
+        rig.expect(&volume, "awaiting-transfer", None).await;
+        assert_eq!(accept(&second).await, 202);
     }
 }
 

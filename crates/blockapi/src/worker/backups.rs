@@ -246,6 +246,25 @@ impl Worker {
         }
     }
 
+    /// What came of a backup after its row had gone.
+    pub(super) async fn drop_backup(&self, work: &Work) -> Result<Next, WorkError> {
+        let (id, holder) = (&work.resource_id, text(work, "holder").unwrap_or_default());
+        let removed = match settled(self.backend.remove_backup(id, None).await)? {
+            Progress::Done(()) => {
+                settled(self.backend.remove_snapshot(holder, &copy_of(id)).await)?
+            }
+            other => other,
+        };
+        match removed {
+            Progress::Running => Ok(Next::Later),
+            Progress::Done(()) => self.abandon(work).await,
+            Progress::Failed(why) => {
+                tracing::warn!(backup = id, why, "what was made of a backup is left behind");
+                self.abandon(work).await
+            }
+        }
+    }
+
     async fn backup_failed(
         &self,
         work: &Work,
@@ -455,6 +474,10 @@ impl Worker {
                         let detail = json!({"holder": volume.backend_name()});
                         let copy = copy_of(&backup.id);
                         self.store.ask(&mut tx, Verb::DropCopy, &copy, &detail, "").await?;
+                        if handle.is_none() {
+                            let (verb, id) = (Verb::DropBackup, &backup.id);
+                            self.store.ask_late(&mut tx, verb, id, &detail).await?;
+                        }
                     }
                     self.store.forget_backup(&mut tx, &backup.id).await?;
                     tx.commit().await?;

@@ -23,7 +23,7 @@ use crate::rest::Behaviour;
 use crate::sql::DbError;
 use crate::store::Store;
 use crate::store::volumes::Volume;
-use crate::store::work::{IMAGE_COPY, Verb, Work};
+use crate::store::work::{AGAIN, IMAGE_COPY, Verb, Work};
 use backend::{Backend, BackendError, Progress};
 
 /// Work in hand at once.
@@ -32,7 +32,9 @@ const AT_ONCE: usize = 16;
 const BATCH: i64 = 200;
 /// One look at the backend may take this long; well below a lease.
 const LOOK: Duration = Duration::from_secs(15);
-/// Between passes while something runs, and while nothing does.
+/// Between passes while something runs, and while nothing does. What was just asked for may be done in a
+/// moment: then each pause is twice the one before, from the first on.
+const FIRST: Duration = Duration::from_millis(20);
 const BUSY: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(2);
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -64,6 +66,14 @@ fn pause(next: Next, age: i64) -> Option<i64> {
             Some((age / QUICK_SECONDS).clamp(*SLOW_SECONDS.start(), *SLOW_SECONDS.end()))
         }
     }
+}
+
+/// How long to wait after so many passes since work was added.
+fn rest(busy: bool, passes: u32) -> Duration {
+    if !busy {
+        return IDLE;
+    }
+    FIRST.saturating_mul(1_u32.checked_shl(passes).unwrap_or(u32::MAX)).min(BUSY)
 }
 
 /// Why a look came to nothing. It is repeated.
@@ -126,6 +136,7 @@ impl Worker {
 
     async fn work(&self, stop: &tasks::Stop) {
         let mut added = self.store.work_added();
+        let mut passes = 0_u32;
         while !stop.is_stopping() {
             added.mark_unchanged();
             let busy = match self.pass().await {
@@ -135,10 +146,9 @@ impl Worker {
                     false
                 }
             };
-            let pause = if busy { BUSY } else { IDLE };
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = added.changed() => {}
+                () = tokio::time::sleep(rest(busy, passes)) => passes = passes.saturating_add(1),
+                _ = added.changed() => passes = 0,
                 () = stop.stopping() => {}
             }
         }
@@ -211,6 +221,7 @@ impl Worker {
             Verb::DropCopy => self.drop_copy(work).await,
             Verb::Disconnect => self.end_connection(work).await,
             Verb::CancelRevert => self.cancel_revert(work).await,
+            Verb::DropBackup => self.drop_backup(work).await,
         }
     }
 
@@ -233,7 +244,15 @@ impl Worker {
         }
         match self.backend.remove_volume(name).await? {
             Progress::Running => Ok(Next::Later),
-            Progress::Done(()) => self.abandon(work).await,
+            Progress::Done(()) if work.detail.get(AGAIN).is_some() => self.abandon(work).await,
+            Progress::Done(()) => {
+                let mut tx = self.store.db.begin().await?;
+                if self.store.end(&mut tx, work, &self.name).await? {
+                    self.store.discard_late(&mut tx, name).await?;
+                    tx.commit().await?;
+                }
+                Ok(Next::Ended)
+            }
             Progress::Failed(why) => Err(BackendError::Unreachable(why).into()),
         }
     }
@@ -263,6 +282,13 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_just_asked_for_is_looked_at_soon() {
+        let waits = [0, 1, 2, 3, 4, 40, u32::MAX].map(|passes| rest(true, passes).as_millis());
+        assert_eq!(waits, [20, 40, 80, 150, 150, 150, 150]);
+        assert_eq!(rest(false, 0), IDLE);
+    }
 
     #[test]
     fn looks_become_rarer_with_age_and_never_stop() {

@@ -118,6 +118,18 @@ impl Simulated {
         names
     }
 
+    /// Names of all snapshots there are.
+    pub(crate) fn snapshots(&self) -> Vec<String> {
+        let state = self.state();
+        let all = state.disks.values().filter(|it| !it.is_removed);
+        all.flat_map(|it| it.snapshots.keys().cloned()).collect()
+    }
+
+    /// Names of all backups there are, under way or not.
+    pub(crate) fn backups(&self) -> Vec<String> {
+        self.state().backups.keys().cloned().collect()
+    }
+
     /// Backups under way are gone, as after a crash of those who made them.
     pub(crate) fn forget_backups(&self) {
         self.state().backups.clear();

@@ -1,10 +1,13 @@
 //! Snapshots: taken and removed.
 
+use serde_json::json;
+
 use super::backend::Progress;
 use super::volumes::settled;
 use super::{NOT_TAKEN, Next, WorkError, Worker};
 use crate::store::messages::Action;
-use crate::store::work::Work;
+use crate::store::snapshots::WHOLE;
+use crate::store::work::{Verb, Work};
 
 impl Worker {
     /// What holds a snapshot: the volume behind its row when it was taken.
@@ -55,10 +58,11 @@ impl Worker {
         let Some(snapshot) = snapshot.filter(|it| it.status == "deleting") else {
             return self.abandon(work).await;
         };
-        let progress = match self.holder(&snapshot).await? {
+        let holder = self.holder(&snapshot).await?;
+        let progress = match &holder {
             // What held it is gone, and it with it.
             None => Progress::Done(()),
-            Some(volume) => settled(self.backend.remove_snapshot(&volume, &snapshot.id).await)?,
+            Some(volume) => settled(self.backend.remove_snapshot(volume, &snapshot.id).await)?,
         };
         let why = match progress {
             Progress::Running => return Ok(Next::Soon),
@@ -68,7 +72,13 @@ impl Worker {
         let mut tx = self.store.db.begin().await?;
         if self.store.end(&mut tx, work, &self.name).await? {
             match why {
-                None => self.store.forget_snapshot(&mut tx, &snapshot.id).await?,
+                None => {
+                    self.store.forget_snapshot(&mut tx, &snapshot.id).await?;
+                    if snapshot.progress.as_deref() != Some(WHOLE) {
+                        let (id, detail) = (&snapshot.id, json!({"holder": holder}));
+                        self.store.ask_late(&mut tx, Verb::DropCopy, id, &detail).await?;
+                    }
+                }
                 Some(why) => {
                     tracing::warn!(snapshot = snapshot.id, why, "a snapshot is not removed");
                     let id = snapshot.id.as_str();

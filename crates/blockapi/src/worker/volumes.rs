@@ -169,6 +169,11 @@ impl Worker {
                         self.store.forget_snapshot(&mut tx, &snapshot.id).await?;
                     }
                     self.store.forget_volume(&mut tx, &volume.id).await?;
+                    let was_made =
+                        "SELECT id FROM volumes WHERE id = $1 AND launched_at IS NOT NULL";
+                    if tx.fetch_one(was_made, &[volume.id.as_str().into()]).await?.is_none() {
+                        self.store.discard_late(&mut tx, volume.backend_name()).await?;
+                    }
                     tx.commit().await?;
                 }
                 Ok(Next::Ended)
