@@ -105,7 +105,9 @@ impl Initializer {
     /// May be dropped at any point; the next run goes on from what is on disk.
     pub async fn initialize(&self, mode: Mode) -> Result<(), InitializeError> {
         let cluster = self.cluster().await?;
-        let action = match decide::before_validation(cluster) {
+        let is_newcomer = cluster == Cluster::Multi(Membership::Unlisted);
+        let is_held = is_newcomer && self.is_held().await?;
+        let action = match decide::before_validation(cluster, is_held) {
             Some(action) => action,
             None => self.look(mode, cluster).await?,
         };
