@@ -8,6 +8,7 @@ pub mod cli;
 pub mod control;
 pub mod datadir;
 pub mod etcd;
+mod nameless;
 pub mod restore;
 pub mod server;
 pub mod store;

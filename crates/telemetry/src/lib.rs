@@ -2,12 +2,13 @@
 //!
 //! Owns: where log lines go and how they look ([`init`]), the register of metrics
 //! ([`Registry`]), passing a trace on between processes ([`traceparent`], [`continue_trace`]) and
-//! writing an error with its causes ([`Chain`]). Never: a global metric, a metric of its own, or
+//! writing an error with its causes ([`Chain`]), and the log lines of the dialects ([`logfmt`]). Never: a global metric, a metric of its own, or
 //! anything sent anywhere that was not configured.
 
 #![forbid(unsafe_code)]
 
 mod chain;
+pub mod logfmt;
 mod metrics;
 mod seldom;
 mod subscriber;

@@ -1,14 +1,9 @@
-//! Log lines on standard error: `time="…" level=… msg="…" actor=…`.
-//!
-//! Programs that collect the logs of a pod read this form. The actor is the part of the guard that
+//! The log on standard error, with `actor=…` in each line. The actor is the part of the guard that
 //! speaks: told by the event itself, or known from the module it comes from.
 
-use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use jiff::Timestamp;
-use tracing::field::{Field, Visit};
+use telemetry::logfmt::Said;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -35,43 +30,7 @@ const ACTORS: [(&str, &str); 11] = [
     ("etcdguard::server", "backup-restore-server"),
 ];
 
-/// One line, without its end.
-pub(crate) fn line(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
-    let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-    let mut text = format!("time=\"{time}\" level={level} msg={}", Quoted(message));
-    for (key, value) in fields {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " {key}={}", Quoted(value));
-    }
-    text
-}
-
-/// Bare if it is a plain word, else quoted as Go quotes.
-struct Quoted<'t>(&'t str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/@^+".contains(&byte);
-        if !self.0.is_empty() && self.0.bytes().all(plain) {
-            return f.write_str(self.0);
-        }
-        f.write_char('"')?;
-        for letter in self.0.chars() {
-            match letter {
-                '"' => f.write_str("\\\"")?,
-                '\\' => f.write_str("\\\\")?,
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                control if control.is_control() => write!(f, "\\x{:02x}", u32::from(control))?,
-                other => f.write_char(other)?,
-            }
-        }
-        f.write_char('"')
-    }
-}
-
-/// Writes the log of this process in the form above from here on.
+/// Writes the log of this process in the form of the dialect from here on.
 pub(crate) fn install(level: i64) {
     // A log that is set up already, as in a test, is as good.
     let _ = tracing::subscriber::set_global_default(Lines {
@@ -117,9 +76,11 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let text = written(event);
-        // There is nobody to tell that the log cannot be written.
-        let _ = writeln!(std::io::stderr().lock(), "{text}");
+        let said = Said::by(event);
+        let is_told = said.fields.iter().any(|(key, _)| *key == "actor");
+        let known = actor(event.metadata().target()).filter(|_| !is_told);
+        let first = known.map(|actor| ("actor", actor));
+        said.write(*event.metadata().level(), first.as_slice());
     }
 
     fn enter(&self, _: &Id) {}
@@ -127,71 +88,13 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-fn written(event: &Event<'_>) -> String {
-    let metadata = event.metadata();
-    let mut fields = Fields::default();
-    event.record(&mut fields);
-    if !fields.others.iter().any(|(key, _)| *key == "actor")
-        && let Some(actor) = actor(metadata.target())
-    {
-        fields.others.insert(0, ("actor", actor.to_owned()));
-    }
-    let all: Vec<(&str, &str)> =
-        fields.others.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    line(level(*metadata.level()), &fields.message, &all)
-}
-
 fn actor(target: &str) -> Option<&'static str> {
     ACTORS.iter().find(|(module, _)| target.starts_with(module)).map(|(_, actor)| *actor)
-}
-
-fn level(level: tracing::Level) -> &'static str {
-    match level {
-        tracing::Level::ERROR => "error",
-        tracing::Level::WARN => "warning",
-        tracing::Level::INFO => "info",
-        tracing::Level::DEBUG => "debug",
-        tracing::Level::TRACE => "trace",
-    }
-}
-
-#[derive(Default)]
-struct Fields {
-    message: String,
-    others: Vec<(&'static str, String)>,
-}
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}"));
-    }
-}
-
-impl Fields {
-    fn take(&mut self, field: &Field, value: String) {
-        match field.name() {
-            "message" => self.message = value,
-            name => self.others.push((name, value)),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plain_words_are_bare_and_the_rest_is_quoted() {
-        let text =
-            line("fatal", "no luck today", &[("actor", "snapshotter"), ("error", "a \"b\"\n")]);
-        let (time, rest) = text.split_once(" level=").unwrap();
-        assert!(time.starts_with("time=\"2") && time.ends_with("Z\""), "{time}");
-        assert_eq!(rest, "fatal msg=\"no luck today\" actor=snapshotter error=\"a \\\"b\\\"\\n\"");
-    }
 
     #[test]
     fn the_actor_is_known_from_the_module() {

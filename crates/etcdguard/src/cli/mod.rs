@@ -142,7 +142,7 @@ fn fail(error: &CommandError, line: &Line, invocation: Invocation) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let text = telemetry::Chain(error).to_string();
-    let text = log::line("fatal", &text, &[]);
+    let text = telemetry::logfmt::line("fatal", &text, &[]);
     // There is nobody to tell that the log cannot be written.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
     ExitCode::FAILURE

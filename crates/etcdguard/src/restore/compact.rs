@@ -50,7 +50,7 @@ pub async fn compact(
     progress: &Progress,
 ) -> Result<Compacted, RestoreError> {
     let plan = plan(&store.list(Include::Unmarked).await?, Target::Newest)?;
-    let part = Part::of(&how.data_dir);
+    let part = Part::of(&how.data_dir).claimed()?;
     let done = compact_in(store, how, &part, (&plan, now), progress).await;
     if done.is_ok() {
         part::remove(part.root())?;

@@ -51,6 +51,8 @@ pub enum RestoreError {
     NotEmpty(PathBuf),
     #[error("data directory {} is in use by an etcd", .0.display())]
     InUse(PathBuf),
+    #[error("another restore is at work in {}; try again when it has ended", .0.display())]
+    Busy(PathBuf),
     #[error("cannot {what} {}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]

@@ -6,6 +6,7 @@ use crate::bolt::{Bolt, Editor};
 use crate::datadir::{self, Current, KEY_BUCKET};
 
 use super::lineage::{Contradiction, Lineage};
+use super::part::Part;
 use super::plan::Gap;
 use super::progress::Progress;
 use super::spool::{Spool, SpoolRow};
@@ -18,6 +19,8 @@ const CHECKPOINT: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Fold {
     editor: Editor,
+    /// Held while rows are written: a restore that was dropped may still be at the last of them.
+    _part: Part,
     target: Target,
     /// None where there is nothing to add.
     lineage: Option<Lineage>,
@@ -48,11 +51,8 @@ enum Verdict {
 }
 
 impl Fold {
-    pub(super) fn open(
-        path: &Path,
-        plan: &Plan,
-        progress: &Progress,
-    ) -> Result<Self, RestoreError> {
+    pub(super) fn open(part: Part, plan: &Plan, progress: &Progress) -> Result<Self, RestoreError> {
+        let path = &part.database();
         let (found, target) = (standing(path)?, plan.target);
         let lineage = match plan.deltas.iter().map(|delta| delta.start_revision).min() {
             Some(from) => {
@@ -65,6 +65,7 @@ impl Fold {
         editor.append_to(KEY_BUCKET)?;
         Ok(Self {
             editor,
+            _part: part,
             target,
             lineage,
             revision: found.revision,

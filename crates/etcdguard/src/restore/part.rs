@@ -3,10 +3,11 @@
 //! A data directory that is a mount point cannot be replaced, and beside it is another disk: there
 //! the work is done inside, and what etcd looks for gets its place at the end.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use crate::datadir;
 use super::{Existing, Plan, Restoration, RestoreError, Target};
 
 const STATE: &str = "state.json";
+/// Locked by whoever works there.
+const LOCK: &str = "lock";
 /// What becomes the data directory.
 const NEW: &str = "data";
 /// Links that are followed from one to the next; a ring has no end.
@@ -47,11 +50,13 @@ impl State {
 /// What is in a data directory: all else that a file system keeps in its root is not ours.
 const MEMBER: &str = "member";
 /// In the root of a file system.
-const NOT_OURS: [&str; 3] = ["lost+found", INSIDE, INSIDE_OLD];
+const NOT_OURS: [&str; 4] = ["lost+found", INSIDE, INSIDE_OLD, INSIDE_DAMAGED];
 /// Where the work is done in a mount point.
 const INSIDE: &str = ".restore.part";
 /// Where old data is set aside in a mount point.
-pub const INSIDE_OLD: &str = ".restore.old";
+pub(crate) const INSIDE_OLD: &str = ".restore.old";
+/// Where it is kept for people.
+pub(crate) const INSIDE_DAMAGED: &str = ".restore.damaged";
 
 /// `<data dir>.part`.
 #[derive(Debug, Clone)]
@@ -59,6 +64,9 @@ pub(super) struct Part {
     root: PathBuf,
     data_dir: PathBuf,
     place: Place,
+    /// Where it is held, nobody else works there: of two who write one database, neither gets what it
+    /// wrote, and the slower one would go on writing to what the other has put in place.
+    _held: Option<Arc<File>>,
 }
 
 /// How the new directory gets its place.
@@ -78,17 +86,16 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 impl Part {
     pub(super) fn of(data_dir: &Path) -> Self {
-        // A trailing slash would put it inside.
-        let data_dir: PathBuf = resolved(&data_dir.components().collect::<PathBuf>());
+        let data_dir = resolved(data_dir);
         if is_mount_point(&data_dir) { Self::inside(data_dir) } else { Self::named(data_dir) }
     }
 
     fn named(data_dir: PathBuf) -> Self {
-        Self { root: beside(&data_dir, ".part"), data_dir, place: Place::Named }
+        Self { root: beside(&data_dir, ".part"), data_dir, place: Place::Named, _held: None }
     }
 
     fn inside(data_dir: PathBuf) -> Self {
-        Self { root: data_dir.join(INSIDE), data_dir, place: Place::Mounted }
+        Self { root: data_dir.join(INSIDE), data_dir, place: Place::Mounted, _held: None }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -111,11 +118,45 @@ impl Part {
         if state == Some(State::of(plan)) && self.database().is_file() {
             return Ok(true);
         }
-        remove(&self.root)?;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
-        made.map_err(RestoreError::io("make", &self.root))?;
+        self.empty().map_err(RestoreError::io("empty", &self.root))?;
         datadir::make_dirs(&self.new_dir())?;
         Ok(false)
+    }
+
+    /// Removes all but what it is held by.
+    fn empty(&self) -> io::Result<()> {
+        for entry in std::fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != LOCK {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, held for as long as any clone of it lives; refused where somebody else holds it.
+    pub(super) fn claimed(&self) -> Result<Self, RestoreError> {
+        let failed = |what| RestoreError::io(what, &self.root);
+        loop {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
+            made.map_err(failed("make"))?;
+            let path = self.root.join(LOCK);
+            let lock = match File::options().append(true).create(true).open(&path) {
+                // Whoever held it has just removed all of it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(failed("lock"))?,
+            };
+            match lock.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(RestoreError::Busy(self.root.clone())),
+                Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
+            }
+            if is_still(&lock, &path).map_err(failed("look at"))? {
+                return Ok(Self { _held: Some(Arc::new(lock)), ..self.clone() });
+            }
+        }
     }
 
     /// The base is whole and durable.
@@ -140,11 +181,23 @@ impl Part {
             (Existing::Refuse, false) => {
                 // Killed right after its swap, a restore leaves an empty shell.
                 if !self.new_dir().exists() {
-                    remove(&self.root)?;
+                    self.forget()?;
                 }
                 Err(RestoreError::NotEmpty(dir.clone()))
             }
             (Existing::Refuse, true) | (Existing::SetAside, _) => Ok(()),
+        }
+    }
+
+    /// Removes it, unless somebody works there.
+    fn forget(&self) -> Result<(), RestoreError> {
+        if !self.root.try_exists().map_err(RestoreError::io("look at", &self.root))? {
+            return Ok(());
+        }
+        match self.claimed() {
+            Ok(held) => remove(&held.root),
+            Err(RestoreError::Busy(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -176,9 +229,20 @@ impl Part {
     }
 }
 
+/// Whether an open file is the one of that name: whoever removed it meanwhile had locked it before.
+fn is_still(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match path.metadata() {
+        Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Where a link leads; there may be nothing there yet.
-fn resolved(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    // With a slash at its end, what is to be beside it would be inside.
+    let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
         let Ok(target) = std::fs::read_link(&path) else { break };
         // One that is not absolute is so from where the link is.
@@ -188,7 +252,7 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Whether another file system, or another part of one, begins there. What cannot be asked is none.
-fn is_mount_point(path: &Path) -> bool {
+pub(crate) fn is_mount_point(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
     let asked = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
     asked.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
@@ -196,7 +260,7 @@ fn is_mount_point(path: &Path) -> bool {
 
 /// Removes what a restore that was cut off left beside a data directory that needs none.
 pub fn forget(data_dir: &Path) -> Result<(), RestoreError> {
-    remove(&Part::of(data_dir).root)
+    Part::of(data_dir).forget()
 }
 
 /// Whether there is nothing in a directory; one that does not exist has nothing.

@@ -1,6 +1,6 @@
 //! The course of a restore: plan, base, deltas, members, verification, swap.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -16,9 +16,6 @@ use super::part::{self, Part};
 use super::progress::{Progress, Stage};
 use super::spool::{self, Spool};
 use super::{Plan, Restoration, RestoreError, Restored, Target, base, cut, plan};
-
-/// Deltas wait in a directory of their own below the temporary one.
-const SPOOLS: &str = "deltas";
 
 /// Restores from a store into a data directory.
 ///
@@ -36,13 +33,14 @@ pub async fn restore(
     part.look(how)?;
     let snapshots = store.list(Include::Unmarked).await?;
     let plan = plan(&snapshots, target)?;
+    let part = part.claimed()?;
     let folded = fold(store, how, &part, &plan, progress).await;
     let folded = match folded {
         Ok(folded) => folded,
         Err(error) => {
             // Whoever tries again goes on from there, unless it would end the same.
             if error.is_for_good()
-                && let Err(left) = super::forget(&how.data_dir)
+                && let Err(left) = part::remove(part.root())
             {
                 tracing::warn!("what was prepared is left: {}", telemetry::Chain(&left));
             }
@@ -50,7 +48,7 @@ pub async fn restore(
         }
     };
     if let Err(early) = plan.check_begun(folded.revision, &snapshots) {
-        super::forget(&how.data_dir)?;
+        part::remove(part.root())?;
         return Err(early.into());
     }
     progress.enter(Stage::Verifying);
@@ -93,17 +91,10 @@ pub(super) async fn fold(
     plan: &Plan,
     progress: &Progress,
 ) -> Result<Folded, RestoreError> {
-    let spools = how.temp_dir.join(SPOOLS);
-    part::remove(&spools)?;
-    std::fs::create_dir_all(&spools).map_err(RestoreError::io("make", &spools))?;
-    let done = fold_in(store, how, part, plan, (&spools, progress)).await;
-    // Left behind, they would fill the disk; what failed first is the better story.
-    let removed = part::remove(&spools);
+    let done = fold_in(store, how, part, plan, progress).await;
     // Only an empty one goes, and only then is it ours.
     let _ = std::fs::remove_dir(&how.temp_dir);
-    let done = done?;
-    removed?;
-    Ok(done)
+    done
 }
 
 async fn fold_in(
@@ -111,12 +102,12 @@ async fn fold_in(
     how: &Restoration,
     part: &Part,
     plan: &Plan,
-    (spools, progress): (&Path, &Progress),
+    progress: &Progress,
 ) -> Result<Folded, RestoreError> {
     let fetchers = how.max_fetchers.max(1);
     let (ready, turns) = mpsc::channel(fetchers);
     // Deltas are fetched and read while the base still comes.
-    let fetching = fetch_deltas(store, plan, spools, fetchers, ready);
+    let fetching = fetch_deltas(store, plan, &how.temp_dir, fetchers, ready);
     let folding = async {
         fetch_base(store, how, part, plan, progress).await?;
         progress.enter(Stage::ApplyingDeltas);
@@ -156,17 +147,16 @@ async fn fetch_base(
 async fn fetch_deltas(
     store: &SnapStore,
     plan: &Plan,
-    spools: &Path,
+    temp_dir: &Path,
     fetchers: usize,
     ready: mpsc::Sender<Spool>,
 ) -> Result<(), RestoreError> {
-    let jobs = plan.deltas.iter().enumerate().map(|(number, snapshot)| {
-        let (store, snapshot) = (store.clone(), snapshot.clone());
-        let path: PathBuf = spools.join(number.to_string());
+    let jobs = plan.deltas.iter().map(|snapshot| {
+        let (store, snapshot, dir) = (store.clone(), snapshot.clone(), temp_dir.to_owned());
         // Reading events is work for a processor: each delta has a thread of its own.
         let handle = Handle::current();
         async move {
-            let work = move || handle.block_on(spool::spool(&store, &snapshot, &path));
+            let work = move || handle.block_on(spool::spool(&store, &snapshot, &dir));
             blocking(work).await
         }
     });
@@ -186,8 +176,8 @@ async fn apply(
     mut turns: mpsc::Receiver<Spool>,
     progress: &Progress,
 ) -> Result<Folded, RestoreError> {
-    let (path, whole, progress) = (part.database(), plan.clone(), progress.clone());
-    let mut fold = blocking(move || Fold::open(&path, &whole, &progress)).await?;
+    let (work, whole, progress) = (part.clone(), plan.clone(), progress.clone());
+    let mut fold = blocking(move || Fold::open(work, &whole, &progress)).await?;
     if plan.target == Target::Newest
         && let Some(gap) = plan.gap(fold.revision)
     {
@@ -198,7 +188,6 @@ async fn apply(
     {
         fold = blocking(move || {
             fold.add(&spool)?;
-            spool.remove()?;
             Ok(fold)
         })
         .await?;

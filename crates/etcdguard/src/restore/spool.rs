@@ -1,8 +1,8 @@
-//! Deltas as rows in files, where they wait for their turn. The files are ours and do not outlive a
-//! restore.
+//! Deltas as rows in files, where they wait for their turn. The files have no names: what is read from
+//! them is what was written, whoever else restores in the same directory.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use prost::Message;
 
 use crate::datadir::{KeyValue, Revision, RowKey};
+use crate::nameless::nameless;
 use crate::store::delta::{Events, Op};
 use crate::store::{Event, SnapStore, Snapshot};
 
@@ -22,7 +23,9 @@ const BUFFER: usize = 1 << 20;
 pub(super) struct Spool {
     pub(super) name: String,
     pub(super) start_revision: i64,
-    path: PathBuf,
+    file: File,
+    /// Where it lies, to be told where it cannot be read.
+    dir: PathBuf,
 }
 
 /// One row and when it was received.
@@ -33,16 +36,16 @@ pub(super) struct SpoolRow {
     pub(super) value: Bytes,
 }
 
-/// Fetches a delta and writes its rows to `path`.
+/// Fetches a delta and writes its rows to a file in `dir`.
 pub(super) async fn spool(
     store: &SnapStore,
     snapshot: &Snapshot,
-    path: &Path,
+    dir: &Path,
 ) -> Result<Spool, RestoreError> {
     let (name, without) = (snapshot.snap_name.clone(), before(snapshot));
     let mut events = Events::of(store.open_plain(snapshot).await?);
-    let write = |source| RestoreError::Io { what: "write", path: path.to_owned(), source };
-    let mut out = BufWriter::with_capacity(BUFFER, File::create(path).map_err(write)?);
+    let write = |source| RestoreError::Io { what: "write in", path: dir.to_owned(), source };
+    let mut out = BufWriter::with_capacity(BUFFER, nameless(dir).map_err(write)?);
     let mut before = Revision { main: 0, sub: 0 };
     loop {
         let next = events.next().await;
@@ -55,8 +58,8 @@ pub(super) async fn spool(
         before = Revision { main, sub };
         push(&mut out, before, &event).map_err(write)?;
     }
-    out.flush().map_err(write)?;
-    Ok(Spool { name, start_revision: snapshot.start_revision, path: path.to_owned() })
+    let file = out.into_inner().map_err(|error| write(error.into_error()))?;
+    Ok(Spool { name, start_revision: snapshot.start_revision, file, dir: dir.to_owned() })
 }
 
 /// The last revision that can be had without a delta; none where it begins all.
@@ -92,14 +95,13 @@ fn value_of(event: &Event) -> KeyValue {
 
 impl Spool {
     pub(super) fn rows(&self) -> Result<SpoolRows, RestoreError> {
-        let file = File::open(&self.path).map_err(RestoreError::io("open", &self.path))?;
-        let length = file.metadata().map_err(RestoreError::io("read", &self.path))?.len();
-        Ok(SpoolRows { source: BufReader::with_capacity(BUFFER, file), length })
-    }
-
-    /// The rows are not needed any more.
-    pub(super) fn remove(self) -> Result<(), RestoreError> {
-        std::fs::remove_file(&self.path).map_err(RestoreError::io("remove", &self.path))
+        let opened = || {
+            let mut file = self.file.try_clone()?;
+            file.rewind()?;
+            let length = file.metadata()?.len();
+            Ok(SpoolRows { source: BufReader::with_capacity(BUFFER, file), length })
+        };
+        opened().map_err(RestoreError::io("read in", &self.dir))
     }
 }
 

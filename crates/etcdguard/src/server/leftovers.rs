@@ -36,7 +36,11 @@ impl Leftovers {
         let mut member = monitor.subscribe("leftovers");
         let known = |seen: &Observation| seen.state != MemberState::Unknown;
         while let Some(Some(_)) = stop.or_stop(member.until(known)).await {
-            if !status.is_in_progress() {
+            // That may have been an etcd that has ended since, and what was set aside after it is
+            // needed until the next one is seen: so it is looked at again.
+            let before = status.runs();
+            let Some(Some(seen)) = stop.or_stop(member.next()).await else { return };
+            if known(&seen) && before == status.runs() && !status.is_in_progress() {
                 let this = self.clone();
                 let swept = tasks.blocking("sweep", move || this.sweep(SystemTime::now()));
                 if let Err(error) = swept.await {
@@ -89,7 +93,52 @@ impl Leftovers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::etcd::wire::ResponseHeader;
+    use crate::etcd::{EtcdError, StatusResponse, StatusSource};
+
+    /// Answers as an etcd that leads, until it has ended.
+    struct Ending(AtomicBool);
+
+    #[async_trait::async_trait]
+    impl StatusSource for Ending {
+        async fn status(&self, _: Duration) -> Result<StatusResponse, EtcdError> {
+            if self.0.load(Ordering::Relaxed) {
+                return Err(EtcdError::Setup("nobody there".to_owned()));
+            }
+            let header = Some(ResponseHeader { member_id: 1, ..ResponseHeader::default() });
+            Ok(StatusResponse { header, leader: 1, ..StatusResponse::default() })
+        }
+    }
+
+    /// Between two looks the etcd ended and its directory was restored: what was seen last is not the
+    /// etcd that is to prove that the new one is good.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_set_aside_stays_until_an_etcd_is_seen_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("data.etcd");
+        let old = dir.path().join("data.etcd.old");
+        let source = Arc::new(Ending(AtomicBool::new(false)));
+        let seldom = Duration::from_secs(1000);
+        let monitor = EtcdMonitor::new(Arc::clone(&source) as _, seldom, Duration::from_secs(5));
+        let leftovers = Leftovers { data_dir, written: Vec::new(), troubles: Troubles::default() };
+        let (tasks, status) = (Tasks::new(), Arc::new(StatusCell::default()));
+        let (polled, swept) = (monitor.clone(), (status.clone(), tasks.clone()));
+        tasks.spawn_draining("leftovers", |stop| leftovers.run(monitor, swept.0, swept.1, stop));
+        tasks.spawn_draining("monitor", |stop| async move { polled.run(&stop).await });
+        tokio::time::sleep(Duration::from_secs(1030)).await;
+        source.0.store(true, Ordering::Relaxed);
+        status.begin().unwrap().end(true);
+        std::fs::create_dir(&old).unwrap();
+        tokio::time::sleep(Duration::from_secs(5000)).await;
+        assert!(old.exists(), "no etcd was seen since");
+        source.0.store(false, Ordering::Relaxed);
+        while old.exists() {
+            tokio::time::sleep(seldom).await;
+        }
+    }
 
     #[test]
     fn what_was_left_goes_and_what_is_being_written_stays() {

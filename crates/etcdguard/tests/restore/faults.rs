@@ -109,6 +109,41 @@ async fn a_directory_with_data_is_refused_or_set_aside() {
     assert_eq!(world.leftovers(), ["data.etcd", "data.etcd.old"]);
 }
 
+/// Of two who write one database neither gets what it wrote, and the slower one would go on writing to
+/// what the other has put in place.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_restores_into_one_directory_do_not_meet() {
+    let (world, snapshots) = three().await;
+    // One that was cut off, so that there is something to go on with.
+    let last = world.object(&snapshots[2]);
+    let good = fs::read(&last).unwrap();
+    overwrite(&last, b"nonsense");
+    world.restore(Target::Newest).await.unwrap_err();
+    overwrite(&last, &good);
+    // Somebody works there.
+    let lock = fs::File::options().append(true).create(true).open(world.prepared().join("lock"));
+    let held = lock.unwrap();
+    held.lock().unwrap();
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(error.to_string().contains("another restore is at work"), "{error}");
+    restore::forget(&world.data_dir()).unwrap();
+    assert!(world.prepared().join("state.json").exists(), "nor is it swept");
+    drop(held);
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&events(2..=80)));
+}
+
+/// Whoever restores has a relative directory for what is on its way, which others use as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn restores_share_a_directory_for_deltas() {
+    let (world, _) = three().await;
+    let temp = world.how().temp_dir;
+    fs::create_dir_all(temp.join("deltas")).unwrap();
+    overwrite(&temp.join("deltas/0"), b"of somebody else");
+    assert_eq!(world.restore(Target::Newest).await.unwrap().revision, 80);
+    assert_eq!(fs::read(temp.join("deltas/0")).unwrap(), b"of somebody else");
+    assert_eq!(fs::read_dir(&temp).unwrap().count(), 1, "and nothing of ours is left");
+}
+
 static PROGRESS: std::sync::LazyLock<Progress> = std::sync::LazyLock::new(Progress::default);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -234,6 +234,24 @@ async fn a_restore_to_the_past_is_not_undone() {
     assert_eq!(world.hash(), hash_of(&branch(30)));
 }
 
+/// An etcd that began anew has less than the store. Its guard wrote that down and was killed, or its
+/// store took no more than that, before the first snapshot of it was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_began_anew_is_not_undone_before_its_first_snapshot() {
+    let world = World::new();
+    world.full(5, &others(2..=5), 1).await;
+    world.restore(Target::Newest).await.unwrap();
+    std::fs::remove_file(world.object(&world.store.latest().await.unwrap().full.unwrap())).unwrap();
+    world.full(60, &events(2..=60), 10).await;
+    begin(&world, "0a", 100).await;
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 5);
+    // With a snapshot in it, the history says again what is behind.
+    world.full(8, &others(2..=8), 200).await;
+    initializer(&world).initialize(Mode::Full).await.unwrap();
+    assert_eq!(revision_of(&world.data_dir()), 8);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_state_is_no_new_history() {
     let world = World::new();

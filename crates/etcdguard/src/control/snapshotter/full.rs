@@ -6,9 +6,9 @@
 //! which its name must say. Where it is to be packed, that is done while it comes, into a second
 //! file: the etcd and the disk leave the processors time for it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ use super::{SnapshotError, Tools};
 use crate::bolt::Bolt;
 use crate::datadir;
 use crate::etcd::{Etcd, SnapshotStream};
+use crate::nameless::nameless;
 use crate::store::compress::{Compression, pack};
 use crate::store::full::{Checked, is_junk};
 use crate::store::{SnapStore, Snapshot};
@@ -182,15 +183,6 @@ fn bytes_of(
         let next = stream.next().await.map_err(io::Error::other)?;
         Ok(next.map(|bytes| (bytes, stream)))
     })
-}
-
-fn nameless(dir: &Path) -> io::Result<File> {
-    durable::create_dir_private(dir).map_err(io::Error::other)?;
-    let path = dir.join(format!("full-{:016x}.tmp", rand::random::<u64>()));
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -115,7 +115,8 @@ impl Session<'_> {
             return Ok(Bond::Other(origin.reason.clone()));
         }
         let Some(newest) = self.chain.newest().cloned() else { return Ok(Bond::Continues) };
-        if newest.history != self.known.histories.current() {
+        // Its number in the listing may be of before another one was forgotten.
+        if self.known.histories.number_of(&newest) != self.known.histories.current() {
             return Ok(Bond::Other("a history was begun, and has no snapshot yet".to_owned()));
         }
         let tail = self.tail(&newest).await;

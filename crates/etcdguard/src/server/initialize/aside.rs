@@ -2,59 +2,102 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::restore;
 
 /// What the name of a directory that was set aside ends with.
 const SUFFIX: &str = ".old";
 /// And of one that is kept for people.
 const KEPT_SUFFIX: &str = ".damaged";
 
-fn old(data_dir: &Path) -> PathBuf {
-    beside(data_dir, SUFFIX)
+/// What moves, and where it moves to.
+struct Move {
+    from: PathBuf,
+    to: PathBuf,
 }
 
-fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
-    let mut name = data_dir.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
+impl Move {
+    /// Where a link leads is what moves, so that what comes in its place is on the same disk. A mount
+    /// point has to stay: what is in it moves, and stays inside.
+    fn of(data_dir: &Path, suffix: &str, inside: &str) -> Self {
+        let dir = restore::resolved(data_dir);
+        if restore::is_mount_point(&dir) {
+            return Self { from: dir.join("member"), to: dir.join(inside) };
+        }
+        let mut name = dir.as_os_str().to_owned();
+        name.push(suffix);
+        Self { from: dir, to: PathBuf::from(name) }
+    }
+
+    fn old(data_dir: &Path) -> Self {
+        Self::of(data_dir, SUFFIX, restore::INSIDE_OLD)
+    }
+
+    fn kept(data_dir: &Path) -> Self {
+        Self::of(data_dir, KEPT_SUFFIX, restore::INSIDE_DAMAGED)
+    }
+
+    /// Durably.
+    fn perform(&self) -> io::Result<()> {
+        std::fs::rename(&self.from, &self.to)?;
+        sync_parent(&self.from)
+    }
 }
 
 /// The same where no backup can take its place: it may be the only copy there is, and people may mend it,
 /// so it stays until they remove it. One that is kept already is the older, and the better one.
 pub(super) fn keep_aside(data_dir: &Path) -> io::Result<()> {
-    let kept = beside(data_dir, KEPT_SUFFIX);
+    keep(data_dir).and_then(|()| lead_somewhere(data_dir))
+}
+
+fn keep(data_dir: &Path) -> io::Result<()> {
+    let kept = Move::kept(data_dir);
     let holds_data = data_dir.join("member").try_exists()?;
-    // A mount point cannot get another name: it is set aside as ever.
-    if holds_data && !kept.try_exists()? && std::fs::rename(data_dir, &kept).is_ok() {
-        tracing::warn!(
-            "{} cannot be used, and there is no backup: it is kept as {} for whoever can mend it",
-            data_dir.display(),
-            kept.display()
-        );
-        return sync_parent(data_dir);
+    if !holds_data || kept.to.try_exists()? {
+        return make_way(data_dir);
     }
-    set_aside(data_dir)
+    tracing::warn!(
+        "{} cannot be used, and there is no backup: it is kept as {} for whoever can mend it",
+        data_dir.display(),
+        kept.to.display()
+    );
+    kept.perform()
 }
 
 /// Moves the directory out of the way, durably; one that is not there is out of the way. An older
 /// one that was set aside before goes.
 pub(super) fn set_aside(data_dir: &Path) -> io::Result<()> {
-    if !data_dir.try_exists()? {
+    make_way(data_dir).and_then(|()| lead_somewhere(data_dir))
+}
+
+fn make_way(data_dir: &Path) -> io::Result<()> {
+    let old = Move::old(data_dir);
+    if !old.from.try_exists()? {
         return Ok(());
     }
-    remove(&old(data_dir))?;
-    std::fs::rename(data_dir, old(data_dir))?;
-    sync_parent(data_dir)
+    remove(&old.to)?;
+    old.perform()
+}
+
+/// A link leads to a directory, also after one that was killed here: etcd makes none where a link leads
+/// nowhere.
+fn lead_somewhere(data_dir: &Path) -> io::Result<()> {
+    let dir = restore::resolved(data_dir);
+    if !data_dir.is_symlink() || dir.try_exists()? {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    sync_parent(&dir)
 }
 
 /// Removes a directory that was set aside. Call it when etcd has been seen at work.
 pub fn remove_old(data_dir: &Path) -> io::Result<()> {
-    // A mount point has it inside.
-    for old in [old(data_dir), data_dir.join(crate::restore::INSIDE_OLD)] {
-        if old.try_exists()? {
-            tracing::info!("removing {}, which is not needed any more", old.display());
-            remove(&old)?;
-        }
+    let old = Move::old(data_dir).to;
+    if old.try_exists()? {
+        tracing::info!("removing {}, which is not needed any more", old.display());
+        remove(&old)?;
     }
     Ok(())
 }
@@ -89,7 +132,31 @@ mod tests {
             remove_old(&data).unwrap();
         }
         assert!(dir.path().join("data.etcd.damaged/member/first").exists());
-        assert!(!old(&data).exists());
+        assert!(!Move::old(&data).to.exists());
+    }
+
+    /// Through a link all stays on the disk that it leads to, and etcd finds a directory there.
+    #[test]
+    fn what_a_link_leads_to_is_set_aside_and_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("disk/real.etcd"), dir.path().join("data.etcd"));
+        std::fs::create_dir_all(real.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("disk/real.etcd", &link).unwrap();
+        for (aside, name) in
+            [(set_aside as fn(&Path) -> io::Result<()>, "old"), (keep_aside, "damaged")]
+        {
+            std::fs::create_dir_all(real.join("member")).unwrap();
+            aside(&link).unwrap();
+            assert!(link.is_symlink() && real.is_dir() && !real.join("member").exists(), "{name}");
+            assert!(dir.path().join(format!("disk/real.etcd.{name}/member")).is_dir());
+            // Killed before there was a directory again.
+            std::fs::remove_dir(&real).unwrap();
+            aside(&link).unwrap();
+            assert!(real.is_dir());
+        }
+        remove_old(&link).unwrap();
+        assert!(!dir.path().join("disk/real.etcd.old").exists(), "and goes when it is not needed");
+        assert!(dir.path().join("disk/real.etcd.damaged").exists());
     }
 
     #[test]
@@ -101,11 +168,11 @@ mod tests {
             std::fs::create_dir_all(data.join(round)).unwrap();
             set_aside(&data).unwrap();
             assert!(!data.exists());
-            assert!(old(&data).join(round).exists());
+            assert!(Move::old(&data).to.join(round).exists());
         }
-        assert!(!old(&data).join("one").exists());
+        assert!(!Move::old(&data).to.join("one").exists());
         remove_old(&data).unwrap();
         remove_old(&data).unwrap();
-        assert!(!old(&data).exists());
+        assert!(!Move::old(&data).to.exists());
     }
 }

@@ -76,9 +76,14 @@ pub(crate) enum Action {
     Fail(String),
 }
 
-/// Whether the directory need not be looked at at all.
-pub(crate) fn before_validation(cluster: Cluster) -> Option<Action> {
+const HELD: &str = "the database is held by another process; is etcd running?";
+
+/// Whether what is in the directory need not be looked at at all. `is_held` says of a newcomer whether an
+/// etcd is at work on it: one that has just joined is listed without its name at first, and its directory
+/// is not taken from under it.
+pub(crate) fn before_validation(cluster: Cluster, is_held: bool) -> Option<Action> {
     match cluster {
+        Cluster::Multi(Membership::Unlisted) if is_held => Some(Action::Fail(HELD.to_owned())),
         Cluster::Multi(Membership::Unlisted) => Some(Action::Join),
         Cluster::Single | Cluster::Multi(Membership::Member | Membership::Unheard) => None,
     }
@@ -88,9 +93,7 @@ pub(crate) fn decide(cluster: Cluster, verdict: &Verdict, backup: Backup) -> Act
     match verdict {
         Verdict::Valid => Action::Keep,
         Verdict::WrongVolume(why) => Action::Fail(why.clone()),
-        Verdict::Locked => {
-            Action::Fail("the database is held by another process; is etcd running?".to_owned())
-        }
+        Verdict::Locked => Action::Fail(HELD.to_owned()),
         Verdict::Missing | Verdict::Incomplete | Verdict::Corrupt(_) | Verdict::Behind { .. } => {
             bring_back(cluster, verdict, backup)
         }
@@ -183,7 +186,9 @@ mod tests {
         let unheard = Cluster::Multi(Membership::Unheard);
         assert_eq!(decide(unheard, &Verdict::Missing, Backup::Empty), Action::Bootstrap);
         assert_eq!(decide(unheard, &Verdict::Missing, Backup::Present), Action::Replace);
-        assert_eq!(before_validation(Cluster::Multi(Membership::Unlisted)), Some(Action::Join));
-        assert_eq!(before_validation(unheard), None);
+        let unlisted = Cluster::Multi(Membership::Unlisted);
+        assert_eq!(before_validation(unlisted, false), Some(Action::Join));
+        assert!(matches!(before_validation(unlisted, true), Some(Action::Fail(_))));
+        assert_eq!(before_validation(unheard, false), None);
     }
 }

@@ -5,6 +5,7 @@
 //! Never: runs while an etcd holds the database, or writes to a directory that it only checks.
 
 mod aside;
+mod clean;
 mod decide;
 mod perform;
 mod status;
@@ -104,7 +105,9 @@ impl Initializer {
     /// May be dropped at any point; the next run goes on from what is on disk.
     pub async fn initialize(&self, mode: Mode) -> Result<(), InitializeError> {
         let cluster = self.cluster().await?;
-        let action = match decide::before_validation(cluster) {
+        let is_newcomer = cluster == Cluster::Multi(Membership::Unlisted);
+        let is_held = is_newcomer && self.is_held().await?;
+        let action = match decide::before_validation(cluster, is_held) {
             Some(action) => action,
             None => self.look(mode, cluster).await?,
         };
@@ -148,22 +151,25 @@ impl Initializer {
             path: self.data_dir().to_owned(),
             source: std::io::Error::other(error),
         };
-        let Some(origin) = read.map_err(unreadable)? else { return Ok(latest.last_revision()) };
+        let origin = read.map_err(unreadable)?;
         let histories = store.histories().await.map_err(InitializeError::Store)?;
+        // Written down, and stopped before its first snapshot was there: what the store holds is of the
+        // history before it, whose end says nothing about this one.
+        let is_of_newest =
+            |origin: &Origin| histories.newest().is_some_and(|newest| newest.id == origin.id);
+        let has_nothing = latest.history().is_some_and(|held| held < histories.current());
+        if has_nothing && origin.as_ref().is_none_or(is_of_newest) {
+            tracing::info!(
+                "the history of the data directory has no snapshot yet: it is kept as it is"
+            );
+            return Ok(None);
+        }
+        let Some(origin) = origin else { return Ok(latest.last_revision()) };
         if histories.is_new(&origin.id, origin.restored_at) {
             tracing::info!(
                 "the data directory is an earlier state on purpose, {}: it is kept as it is, and \
                  begins a new history",
                 origin.reason
-            );
-            return Ok(None);
-        }
-        // Written down, and killed before its first snapshot was there: what the store holds is of the history
-        // before it, whose end says nothing about this one.
-        let is_newest = histories.newest().is_some_and(|newest| newest.id == origin.id);
-        if is_newest && latest.history() != Some(histories.current()) {
-            tracing::info!(
-                "the history of the data directory has no snapshot yet: it is kept as it is"
             );
             return Ok(None);
         }
@@ -207,12 +213,8 @@ impl Initializer {
             return Ok(());
         }
         let path = self.store_temp_dir.clone();
-        let cleaned = self.tasks.blocking("clean the temporary directory", move || {
-            match std::fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => std::fs::create_dir_all(&path),
-            }
-        });
+        let cleaned =
+            self.tasks.blocking("clean the temporary directory", move || clean::clean(&path));
         if let Err(error) = cleaned.await? {
             tracing::warn!("the temporary directory was not cleaned: {}", telemetry::Chain(&error));
         }

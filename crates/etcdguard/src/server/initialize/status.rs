@@ -1,5 +1,6 @@
 //! How far an initialization is, as it is told over HTTP: an end is told once, then all is new.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +31,14 @@ impl Status {
 
 /// The status of the one initialization there can be.
 #[derive(Debug)]
-pub struct StatusCell(Mutex<Status>);
+pub struct StatusCell {
+    status: Mutex<Status>,
+    runs: AtomicU64,
+}
 
 impl Default for StatusCell {
     fn default() -> Self {
-        Self(Mutex::new(Status::New))
+        Self { status: Mutex::new(Status::New), runs: AtomicU64::new(0) }
     }
 }
 
@@ -46,6 +50,7 @@ impl StatusCell {
             return None;
         }
         *status = Status::Progress;
+        self.runs.fetch_add(1, Ordering::Relaxed);
         Some(Running { cell: Arc::clone(self), outcome: Status::Failed })
     }
 
@@ -61,8 +66,13 @@ impl StatusCell {
         *self.lock() == Status::Progress
     }
 
+    /// How many initializations were begun.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -43,7 +43,7 @@ impl Initializer {
     }
 
     /// Whether an etcd holds the database, and does not let go.
-    async fn is_held(&self) -> Result<bool, InitializeError> {
+    pub(super) async fn is_held(&self) -> Result<bool, InitializeError> {
         let begun = Instant::now();
         loop {
             let dir = self.data_dir().to_owned();

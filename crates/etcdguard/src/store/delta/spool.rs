@@ -1,16 +1,16 @@
 //! A delta on its way to the store. Its name says its last revision, so nothing can be sent before
 //! the last event came: until then it lies packed in memory, and in a file where it is long.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Encoder, Event};
+use crate::nameless::nameless;
 use crate::store::compress::{Compression, Packer};
 
 /// Packed bytes that stay in memory.
@@ -90,7 +90,7 @@ impl Write for Hold {
             return file.write(bytes);
         }
         if self.memory.len().saturating_add(bytes.len()) > MEMORY_MAX_BYTES {
-            let file = self.file.insert(nameless_file(&self.dir)?);
+            let file = self.file.insert(nameless(&self.dir)?);
             file.write_all(&std::mem::take(&mut self.memory))?;
             return file.write(bytes);
         }
@@ -101,16 +101,6 @@ impl Write for Hold {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Gone with its last handle, so that a crash leaves nothing.
-fn nameless_file(dir: &Path) -> io::Result<File> {
-    durable::create_dir_private(dir).map_err(io::Error::other)?;
-    let path = dir.join(format!("delta-{:016x}.tmp", rand::random::<u64>()));
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 /// The bytes of an object, read once from the front.

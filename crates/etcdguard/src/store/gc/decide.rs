@@ -65,7 +65,7 @@ pub fn decide(
     let mut deletes = stale_chunks(snapshots, keep, now);
     let mut streams = streams(snapshots);
     // What a restore begins from, and all that is after it, stays.
-    let is_good = |stream: &Stream<'_>| good.is_some_and(|good| good == stream.head);
+    let is_good = |stream: &Stream<'_>| good.is_some_and(|good| is_one(good, stream.head));
     let newest = streams.iter().rposition(is_good);
     streams.truncate(newest.map_or(streams.len(), |newest| newest + 1));
     let is_kept = match plan.policy {
@@ -83,6 +83,15 @@ pub fn decide(
         deletes.extend(go.map(|it| Delete { snapshot: (*it).clone(), stream: Some(index) }));
     }
     deletes
+}
+
+/// Whether both are the same object. What two listings say of it may differ: how long it is locked, and
+/// the number of its history, where another guard has collected meanwhile.
+fn is_one(one: &Snapshot, other: &Snapshot) -> bool {
+    let place = |it: &Snapshot| {
+        (it.layout, it.snap_dir.clone(), it.snap_name.clone(), it.version_id.clone())
+    };
+    place(one) == place(other)
 }
 
 /// The time of a collection, which no clock of one machine decides alone: by one that is a year

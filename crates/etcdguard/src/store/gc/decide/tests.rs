@@ -82,6 +82,21 @@ fn what_the_store_protects_is_left() {
     assert_eq!(gone(&[locked, full(2, 11), full(3, 12)], &limit), [1, 2]);
 }
 
+/// Between the two listings another guard forgot an older history, and a lock was made longer. By names
+/// alone the junk at the end would be what stays.
+#[test]
+fn what_is_good_is_known_again_whatever_else_is_told_of_it() {
+    let list = [full(1, 10), full(2, 20), full(900, 30)];
+    let limit = plan(Policy::LimitBased { max_backups: 1 });
+    let mut good = list[1].clone();
+    good.history = 3;
+    good.immutable_until = Some(at(NOW + 1));
+    good.stored_at = Some(at(25));
+    let deletes = decide(&list, Some(&good), &limit, Keep::Nothing, at(NOW));
+    let gone: Vec<i64> = deletes.iter().map(|it| it.snapshot.last_revision).collect();
+    assert_eq!(gone, [1]);
+}
+
 #[test]
 fn chunks_go_with_their_object_or_when_nobody_finishes_them() {
     let chunk = |second: i64| {
