@@ -19,7 +19,7 @@ use super::deletion::Removals;
 use super::upload::Uploads;
 use super::{BackupState, catalog, numbers, reading, state_of};
 use crate::work::Work;
-use crate::{NAMESPACE, label, target};
+use crate::{NAMESPACE, label, setting, target};
 
 /// Whom to tell of the end of work.
 #[derive(Debug)]
@@ -239,15 +239,16 @@ impl World {
         self.volumes.by("restores", source).iter().find(|it| needs(it)).map(|it| it.name_any())
     }
 
-    pub(crate) fn number(&self, setting: &str, default: u64) -> u64 {
-        let found = self.settings.get(&Key::new(NAMESPACE, setting));
-        found.and_then(|it| it.value.trim().parse().ok()).unwrap_or(default)
+    pub(crate) fn number(&self, name: &str, default: u64) -> u64 {
+        let found = self.settings.get(&Key::new(NAMESPACE, name));
+        found.and_then(|it| u64::try_from(setting::number(&it)?).ok()).unwrap_or(default)
     }
 
-    pub(crate) fn word(&self, setting: &str, default: &str) -> String {
-        let found =
-            self.settings.get(&Key::new(NAMESPACE, setting)).map(|it| it.value.trim().to_owned());
-        found.filter(|it| !it.is_empty()).unwrap_or_else(|| default.to_owned())
+    pub(crate) fn word(&self, name: &str, default: &str) -> String {
+        let found = self.settings.get(&Key::new(NAMESPACE, name));
+        let found = found.map(|it| it.value.trim().to_owned());
+        let fits = |it: &String| !it.is_empty() && setting::problem(name, it).is_none();
+        found.filter(fits).unwrap_or_else(|| default.to_owned())
     }
 
     pub(crate) fn is_on(&self, setting: &str) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::longhorn::{Disk, DiskStatus, Engine, Frontend, InstanceState, Node, Replica, Setting};
+use api::longhorn::{Disk, DiskStatus, Engine, Frontend, InstanceState, Node, Replica};
 use api::scalar::Stamp;
 use kube::ResourceExt;
 
@@ -271,16 +271,6 @@ pub(super) fn program(programs: &Path, image: &str) -> Option<PathBuf> {
     let name = name.trim_start_matches('.');
     let found = programs.join(name).join("longhorn");
     (!name.is_empty() && found.is_file()).then_some(found)
-}
-
-/// A setting that is a number: plain, or one for each kind of engine.
-pub(crate) fn number(setting: &Setting) -> Option<i64> {
-    let text = setting.value.trim();
-    let own = || {
-        let kinds: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
-        kinds.get("v1")?.trim().parse().ok()
-    };
-    text.parse().ok().or_else(own)
 }
 
 #[cfg(test)]

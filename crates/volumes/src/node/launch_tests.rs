@@ -187,16 +187,3 @@ fn another_engine_image_brings_its_own_program() {
         assert_eq!(program(dir.path(), none), None, "{none:?}");
     }
 }
-
-#[test]
-fn numbers_are_read_plain_or_by_kind_of_engine() {
-    for (text, value) in [
-        ("8", Some(8)),
-        (" 8 ", Some(8)),
-        ("{\"v1\":\"30\",\"v2\":\"8\"}", Some(30)),
-        ("", None),
-        ("many", None),
-    ] {
-        assert_eq!(number(&Setting::new("s", text)), value, "{text:?}");
-    }
-}

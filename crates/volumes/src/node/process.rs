@@ -131,7 +131,8 @@ impl Reconciler for Engines {
         let launch = |engine: &Engine, upgrade: bool| {
             let replica = |name: &str| agent.replicas.get(&Key::new(NAMESPACE, name));
             let setting = |name: &str| {
-                agent.settings.get(&Key::new(NAMESPACE, name)).as_deref().and_then(launch::number)
+                let setting = agent.settings.get(&Key::new(NAMESPACE, name));
+                setting.as_deref().and_then(crate::setting::number)
             };
             launch::engine(engine, upgrade, replica, setting, &agent.options.programs)
         };
