@@ -42,6 +42,8 @@ pub(crate) struct Report {
     tests_failed: u64,
     /// Tests that said why they could not run here.
     tests_skipped: Vec<String>,
+    /// Tests that failed, and passed when they were asked again.
+    tests_unsteady: Vec<String>,
     /// Programs that this machine cannot have.
     excused: Vec<&'static str>,
 }
@@ -92,6 +94,12 @@ impl Report {
         }
     }
 
+    /// Takes back that these failed, and names them at the end.
+    pub(crate) fn passed_at_last(&mut self, tests: Vec<String>) {
+        self.tests_failed = self.tests_failed.saturating_sub(tests.len() as u64);
+        self.tests_unsteady.extend(tests);
+    }
+
     /// Lets tests be skipped for want of these.
     pub(crate) fn excuse(&mut self, programs: impl IntoIterator<Item = &'static str>) {
         self.excused.extend(programs);
@@ -116,6 +124,9 @@ impl Report {
         }
         for why in &self.tests_skipped {
             println!("skipped: {why}");
+        }
+        for test in &self.tests_unsteady {
+            println!("UNSTEADY: {test} failed, and passed when it was asked again");
         }
         let demanded = self.demanded();
         for why in &demanded {
@@ -196,6 +207,16 @@ mod tests {
         report.note("anything else");
         assert_eq!((report.tests_passed, report.tests_failed), (12, 3));
         assert_eq!(report.tests_skipped, ["no tmpfs without root"]);
+    }
+
+    #[test]
+    fn a_test_that_passed_at_last_is_no_failure_and_is_named() {
+        let mut report = Report::default();
+        report.note("test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured");
+        report.note("test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured");
+        report.passed_at_last(vec!["a::b".to_owned()]);
+        assert_eq!((report.tests_passed, report.tests_failed), (13, 1));
+        assert_eq!(report.tests_unsteady, ["a::b"]);
     }
 
     #[test]

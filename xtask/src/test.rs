@@ -18,6 +18,8 @@ pub(crate) fn run(demand: Demand) -> ExitCode {
     report.step("clippy", |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });
+    // What people build has not the features that other packages and tests ask for.
+    report.step("as people build it", |_| cargo(&["check", "--quiet", "--package", "holdfast"]));
     report.step("unit and property tests", |report| unit(report, Cases::default()));
     suites::steps(&mut report, &suites::Chosen::default());
     report.finish()
@@ -112,26 +114,89 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
     workspace::succeed(&mut workspace::cargo(arguments)).map(|()| Outcome::Passed)
 }
 
-/// Runs test programs, relays what they print, and counts.
+/// Runs test programs, relays what they print, and counts. What fails has failed.
 pub(crate) fn cargo_test(report: &mut Report, command: &mut Command) -> Result<Outcome> {
+    match judged(report, command, |_| true)? {
+        Judged::Passed => Ok(Outcome::Passed),
+        Judged::Failed(_) => bail!("tests failed"),
+    }
+}
+
+/// The same, and a few tests that failed are asked a second time, by themselves; the report names
+/// them either way.
+pub(crate) fn cargo_test_twice(report: &mut Report, command: &mut Command) -> Result<Outcome> {
     follow(report, command, |_| true)
 }
+
+/// More than these are not the machine's fault.
+const ASKED_AGAIN: usize = 3;
 
 fn follow(
     report: &mut Report,
     command: &mut Command,
     mut shows: impl FnMut(&str) -> bool,
 ) -> Result<Outcome> {
+    let failed = match judged(report, command, &mut shows)? {
+        Judged::Passed => return Ok(Outcome::Passed),
+        Judged::Failed(tests) => tests,
+    };
+    if failed.is_empty() || failed.len() > ASKED_AGAIN {
+        bail!("tests failed");
+    }
+    println!("==> asked again: {}", failed.join(", "));
+    command.arg("--exact").args(&failed);
+    match judged(report, command, shows)? {
+        Judged::Passed => report.passed_at_last(failed),
+        Judged::Failed(_) => bail!("tests failed, and failed again"),
+    }
+    Ok(Outcome::Passed)
+}
+
+#[derive(Debug)]
+enum Judged {
+    Passed,
+    /// The names that were told; none where a test program did not come to its end.
+    Failed(Vec<String>),
+}
+
+fn judged(
+    report: &mut Report,
+    command: &mut Command,
+    mut shows: impl FnMut(&str) -> bool,
+) -> Result<Judged> {
+    let mut failures = Failures::default();
     let succeeded = workspace::follow(command, |line| {
         if shows(line) {
             println!("{line}");
         }
         report.note(line);
+        failures.note(line);
     })?;
-    if !succeeded {
-        bail!("tests failed");
+    Ok(if succeeded { Judged::Passed } else { Judged::Failed(failures.tests) })
+}
+
+/// Reads the names at the end of what a test program prints.
+#[derive(Debug, Default)]
+struct Failures {
+    in_list: bool,
+    tests: Vec<String>,
+}
+
+impl Failures {
+    fn note(&mut self, line: &str) {
+        match line {
+            "failures:" => self.in_list = true,
+            "" => {}
+            other => match other.strip_prefix("    ").filter(|it| self.in_list && is_name(it)) {
+                Some(name) => self.tests.push(name.to_owned()),
+                None => self.in_list = false,
+            },
+        }
     }
-    Ok(Outcome::Passed)
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|it| it.is_alphanumeric() || "_:".contains(it))
 }
 
 /// Leaves out what tests printed that passed.
@@ -155,6 +220,15 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_of_failed_tests_are_read() {
+        let mut failures = Failures::default();
+        let printed = "running 3 tests\n.F.\nfailures:\n\n---- room::b stdout ----\nassertion `left\n    \
+                       indented\n\n\nfailures:\n    room::b\n    c\n\ntest result: FAILED. 1 passed\n    d";
+        printed.lines().for_each(|line| failures.note(line));
+        assert_eq!(failures.tests, ["room::b", "c"]);
+    }
 
     #[test]
     fn what_passing_tests_print_is_left_out_but_for_why_they_were_skipped() {
