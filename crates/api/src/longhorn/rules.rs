@@ -282,7 +282,8 @@ pub(super) fn settings() -> Vec<(String, String)> {
         let holds = format!("self.value in [{}]", listed.join(", "));
         all.push((of(&[name], &holds), must(&format!("one of {}", words.join(", ")))));
     }
-    let mut ranges: Vec<(i64, i64)> = RANGES.iter().map(|(_, least, most)| (*least, *most)).collect();
+    let mut ranges: Vec<(i64, i64)> =
+        RANGES.iter().map(|(_, least, most)| (*least, *most)).collect();
     ranges.sort_unstable();
     ranges.dedup();
     for (least, most) in ranges {

@@ -349,9 +349,12 @@ impl Agent {
         };
         let path = replica.spec.disk_path.clone().unwrap_or_default();
         let host = Arc::clone(&self.host);
+        let others = self.replicas.by(BY_DISK, replica.spec.disk_id.as_deref().unwrap_or_default());
+        let taken_by = launch::taken_by(&replica, others.iter().map(AsRef::as_ref));
         let look = move || Ground {
             disk: super::disk::identity(Path::new(&path)),
             has_volume: host.has_volume(&dir),
+            taken_by,
         };
         let found = self.context.tasks.blocking("ground", look).await;
         found.map(Some).or_fail(|| format!("look for the data of replica {}", key.name))
