@@ -146,9 +146,16 @@ pub(crate) fn number(setting: &Setting) -> Option<i64> {
 }
 
 fn read_number(name: &str, text: &str) -> Option<i64> {
-    let number = text.trim().parse().ok()?;
+    if problem(name, text).is_some() {
+        return None;
+    }
+    text.trim().parse().ok()
+}
+
+fn is_in_range(name: &str, text: &str) -> bool {
     let range = RANGES.iter().find(|(known, _, _)| *known == name);
-    range.is_none_or(|(_, least, most)| (*least..=*most).contains(&number)).then_some(number)
+    let number: Result<i64, _> = text.parse();
+    number.is_ok_and(|it| range.is_none_or(|(_, least, most)| (*least..=*most).contains(&it)))
 }
 
 /// What is wrong with a value, and what counts in its place. Most are refused when they are written; not those
@@ -162,7 +169,7 @@ pub(crate) fn problem(name: &str, value: &str) -> Option<String> {
     } else if let Some((_, words)) = CHOICES.iter().find(|(known, _)| *known == name) {
         words.contains(&text)
     } else {
-        read_number(name, text).is_some()
+        is_in_range(name, text)
     };
     let counts = match default(name) {
         "" => "counts as not set".to_owned(),
