@@ -243,7 +243,10 @@ macro_rules! resource {
                 ("spec", $crate::schema::structural::<$spec>()),
                 ("status", $crate::schema::structural::<$status>())
             ],
-            rules: [$($($rule),*)?]
+            rules: {
+                let all: &[(&str, &str)] = &[$($($rule),*)?];
+                all
+            }
         });
     };
 }
@@ -254,7 +257,7 @@ macro_rules! kind {
     ($name:ident in $dialect:path {
         plural: $plural:literal, short: [$($short:literal),*], columns: [$($column:expr),*],
         doc: [$($doc:literal),+], required: $required:expr, fields: [$($field:expr),+],
-        rules: [$($rule:expr),*]
+        rules: $rules:expr
     }) => {
         impl kube_core::Resource for $name {
             type DynamicType = ();
@@ -293,7 +296,7 @@ macro_rules! kind {
                 let required: &[&str] = $required;
                 let mut schema =
                     $crate::resource::object_schema(&[$($doc),+], [$($field),+], required);
-                $crate::schema::rules(&mut schema, &[$($rule),*]);
+                $crate::schema::rules(&mut schema, &$rules);
                 schema
             }
         }

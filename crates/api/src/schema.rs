@@ -140,9 +140,10 @@ pub(crate) fn rule(schema: &mut Schema, rule: &str, message: &str) {
 }
 
 /// Adds CEL rules to the schema of a whole object.
-pub(crate) fn rules(schema: &mut Value, all: &[(&str, &str)]) {
+pub(crate) fn rules<T: AsRef<str>>(schema: &mut Value, all: &[(T, T)]) {
+    let drawn = all.iter().map(|(rule, message)| (rule.as_ref(), message.as_ref()));
     let drawn: Vec<Value> =
-        all.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect();
+        drawn.map(|(rule, message)| json!({ "rule": rule, "message": message })).collect();
     if let (false, Value::Object(map)) = (drawn.is_empty(), schema) {
         map.insert(RULES.into(), drawn.into());
     }

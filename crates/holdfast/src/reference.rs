@@ -49,13 +49,16 @@ pub(crate) fn configuration() -> String {
         "\n## Settings of volumes\n\nObjects of kind Setting in the namespace `longhorn-system`, \
          read live: `kubectl -n longhorn-system edit lhs NAME`. What each means is what it means to Longhorn, where \
          that has it; [Volumes](volumes.md) says which act how here. `holdfast up` begins with some that suit one \
-         machine.\n\n| setting | unless it is set | in `holdfast up` |\n|---|---|---|\n",
+         machine. What a setting may not be is refused when it is written; where it is stored all the same, as by an \
+         earlier version, the setting has `applied: false` with the reason, and counts as not set.\n\n\
+         | setting | unless it is set | in `holdfast up` | may be |\n|---|---|---|---|\n",
     );
     for (name, default) in volumes::setting::DEFAULTS {
         let here = volumes::setting::ON_ONE_MACHINE.iter().find(|(it, _)| it == name);
         let here = here.map_or("", |(_, value)| value);
         let here = if here.is_empty() { String::new() } else { format!("`{here}`") };
-        let _ = writeln!(page, "| `{name}` | `{default}` | {here} |");
+        let may = api::longhorn::allowed(name).unwrap_or_default();
+        let _ = writeln!(page, "| `{name}` | `{default}` | {here} | {may} |");
     }
     page.push_str(
         "\nSettings of tenants are in a ConfigMap: [Tenants](tenants.md). Flags of the etcd guard and of the volume \

@@ -28,6 +28,10 @@ impl Backoff {
     }
 }
 
+/// Pauses after somebody else wrote first.
+const AFTER_CONFLICT: Backoff =
+    Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(30) };
+
 /// The keys of one controller.
 #[derive(Debug)]
 pub struct Queue {
@@ -47,6 +51,8 @@ struct State {
     later: BTreeSet<(Instant, Key)>,
     due: HashMap<Key, Instant>,
     failures: HashMap<Key, u32>,
+    /// Passes in a row that found that somebody else wrote first.
+    conflicts: HashMap<Key, u32>,
 }
 
 impl State {
@@ -146,7 +152,20 @@ impl Queue {
     pub(crate) fn done(&self, key: &Key, next: Option<Duration>) {
         let mut state = self.lock();
         state.failures.remove(key);
+        state.conflicts.remove(key);
         self.finish(&mut state, key, next);
+    }
+
+    /// Somebody else wrote first; says how long the pause is, and after how many such passes in a row. What they
+    /// wrote is seen in a moment. Where it is so every time, as with a name that somebody else has, nothing is won
+    /// by asking at once.
+    pub(crate) fn conflicted(&self, key: &Key) -> (Duration, u32) {
+        let mut state = self.lock();
+        let conflicts = state.conflicts.entry(key.clone()).or_default();
+        *conflicts = conflicts.saturating_add(1);
+        let (pause, times) = (AFTER_CONFLICT.after(*conflicts), *conflicts);
+        self.finish(&mut state, key, Some(pause));
+        (pause, times)
     }
 
     /// The pass has failed; says how long the pause is.
@@ -246,6 +265,25 @@ mod tests {
         queue.add(&key("a"));
         queue.next().await;
         assert!(queue.failed(&key("a")) <= Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_that_comes_again_and_again_is_asked_about_ever_later() {
+        let queue = queue();
+        queue.add(&key("a"));
+        let (began, mut passes) = (Instant::now(), 0);
+        while began.elapsed() < Duration::from_mins(10) {
+            queue.next().await;
+            queue.conflicted(&key("a"));
+            passes += 1;
+        }
+        assert!(passes < 40, "{passes} passes in ten minutes");
+        queue.next().await;
+        queue.done(&key("a"), None);
+        queue.add(&key("a"));
+        queue.next().await;
+        let (pause, times) = queue.conflicted(&key("a"));
+        assert_eq!((pause.as_millis(), times), (20, 1));
     }
 
     #[tokio::test(start_paused = true)]

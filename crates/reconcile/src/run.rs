@@ -18,8 +18,8 @@ use crate::key::Key;
 use crate::queue::{Backoff, Queue};
 use crate::store::Store;
 
-/// The pause after somebody else wrote first.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// So many passes in a row that found that somebody else wrote first are told about.
+const CONFLICTS_TOLD: u32 = 8;
 /// Passes of different keys that may run at once.
 const WORKERS: usize = 5;
 
@@ -224,8 +224,13 @@ impl Worker {
                 self.context.metrics.pass(self.name, "done", took);
             }
             Err(Failure::Conflict { kind, key: other }) => {
+                let (pause, times) = self.queue.conflicted(key);
                 tracing::debug!(kind, key = %other, "changed by somebody else, looking again");
-                self.queue.done(key, Some(AFTER_CONFLICT));
+                if times == CONFLICTS_TOLD {
+                    let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                    tracing::warn!(kind, key = %other, times, pause_ms,
+                        "changed by somebody else, or made before, again and again");
+                }
                 self.context.metrics.pass(self.name, "conflict", took);
             }
             Err(failure) => {

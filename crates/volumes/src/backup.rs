@@ -19,6 +19,7 @@ use std::time::Duration;
 use api::longhorn::{
     Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, Engine, Snapshot, Volume,
 };
+use api::scalar::Time;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -218,7 +219,7 @@ impl Reconciler for Backups {
             return deletion::of_backup(world, &backup).await;
         }
         let backup = self.dress(&backup).await?;
-        match way(world, &backup) {
+        match way(&backup, world.url_of(&backup).as_deref()) {
             Way::Make => making::pass(world, &backup).await,
             Way::Read => reading::pass(world, &backup).await,
             Way::Rest => {
@@ -265,10 +266,15 @@ enum Way {
     Rest,
 }
 
-fn way(world: &World, backup: &Backup) -> Way {
+/// For one that is not being deleted; `here` is where it would lie now.
+fn way(backup: &Backup, here: Option<&str>) -> Way {
     let status = backup.status.clone().unwrap_or_default();
     let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
     let state = state_of(backup);
+    // Nobody has asked for that: whoever wrote it would keep everybody else waiting.
+    if state == BackupState::Deleting {
+        return Way::Read;
+    }
     if is_asked_for && status.last_synced_at.is_none() && !state.is_final() {
         return Way::Make;
     }
@@ -276,7 +282,7 @@ fn way(world: &World, backup: &Backup) -> Way {
         return Way::Rest;
     }
     let (synced, asked) = (status.last_synced_at, backup.spec.sync_requested_at);
-    let moved = status.url.is_some() && status.url != world.url_of(backup);
+    let moved = status.url.is_some() && status.url.as_deref() != here;
     let is_stale = asked.is_some_and(|asked| synced.is_none_or(|synced| asked > synced));
     if synced.is_none() || is_stale || moved { Way::Read } else { Way::Rest }
 }
@@ -285,6 +291,31 @@ fn way(world: &World, backup: &Backup) -> Way {
 /// is to be restored from it holds it from its first moment on.
 pub(crate) fn is_untouched(deletion: Option<&BackupDeletion>) -> bool {
     deletion.is_some_and(|it| it.waits_for.is_some() && it.attempt.is_none())
+}
+
+/// It names no snapshot, and its store has nothing of its name: nothing will ever come of it by itself.
+fn refuse(backup: &mut Backup) {
+    let text = "spec.snapshotName is empty, and the store has no backup of this name: name a Snapshot of the volume in \
+                a new Backup, or, for a backup that is in a store, the volume and the target in the labels \
+                backup-volume and backup-target";
+    let status = backup.status.get_or_insert_default();
+    status.state = Some(BackupState::Error);
+    status.error = Some(text.to_owned());
+    status.last_synced_at = Some(Time::new(now()));
+}
+
+fn is_refused(backup: &Backup) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
+    !is_asked_for
+        && status.state == Some(BackupState::Error)
+        && status.url.is_none()
+        && status.deletion.is_none()
+}
+
+/// It was found in a store, and made for what is there.
+fn is_pulled(backup: &Backup) -> bool {
+    backup.owner_references().iter().any(|it| it.kind == "BackupVolume")
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -299,4 +330,29 @@ pub(crate) fn is_complete(backup: &Backup) -> bool {
 
 pub(crate) fn is_final(backup: &Backup) -> bool {
     state_of(backup).is_final()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_that_is_said_to_be_deleted_and_is_not_is_read_again() {
+        let mut backup = Backup::default();
+        let status = backup.status.get_or_insert_default();
+        (status.url, status.last_synced_at) = (Some("u".to_owned()), Some(Time::new(now())));
+        for (state, here, wanted) in [
+            (BackupState::Completed, "u", Way::Rest),
+            (BackupState::Completed, "elsewhere", Way::Read),
+            (BackupState::Deleting, "u", Way::Read),
+        ] {
+            let text = format!("{state:?} {here}");
+            backup.status.get_or_insert_default().state = Some(state);
+            assert_eq!(way(&backup, Some(here)), wanted, "{text}");
+        }
+        backup.spec.snapshot_name = Some("s".to_owned());
+        assert_eq!(way(&backup, Some("u")), Way::Read);
+        backup.status = None;
+        assert_eq!(way(&backup, None), Way::Make);
+    }
 }

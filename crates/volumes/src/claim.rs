@@ -202,7 +202,7 @@ impl Binder {
 
     fn copies(&self) -> i32 {
         let setting = self.settings.get(&Key::new(NAMESPACE, "default-replica-count"));
-        let most = setting.as_deref().and_then(crate::node::number).unwrap_or(COPIES);
+        let most = setting.as_deref().and_then(crate::setting::number).unwrap_or(COPIES);
         let nodes = i64::try_from(self.nodes.list().len()).unwrap_or(i64::MAX);
         i32::try_from(most.min(nodes).clamp(1, 20)).unwrap_or(1)
     }

@@ -10,6 +10,7 @@ pub(crate) mod command;
 pub(crate) mod decide;
 mod look;
 pub(crate) mod monitor;
+mod refused;
 mod work;
 
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub mod watch;
 pub(crate) use self::decide::{failed_creation, failed_upgrade, has_lost_data};
 #[cfg(test)]
 pub(crate) use self::decide::{say_creation, say_upgrade};
-pub(crate) use self::launch::{has_disk, number};
+pub(crate) use self::launch::has_disk;
 pub use self::lease::Taken;
 
 use std::path::{Path, PathBuf};

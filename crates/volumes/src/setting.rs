@@ -3,18 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{DataLocality, Setting, SettingStatus};
+use api::condition::{self, Verdict};
+use api::longhorn::{CHOICES, DataLocality, RANGES, SWITCHES, Setting, allowed};
+use api::scalar::Time;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
-use reconcile::{Failure, Grant, Key, Store};
+use kube::{Api, Client, ResourceExt as _};
+use reconcile::{Events, Failure, Grant, Key, Severity, Store};
 use serde_json::{Value, json};
 
 use crate::NAMESPACE;
 
 /// Bytes that all backups together may send in a second; 0: no limit.
 pub const BACKUP_RATE: &str = "backup-bytes-per-second";
+
+/// The condition of a setting whose value makes no sense.
+const APPLIED: &str = "Applied";
+const INVALID: &str = "InvalidValue";
 
 /// Name and default of every setting that something acts on.
 pub const DEFAULTS: &[(&str, &str)] = &[
@@ -131,6 +138,46 @@ fn default(name: &str) -> &'static str {
     DEFAULTS.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| *value)
 }
 
+/// The number a setting holds, plain or one for each kind of engine. Nothing where that is none, or one that it
+/// may not be: whoever reads it goes on as if nothing was set.
+pub(crate) fn number(setting: &Setting) -> Option<i64> {
+    let name = setting.metadata.name.as_deref().unwrap_or_default();
+    read_number(name, &plain(&setting.value))
+}
+
+fn read_number(name: &str, text: &str) -> Option<i64> {
+    if problem(name, text).is_some() {
+        return None;
+    }
+    text.trim().parse().ok()
+}
+
+fn is_in_range(name: &str, text: &str) -> bool {
+    let range = RANGES.iter().find(|(known, _, _)| *known == name);
+    let number: Result<i64, _> = text.parse();
+    number.is_ok_and(|it| range.is_none_or(|(_, least, most)| (*least..=*most).contains(&it)))
+}
+
+/// What is wrong with a value, and what counts in its place. Most are refused when they are written; not those
+/// that were stored before, nor those that have one for each kind of engine.
+pub(crate) fn problem(name: &str, value: &str) -> Option<String> {
+    let allowed = allowed(name)?;
+    let text = plain(value);
+    let text = text.trim();
+    let fits = if SWITCHES.contains(&name) {
+        matches!(text, "true" | "false")
+    } else if let Some((_, words)) = CHOICES.iter().find(|(known, _)| *known == name) {
+        words.contains(&text)
+    } else {
+        is_in_range(name, text)
+    };
+    let counts = match default(name) {
+        "" => "counts as not set".to_owned(),
+        usual => format!("counts as {usual}"),
+    };
+    (!fits).then(|| format!("{name} must be {allowed}: {value:?} {counts}"))
+}
+
 fn plain(value: &str) -> String {
     match serde_json::from_str::<Value>(value) {
         Ok(Value::Object(by_engine)) => {
@@ -182,8 +229,8 @@ impl Settings {
     /// A value that makes no sense counts as its default.
     fn read(value: impl Fn(&str) -> String) -> Self {
         let number = |name: &str| {
-            let parsed: Result<i64, _> = value(name).trim().parse();
-            parsed.or_else(|_| default(name).parse()).unwrap_or_default()
+            let set = read_number(name, &value(name));
+            set.or_else(|| default(name).parse().ok()).unwrap_or_default()
         };
         let on = |name: &str| match value(name).trim() {
             "true" => true,
@@ -192,12 +239,12 @@ impl Settings {
         };
         let small = |name: &str| i32::try_from(number(name)).unwrap_or_default();
         Self {
-            replica_count: small("default-replica-count").clamp(1, 20),
+            replica_count: small("default-replica-count"),
             node_soft: on("replica-soft-anti-affinity"),
             zone_soft: on("replica-zone-soft-anti-affinity"),
             disk_soft: on("replica-disk-soft-anti-affinity"),
             over_provisioning_percent: number("storage-over-provisioning-percentage"),
-            minimal_available_percent: number("storage-minimal-available-percentage").clamp(0, 100),
+            minimal_available_percent: number("storage-minimal-available-percentage"),
             empty_node_selector_matches_all: on("allow-empty-node-selector-volume"),
             empty_disk_selector_matches_all: on("allow-empty-disk-selector-volume"),
             replenish_wait: Duration::from_secs(
@@ -209,7 +256,7 @@ impl Settings {
             auto_salvage: on("auto-salvage"),
             purge_after_rebuild: on("auto-cleanup-system-generated-snapshot"),
             snapshot_max_count: small("snapshot-max-count"),
-            restore_concurrency: number("restore-concurrent-limit").max(1),
+            restore_concurrency: number("restore-concurrent-limit"),
             data_locality: match DataLocality::from(value("default-data-locality").trim()) {
                 DataLocality::Other(_) => DataLocality::Disabled,
                 known => known,
@@ -219,7 +266,10 @@ impl Settings {
 }
 
 /// Makes those that are not there. A value that somebody chose stays.
-pub(crate) async fn create_missing(settings: &Store<Setting>) -> Result<(), Failure> {
+pub(crate) async fn create_missing(
+    settings: &Store<Setting>,
+    events: &Events,
+) -> Result<(), Failure> {
     for (name, value) in DEFAULTS {
         let key = Key::new(NAMESPACE, name);
         if settings.get(&key).is_some() || settings.is_broken(&key) {
@@ -234,17 +284,43 @@ pub(crate) async fn create_missing(settings: &Store<Setting>) -> Result<(), Fail
         }
     }
     for setting in settings.list() {
-        mark_applied(settings, &setting).await?;
+        mark_applied(settings, &setting, events).await?;
     }
     Ok(())
 }
 
-/// Every value is read anew by each pass, so it is in effect as soon as it is stored.
-async fn mark_applied(settings: &Store<Setting>, setting: &Arc<Setting>) -> Result<(), Failure> {
-    let mut applied = setting.as_ref().clone();
-    applied.status =
-        Some(SettingStatus { applied: Some(true), ..setting.status.clone().unwrap_or_default() });
-    settings.update(setting, &applied).await.map(drop)
+/// Every value is read anew by each pass, so it is in effect as soon as it is stored, unless it makes no sense.
+async fn mark_applied(
+    settings: &Store<Setting>,
+    setting: &Arc<Setting>,
+    events: &Events,
+) -> Result<(), Failure> {
+    let marked = marked(setting, Time::new(Timestamp::now()));
+    settings.update(setting, &marked).await?;
+    let wrong = problem(&setting.name_any(), &setting.value);
+    if let Some(why) = wrong.filter(|_| marked.status != setting.status) {
+        events.say(setting.as_ref(), Severity::Warning, INVALID, &why);
+    }
+    Ok(())
+}
+
+fn marked(setting: &Setting, now: Time) -> Setting {
+    let mut marked = setting.clone();
+    let status = marked.status.get_or_insert_default();
+    let wrong = problem(&setting.name_any(), &setting.value);
+    status.applied = Some(wrong.is_none());
+    match wrong {
+        Some(why) => {
+            let verdict = Verdict::new(APPLIED, false, INVALID, why);
+            condition::set(status.conditions.get_or_insert_default(), &verdict, now);
+        }
+        None => {
+            if let Some(known) = &mut status.conditions {
+                known.retain(|it| it.kind != APPLIED);
+            }
+        }
+    }
+    marked
 }
 
 #[cfg(test)]
@@ -252,16 +328,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_that_is_a_number_or_a_switch_is_checked_when_it_is_written() {
-        for (name, value) in DEFAULTS {
-            let index = match *value {
-                "true" | "false" => 0,
-                number if number.parse::<i64>().is_ok() => 1,
-                _ => continue,
-            };
-            let (rule, _) = api::longhorn::OF_SETTINGS[index];
-            assert!(rule.contains(&format!("'{name}'")), "{name} can be anything");
+    fn every_setting_says_what_it_may_be_and_is_that_by_default() {
+        for (name, value) in DEFAULTS.iter().chain(ON_ONE_MACHINE) {
+            assert!(allowed(name).is_some(), "{name} can be anything");
+            assert_eq!(problem(name, value), None);
         }
+    }
+
+    #[test]
+    fn a_value_that_makes_no_sense_is_told_and_counts_as_not_set() {
+        for (name, value) in [
+            ("default-replica-count", "0"),
+            ("default-replica-count", "many"),
+            ("storage-minimal-available-percentage", "101"),
+            ("storage-over-provisioning-percentage", "-1"),
+            ("engine-replica-timeout", r#"{"v1":"0","v2":"9"}"#),
+            ("backup-execution-timeout", "99999999999999999999"),
+            ("backup-compression-method", "zip"),
+            ("default-backup-block-size", "3"),
+            ("auto-salvage", "maybe"),
+        ] {
+            let mut setting = Setting::new(name, value);
+            let now = Time::new(Timestamp::UNIX_EPOCH);
+            setting = marked(&setting, now);
+            let status = setting.status.clone().unwrap();
+            assert_eq!(status.applied, Some(false), "{name} {value}");
+            let told = status.conditions.unwrap().remove(0);
+            assert_eq!(told.reason.as_deref(), Some(INVALID));
+            let text = told.message.unwrap();
+            assert!(text.contains(&allowed(name).unwrap()), "{text}");
+            assert!(text.ends_with(&format!("counts as {}", default(name))), "{text}");
+            assert_eq!(number(&setting), None, "{name} {value}");
+            default(name).clone_into(&mut setting.value);
+            let again = marked(&setting, now).status.unwrap();
+            assert_eq!((again.applied, again.conditions.unwrap().len()), (Some(true), 0));
+        }
+        assert_eq!(problem("of-somebody-else", "what they like"), None);
     }
 
     #[test]
@@ -276,8 +378,21 @@ mod tests {
             "replica-soft-anti-affinity" => "true".to_owned(),
             other => default(other).to_owned(),
         });
-        let wanted = Settings { node_soft: true, minimal_available_percent: 100, ..usual };
+        let wanted = Settings { node_soft: true, ..usual };
         assert_eq!(odd, wanted);
+    }
+
+    #[test]
+    fn numbers_are_read_plain_or_by_kind_of_engine() {
+        for (text, value) in [
+            ("8", Some(8)),
+            (" 8 ", Some(8)),
+            ("{\"v1\":\"30\",\"v2\":\"8\"}", Some(30)),
+            ("", None),
+            ("many", None),
+        ] {
+            assert_eq!(number(&Setting::new("s", text)), value, "{text:?}");
+        }
     }
 
     #[test]

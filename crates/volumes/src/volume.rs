@@ -313,7 +313,7 @@ async fn keep_defaults(world: Arc<World>) {
     world.nodes.ready().await;
     world.volumes.ready().await;
     loop {
-        let settings = setting::create_missing(&world.settings).await;
+        let settings = setting::create_missing(&world.settings, &world.context.events).await;
         let images = image::keep(&world.images, &world.nodes, &world.volumes).await;
         let mut pause = Duration::from_secs(10);
         for failure in [settings.err(), images.err()].into_iter().flatten() {

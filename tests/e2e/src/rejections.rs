@@ -59,10 +59,24 @@ fn made() -> Vec<(&'static str, Value, &'static str)> {
             json!({"backupTargetURL": "vfs:///d", "bytesPerSecond": "-1"}),
             "must not be negative",
         ),
+        (
+            "BackupTarget",
+            json!({"backupTargetURL": "vfs:///d", "verification": {"cron": "*/0 * * * *"}}),
+            "invalid cron",
+        ),
     ];
-    for cron in
-        ["", "often", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8"]
-    {
+    for cron in [
+        "",
+        "often",
+        "* * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "*/0 * * * *",
+        "5,*/00 * * * *",
+    ] {
         let told = if cron.is_empty() { "a job needs a schedule" } else { "invalid cron" };
         all.push(("RecurringJob", job(json!({"cron": cron})), told));
     }
@@ -98,7 +112,13 @@ pub fn check<H: Home>(rig: &Rig<H>) {
     let setting =
         |value: &str| rig.try_patch("lhs", "default-replica-count", &json!({"value": value}));
     setting("2").unwrap();
-    assert!(setting("many").unwrap_err().contains("must be a whole number"));
+    for value in ["many", "0", "21", "-1", "99999999999999999999"] {
+        let why = setting(value).unwrap_err();
+        assert!(why.contains("must be a whole number from 1 to 20"), "{value}: {why}");
+    }
+    let method = json!({"value": "zip"});
+    let why = rig.try_patch("lhs", "backup-compression-method", &method).unwrap_err();
+    assert!(why.contains("must be one of lz4, gzip, none"), "{why}");
     let why = rig.try_patch("lhs", "auto-salvage", &json!({"value": "maybe"})).unwrap_err();
     assert!(why.contains("must be true or false"), "{why}");
 }
@@ -124,4 +144,22 @@ pub fn check_changes<H: Home>(rig: &Rig<H>, volume: &str) {
         }
     }
     rig.try_patch("lhv", volume, &json!({"spec": {"size": (32_u64 << 20).to_string()}})).unwrap();
+    // What a copy holds is one volume's, and lies in one place.
+    let (copy, engine) = (rig.replicas(volume).remove(0), format!("{volume}-e-0"));
+    for (kind, name, spec, told) in [
+        ("lhr", &copy, json!({"volumeName": "other"}), "volumeName is immutable"),
+        ("lhr", &copy, json!({"volumeName": null}), "volumeName is immutable"),
+        (
+            "lhr",
+            &copy,
+            json!({"dataDirectoryName": "a-00000000"}),
+            "dataDirectoryName is immutable",
+        ),
+        ("lhr", &copy, json!({"nodeID": ""}), "cannot be emptied"),
+        ("lhr", &copy, json!({"diskID": null}), "cannot be emptied"),
+        ("lhe", &engine, json!({"volumeName": "other"}), "volumeName is immutable"),
+    ] {
+        let why = rig.try_patch(kind, name, &json!({ "spec": spec })).unwrap_err();
+        assert!(why.contains(told), "{kind} {spec}: {told:?} is not in\n{why}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::V1BETA2;
 use super::instance::{InstanceSpec, InstanceStatus};
+use super::rules;
 use super::volume::Frontend;
 use crate::resource::{AGE, resource, text};
 use crate::scalar::{Stamp, TextInt};
@@ -34,6 +35,7 @@ resource! {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = rules::one_volume)]
 pub struct EngineSpec {
     /// What it is to be as a process.
     #[serde(flatten)]

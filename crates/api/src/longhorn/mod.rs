@@ -46,7 +46,7 @@ pub use manager::{
 pub use node::{Disk, DiskStatus, DiskType, Node, NodeSpec, NodeStatus, SnapshotCheck};
 pub use orphan::{Orphan, OrphanSpec, OrphanStatus, OrphanType};
 pub use replica::{Replica, ReplicaSpec, ReplicaStatus};
-pub use rules::OF_SETTINGS;
+pub use rules::{CHOICES, RANGES, SWITCHES, allowed};
 use serde_json::Value;
 pub use setting::{Setting, SettingStatus};
 pub use share::{ShareManager, ShareManagerSpec, ShareManagerState, ShareManagerStatus};

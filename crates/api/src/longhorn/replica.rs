@@ -2,6 +2,7 @@
 
 use super::V1BETA2;
 use super::instance::{InstanceSpec, InstanceStatus};
+use super::rules;
 use crate::resource::{AGE, resource, text};
 use crate::scalar::{Stamp, TextInt};
 use schemars::JsonSchema;
@@ -31,6 +32,7 @@ resource! {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = rules::replica)]
 pub struct ReplicaSpec {
     /// What it is to be as a process.
     #[serde(flatten)]

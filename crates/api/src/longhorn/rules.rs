@@ -115,20 +115,18 @@ macro_rules! cron_field {
             $value,
             ")(-(",
             $value,
-            r"))?)(/[0-9]{1,2})?)(,(\\*|(",
+            r"))?)(/([1-9][0-9]?|0[1-9]))?)(,(\\*|(",
             $value,
             ")(-(",
             $value,
-            r"))?)(/[0-9]{1,2})?)*"
+            r"))?)(/([1-9][0-9]?|0[1-9]))?)*"
         )
     };
 }
 
 /// Five fields, or a name for some.
-pub(super) fn cron(schema: &mut Schema) {
-    schema.insert("maxLength".into(), json!(256));
-    rule(
-        schema,
+macro_rules! is_cron {
+    () => {
         concat!(
             r"self.matches('^\\s*(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|",
             cron_field!("[0-5]?[0-9]"),
@@ -141,9 +139,20 @@ pub(super) fn cron(schema: &mut Schema) {
             r"\\s+",
             cron_field!("[0-7](#[1-5]|L)?|[A-Za-z]{3}(#[1-5]|L)?"),
             r")\\s*$')"
-        ),
-        "invalid cron: minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7), or a name as @daily",
-    );
+        )
+    };
+}
+
+const CRON: &str = "invalid cron: minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7), steps from 1, or a name as @daily";
+
+pub(super) fn cron(schema: &mut Schema) {
+    schema.insert("maxLength".into(), json!(256));
+    rule(schema, is_cron!(), CRON);
+}
+
+pub(super) fn cron_or_never(schema: &mut Schema) {
+    schema.insert("maxLength".into(), json!(256));
+    rule(schema, concat!("self == '' || ", is_cron!()), CRON);
 }
 
 /// A time as Go writes it, and not none.
@@ -190,30 +199,133 @@ pub(super) fn parameters(schema: &mut Schema) {
     );
 }
 
-/// What settings hold, by their names. A value that is an object has one for each kind of engine.
-pub const OF_SETTINGS: [(&str, &str); 2] = [
-    (
-        "!(self.metadata.name in ['allow-empty-disk-selector-volume', 'allow-empty-node-selector-volume', \
-         'allow-recurring-job-while-volume-detached', 'allow-volume-creation-with-degraded-availability', \
-         'auto-cleanup-recurring-job-backup-snapshot', 'auto-cleanup-snapshot-after-on-demand-backup-completed', \
-         'auto-cleanup-system-generated-snapshot', 'auto-cleanup-when-delete-backup', 'auto-salvage', \
-         'disable-snapshot-purge', 'fast-replica-rebuild-enabled', 'offline-replica-rebuilding', \
-         'replica-disk-soft-anti-affinity', 'replica-soft-anti-affinity', 'replica-zone-soft-anti-affinity', \
-         'restore-volume-recurring-jobs']) || self.value in ['true', 'false'] || self.value.startsWith('{')",
-        "the value of this setting must be true or false",
-    ),
-    (
-        "!(self.metadata.name in ['backup-bytes-per-second', 'backup-concurrent-limit', 'backup-execution-timeout', \
-         'concurrent-replica-rebuild-per-node-limit', 'concurrent-volume-backup-restore-per-node-limit', \
-         'default-backup-block-size', 'default-replica-count', 'engine-replica-timeout', 'failed-backup-ttl', \
-         'long-grpc-timeout', 'recurring-job-max-retention', 'replica-file-sync-http-client-timeout', \
-         'replica-rebuild-concurrent-sync-limit', 'replica-replenishment-wait-interval', 'restore-concurrent-limit', \
-         'snapshot-heavy-task-concurrent-limit', 'snapshot-max-count', 'storage-minimal-available-percentage', \
-         'storage-over-provisioning-percentage', 'storage-reserved-percentage-for-default-disk']) || \
-         self.value.matches('^[0-9]{1,18}$') || self.value.startsWith('{')",
-        "the value of this setting must be a whole number",
-    ),
+/// Settings that are switched on or off.
+pub const SWITCHES: &[&str] = &[
+    "allow-empty-disk-selector-volume",
+    "allow-empty-node-selector-volume",
+    "allow-recurring-job-while-volume-detached",
+    "allow-volume-creation-with-degraded-availability",
+    "auto-cleanup-recurring-job-backup-snapshot",
+    "auto-cleanup-snapshot-after-on-demand-backup-completed",
+    "auto-cleanup-system-generated-snapshot",
+    "auto-cleanup-when-delete-backup",
+    "auto-salvage",
+    "disable-snapshot-purge",
+    "fast-replica-rebuild-enabled",
+    "offline-replica-rebuilding",
+    "replica-disk-soft-anti-affinity",
+    "replica-soft-anti-affinity",
+    "replica-zone-soft-anti-affinity",
+    "restore-volume-recurring-jobs",
 ];
+
+/// Settings that are one of a few words.
+pub const CHOICES: &[(&str, &[&str])] = &[
+    ("backup-compression-method", &["lz4", "gzip", "none"]),
+    ("default-backup-block-size", &["2", "16"]),
+    ("default-data-locality", &["disabled", "best-effort", "strict-local"]),
+];
+
+/// Settings that are whole numbers: the least and the most that each of them may be.
+pub const RANGES: &[(&str, i64, i64)] = &[
+    ("backup-bytes-per-second", 0, 999_999_999_999_999_999),
+    ("backup-concurrent-limit", 1, 64),
+    ("backup-deletion-retry-interval", 1, 86_400),
+    ("backup-deletion-retry-max-interval", 1, 86_400),
+    ("backup-execution-timeout", 1, 1_440),
+    ("concurrent-replica-rebuild-per-node-limit", 0, 1_000),
+    ("concurrent-volume-backup-restore-per-node-limit", 0, 1_000),
+    ("default-replica-count", 1, 20),
+    ("engine-replica-timeout", 8, 30),
+    ("failed-backup-ttl", 0, 10_000_000),
+    ("long-grpc-timeout", 1, 2_592_000),
+    ("recurring-job-max-retention", 1, 250),
+    ("replica-file-sync-http-client-timeout", 1, 3_600),
+    ("replica-rebuild-concurrent-sync-limit", 1, 5),
+    ("replica-replenishment-wait-interval", 0, 31_536_000),
+    ("restore-concurrent-limit", 1, 64),
+    ("snapshot-heavy-task-concurrent-limit", 1, 1_000),
+    ("snapshot-max-count", 2, 250),
+    ("storage-minimal-available-percentage", 0, 100),
+    ("storage-over-provisioning-percentage", 0, 100_000),
+    ("storage-reserved-percentage-for-default-disk", 0, 100),
+];
+
+/// What a setting may be, in words; nothing of one that nobody here knows.
+pub fn allowed(setting: &str) -> Option<String> {
+    if SWITCHES.contains(&setting) {
+        return Some("true or false".to_owned());
+    }
+    if let Some((_, words)) = CHOICES.iter().find(|(name, _)| *name == setting) {
+        return Some(format!("one of {}", words.join(", ")));
+    }
+    let (_, least, most) = RANGES.iter().find(|(name, _, _)| *name == setting)?;
+    Some(range_text(*least, *most))
+}
+
+fn range_text(least: i64, most: i64) -> String {
+    format!("a whole number from {least} to {most}")
+}
+
+/// What settings hold, by their names. A value that is an object has one for each kind of engine: those are
+/// looked at by whoever reads them.
+pub(super) fn settings() -> Vec<(String, String)> {
+    let must = |text: &str| format!("the value of this setting must be {text}");
+    let of = |names: &[&str], holds: &str| {
+        let names: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+        let names = names.join(", ");
+        format!("!(self.metadata.name in [{names}]) || self.value.startsWith('{{') || {holds}")
+    };
+    let mut all = vec![(of(SWITCHES, "self.value in ['true', 'false']"), must("true or false"))];
+    for (name, words) in CHOICES {
+        let listed: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let holds = format!("self.value in [{}]", listed.join(", "));
+        all.push((of(&[name], &holds), must(&format!("one of {}", words.join(", ")))));
+    }
+    let mut ranges: Vec<(i64, i64)> =
+        RANGES.iter().map(|(_, least, most)| (*least, *most)).collect();
+    ranges.sort_unstable();
+    ranges.dedup();
+    for (least, most) in ranges {
+        let same = RANGES.iter().filter(|it| (it.1, it.2) == (least, most));
+        let names: Vec<&str> = same.map(|it| it.0).collect();
+        let holds = format!(
+            "(self.value.matches('^[0-9]{{1,18}}$') && int(self.value) >= {least} && int(self.value) <= {most})"
+        );
+        all.push((of(&names, &holds), must(&range_text(least, most))));
+    }
+    all
+}
+
+/// A copy is one volume's, and what it holds lies in one directory: another's would be served as its own.
+pub(super) fn replica(schema: &mut Schema) {
+    one_volume(schema);
+    stays(schema, "dataDirectoryName");
+    for field in ["nodeID", "diskID"] {
+        rule(
+            schema,
+            &format!(
+                "!has(oldSelf.{field}) || oldSelf.{field} == '' || (has(self.{field}) && self.{field} != '')"
+            ),
+            &format!("{field} says where the data of the copy is, and cannot be emptied"),
+        );
+    }
+}
+
+pub(super) fn one_volume(schema: &mut Schema) {
+    stays(schema, "volumeName");
+}
+
+/// Also where the field is left out: a rule of the field itself does not run then.
+fn stays(schema: &mut Schema, field: &str) {
+    rule(
+        schema,
+        &format!(
+            "!has(oldSelf.{field}) || oldSelf.{field} == '' || (has(self.{field}) && self.{field} == oldSelf.{field})"
+        ),
+        &format!("{field} is immutable once it has a value"),
+    );
+}
 
 pub(super) fn not_negative(schema: &mut Schema) {
     rule(schema, "int(self) >= 0", "must not be negative");

@@ -2,7 +2,7 @@
 
 use super::V1BETA2;
 use super::condition::Condition;
-use super::rules::OF_SETTINGS;
+use super::rules;
 use crate::resource::{AGE, column, kind, text};
 use crate::schema::structural;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -66,9 +66,10 @@ kind!(Setting in V1BETA2 {
     fields: [
         ("value", serde_json::json!({
             "type": "string",
+            "maxLength": 4096,
             "description": "The value, or a JSON object with one for each kind of engine.",
         })),
         ("status", structural::<SettingStatus>())
     ],
-    rules: [OF_SETTINGS[0], OF_SETTINGS[1]]
+    rules: rules::settings()
 });

@@ -42,7 +42,8 @@ pub struct BackupTargetSpec {
     pub poll_interval: Option<GoDuration>,
     /// Asks to read the store, if that was last done before this time.
     pub sync_requested_at: Option<Time>,
-    /// Bytes that all backups together may send to it in a second. 0 or absent: no limit.
+    /// Bytes that all backups together may send to it in a second, as text: `"10485760"`. 0 or absent: no
+    /// limit.
     #[schemars(transform = rules::not_negative)]
     pub bytes_per_second: Option<TextInt>,
     /// When and how deep its backups are looked at.
@@ -66,7 +67,8 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetVerification {
-    /// When, as five-field cron.
+    /// When, as five-field cron. Empty: never.
+    #[schemars(transform = rules::cron_or_never)]
     pub cron: Option<String>,
     /// How deep. Quick, unless it says otherwise.
     pub depth: Option<VerificationDepth>,

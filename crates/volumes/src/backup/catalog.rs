@@ -249,6 +249,12 @@ async fn take(
 
 /// A backup that the store lists lies there, also if its target had another URL when it was made.
 async fn place(world: &World, backup: &Arc<Backup>) -> Result<(), Failure> {
+    // It came into the store since: it is read as if it was new.
+    if super::is_refused(backup) {
+        let mut new = backup.as_ref().clone();
+        new.status = None;
+        return world.backups.update(backup, &new).await.map(drop);
+    }
     let known = backup.status.as_ref().and_then(|it| it.url.clone()).filter(|it| !it.is_empty());
     let here = world.url_of(backup);
     if known.is_none() || here.is_none() || known == here {
@@ -326,6 +332,8 @@ async fn show(world: &World, volume: &Arc<BackupVolume>, listed: &Listed) -> Res
 /// What a look shows. Which backup is the newest is in the record of the volume: while that cannot be read,
 /// the store was not looked at, or a volume that is activated would go on with an older backup.
 fn looked_at(old: BackupVolumeStatus, listed: &Listed, now: Timestamp) -> BackupVolumeStatus {
+    // Nobody has asked for its deletion: what says so is not believed.
+    let old = BackupVolumeStatus { state: None, deletion: None, ..old };
     let messages = listed.why.clone().map(|why| [("error".to_owned(), why)].into());
     let last_modification_time = listed.modified.map(Time::new);
     let Some(info) = &listed.info else {

@@ -135,10 +135,9 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
     if let Some(upload) = world.uploads.look(&uid) {
         upload.mark.cancel();
     }
-    let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
     let seen = Seen {
         keeps_data: keeps_data(backup.as_ref()),
-        was_never_stored: is_asked_for && status.replica_address.is_none() && status.url.is_none(),
+        was_never_stored: was_never_stored(backup, &names),
         held_by: uploads(world, &uid, &names.volume)
             .or_else(|| held(world, &names, &name, Holds::of(status.deletion.as_ref()))),
         moved: world.moved(backup, &names.target),
@@ -199,6 +198,14 @@ impl World {
             State::Other => {}
         }
     }
+}
+
+/// Nothing of it can be in a store: no replica was asked to upload it, and nobody has found it there.
+fn was_never_stored(backup: &Backup, names: &Names) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    let is_asked_for = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
+    let is_known = status.replica_address.is_some() || status.url.is_some();
+    !is_known && (is_asked_for || names.volume.is_empty() || super::is_refused(backup))
 }
 
 /// While it is uploaded there is nothing to delete yet, and afterwards there would be. Of a volume that
@@ -322,7 +329,7 @@ pub(super) async fn of_volume(
     let restoring = world.restoring_from(&names.volume, None, holds);
     let backups = world.backups_of(&names.target, &names.volume);
     let seen = Seen {
-        moved: backups.iter().find_map(|it| world.moved(it, &names.target)),
+        moved: backups.iter().find_map(|it| world.moved_with_store(it, &names.target)),
         keeps_data: keeps_data(volume.as_ref()),
         held_by: restoring
             .map(|it| format!("volume {it} is restoring from a backup of {}", names.volume)),
@@ -423,6 +430,23 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
     use super::*;
+
+    #[test]
+    fn one_that_stands_for_nothing_goes_without_a_look_at_a_store() {
+        let names = |volume: &str| Names { target: "t".into(), volume: volume.into() };
+        let mut backup = Backup::default();
+        assert!(!was_never_stored(&backup, &names("v")), "nobody has looked yet");
+        assert!(was_never_stored(&backup, &names("")), "no store can be asked for it");
+        super::super::refuse(&mut backup);
+        assert!(was_never_stored(&backup, &names("v")));
+        backup.status.as_mut().unwrap().deletion = Some(BackupDeletion::default());
+        assert!(!was_never_stored(&backup, &names("v")), "its deletion has failed");
+        let mut asked = Backup::default();
+        asked.spec.snapshot_name = Some("s".to_owned());
+        assert!(was_never_stored(&asked, &names("v")));
+        asked.status.get_or_insert_default().url = Some("vfs:///d?backup=b&volume=v".to_owned());
+        assert!(!was_never_stored(&asked, &names("v")));
+    }
 
     #[test]
     fn one_that_was_to_be_dropped_and_was_not_loses_its_data_when_a_person_deletes_it() {

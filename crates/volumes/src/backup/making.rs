@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use api::longhorn::{
-    AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload, BlockSize,
-    InstanceState, VolumeState,
+    AttacherType, AttachmentTicket, Backup, BackupMode, BackupState, BackupUpload, BackupVolume,
+    BlockSize, InstanceState, VolumeState,
 };
 use api::scalar::Time;
 use kube::ResourceExt as _;
@@ -128,8 +128,13 @@ fn deleted_first(world: &World, backup: &Backup, names: &Names) -> Option<String
         return Some(first.name_any());
     }
     let of = world.backup_volume(names)?;
-    let state = of.status.as_ref().and_then(|it| it.state.clone());
-    (state == Some(BackupState::Deleting)).then(|| of.name_any())
+    loses_all(&of).then(|| of.name_any())
+}
+
+/// All backups of the volume are being removed. What only its status says nobody has asked for.
+fn loses_all(volume: &BackupVolume) -> bool {
+    let state = volume.status.as_ref().and_then(|it| it.state.as_ref());
+    volume.metadata.deletion_timestamp.is_some() && state == Some(&BackupState::Deleting)
 }
 
 fn loses_data(backup: &Backup) -> bool {
@@ -449,6 +454,17 @@ mod tests {
         assert!(loses_data(&backup));
         backup.metadata.finalizers = Some(vec!["other".to_owned()]);
         assert!(!loses_data(&backup));
+    }
+
+    #[test]
+    fn backups_wait_for_a_volume_whose_deletion_somebody_asked_for() {
+        let mut volume = BackupVolume::default();
+        volume.status.get_or_insert_default().state = Some(BackupState::Deleting);
+        assert!(!loses_all(&volume), "that alone is only said");
+        volume.metadata.deletion_timestamp = Some(meta::Time(now()));
+        assert!(loses_all(&volume));
+        volume.status.get_or_insert_default().state = Some(BackupState::Error);
+        assert!(!loses_all(&volume));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next, Severity};
 
 use super::world::{Names, World};
-use super::{catalog, deletion, now, state_of};
+use super::{catalog, deletion, is_pulled, now, refuse, state_of};
 use crate::target;
 use crate::work::Stand;
 
@@ -73,8 +73,14 @@ pub(super) async fn pass(world: &Arc<World>, backup: &Arc<Backup>) -> Result<Nex
             Ok(Next::WAIT)
         }
         // It came with a list that was older than its removal.
-        Found::Missing if backup.spec.snapshot_name.is_none() => {
+        Found::Missing if is_pulled(backup) => {
             deletion::drop_object(world, backup).await?;
+            Ok(Next::WAIT)
+        }
+        Found::Missing if backup.spec.snapshot_name.as_deref().is_none_or(str::is_empty) => {
+            let mut refused = backup.as_ref().clone();
+            refuse(&mut refused);
+            world.backups.update(backup, &refused).await?;
             Ok(Next::WAIT)
         }
         Found::Missing | Found::Unfinished => Ok(Next::after(Duration::from_mins(1))),

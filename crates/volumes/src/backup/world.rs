@@ -19,7 +19,7 @@ use super::deletion::Removals;
 use super::upload::Uploads;
 use super::{BackupState, catalog, numbers, reading, state_of};
 use crate::work::Work;
-use crate::{NAMESPACE, label, target};
+use crate::{NAMESPACE, label, setting, target};
 
 /// Whom to tell of the end of work.
 #[derive(Debug)]
@@ -209,6 +209,14 @@ impl World {
         })
     }
 
+    /// As [`Self::moved`], for one of the backups of a volume: one that lies in its store under another name is not
+    /// of this volume, whatever its label says, and keeps nobody from anything.
+    pub(crate) fn moved_with_store(&self, backup: &Backup, target: &str) -> Option<String> {
+        let lies = backup.status.as_ref()?.url.clone()?;
+        let is_of_it = is_in_other_store(&lies, &self.url_of(backup)?);
+        self.moved(backup, target).filter(|_| is_of_it)
+    }
+
     /// The volume that restores from a backup, or from any of a volume, and must not lose it.
     pub(crate) fn restoring_from(
         &self,
@@ -239,15 +247,16 @@ impl World {
         self.volumes.by("restores", source).iter().find(|it| needs(it)).map(|it| it.name_any())
     }
 
-    pub(crate) fn number(&self, setting: &str, default: u64) -> u64 {
-        let found = self.settings.get(&Key::new(NAMESPACE, setting));
-        found.and_then(|it| it.value.trim().parse().ok()).unwrap_or(default)
+    pub(crate) fn number(&self, name: &str, default: u64) -> u64 {
+        let found = self.settings.get(&Key::new(NAMESPACE, name));
+        found.and_then(|it| u64::try_from(setting::number(&it)?).ok()).unwrap_or(default)
     }
 
-    pub(crate) fn word(&self, setting: &str, default: &str) -> String {
-        let found =
-            self.settings.get(&Key::new(NAMESPACE, setting)).map(|it| it.value.trim().to_owned());
-        found.filter(|it| !it.is_empty()).unwrap_or_else(|| default.to_owned())
+    pub(crate) fn word(&self, name: &str, default: &str) -> String {
+        let found = self.settings.get(&Key::new(NAMESPACE, name));
+        let found = found.map(|it| it.value.trim().to_owned());
+        let fits = |it: &String| !it.is_empty() && setting::problem(name, it).is_none();
+        found.filter(fits).unwrap_or_else(|| default.to_owned())
     }
 
     pub(crate) fn is_on(&self, setting: &str) -> bool {
@@ -319,12 +328,22 @@ fn is_open(backup: &Backup) -> bool {
 
 /// Whether two URLs of backups are of different ones. How to get there does not matter.
 fn is_elsewhere(one: &str, other: &str) -> bool {
-    let parts = |url: &str| {
-        let parsed = BackupUrl::parse(url).ok()?;
-        let place = target::place(&parsed.target);
-        Some((place, parsed.volume?.to_string(), parsed.backup?.to_string()))
-    };
     parts(one) != parts(other)
+}
+
+/// Whether two URLs are of one backup in two stores.
+fn is_in_other_store(one: &str, other: &str) -> bool {
+    match (parts(one), parts(other)) {
+        (Some(one), Some(other)) => one.0 != other.0 && one.1 == other.1,
+        (None, _) | (_, None) => false,
+    }
+}
+
+/// The store, and what it is called there.
+fn parts(url: &str) -> Option<(String, (String, String))> {
+    let parsed = BackupUrl::parse(url).ok()?;
+    let place = target::place(&parsed.target);
+    Some((place, (parsed.volume?.to_string(), parsed.backup?.to_string())))
 }
 
 fn from_backup(volume: &Volume) -> Option<BackupUrl> {
@@ -367,6 +386,15 @@ mod tests {
             ("nfs://a:/other?backup=b-1&volume=v-1", true),
         ] {
             assert_eq!(is_elsewhere(here, url), wanted, "{url}");
+        }
+        for (url, wanted) in [
+            ("nfs://b:/share?backup=b-1&volume=v-1", true),
+            ("nfs://a:/share?backup=b-1&volume=v-1", false),
+            ("nfs://b:/share?backup=b-1&volume=w-1", false),
+            ("nfs://b:/share?backup=b-2&volume=v-1", false),
+            ("no url at all", false),
+        ] {
+            assert_eq!(is_in_other_store(here, url), wanted, "{url}");
         }
     }
 

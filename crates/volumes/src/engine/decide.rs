@@ -50,6 +50,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) clone_failure: Option<&'a str>,
     /// Size of the volume in the store, where it is known.
     pub(crate) backup_size: Option<i64>,
+    /// Its image is older than those whose replicas decide by themselves what a restore needs.
+    pub(crate) is_older: bool,
 }
 
 /// What is asked of an engine.
@@ -177,9 +179,9 @@ fn status(seen: &Seen<'_>) -> EngineStatus {
         replica_mode_map: Some(modes),
         endpoint: Some(look.endpoint.clone()),
         last_restored_backup: Some(consensus(seen, &restores)),
-        restore_status: Some(restores),
         purge_status: Some(merged(seen, &look.purges, old.purge_status.as_ref())),
-        rebuild_status: Some(rebuilds(seen)),
+        rebuild_status: Some(rebuilds(seen, &restores)),
+        restore_status: Some(restores),
         snapshots: snapshots(seen),
         snapshots_error: Some(if seen.is_full {
             look.snapshots_error.clone()
@@ -277,11 +279,33 @@ fn clone(seen: &Seen<'_>, source: &str) -> Option<Act> {
     may.then(|| Act::Clone { source: source.to_owned() })
 }
 
-fn rebuilds(seen: &Seen<'_>) -> BTreeMap<String, EngineRebuildStatus> {
+fn rebuilds(
+    seen: &Seen<'_>,
+    restores: &BTreeMap<String, EngineRestoreStatus>,
+) -> BTreeMap<String, EngineRebuildStatus> {
+    let is_filled =
+        |address: &String| seen.look.modes.get(address) == Some(&ReplicaMode::WriteOnly);
+    // A volume that restores has its copies filled from the backup: that is their rebuild.
+    if requested(seen.spec).is_some() {
+        let filled = seen.look.modes.keys().filter(|address| is_filled(address));
+        return filled.map(|address| (address.clone(), filling(restores.get(address)))).collect();
+    }
     let mut all = merged(seen, &seen.look.rebuilds, seen.status.rebuild_status.as_ref());
     // One that serves was rebuilt; what is told of it is of an earlier day.
-    all.retain(|address, _| seen.look.modes.get(address) == Some(&ReplicaMode::WriteOnly));
+    all.retain(|address, _| is_filled(address));
     all
+}
+
+fn filling(restore: Option<&EngineRestoreStatus>) -> EngineRebuildStatus {
+    let restore = restore.cloned().unwrap_or_default();
+    let has_failed = is_set(restore.error.as_ref());
+    EngineRebuildStatus {
+        is_rebuilding: Some(!has_failed),
+        progress: Some(restore.progress.unwrap_or(0)),
+        state: Some(if has_failed { ProgressState::Error } else { ProgressState::InProgress }),
+        error: restore.error,
+        ..EngineRebuildStatus::default()
+    }
 }
 
 fn snapshots(seen: &Seen<'_>) -> Option<BTreeMap<String, api::longhorn::EngineSnapshot>> {
@@ -347,13 +371,16 @@ fn removals(seen: &Seen<'_>) -> Vec<Act> {
     let stays = |address: &String| planned.contains(address);
     let readable_stays =
         modes.iter().any(|(address, mode)| *mode == ReplicaMode::ReadWrite && stays(address));
-    modes
-        .iter()
-        .filter(|(address, mode)| {
-            !stays(address) && (readable_stays || **mode != ReplicaMode::ReadWrite)
-        })
-        .map(|(address, _)| Act::Remove { address: address.clone() })
-        .collect()
+    let goes = modes.iter().filter(|(address, mode)| {
+        !stays(address) && (readable_stays || **mode != ReplicaMode::ReadWrite)
+    });
+    let mut acts: Vec<Act> =
+        goes.map(|(address, _)| Act::Remove { address: address.clone() }).collect();
+    // An engine does not let go of the only one that it has.
+    if acts.len() == modes.len() {
+        acts.pop();
+    }
+    acts
 }
 
 fn frontend(seen: &Seen<'_>) -> Option<Act> {
@@ -392,7 +419,9 @@ fn addition(seen: &Seen<'_>) -> Option<Act> {
     let modes = &seen.look.modes;
     let readable = modes.values().any(|mode| *mode == ReplicaMode::ReadWrite);
     let filling = modes.values().any(|mode| *mode == ReplicaMode::WriteOnly);
-    if !readable || filling || seen.adding.is_some() || seen.asking_restore {
+    // Replicas of an older engine cannot be filled from a backup.
+    let cannot = seen.is_older && requested(seen.spec).is_some();
+    if !readable || filling || cannot || seen.adding.is_some() || seen.asking_restore {
         return None;
     }
     let (name, address) = planned(seen.spec, seen.status)
@@ -428,11 +457,15 @@ fn restore(seen: &Seen<'_>, status: &EngineStatus, backup: &str) -> Vec<Act> {
         it.last_restored.as_deref() != Some(backup) && !is_true(it.is_restoring)
     };
     let needed = working.clone().any(|(address, _)| of(address).is_some_and(lacks));
+    // Those of an older engine are asked together: one that restores is waited for.
+    let is_at_rest = |it: &EngineRestoreStatus| !is_true(it.is_restoring);
+    let all_rest = working.clone().all(|(address, _)| of(address).is_some_and(is_at_rest));
     let fits = seen.backup_size.is_none_or(|size| size == seen.look.size);
     let readable = working.clone().any(|(_, mode)| *mode == ReplicaMode::ReadWrite);
     if needed
         && fits
         && readable
+        && (all_rest || !seen.is_older)
         && seen.may_restore
         && !seen.asking_restore
         && seen.adding.is_none()

@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::condition;
-use api::longhorn::{Engine, EngineStatus, InstanceState, Node, Replica, ReplicaMode, Volume};
+use api::longhorn::{
+    CloneState, Engine, EngineStatus, InstanceState, Node, Replica, ReplicaMode, Volume,
+    VolumeStatus,
+};
 use jiff::Timestamp;
 use reconcile::{Backoff, Failure, Key, Next, Reconciler, Severity};
 use tasks::Tasks;
@@ -20,8 +23,10 @@ use tokio::time::Instant;
 use super::client::{CallError, Controller, Reach};
 use super::decide::{self, Seen};
 use super::look::{Depth, Look, look};
+use super::refused::Refused;
 use super::work;
 use crate::NAMESPACE;
+use crate::image::CLI_API_WITH_RESTORE_REBUILD;
 use crate::volume::World;
 
 /// Between looks while something is under way, and while nothing is.
@@ -89,12 +94,12 @@ impl Monitors {
         let (world, of_replicas, of_nodes) =
             (&monitors.world, Arc::clone(monitors), Arc::clone(monitors));
         world.replicas.listen(move |_, before, now| {
-            if runs(before) && !runs(now) {
+            if has_ended(before, now) {
                 of_replicas.nudge_engine_of(before);
             }
         });
         world.nodes.listen(move |key, before, now| {
-            if is_ready(before) && !is_ready(now) {
+            if is_lost(before, now) {
                 let all = of_nodes.world.replicas.list();
                 let there =
                     |it: &&Arc<Replica>| it.spec.instance.node_id.as_deref() == Some(&*key.name);
@@ -153,6 +158,16 @@ impl Monitors {
     }
 }
 
+/// A copy stopped, however that came, or its object went while it ran.
+fn has_ended(before: Option<&Replica>, now: Option<&Replica>) -> bool {
+    runs(before) && !runs(now)
+}
+
+/// A node is not heard of any more, or its object went.
+fn is_lost(before: Option<&Node>, now: Option<&Node>) -> bool {
+    is_ready(before) && !is_ready(now)
+}
+
 fn runs(replica: Option<&Replica>) -> bool {
     let state = replica.and_then(|it| it.status.as_ref()?.instance.current_state.as_ref());
     state == Some(&InstanceState::Running)
@@ -195,6 +210,7 @@ pub(super) struct Memory {
     pub(super) asking_clone: bool,
     pub(super) clone_failure: Option<String>,
     pub(super) rejections: BTreeMap<String, String>,
+    refused: Refused,
     pub(super) restore_rest: (u32, Option<Instant>),
     pub(super) expand_rest: (u32, Option<Instant>),
     full_at: Option<Instant>,
@@ -222,6 +238,13 @@ impl Monitor {
 
     pub(super) fn engine(&self) -> Option<Arc<Engine>> {
         self.world.engines.get(&self.key)
+    }
+
+    /// The engine with what its volume has told it.
+    fn told(&self) -> Option<Engine> {
+        let engine = self.engine()?;
+        let volume = self.volume();
+        Some(believed(&engine, volume.as_ref().and_then(|it| it.status.as_ref())))
     }
 
     pub(super) fn volume(&self) -> Option<Arc<Volume>> {
@@ -268,7 +291,7 @@ impl Monitor {
 
     /// One look and what follows. Says whether to look again soon.
     async fn pass(&self, wants_full: bool) -> Result<bool, String> {
-        let Some(engine) = self.engine() else { return Ok(false) };
+        let Some(engine) = self.told() else { return Ok(false) };
         if is_cut_off(&engine) {
             return Ok(true);
         }
@@ -289,7 +312,7 @@ impl Monitor {
             self.memory().full_at = Some(Instant::now());
         }
         // It may have changed while the engine was asked.
-        let Some(engine) = self.engine() else { return Ok(false) };
+        let Some(engine) = self.told() else { return Ok(false) };
         if Reach::of(&engine).as_ref() != Some(&self.reach) {
             return Ok(false);
         }
@@ -300,14 +323,24 @@ impl Monitor {
         let known = engine.status.clone().unwrap_or_default();
         if verdict.status != known {
             self.tell_modes(&engine, &known, &verdict.status);
-            let next = Engine { status: Some(verdict.status), ..engine.as_ref().clone() };
+            let next = Engine { status: Some(verdict.status), ..engine.clone() };
             let written = self.world.engines.merge(&engine, &next).await;
             written.map_err(|error| telemetry::Chain(&error).to_string())?;
         }
+        let mut is_refused = !verdict.acts.is_empty();
+        self.memory().refused.keep(&verdict.acts);
         for act in verdict.acts {
-            work::perform(self, &found, act).await;
+            if !self.memory().refused.may(&act, Instant::now()) {
+                continue;
+            }
+            let done = work::perform(self, &found, act.clone()).await;
+            is_refused = is_refused && done.is_err();
+            self.memory().refused.done(&act, done.is_ok(), Instant::now());
+            if let Err(error) = done {
+                tracing::warn!(engine = %self.key.name, "{error}");
+            }
         }
-        Ok(verdict.busy)
+        Ok(verdict.busy && !is_refused)
     }
 
     fn decide(&self, engine: &Engine, found: &Look, is_full: bool) -> decide::Verdict {
@@ -317,6 +350,7 @@ impl Monitor {
         let restores =
             engine.spec.requested_backup_restore.as_deref().is_some_and(|it| !it.is_empty());
         let may_restore = restores && self.has_place(engine);
+        let is_older = restores && self.is_older(engine);
         let backup_size = self.backup_size(engine);
         let status = engine.status.clone().unwrap_or_default();
         let mut memory = self.memory();
@@ -342,7 +376,17 @@ impl Monitor {
             asking_clone: memory.asking_clone,
             clone_failure: memory.clone_failure.as_deref(),
             backup_size,
+            is_older,
         })
+    }
+
+    /// Whether it is of an image that cannot fill copies from a backup. One that nobody knows is this build's.
+    fn is_older(&self, engine: &Engine) -> bool {
+        let name = engine.spec.instance.image.as_deref().unwrap_or_default();
+        let all = self.world.images.list();
+        let image = all.iter().find(|it| it.spec.image.as_deref() == Some(name));
+        let version = image.and_then(|it| it.status.as_ref()?.cli_api_version);
+        version.is_some_and(|it| it < CLI_API_WITH_RESTORE_REBUILD)
     }
 
     /// The size of the source, as the store has it. A plain restore is of its own size.
@@ -426,6 +470,20 @@ fn is_cut_off(engine: &Engine) -> bool {
     decide::is_cut_off(&engine.spec, &status)
 }
 
+/// A backup, or another volume, is laid over what an engine serves only if its volume says that it is to be so, too:
+/// that the volume is stored later than the engine does not matter, since it is attached for it later still.
+fn believed(engine: &Engine, volume: Option<&VolumeStatus>) -> Engine {
+    let mut believed = engine.clone();
+    let clone = volume.and_then(|it| it.clone_status.as_ref()?.state.as_ref());
+    if volume.and_then(|it| it.restore_required) != Some(true) {
+        believed.spec.requested_backup_restore = None;
+    }
+    if clone != Some(&CloneState::Initiated) {
+        believed.spec.requested_data_source = None;
+    }
+    believed
+}
+
 /// Whether an engine's object still wants to be restored to this.
 pub(super) fn requests(engine: &Engine, backup: &str) -> bool {
     engine.spec.requested_backup_restore.as_deref() == Some(backup)
@@ -433,7 +491,69 @@ pub(super) fn requests(engine: &Engine, backup: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::longhorn::{Condition, InstanceStatus, NodeStatus, ReplicaStatus};
+
     use super::*;
+
+    #[test]
+    fn nothing_is_laid_over_a_volume_that_knows_nothing_of_it() {
+        let mut engine = Engine::default();
+        engine.spec.requested_backup_restore = Some("b-1".to_owned());
+        engine.spec.requested_data_source = Some("snap://v/s".to_owned());
+        let asked = |volume: Option<&VolumeStatus>| {
+            let spec = believed(&engine, volume).spec;
+            (spec.requested_backup_restore.is_some(), spec.requested_data_source.is_some())
+        };
+        assert_eq!(asked(None), (false, false));
+        let mut volume = VolumeStatus::default();
+        assert_eq!(asked(Some(&volume)), (false, false));
+        volume.restore_required = Some(true);
+        assert_eq!(asked(Some(&volume)), (true, false));
+        volume.restore_required = Some(false);
+        volume.clone_status.get_or_insert_default().state = Some(CloneState::Initiated);
+        assert_eq!(asked(Some(&volume)), (false, true));
+        volume.clone_status.get_or_insert_default().state = Some(CloneState::Completed);
+        assert_eq!(asked(Some(&volume)), (false, false));
+    }
+
+    /// Until somebody has looked at the engine, a copy that it has left behind counts as a good one.
+    #[test]
+    fn an_engine_is_looked_at_at_once_when_a_copy_ends_or_its_node_goes() {
+        let replica = |state: InstanceState| {
+            let instance =
+                InstanceStatus { current_state: Some(state), ..InstanceStatus::default() };
+            Replica { status: Some(ReplicaStatus { instance }), ..Replica::default() }
+        };
+        let running = replica(InstanceState::Running);
+        for state in [
+            InstanceState::Error,
+            InstanceState::Unknown,
+            InstanceState::Stopping,
+            InstanceState::Stopped,
+        ] {
+            let now = replica(state);
+            assert!(has_ended(Some(&running), Some(&now)));
+            assert!(!has_ended(Some(&now), Some(&now)) && !has_ended(Some(&now), Some(&running)));
+        }
+        assert!(has_ended(Some(&running), None), "its object was removed by force");
+        assert!(!has_ended(Some(&running), Some(&running)) && !has_ended(None, Some(&running)));
+        let node = |status: bool| {
+            let ready = Condition {
+                kind: "Ready".to_owned(),
+                status: status.into(),
+                last_probe_time: None,
+                last_transition_time: None,
+                reason: None,
+                message: None,
+            };
+            let status = NodeStatus { conditions: Some(vec![ready]), ..NodeStatus::default() };
+            Node { status: Some(status), ..Node::default() }
+        };
+        assert!(is_lost(Some(&node(true)), Some(&node(false))));
+        assert!(is_lost(Some(&node(true)), None));
+        assert!(!is_lost(Some(&node(false)), Some(&node(false))));
+        assert!(!is_lost(Some(&node(false)), Some(&node(true))));
+    }
 
     #[test]
     fn few_engines_are_looked_at_often_and_many_at_a_bounded_rate() {

@@ -26,9 +26,9 @@ const ADD_TIMEOUT: Duration = Duration::from_hours(24);
 const RESTORE_TIMEOUT: Duration = Duration::from_mins(10);
 const PURGE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Does one thing. What fails is told, and seen again by the next look.
-pub(super) async fn perform(monitor: &Monitor, found: &Look, act: Act) {
-    let done = match act {
+/// Does one thing. What fails is seen again by the next look.
+pub(super) async fn perform(monitor: &Monitor, found: &Look, act: Act) -> Result<(), CallError> {
+    match act {
         Act::Remove { address } => remove(monitor, &address).await,
         Act::Verify { address } => verify(monitor, &address).await,
         Act::Fail { address } => fail(monitor, &address).await,
@@ -47,9 +47,6 @@ pub(super) async fn perform(monitor: &Monitor, found: &Look, act: Act) {
             clone(monitor, source);
             Ok(())
         }
-    };
-    if let Err(error) = done {
-        tracing::warn!(engine = %monitor.key.name, "{error}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::longhorn::{Disk, DiskStatus, Engine, Frontend, InstanceState, Node, Replica, Setting};
+use api::longhorn::{Disk, DiskStatus, Engine, Frontend, InstanceState, Node, Replica};
 use api::scalar::Stamp;
 use kube::ResourceExt;
 
@@ -29,6 +29,9 @@ pub(super) enum NotYet {
     DiskNotReady(String),
     #[error("its data directory {0:?} is no name of a directory of a replica")]
     Directory(String),
+    /// Two volumes in one directory would be each other's end.
+    #[error("its data directory is that of {0}")]
+    Taken(String),
     /// It was looked for before the object came to want it.
     #[error("its directory was not looked at yet")]
     NotLooked,
@@ -47,6 +50,7 @@ impl NotYet {
             | Self::NoDisk { .. }
             | Self::DiskNotReady(_)
             | Self::DataGone(_)
+            | Self::Taken(_)
             | Self::Directory(_) => false,
         }
     }
@@ -62,6 +66,7 @@ impl NotYet {
             | Self::NoDisk { .. }
             | Self::DiskNotReady(_)
             | Self::Directory(_)
+            | Self::Taken(_)
             | Self::NotLooked => FAILED_STARTING,
         }
     }
@@ -165,6 +170,27 @@ pub(super) struct Ground {
     pub(super) disk: Option<String>,
     /// Whether there is a volume in its directory.
     pub(super) has_volume: bool,
+    /// A copy of another volume that was there before, and whose directory it is.
+    pub(super) taken_by: Option<String>,
+}
+
+/// The copy of another volume that has the directory of this one, and came before it. Twins of one volume share
+/// theirs.
+pub(super) fn taken_by<'r>(
+    replica: &Replica,
+    others: impl Iterator<Item = &'r Replica>,
+) -> Option<String> {
+    let age = |it: &Replica| (it.metadata.creation_timestamp.clone(), it.metadata.uid.clone());
+    let spec = &replica.spec;
+    let mut before = others.filter(|other| {
+        other.spec.disk_id == spec.disk_id
+            && other.spec.data_directory_name == spec.data_directory_name
+            && other.spec.instance.volume_name != spec.instance.volume_name
+            && age(other) < age(replica)
+    });
+    let other = before.next()?;
+    let volume = other.spec.instance.volume_name.clone().unwrap_or_default();
+    Some(format!("replica {} of volume {volume}", other.name_any()))
 }
 
 /// The replica on its disk, if that is the one that is there now: what its node says of its disks is up to half
@@ -187,6 +213,9 @@ pub(super) fn replica(
     let ground = ground.ok_or(NotYet::NotLooked)?;
     if ground.disk != replica.spec.disk_id {
         return Err(NotYet::DiskNotReady(place.disk));
+    }
+    if let Some(other) = &ground.taken_by {
+        return Err(NotYet::Taken(other.clone()));
     }
     let was_whole = replica.spec.healthy_at.as_ref().is_some_and(Stamp::is_set);
     if was_whole && !ground.has_volume {
@@ -271,16 +300,6 @@ pub(super) fn program(programs: &Path, image: &str) -> Option<PathBuf> {
     let name = name.trim_start_matches('.');
     let found = programs.join(name).join("longhorn");
     (!name.is_empty() && found.is_file()).then_some(found)
-}
-
-/// A setting that is a number: plain, or one for each kind of engine.
-pub(crate) fn number(setting: &Setting) -> Option<i64> {
-    let text = setting.value.trim();
-    let own = || {
-        let kinds: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
-        kinds.get("v1")?.trim().parse().ok()
-    };
-    text.parse().ok().or_else(own)
 }
 
 #[cfg(test)]

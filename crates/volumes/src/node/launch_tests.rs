@@ -127,7 +127,7 @@ fn on(disk: &str, path: &str, directory: &str) -> Replica {
 }
 
 fn good() -> Ground {
-    Ground { disk: Some("u1".into()), has_volume: true }
+    Ground { disk: Some("u1".into()), has_volume: true, taken_by: None }
 }
 
 #[test]
@@ -189,14 +189,24 @@ fn another_engine_image_brings_its_own_program() {
 }
 
 #[test]
-fn numbers_are_read_plain_or_by_kind_of_engine() {
-    for (text, value) in [
-        ("8", Some(8)),
-        (" 8 ", Some(8)),
-        ("{\"v1\":\"30\",\"v2\":\"8\"}", Some(30)),
-        ("", None),
-        ("many", None),
-    ] {
-        assert_eq!(number(&Setting::new("s", text)), value, "{text:?}");
-    }
+fn a_copy_does_not_open_the_directory_of_another_volumes() {
+    let of = |name: &str, volume: &str, second: i64| {
+        let mut replica = Replica::new(name, ReplicaSpec::default());
+        let at = jiff::Timestamp::from_second(second).unwrap();
+        replica.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+        replica.spec.instance.volume_name = Some(volume.into());
+        replica.spec.disk_id = Some("u1".into());
+        replica.spec.data_directory_name = Some("v-1".into());
+        replica
+    };
+    let (first, twin, later) = (of("v-r-1", "v", 1), of("v-r-2", "v", 2), of("w-r-1", "w", 3));
+    let all = [first.clone(), twin.clone(), later.clone()];
+    assert_eq!(taken_by(&first, all.iter()), None, "whoever comes later keeps nobody out");
+    assert_eq!(taken_by(&twin, all.iter()), None);
+    let taken = taken_by(&later, all.iter());
+    assert_eq!(taken.as_deref(), Some("replica v-r-1 of volume v"));
+    let mut beside = later;
+    beside.spec.disk_id = Some("u2".into());
+    assert_eq!(taken_by(&beside, all.iter()), None);
 }

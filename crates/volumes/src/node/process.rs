@@ -131,7 +131,8 @@ impl Reconciler for Engines {
         let launch = |engine: &Engine, upgrade: bool| {
             let replica = |name: &str| agent.replicas.get(&Key::new(NAMESPACE, name));
             let setting = |name: &str| {
-                agent.settings.get(&Key::new(NAMESPACE, name)).as_deref().and_then(launch::number)
+                let setting = agent.settings.get(&Key::new(NAMESPACE, name));
+                setting.as_deref().and_then(crate::setting::number)
             };
             launch::engine(engine, upgrade, replica, setting, &agent.options.programs)
         };
@@ -348,9 +349,12 @@ impl Agent {
         };
         let path = replica.spec.disk_path.clone().unwrap_or_default();
         let host = Arc::clone(&self.host);
+        let others = self.replicas.by(BY_DISK, replica.spec.disk_id.as_deref().unwrap_or_default());
+        let taken_by = launch::taken_by(&replica, others.iter().map(AsRef::as_ref));
         let look = move || Ground {
             disk: super::disk::identity(Path::new(&path)),
             has_volume: host.has_volume(&dir),
+            taken_by,
         };
         let found = self.context.tasks.blocking("ground", look).await;
         found.map(Some).or_fail(|| format!("look for the data of replica {}", key.name))

@@ -116,7 +116,7 @@ impl Agent {
     /// The number a setting holds, or what it is without one.
     pub(super) fn number(&self, name: &str, default: i64) -> i64 {
         let setting = self.settings.get(&Key::new(NAMESPACE, name));
-        setting.as_deref().and_then(super::launch::number).unwrap_or(default)
+        setting.as_deref().and_then(crate::setting::number).unwrap_or(default)
     }
 
     /// Looks at every disk.

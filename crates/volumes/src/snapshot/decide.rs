@@ -159,7 +159,15 @@ fn lost(seen: &Seen<'_>, old: SnapshotStatus) -> Verdict {
 
 fn leave(seen: &Seen<'_>) -> Verdict {
     let old = status(seen);
-    let orphaned = seen.volume.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
+    // Those of a restore or a copy come and go with it: only the object goes.
+    let is_kept = |it: &Volume| {
+        let status = it.status.clone().unwrap_or_default();
+        status.restore_required == Some(true)
+            || status.is_standby == Some(true)
+            || crate::volume::is_unfinished_clone(it)
+    };
+    let orphaned =
+        seen.volume.is_none_or(|it| it.metadata.deletion_timestamp.is_some() || is_kept(it));
     let Some(known) = seen.known.filter(|_| !orphaned) else {
         // Taken a moment ago and not listed yet: it must be seen before it can go.
         let pending = old
@@ -305,6 +313,32 @@ mod tests {
         assert_eq!((below.act, below.ticket, below.gone), (None, false, false));
         let closed = look(&going, Some(&listed(false, "t")), false);
         assert_eq!((closed.act, closed.ticket, closed.gone), (None, true, false));
+    }
+
+    /// Somebody made an object for the snapshot a restore works on, and deleted it.
+    #[test]
+    fn what_a_restore_works_on_is_not_taken_from_under_it() {
+        let going = deleted(asked());
+        for status in [
+            VolumeStatus { restore_required: Some(true), ..VolumeStatus::default() },
+            VolumeStatus { is_standby: Some(true), ..VolumeStatus::default() },
+        ] {
+            let mut volume = Volume::new("v", VolumeSpec::default());
+            volume.status = Some(status);
+            let known = listed(false, "volume-head");
+            let verdict = decide(&Seen {
+                now: now(),
+                snapshot: &going,
+                volume: Some(&volume),
+                engine: Some("v-e-0".into()),
+                runs: true,
+                purging: false,
+                size: None,
+                known: Some(&known),
+                may_purge: true,
+            });
+            assert_eq!((verdict.act, verdict.ticket, verdict.gone), (None, false, true));
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ use reconcile::{Broken, Failure, Key, Next, Object, OrFail as _, Reconciler, Sev
 use super::World;
 use super::decide::decide;
 use super::draft::{Plan, Seen, is_at_rest, process_state};
-use super::observe::{is_of_another, observe};
+use super::make::engine_name;
+use super::observe::{Whose, living_owner, observe, whose};
 use super::original;
 use super::steps::{Step, steps};
 use crate::engine::client::Reach;
@@ -43,6 +44,10 @@ impl Reconciler for Volumes {
             world.context.events.say(volume.as_ref(), Severity::Warning, "NameInUse", &why);
             return Err(Failure::other(doing, why));
         }
+        if let Some(why) = engine_of_another(world, &volume).filter(|_| !deleting) {
+            world.context.events.say(volume.as_ref(), Severity::Warning, "NameInUse", &why);
+            return Err(Failure::other(format!("look after volume {}", volume.name_any()), why));
+        }
         if !deleting {
             ensure_attachment(world, &volume).await?;
         }
@@ -62,29 +67,58 @@ impl Reconciler for Volumes {
 async fn see_off_others(world: &World, volume: &Volume) -> Result<Option<String>, Failure> {
     let (name, mut left) = (volume.name_any(), None);
     for replica in world.replicas.by("volume", &name) {
-        if !is_of_another(replica.as_ref(), volume) {
+        let whose = whose(replica.as_ref(), volume);
+        if whose == Whose::Volumes || is_anothers(world, volume, replica.as_ref()) {
             continue;
         }
         if is_unwanted(&replica) {
             world.replicas.remove_finalizer(&replica, DATA).await?;
         }
         release_idle(&world.replicas, replica.as_ref(), is_idle_replica).await?;
-        left = Some(format!("replica {}", replica.name_any()));
+        if whose == Whose::Earlier {
+            left = Some(format!("replica {}", replica.name_any()));
+        }
     }
     for engine in world.engines.by(engine::BY_VOLUME, &name) {
-        if is_of_another(engine.as_ref(), volume) {
-            release_idle(&world.engines, engine.as_ref(), is_idle_engine).await?;
+        let whose = whose(engine.as_ref(), volume);
+        if whose == Whose::Volumes || is_anothers(world, volume, engine.as_ref()) {
+            continue;
+        }
+        release_idle(&world.engines, engine.as_ref(), is_idle_engine).await?;
+        if whose == Whose::Earlier {
             left = Some(format!("engine {}", engine.name_any()));
         }
     }
+    // One of its name is made for it alone.
     let attachment = world.attachments.get(&Key::of(volume));
-    if let Some(attachment) = attachment.filter(|it| is_of_another(it.as_ref(), volume)) {
+    let of_earlier = |it: &Arc<VolumeAttachment>| whose(it.as_ref(), volume) == Whose::Earlier;
+    if let Some(attachment) = attachment.filter(of_earlier) {
         if attachment.metadata.deletion_timestamp.is_some() {
             world.attachments.remove_finalizer(&attachment, FINALIZER).await?;
         }
         left = Some(format!("volume attachment {name}"));
     }
     Ok(left)
+}
+
+/// Why its engine cannot be made: what has the name of it names another volume.
+fn engine_of_another(world: &World, volume: &Volume) -> Option<String> {
+    let key = Key::new(NAMESPACE, &engine_name(&volume.name_any()));
+    let found = world.engines.get(&key)?;
+    let of = found.spec.instance.volume_name.clone().unwrap_or_default();
+    (of != volume.name_any())
+        .then(|| format!("engine {} names volume {of:?}, and has to be deleted first", key.name))
+}
+
+/// It is another volume's, which is there: somebody has had it name this one. It is left out, and to that one.
+fn is_anothers<K: Object>(world: &World, volume: &Volume, object: &K) -> bool {
+    let Some(owner) = living_owner(world, object) else { return false };
+    let (name, other) = (object.name_any(), volume.name_any());
+    let text = format!(
+        "{name} belongs to volume {owner}, and its spec.volumeName says {other}: it is left out there; set that back"
+    );
+    world.context.events.say(object, Severity::Warning, "ForeignVolume", &text);
+    true
 }
 
 /// An engine or a copy of the volume that cannot be decoded, by the name that it has.
@@ -195,7 +229,7 @@ fn as_decided<'a>(
 async fn forget(world: &World, key: &Key) -> Result<Next, Failure> {
     if !world.volumes.is_broken(key) {
         for replica in world.replicas.by("volume", &key.name) {
-            if is_unwanted(&replica) {
+            if is_unwanted(&replica) && living_owner(world, replica.as_ref()).is_none() {
                 world.replicas.remove_finalizer(&replica, DATA).await?;
             }
         }

@@ -118,6 +118,12 @@ impl Draft<'_> {
         }
     }
 
+    /// It was not made from another volume, and is said to become a copy of one.
+    pub(super) fn is_impossible_clone(&self) -> bool {
+        let asked = self.volume.spec.data_source.as_deref().is_some_and(|it| !it.is_empty());
+        !asked && super::is_unfinished_clone(&self.volume)
+    }
+
     /// Nobody has ever written to it. An engine alone says nothing: it is stored before the status
     /// that tells of the copying, and a crash may come between them. One that is older than copies
     /// has what was written to it.

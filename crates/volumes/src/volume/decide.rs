@@ -20,8 +20,12 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     if draft.state() == VolumeState::Unset {
         draft.set_state(VolumeState::Creating);
     }
+    draft.disbelieve();
     draft.fill_in();
     draft.choose_owner();
+    if let Some(why) = draft.lacks_image() {
+        return draft.wait_for_image(&why);
+    }
     if let Source::Missing(why) = &seen.source
         && draft.may_begin_restore()
     {
@@ -48,6 +52,7 @@ pub(crate) fn decide(seen: &Seen, fresh: &mut dyn FnMut() -> String) -> Plan {
     draft.replenish();
     draft.clean_up();
     draft.finish_restore();
+    draft.remember_restored();
     draft.finish_clone();
     draft.forget_activation();
     draft.keep_tickets();

@@ -22,6 +22,11 @@ const PLACE_AGAIN: Duration = Duration::from_secs(30);
 /// A copy that was made to be filled and is not, is not tried again.
 pub(super) const LAST_TRY: i32 = 5;
 
+/// The engine of a volume.
+pub(super) fn engine_name(volume: &str) -> String {
+    format!("{volume}-e-0")
+}
+
 impl Draft<'_> {
     /// What a volume has when nobody said otherwise.
     pub(super) fn fill_in(&mut self) {
@@ -83,7 +88,7 @@ impl Draft<'_> {
             rebuild_concurrent_sync_limit: self.volume.spec.rebuild_concurrent_sync_limit,
             ..EngineSpec::default()
         };
-        let mut engine = Engine::new(&format!("{}-e-0", self.name()), spec);
+        let mut engine = Engine::new(&engine_name(&self.name()), spec);
         engine.metadata.namespace = Some(NAMESPACE.to_owned());
         engine.metadata.owner_references = Some(self.owner_reference());
         engine.finalizers_mut().push(FINALIZER.to_owned());

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use api::condition;
 use api::longhorn::{
-    Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, EngineImage, EngineImageState,
-    InstanceState, Node, Replica, Volume, VolumeState,
+    Backup, BackupDeletion, BackupState, BackupTarget, BackupVolume, Engine, EngineImage,
+    EngineImageState, InstanceState, Node, Replica, Volume, VolumeState,
 };
 use backupstore::{BackupUrl, TargetUrl};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use reconcile::{Failure, Key, OrFail as _};
 
@@ -69,7 +70,9 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
     let replicas = world.replicas.by("volume", &name);
     let replicas = replicas.iter().filter(|it| !is_of_another(it.as_ref(), volume));
     let replicas: Vec<Replica> = replicas.map(|it| it.as_ref().clone()).collect();
-    let engine = engine::active(&world.engines, &name);
+    let engines = world.engines.by(engine::BY_VOLUME, &name);
+    let own: Vec<_> = engines.iter().filter(|it| !is_of_another(it.as_ref(), volume)).collect();
+    let engine = own.iter().find(|it| it.spec.active == Some(true)).or_else(|| own.first());
     let (source, backup_volume) = source(world, volume).await?;
     let newest_is_known = newest_is_known(world, volume, backup_volume.as_ref()).await?;
     Ok(Seen {
@@ -79,9 +82,7 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
             .attachments
             .get(&Key::new(NAMESPACE, &name))
             .map(|it| it.as_ref().clone()),
-        engine: engine
-            .filter(|it| !is_of_another(it.as_ref(), volume))
-            .map(|it| it.as_ref().clone()),
+        engine: engine.map(|it| Engine::clone(it)),
         no_disk: without_disk(world, &replicas),
         evicting: evicting(world, &replicas),
         replicas,
@@ -98,11 +99,41 @@ pub(super) async fn observe(world: &World, volume: &Volume) -> Result<Seen, Fail
     })
 }
 
-/// It belongs to an earlier volume of this name, which was removed by force. One that names no owner was made by
-/// hand, and is the volume's that it names.
-pub(super) fn is_of_another(object: &impl ResourceExt, volume: &Volume) -> bool {
+/// Whose an object is that names a volume as its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    Volumes,
+    /// Of an earlier volume of this name, which was removed by force.
+    Earlier,
+    /// Of a volume of another name: somebody has changed which one it names.
+    Foreign,
+}
+
+/// One that names no owner was made by hand, and is the volume's that it names.
+pub(super) fn whose(object: &impl ResourceExt, volume: &Volume) -> Whose {
     let mut owners = object.owner_references().iter().filter(|it| it.kind == "Volume").peekable();
-    owners.peek().is_some() && owners.all(|it| volume.metadata.uid.as_ref() != Some(&it.uid))
+    let is_own = |it: &OwnerReference| volume.metadata.uid.as_ref() == Some(&it.uid);
+    if owners.peek().is_none() || owners.clone().any(is_own) {
+        Whose::Volumes
+    } else if owners.any(|it| it.name == volume.name_any()) {
+        Whose::Earlier
+    } else {
+        Whose::Foreign
+    }
+}
+
+pub(super) fn is_of_another(object: &impl ResourceExt, volume: &Volume) -> bool {
+    whose(object, volume) != Whose::Volumes
+}
+
+/// The volume that owns it, if it is there: that one's data goes by its word alone.
+pub(super) fn living_owner(world: &World, object: &impl ResourceExt) -> Option<String> {
+    let owners = object.owner_references().iter().filter(|it| it.kind == "Volume");
+    let mut there = owners.filter(|it| {
+        let volume = world.volumes.get(&Key::new(NAMESPACE, &it.name));
+        volume.is_some_and(|found| found.metadata.uid.as_ref() == Some(&it.uid))
+    });
+    there.next().map(|it| it.name.clone())
 }
 
 /// Copies that their nodes cannot start where their data is, or that are not there any more. One that has
@@ -242,6 +273,9 @@ fn found_backup(
     let missing = |why: &str| Source::Missing(format!("cannot get backup {name}: {why}"));
     let Some(found) = found else { return missing("it does not exist") };
     let status = found.status.clone().unwrap_or_default();
+    if let Some(other) = other_volume(found, &volume) {
+        return missing(&format!("it is a backup of volume {other}, and not of {volume}"));
+    }
     let goes =
         |leaves: bool, deletion: Option<&BackupDeletion>| leaves && !backup::is_untouched(deletion);
     if status.state == Some(BackupState::Deleting)
@@ -257,6 +291,15 @@ fn found_backup(
         None => missing("it is not read from the store yet"),
         size => Source::Found { volume, backup: name, backup_volume_size: size },
     }
+}
+
+/// The volume a backup is of, if that is another: by its label, by what was read of it, and by where it lies.
+fn other_volume(backup: &Backup, volume: &str) -> Option<String> {
+    let status = backup.status.as_ref();
+    let lies = status.and_then(|it| read_url(it.url.as_deref()?)).map(|(_, volume, _)| volume);
+    let label = backup.labels().get(crate::label::BACKUP_VOLUME).cloned();
+    let read = status.and_then(|it| it.volume_name.clone());
+    [label, read, lies].into_iter().flatten().find(|it| !it.is_empty() && it != volume)
 }
 
 /// The targets whose own URL leads to the same place. Nothing else is ever gone to: who may make a
@@ -381,6 +424,26 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_another_volume_is_left_out_and_one_of_an_earlier_of_the_name_is_waited_for() {
+        let mut volume = Volume::default();
+        (volume.metadata.name, volume.metadata.uid) = (Some("v".into()), Some("new".into()));
+        let of = |name: &str, uid: &str| {
+            let mut replica = Replica::default();
+            let owner = meta::OwnerReference {
+                kind: "Volume".to_owned(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                ..meta::OwnerReference::default()
+            };
+            replica.metadata.owner_references = Some(vec![owner]);
+            whose(&replica, &volume)
+        };
+        assert_eq!(of("v", "new"), Whose::Volumes);
+        assert_eq!(of("v", "old"), Whose::Earlier);
+        assert_eq!(of("w", "other"), Whose::Foreign);
+    }
+
+    #[test]
     fn a_url_leads_to_targets_of_its_very_place_and_to_nothing_else() {
         let target = |name: &str, url: &str| {
             let mut made = BackupTarget::default();
@@ -403,6 +466,29 @@ mod tests {
             let (place, _, _) = read_url(url).unwrap();
             assert_eq!(targets_at(&all, &place), wanted, "{url}");
         }
+    }
+
+    #[test]
+    fn a_backup_of_another_volume_is_none() {
+        let mut backup = Backup::default();
+        let found = |backup: &Backup| {
+            found_backup(Some(backup), &BackupVolume::default(), "v".into(), "b".into())
+        };
+        let status = backup.status.get_or_insert_default();
+        (status.volume_size, status.volume_name) = (Some("4096".to_owned()), Some("v".to_owned()));
+        backup.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "v".to_owned());
+        assert!(matches!(found(&backup), Source::Found { .. }));
+        let is_refused =
+            |backup: &Backup| matches!(found(backup), Source::Missing(why) if why.contains("w"));
+        let mut other = backup.clone();
+        other.status.get_or_insert_default().volume_name = Some("w".to_owned());
+        assert!(is_refused(&other));
+        let mut other = backup.clone();
+        other.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "w".to_owned());
+        assert!(is_refused(&other));
+        let mut other = backup;
+        other.status.get_or_insert_default().url = Some("vfs:///d?backup=b&volume=w".to_owned());
+        assert!(is_refused(&other));
     }
 
     #[test]

@@ -16,12 +16,62 @@ use crate::label;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// No request is made for a time later than this.
 const FAR_AHEAD: Duration = Duration::from_mins(1);
+/// On a volume that was restored: its own uid.
+const RESTORED: &str = "holdfast.io/restored";
 /// The condition of a volume that is to be activated and is not yet.
 const ACTIVATED: &str = "Activated";
 
 impl Draft<'_> {
     fn is_from_backup(&self) -> bool {
         self.volume.spec.from_backup.as_deref().is_some_and(|url| !url.is_empty())
+    }
+
+    /// What a status says that cannot be so is not believed: whoever may write it would take the volume from its
+    /// users, or its data.
+    pub(super) fn disbelieve(&mut self) {
+        let restores = self.restores()
+            && self.is_from_backup()
+            && self.status.restore_initiated == Some(true)
+            && !self.is_restored();
+        let mut wrong = Vec::new();
+        if self.restores() && !restores {
+            self.status.restore_required = Some(false);
+            wrong.push("restoreRequired");
+        }
+        if self.status.is_standby == Some(true) && !restores {
+            self.status.is_standby = Some(false);
+            wrong.push("isStandby");
+        }
+        if self.is_impossible_clone() {
+            self.status.clone_status = None;
+            wrong.push("cloneStatus");
+        }
+        if !wrong.is_empty() {
+            let text = format!(
+                "what was written into the status of volume {} cannot be so and is taken back: {}",
+                self.name(),
+                wrong.join(", ")
+            );
+            self.tell(Severity::Warning, "StatusRefused", text);
+        }
+    }
+
+    /// This very volume has restored: one that is made anew from what was exported of it has not.
+    fn is_restored(&self) -> bool {
+        let uid = self.volume.metadata.uid.as_ref();
+        uid.is_some() && self.volume.annotations().get(RESTORED) == uid
+    }
+
+    /// Remembered beside the status, which others may write as well: what was restored once is never laid over
+    /// what was written since.
+    pub(super) fn remember_restored(&mut self) {
+        let is_over = self.is_from_backup()
+            && self.status.restore_initiated == Some(true)
+            && !self.restores();
+        let uid = self.volume.metadata.uid.clone();
+        if let Some(uid) = uid.filter(|_| is_over && !self.is_restored()) {
+            self.volume.annotations_mut().insert(RESTORED.to_owned(), uid);
+        }
     }
 
     /// Nothing is made of a volume whose backup is not there.
@@ -60,10 +110,24 @@ impl Draft<'_> {
             self.volume.labels_mut().insert(label::BACKUP_TARGET.to_owned(), target.clone());
             self.volume.spec.backup_target_name = Some(target);
         }
+        if let (false, Some(then)) = (standby, *backup_volume_size)
+            && size > Some(then)
+        {
+            self.say_larger_than_backup(then);
+        }
         self.status.is_standby = Some(standby);
         self.status.restore_initiated = Some(true);
         self.status.restore_required = Some(true);
         self.status.actual_size = self.volume.spec.size.map(|size| size.0);
+    }
+
+    fn say_larger_than_backup(&mut self, then: i64) {
+        let text = format!(
+            "the source has grown since that backup was made: volume {} is made as large as the source is now, {} bytes, and not of the {then} bytes it had then",
+            self.name(),
+            self.size()
+        );
+        self.tell(Severity::Normal, "LargerThanBackup", text);
     }
 
     fn store_size(&self) -> Option<i64> {
@@ -129,6 +193,9 @@ impl Draft<'_> {
             return;
         }
         self.volume.spec.size = Some(TextInt(store));
+        if grows && !standby {
+            self.say_larger_than_backup(size);
+        }
     }
 
     /// Whether a copy holds something of a backup already, or is about to.
@@ -159,12 +226,28 @@ impl Draft<'_> {
             return;
         }
         let asked = self.engine.as_ref().and_then(|it| it.spec.requested_backup_restore.clone());
-        let under_way = self.restores() && asked.is_some_and(|it| !it.is_empty());
-        match self.state() {
-            VolumeState::Attached | VolumeState::Attaching if under_way => {
-                self.condition("Restore", true, "RestoreInProgress", "");
+        let asked = asked.filter(|it| self.restores() && !it.is_empty());
+        match (self.state(), asked) {
+            (VolumeState::Attached | VolumeState::Attaching, Some(asked)) => {
+                self.say_under_way(&asked);
             }
-            _ => self.condition("Restore", false, "", ""),
+            (_, Some(_) | None) => self.condition("Restore", false, "", ""),
+        }
+    }
+
+    /// A volume that follows another is never done; what people ask is whether it lacks anything.
+    fn say_under_way(&mut self, asked: &str) {
+        let held = self.engine_status().last_restored_backup;
+        if self.volume.spec.standby == Some(true) && held.as_deref() == Some(asked) {
+            let text = format!("holds {asked}, the newest backup, and follows its source");
+            self.condition("Restore", true, "Following", &text);
+        } else {
+            self.condition(
+                "Restore",
+                true,
+                "RestoreInProgress",
+                &format!("restores backup {asked}"),
+            );
         }
     }
 

@@ -9,22 +9,29 @@
 //! next engine has taken over, everything can be taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use api::longhorn::{AttacherType, DataLocality, InstanceState, Replica, Robustness, VolumeState};
 use kube::ResourceExt;
 use reconcile::Severity;
 
 use super::draft::{
-    Draft, Image, fail, has_failed, is_active, is_at_rest, is_leaving, is_set, is_usable, node_of,
-    process_state,
+    Draft, Image, Plan, fail, has_failed, is_active, is_at_rest, is_leaving, is_set, is_usable,
+    node_of, process_state,
 };
+use super::is_new;
 use super::restore::is_busy;
 use crate::image::CLI_API_WITH_RESTORE_REBUILD;
 use crate::node::{failed_creation, failed_upgrade};
 use crate::replica::address_of;
 
+/// When an image that was not there is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The condition of a volume that waits for another engine, or was refused one.
 const UPGRADE: &str = "EngineUpgrade";
+
+/// The condition of a new volume whose image nobody knows.
+const IMAGE: &str = "EngineImage";
 
 /// What becomes of a wish for another image.
 enum Wish {
@@ -35,6 +42,27 @@ enum Wish {
 }
 
 impl Draft<'_> {
+    /// Nothing is made of a new volume before its image is there: its copies would be made by another engine.
+    pub(super) fn lacks_image(&mut self) -> Option<String> {
+        let wanted = self.status.current_image.clone().unwrap_or_default();
+        let is_known = wanted == crate::image::DEFAULT || self.seen.images.contains_key(&wanted);
+        if is_known || self.engine.is_some() || !is_new(&self.state()) {
+            self.drop_condition(IMAGE);
+            return None;
+        }
+        Some(format!(
+            "engine image {wanted} is not deployed: make an EngineImage for it whose program a node has, or leave spec.image empty"
+        ))
+    }
+
+    pub(super) fn wait_for_image(mut self, why: &str) -> Plan {
+        // It may be named anew as long as nothing is made.
+        self.status.current_image = None;
+        self.condition(IMAGE, false, "NotDeployed", why);
+        self.look_after(LOOK_AGAIN);
+        self.finish()
+    }
+
     /// Whether its engine can fill copies of a volume that restores. An older one cannot: the volume
     /// goes on with the copies it has.
     pub(super) fn rebuilds_restores(&self) -> bool {

@@ -21,6 +21,7 @@ struct World {
     asking_clone: bool,
     clone_failure: Option<String>,
     backup_size: Option<i64>,
+    is_older: bool,
     now: Timestamp,
 }
 
@@ -46,6 +47,7 @@ fn world() -> World {
         asking_clone: false,
         clone_failure: None,
         backup_size: Some(SIZE),
+        is_older: false,
         now: Timestamp::from_second(1_000_000).unwrap(),
     }
 }
@@ -67,6 +69,7 @@ impl World {
             asking_clone: self.asking_clone,
             clone_failure: self.clone_failure.as_deref(),
             backup_size: self.backup_size,
+            is_older: self.is_older,
         })
     }
 
@@ -139,8 +142,27 @@ fn copies_of_no_plan_go_but_never_the_last_that_can_be_read() {
     assert!(unknown.contains_key("UNKNOWN-tcp://h:9"));
     it.look.modes = BTreeMap::from([(at(9), M::ReadWrite), (at(1), M::WriteOnly)]);
     assert!(it.decide().acts.is_empty());
+    // An engine does not let go of the only one that it has, whatever it is.
+    for mode in [M::WriteOnly, M::Error] {
+        it.look.modes = BTreeMap::from([(at(9), mode)]);
+        assert_eq!(it.decide().acts, []);
+    }
     it.spec.replica_address_map = None;
     assert_eq!(it.decide().acts, []);
+}
+
+#[test]
+fn a_copy_that_is_filled_from_a_backup_is_told_as_one_that_is_rebuilt() {
+    let mut it = world().restoring("b2", &[(1, "b2"), (2, "*")]);
+    it.look.modes.insert(at(2), M::WriteOnly);
+    it.look.restores.get_mut(&at(2)).unwrap().progress = Some(40);
+    let nothing = EngineRebuildStatus { state: Some(ProgressState::Unset), ..Default::default() };
+    it.look.rebuilds.insert(at(2), nothing);
+    let told = it.decide().status.rebuild_status.unwrap();
+    let one = &told[&at(2)];
+    assert_eq!((one.is_rebuilding, one.progress), (Some(true), Some(40)));
+    assert_eq!(one.state, Some(ProgressState::InProgress));
+    assert_eq!(told.len(), 1, "one that serves was rebuilt");
 }
 
 #[test]
@@ -168,6 +190,26 @@ fn a_restore_is_asked_for_while_one_copy_lacks_the_backup_and_does_not_restore()
     assert!(!asked(&[(1, "*b1"), (2, "*b1")]));
     assert!(!asked(&[(1, "b2"), (2, "*b1")]));
     assert!(!asked(&[(1, "b2"), (2, "b2")]));
+}
+
+#[test]
+fn copies_of_an_older_engine_restore_together_and_none_is_filled() {
+    let asked = |held: &[(u16, &str)]| {
+        let mut it = world().restoring("b2", held);
+        it.is_older = true;
+        it.decide().acts == [Act::Restore { backup: "b2".into() }]
+    };
+    assert!(asked(&[(1, ""), (2, "")]));
+    assert!(asked(&[(1, "b1"), (2, "b1")]));
+    assert!(asked(&[(1, "b2"), (2, "b1")]), "nothing else would ever bring it forward");
+    assert!(!asked(&[(1, "*b1"), (2, "b1")]));
+    assert!(!asked(&[(1, "*b1"), (2, "b2")]));
+    assert!(!asked(&[(1, "b1")]), "one has not answered");
+    assert!(!asked(&[(1, "b2"), (2, "b2")]));
+    let mut it = world().restoring("b2", &[(1, "b1")]);
+    it.look.modes.remove(&at(2));
+    it.is_older = true;
+    assert_eq!(it.decide().acts, [Act::Restore { backup: "b2".into() }]);
 }
 
 #[test]

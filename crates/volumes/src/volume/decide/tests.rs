@@ -29,6 +29,7 @@ use crate::volume::draft::{Image, has_failed, is_active, is_usable};
 
 mod clones;
 mod drawings;
+mod forged;
 mod losses;
 mod places;
 mod starting;
@@ -678,7 +679,28 @@ fn an_older_backup_of_a_volume_that_grew_is_restored_as_large_as_that_is_now() {
         world.is(&VolumeState::Detached, &Robustness::Unknown);
         assert_eq!(world.status().restore_required, Some(false), "polled late: {polled_late}");
         assert_eq!(world.volume.spec.size, Some(TextInt(64 * MIB)));
+        assert!(world.told.contains(&"LargerThanBackup".to_owned()), "polled late: {polled_late}");
     }
+}
+
+#[test]
+fn a_standby_volume_that_holds_the_newest_backup_says_so() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    let told = |world: &World| {
+        let told = world.condition("Restore").unwrap();
+        (told.status, told.reason.unwrap(), told.message.unwrap())
+    };
+    let (status, reason, text) = told(&world);
+    assert_eq!((status, reason.as_str()), (api::condition::Status::True, "Following"));
+    assert!(text.contains("b1"), "{text}");
+    world.broken = world.replicas.iter().map(ResourceExt::name_any).collect();
+    world.held.clear();
+    world.store("b2", 32 * MIB);
+    world.pass();
+    let (_, reason, text) = told(&world);
+    assert_eq!(reason, "RestoreInProgress");
+    assert!(text.contains("b2"), "{text}");
 }
 
 #[test]
