@@ -195,6 +195,11 @@ impl Engine {
         result
     }
 
+    /// What a job that was given up had asked is no answer to the next.
+    pub(crate) fn forget_calls(&mut self) {
+        self.calls.clear();
+    }
+
     pub(crate) fn call(&mut self, peer: usize, request: Call, context: &mut Context<'_, Party>) {
         self.next_call += 1;
         let call = self.next_call;
@@ -356,7 +361,7 @@ impl Engine {
                 if self.claim.is_some() {
                     self.submit(Command::Record, context, |_, _| {});
                 }
-                self.shared.oracle.borrow_mut().mended(begin);
+                self.shared.oracle.borrow_mut().mended(begin, self.base.as_deref());
                 self.shared.count(|tally| tally.mends += 1);
             }
             Mending::Flushing { token: own, begin } if own == token => {

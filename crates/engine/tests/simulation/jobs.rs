@@ -112,6 +112,7 @@ impl Engine {
         if !ready || self.mending != Mending::Done {
             return;
         }
+        self.forget_calls();
         let missing = (0..NAMES.len()).find(|peer| self.mode(*peer) != Some(Mode::Rw));
         match (missing, context.rng().below(10)) {
             (Some(target), 0..7) => self.begin_rebuild(target, context),

@@ -62,6 +62,8 @@ pub(crate) struct Oracle {
     pub(crate) newest: usize,
     /// What each snapshot holds; `None` where copies may differ.
     snapshots: BTreeMap<String, Vec<Option<u64>>>,
+    /// When each was taken.
+    taken: BTreeMap<String, u64>,
     pub(crate) violation: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
@@ -108,6 +110,7 @@ impl Oracle {
             even: false,
             newest: 0,
             snapshots: BTreeMap::new(),
+            taken: BTreeMap::new(),
             violation: None,
             completed: 0,
             failed: 0,
@@ -333,22 +336,28 @@ impl Oracle {
                     self.cells[cell].seen = None;
                     let writes = &mut self.cells[cell].writes;
                     writes.retain(|write| write.end == u64::MAX);
+                    // What is still under way is of an engine that was replaced, and came before.
+                    let end = if writes.is_empty() { 0 } else { now };
                     let (kept, token) = (Kept::Safe, u64::MAX);
-                    writes.push(Write { value, begin: 0, end: 0, kept, token });
+                    writes.push(Write { value, begin: 0, end, kept, token });
                 }
                 Ok(_) => {}
             }
         }
     }
 
-    /// All copies were made alike, whatever failed there before `begin`.
-    pub(crate) fn mended(&mut self, begin: u64) {
+    /// All copies were made alike above `base`, whatever failed there before `begin`. What had failed
+    /// before that snapshot was taken is in it, and stays.
+    pub(crate) fn mended(&mut self, begin: u64, base: Option<&str>) {
+        let taken = base.and_then(|name| self.taken.get(name)).copied().unwrap_or(0);
         for cell in &mut self.cells {
-            cell.undefined = cell.undefined.filter(|since| *since > begin);
+            cell.undefined = cell.undefined.filter(|since| *since > begin || *since < taken);
         }
     }
 
     pub(crate) fn take_snapshot(&mut self, name: &str, copy: &[u8]) {
+        let now = self.tick();
+        self.taken.insert(name.to_owned(), now);
         let cells = copy.chunks(CELL).zip(&self.cells);
         let values =
             cells.map(|(bytes, cell)| value_of(bytes).filter(|_| cell.undefined.is_none()));
