@@ -479,7 +479,7 @@ mod tests {
         backup.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "v".to_owned());
         assert!(matches!(found(&backup), Source::Found { .. }));
         let is_refused =
-            |backup: &Backup| matches!(found(backup), Source::Missing(why) if why.contains("w"));
+            |backup: &Backup| matches!(found(backup), Source::Missing(why) if why.contains("backup of volume w"));
         let mut other = backup.clone();
         other.status.get_or_insert_default().volume_name = Some("w".to_owned());
         assert!(is_refused(&other));
@@ -487,7 +487,7 @@ mod tests {
         other.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "w".to_owned());
         assert!(is_refused(&other));
         let mut other = backup;
-        other.status.get_or_insert_default().url = Some("vfs:///d?backup=b&volume=w".to_owned());
+        other.status.get_or_insert_default().url = Some("vfs:///d?backup=b-1&volume=w-1".to_owned());
         assert!(is_refused(&other));
     }
 
