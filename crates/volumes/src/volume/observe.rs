@@ -478,8 +478,10 @@ mod tests {
         (status.volume_size, status.volume_name) = (Some("4096".to_owned()), Some("v".to_owned()));
         backup.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "v".to_owned());
         assert!(matches!(found(&backup), Source::Found { .. }));
-        let is_refused =
-            |backup: &Backup| matches!(found(backup), Source::Missing(why) if why.contains("w"));
+        let is_refused = |backup: &Backup| {
+            let told = "backup of volume w";
+            matches!(found(backup), Source::Missing(why) if why.contains(told))
+        };
         let mut other = backup.clone();
         other.status.get_or_insert_default().volume_name = Some("w".to_owned());
         assert!(is_refused(&other));
@@ -487,7 +489,8 @@ mod tests {
         other.labels_mut().insert(crate::label::BACKUP_VOLUME.to_owned(), "w".to_owned());
         assert!(is_refused(&other));
         let mut other = backup;
-        other.status.get_or_insert_default().url = Some("vfs:///d?backup=b&volume=w".to_owned());
+        other.status.get_or_insert_default().url =
+            Some("vfs:///d?backup=b-1&volume=w-1".to_owned());
         assert!(is_refused(&other));
     }
 
