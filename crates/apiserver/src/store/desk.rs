@@ -65,6 +65,7 @@ impl Desk {
 
     /// Does a write on this thread, if it is the only one, and the thread is one that may wait for
     /// the disk: the runtime puts another in its place meanwhile.
+    #[expect(clippy::disallowed_methods, reason = "one thread at most, for one sync; see above")]
     pub(super) fn do_here(&self, request: Box<Request>, turn: &UnderWay) -> Tried {
         if !turn.is_alone || !may_wait_here() {
             return Tried::Busy(request);

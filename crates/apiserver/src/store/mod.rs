@@ -213,8 +213,8 @@ impl Store {
         let start =
             writer::Start { totals: loaded.totals, durable: loaded.revision, last: loaded.counter };
         let writer = Writer::new(Arc::clone(&shared), disk, start, options.quota.clone());
-        let desk = Desk::new(writer);
-        let at = Arc::clone(&desk);
+        let place = Desk::new(writer);
+        let at = Arc::clone(&place);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || at.run(receiver))
@@ -222,7 +222,7 @@ impl Store {
         let handle = Handle {
             queue: Mutex::new(Some(queue)),
             room: Arc::new(Semaphore::new(QUEUE_KIB)),
-            desk,
+            desk: place,
             writer: Mutex::new(Some(thread)),
         };
         let max_object_bytes = options.max_object_bytes;

@@ -1,5 +1,7 @@
 //! Writes that come alone, and are done on the thread of whoever brings them.
 
+#![expect(clippy::disallowed_methods, reason = "each test awaits what it spawns")]
+
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
