@@ -16,6 +16,9 @@ use crate::NAMESPACE;
 /// The name of this build's engine.
 pub const DEFAULT: &str = concat!("holdfast/engine:v", env!("CARGO_PKG_VERSION"));
 
+/// How the names of ours begin, of whatever version.
+pub(crate) const OURS: &str = "holdfast/engine:";
+
 /// Versions of the dialect that this build's engine speaks, as its own `version` command tells.
 const CLI_API: (i32, i32) = (12, 8);
 const CONTROLLER_API: (i32, i32) = (6, 4);

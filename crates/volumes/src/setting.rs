@@ -296,8 +296,17 @@ async fn mark_applied(
     events: &Events,
 ) -> Result<(), Failure> {
     let marked = marked(setting, Time::new(Timestamp::now()));
-    settings.update(setting, &marked).await?;
     let wrong = problem(&setting.name_any(), &setting.value);
+    match settings.update(setting, &marked).await {
+        Ok(_) => {}
+        // One that was stored before there were ranges is refused for its value, whatever is written beside it.
+        Err(failure) if wrong.is_some() && failure.rejection().is_some() => {
+            let (name, value) = (setting.name_any(), &setting.value);
+            tracing::debug!(name, value, why = wrong, "a setting counts as not set");
+            return Ok(());
+        }
+        Err(failure) => return Err(failure),
+    }
     if let Some(why) = wrong.filter(|_| marked.status != setting.status) {
         events.say(setting.as_ref(), Severity::Warning, INVALID, &why);
     }

@@ -9,7 +9,7 @@ use testkit::sim::{Context, Rng};
 use wire::frame::{Answer, Outcome, Request};
 use wire::membership::Claim;
 
-use crate::message::{Call, Message, Opened, Return};
+use crate::message::{Call, Message, Return};
 use crate::oracle::CELL;
 use crate::party::{Party, Timer};
 use crate::store::{Ailment, Store, Sync};
@@ -44,8 +44,7 @@ impl Replica {
             Message::Frame { session, request } => self.accept(from, session, request, context),
             Message::Call { call, session, claim, request } => {
                 let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
-                let clock = i64::from_le_bytes(context.rng().number().to_le_bytes());
-                let result = self.call(from, session, claim.as_ref(), request, clock);
+                let result = self.call(from, session, claim.as_ref(), request);
                 if let (engine, Some(cut)) = before
                     && self.store.borrow().session != Some(cut)
                 {
@@ -118,7 +117,6 @@ impl Replica {
         session: u64,
         claim: Option<&Claim>,
         request: Call,
-        clock: i64,
     ) -> Result<Return, String> {
         let mut store = self.store.borrow_mut();
         if matches!(request, Call::Look) {
@@ -145,23 +143,22 @@ impl Replica {
         }
         match request {
             Call::Look => Err("strange".to_owned()),
-            Call::Open => Ok(Return::Opened(Box::new(Opened {
+            Call::Open => Ok(Return::Opened {
                 counter: store.counter,
                 rebuilding: store.rebuilding,
                 standing: store.standing.clone(),
-                size: store.head.len(),
-                chain: store.chain(),
-                modified_ns: clock,
-            }))),
-            Call::Prepare { name, size } => {
-                store.begin_rebuild(&name, size);
+            }),
+            Call::Prepare { name } => {
+                store.begin_rebuild(&name);
                 Ok(Return::Done)
             }
-            Call::Snapshot { name, kept } => store.snapshot(&name, kept).map(|()| Return::Done),
-            Call::Revert { name } => store.revert(&name).map(|()| Return::Done),
-            Call::Expand { size } => store.expand(size).map(|()| Return::Done),
-            Call::Fetch { name, offset, len } => match store.layers.all.get(&name) {
-                Some(copy) => Ok(Return::Data(copy.content.slice(offset..offset + len))),
+            Call::Snapshot { name } => {
+                let head = store.head.clone();
+                store.snapshots.insert(name, head);
+                Ok(Return::Done)
+            }
+            Call::Fetch { name, offset, len } => match store.snapshots.get(&name) {
+                Some(copy) => Ok(Return::Data(copy[offset..offset + len].to_vec().into())),
                 None => Err(format!("no snapshot {name}")),
             },
             Call::Store { offset, data } => match &mut store.rebuild {
@@ -171,13 +168,9 @@ impl Replica {
                 }
                 None => Err("not being rebuilt".to_owned()),
             },
-            Call::Counter => {
-                Ok(Return::Counter { counter: store.counter, layers: store.layers.clone() })
-            }
-            Call::Finish { counter, layers } => {
-                let is_done = store.end_rebuild(counter, layers);
-                is_done.then_some(Return::Done).ok_or_else(|| "not being rebuilt".to_owned())
-            }
+            Call::Counter => Ok(Return::Counter(store.counter)),
+            Call::Finish { counter } if store.end_rebuild(counter) => Ok(Return::Done),
+            Call::Finish { .. } => Err("not being rebuilt".to_owned()),
         }
     }
 }

@@ -118,10 +118,11 @@ impl Draft<'_> {
         }
     }
 
-    /// It was not made from another volume, and is said to become a copy of one.
+    /// It was not made from another volume, and is said to become a copy of one. A copy that was begun
+    /// goes on although the wish for it was taken out of the volume.
     pub(super) fn is_impossible_clone(&self) -> bool {
         let asked = self.volume.spec.data_source.as_deref().is_some_and(|it| !it.is_empty());
-        !asked && super::is_unfinished_clone(&self.volume)
+        !asked && self.told_source().is_none() && super::is_unfinished_clone(&self.volume)
     }
 
     /// Nobody has ever written to it. An engine alone says nothing: it is stored before the status

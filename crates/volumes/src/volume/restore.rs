@@ -26,11 +26,18 @@ impl Draft<'_> {
         self.volume.spec.from_backup.as_deref().is_some_and(|url| !url.is_empty())
     }
 
+    /// Its engine was told to restore: that goes on although the wish for it was taken out of the volume.
+    fn was_told_to_restore(&self) -> bool {
+        let told = self.seen.engine.as_ref();
+        told.and_then(|it| it.spec.requested_backup_restore.as_deref())
+            .is_some_and(|it| !it.is_empty())
+    }
+
     /// What a status says that cannot be so is not believed: whoever may write it would take the volume from its
     /// users, or its data.
     pub(super) fn disbelieve(&mut self) {
         let restores = self.restores()
-            && self.is_from_backup()
+            && (self.is_from_backup() || self.was_told_to_restore())
             && self.status.restore_initiated == Some(true)
             && !self.is_restored();
         let mut wrong = Vec::new();

@@ -45,7 +45,9 @@ impl Draft<'_> {
     /// Nothing is made of a new volume before its image is there: its copies would be made by another engine.
     pub(super) fn lacks_image(&mut self) -> Option<String> {
         let wanted = self.status.current_image.clone().unwrap_or_default();
-        let is_known = wanted == crate::image::DEFAULT || self.seen.images.contains_key(&wanted);
+        // What an earlier version of ours was called is served by this one.
+        let is_ours = wanted.starts_with(crate::image::OURS);
+        let is_known = is_ours || self.seen.images.contains_key(&wanted);
         if is_known || self.engine.is_some() || !is_new(&self.state()) {
             self.drop_condition(IMAGE);
             return None;

@@ -74,11 +74,20 @@ pub(super) fn set_aside(data_dir: &Path) -> io::Result<()> {
 
 fn make_way(data_dir: &Path) -> io::Result<()> {
     let old = Move::old(data_dir);
-    if !old.from.try_exists()? {
+    // One that is empty is out of the way as well: what was set aside before it may be the only copy.
+    if !old.from.try_exists()? || is_empty(&old.from)? {
         return Ok(());
     }
     remove(&old.to)?;
     old.perform()
+}
+
+fn is_empty(dir: &Path) -> io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// A link leads to a directory, also after one that was killed here: etcd makes none where a link leads
@@ -149,10 +158,12 @@ mod tests {
             aside(&link).unwrap();
             assert!(link.is_symlink() && real.is_dir() && !real.join("member").exists(), "{name}");
             assert!(dir.path().join(format!("disk/real.etcd.{name}/member")).is_dir());
-            // Killed before there was a directory again.
+            // Again, and killed before there was a directory again: no etcd has been there between.
+            aside(&link).unwrap();
             std::fs::remove_dir(&real).unwrap();
             aside(&link).unwrap();
             assert!(real.is_dir());
+            assert!(dir.path().join(format!("disk/real.etcd.{name}/member")).is_dir());
         }
         remove_old(&link).unwrap();
         assert!(!dir.path().join("disk/real.etcd.old").exists(), "and goes when it is not needed");

@@ -41,6 +41,27 @@ fn a_restore_that_is_over_does_not_begin_again() {
     }
 }
 
+/// Half of the data is there: whoever applies a manifest without the wish does not get it served.
+#[test]
+fn a_restore_that_was_begun_is_not_called_off_with_its_wish() {
+    for standby in [false, true] {
+        let mut world = World::from_backup(standby);
+        let told = |world: &World| {
+            let engine = world.engine.as_ref();
+            engine.is_some_and(|it| it.spec.requested_backup_restore.as_deref() == Some("b1"))
+        };
+        while !told(&world) {
+            world.run(1);
+        }
+        world.volume.spec.from_backup = None;
+        world.run(1);
+        let status = world.status();
+        assert_eq!(status.restore_required, Some(true), "standby: {standby}");
+        assert_eq!(status.is_standby.unwrap_or_default(), standby);
+        assert!(told(&world), "standby: {standby}");
+    }
+}
+
 #[test]
 fn a_volume_that_serves_does_not_come_to_follow() {
     let mut world = attached();
