@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use serde::Serialize;
 
 use super::error::Error;
-use super::{Invocation, log, output};
+use super::{Invocation, output};
 
 /// How messages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Console<'_> {
     /// A line of the log, or the same for people.
     pub(crate) fn log(&mut self, level: &str, message: &str, fields: &[(&str, &str)]) {
         let text = match self.manner {
-            Manner::Log => log::line(level, message, fields),
+            Manner::Log => telemetry::logfmt::line(level, message, fields),
             Manner::Sentences => sentence(level, message, fields),
         };
         // There is nobody to tell that the log cannot be written.

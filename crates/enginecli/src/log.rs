@@ -1,57 +1,16 @@
-//! Log lines on standard error: `time="…" level=… msg="…" func=… file="…" error="…"`.
-//!
-//! Programs that start engines read this form; so it is written here, and not by the logs of the
-//! rest of the house. Spans are not written, as every process of the dialect does one thing; they go to
-//! a collector where one is configured.
+//! The log on standard error, with `func=…` and `file="…"` in each line. Programs that start engines read
+//! this form; so it is not that of the rest of the house. Spans are not written, as every process of the
+//! dialect does one thing; they go to a collector where one is configured.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
-use std::io::Write as _;
 
-use jiff::Timestamp;
+use telemetry::logfmt::Said;
 use telemetry::{Filter, Guard, Layer, LayerContext};
-use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Libraries that are silent below warnings, also when asked for more.
 const QUIET: [&str; 6] = ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls"];
-
-/// One line, without its end.
-pub(crate) fn line(level: &str, message: &str, fields: &[(&str, &str)]) -> String {
-    let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-    let mut text = format!("time=\"{time}\" level={level} msg={}", Quoted(message));
-    for (key, value) in fields {
-        // Writing to a string cannot fail.
-        let _ = write!(text, " {key}={}", Quoted(value));
-    }
-    text
-}
-
-/// Bare if it is a plain word, else quoted as Go quotes.
-struct Quoted<'t>(&'t str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/@^+".contains(&byte);
-        if !self.0.is_empty() && self.0.bytes().all(plain) {
-            return f.write_str(self.0);
-        }
-        f.write_char('"')?;
-        for letter in self.0.chars() {
-            match letter {
-                '"' => f.write_str("\\\"")?,
-                '\\' => f.write_str("\\\\")?,
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                control if control.is_control() => write!(f, "\\x{:02x}", u32::from(control))?,
-                other => f.write_char(other)?,
-            }
-        }
-        f.write_char('"')
-    }
-}
 
 /// The module that speaks, by a name that stays: whoever picks lines by it does not care which of our
 /// crates it is in.
@@ -67,7 +26,7 @@ pub(crate) fn func(module: &str) -> Cow<'_, str> {
 /// Where traces are sent, as the rest of the house is told.
 const OTLP_VARIABLE: &str = "HOLDFAST_OTLP_ENDPOINT";
 
-/// Writes the log of this process in the form above from here on, and sends traces where the environment
+/// Writes the log of this process in that form from here on, and sends traces where the environment
 /// says so. On a runtime.
 pub(crate) fn install(debug: bool, service_name: &str) -> Option<Guard> {
     let level = if debug { Level::DEBUG } else { Level::INFO };
@@ -121,8 +80,6 @@ struct Lines;
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: LayerContext<'_, S>) {
         let metadata = event.metadata();
-        let mut fields = Fields::default();
-        event.record(&mut fields);
         let place = match (metadata.file(), metadata.line()) {
             (Some(file), Some(line)) => {
                 format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
@@ -130,68 +87,14 @@ impl<S: Subscriber> Layer<S> for Lines {
             (_, _) => String::new(),
         };
         let func = func(metadata.target());
-        let mut all = vec![("func", func.as_ref()), ("file", place.as_str())];
-        all.extend(fields.others.iter().map(|(key, value)| (*key, value.as_str())));
-        let text = line(level(*metadata.level()), &fields.message, &all);
-        // There is nobody to tell that the log cannot be written.
-        let _ = writeln!(std::io::stderr().lock(), "{text}");
-    }
-}
-
-fn level(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "error",
-        Level::WARN => "warning",
-        Level::INFO => "info",
-        Level::DEBUG => "debug",
-        Level::TRACE => "trace",
-    }
-}
-
-#[derive(Default)]
-struct Fields {
-    message: String,
-    others: Vec<(&'static str, String)>,
-}
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}"));
-    }
-}
-
-impl Fields {
-    fn take(&mut self, field: &Field, value: String) {
-        match field.name() {
-            "message" => self.message = value,
-            name => self.others.push((name, value)),
-        }
+        let first = [("func", func.as_ref()), ("file", place.as_str())];
+        Said::by(event).write(*metadata.level(), &first);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn plain_words_are_bare_and_the_rest_is_quoted() {
-        let text = line(
-            "fatal",
-            "Error running info command",
-            &[("func", "cli.main"), ("error", "a \"b\"\n\tc\\d\u{1}é"), ("empty", "")],
-        );
-        let (time, rest) = text.split_once(" level=").unwrap();
-        assert!(time.starts_with("time=\"2") && time.ends_with("Z\""), "{time}");
-        assert_eq!(
-            rest,
-            "fatal msg=\"Error running info command\" func=cli.main \
-             error=\"a \\\"b\\\"\\n\\tc\\\\d\\x01é\" empty=\"\""
-        );
-    }
 
     #[test]
     fn modules_are_called_what_they_always_were() {
