@@ -14,7 +14,7 @@ use crate::datadir::Identity;
 use crate::store::compress::pack;
 use crate::store::{Include, SnapStore, Snapshot};
 
-use super::part::{self, Part};
+use super::part::Part;
 use super::progress::{Progress, Stage};
 use super::{Existing, Restoration, RestoreError, Target, cut, plan, run};
 
@@ -53,7 +53,7 @@ pub async fn compact(
     let part = Part::of(&how.data_dir).claimed()?;
     let done = compact_in(store, how, &part, (&plan, now), progress).await;
     if done.is_ok() {
-        part::remove(part.root())?;
+        part.end()?;
     }
     done
 }

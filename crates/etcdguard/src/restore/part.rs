@@ -136,6 +136,22 @@ impl Part {
         Ok(())
     }
 
+    /// Removes it, its lock last: until then nobody else begins in it.
+    pub(super) fn end(&self) -> Result<(), RestoreError> {
+        let unless_gone = |done: io::Result<()>| match done {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        };
+        unless_gone(self.empty())
+            .and_then(|()| unless_gone(std::fs::remove_file(self.root.join(LOCK))))
+            .and_then(|()| match unless_gone(std::fs::remove_dir(&self.root)) {
+                // Somebody else has begun in it since.
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+                done => done,
+            })
+            .map_err(RestoreError::io("remove", &self.root))
+    }
+
     /// The same, held for as long as any clone of it lives; refused where somebody else holds it.
     pub(super) fn claimed(&self) -> Result<Self, RestoreError> {
         let failed = |what| RestoreError::io(what, &self.root);
@@ -195,7 +211,7 @@ impl Part {
             return Ok(());
         }
         match self.claimed() {
-            Ok(held) => remove(&held.root),
+            Ok(held) => held.end(),
             Err(RestoreError::Busy(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -224,7 +240,7 @@ impl Part {
         }
         std::fs::rename(&from, &to).map_err(RestoreError::io("put in place", &to))?;
         datadir::sync_dir(&changed)?;
-        remove(&self.root)?;
+        self.end()?;
         Ok(old)
     }
 }
@@ -275,7 +291,7 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
 }
 
 /// Removes a directory and all in it; one that does not exist is removed already.
-pub(super) fn remove(dir: &Path) -> Result<(), RestoreError> {
+fn remove(dir: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(RestoreError::Io { what: "remove", path: dir.to_owned(), source: error })
@@ -314,6 +330,25 @@ mod tests {
     }
 
     /// The root of a file system has things of its own.
+    /// It is somebody else's as soon as the lock is gone.
+    #[test]
+    fn what_ends_goes_whole_and_leaves_what_comes_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let part = Part::of(&dir.path().join("data.etcd"));
+        let held = part.claimed().unwrap();
+        std::fs::create_dir_all(held.new_dir().join(MEMBER)).unwrap();
+        std::fs::write(held.root().join(STATE), "{}").unwrap();
+        held.end().unwrap();
+        assert!(!part.root().exists());
+        let next = part.claimed().unwrap();
+        held.empty().unwrap();
+        assert!(next.root().join(LOCK).exists());
+        drop(held);
+        next.end().unwrap();
+        next.end().unwrap();
+        assert!(!part.root().exists());
+    }
+
     #[test]
     fn a_mount_point_stays_and_gets_the_data_inside() {
         let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use crate::datadir;
 use crate::store::{Include, Latest, SnapStore, Snapshot, history};
 
 use super::fold::Fold;
-use super::part::{self, Part};
+use super::part::Part;
 use super::progress::{Progress, Stage};
 use super::spool::{self, Spool};
 use super::{Plan, Restoration, RestoreError, Restored, Target, base, cut, plan};
@@ -40,7 +40,7 @@ pub async fn restore(
         Err(error) => {
             // Whoever tries again goes on from there, unless it would end the same.
             if error.is_for_good()
-                && let Err(left) = part::remove(part.root())
+                && let Err(left) = part.end()
             {
                 tracing::warn!("what was prepared is left: {}", telemetry::Chain(&left));
             }
@@ -48,7 +48,7 @@ pub async fn restore(
         }
     };
     if let Err(early) = plan.check_begun(folded.revision, &snapshots) {
-        part::remove(part.root())?;
+        part.end()?;
         return Err(early.into());
     }
     progress.enter(Stage::Verifying);
