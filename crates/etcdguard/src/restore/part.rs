@@ -337,7 +337,7 @@ mod tests {
         let part = Part::of(&dir.path().join("data.etcd"));
         let held = part.claimed().unwrap();
         std::fs::create_dir_all(held.new_dir().join(MEMBER)).unwrap();
-        std::fs::write(held.root().join(STATE), "{}").unwrap();
+        durable::replace_private(held.root().join(STATE), b"{}").unwrap();
         held.end().unwrap();
         assert!(!part.root().exists());
         let next = part.claimed().unwrap();
