@@ -1,6 +1,8 @@
 //! A run of named steps: each with its time and result, all counted at the end.
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -32,10 +34,15 @@ pub(crate) enum Demand {
     All,
 }
 
+/// A step that may run beside others.
+pub(crate) type Step<'a> = (String, Box<dyn FnOnce(&mut Report) -> Result<Outcome> + Send + 'a>);
+
 /// What the steps came to.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     demand: Demand,
+    /// What there is to read of a step that runs beside others: it is printed when that has ended.
+    held: Option<Vec<String>>,
     results: Vec<(String, Duration, Verdict)>,
     /// Single tests inside the steps.
     tests_passed: u64,
@@ -74,8 +81,64 @@ impl Report {
             Err(error) => Verdict::Failed(format!("{error:#}")),
         };
         let time = start.elapsed();
-        println!("<== {}", line(name, time, &verdict));
+        self.say(&format!("<== {}", line(name, time, &verdict)));
         self.results.push((name.to_owned(), time, verdict));
+    }
+
+    /// Runs steps of which each mostly waits, up to so many at a time, begun in their order.
+    pub(crate) fn steps_beside_each_other(&mut self, at_once: usize, steps: Vec<Step<'_>>) {
+        if at_once < 2 || steps.len() < 2 {
+            for (name, run) in steps {
+                self.step(&name, run);
+            }
+            return;
+        }
+        let demand = self.demand;
+        let waiting = Mutex::new(VecDeque::from(steps));
+        let ended = Mutex::new(self);
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some((name, run)) = next() {
+                        let mut own = Self { held: Some(Vec::new()), ..Self::new(demand) };
+                        own.step(&name, run);
+                        ended.lock().unwrap_or_else(PoisonError::into_inner).take_over(own);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Prints what another held back, and adds up.
+    fn take_over(&mut self, other: Self) {
+        let Self {
+            demand: _,
+            held,
+            results,
+            tests_passed,
+            tests_failed,
+            tests_skipped,
+            tests_unsteady,
+            excused,
+        } = other;
+        for line in held.into_iter().flatten() {
+            println!("{line}");
+        }
+        self.results.extend(results);
+        self.tests_passed += tests_passed;
+        self.tests_failed += tests_failed;
+        self.tests_skipped.extend(tests_skipped);
+        self.tests_unsteady.extend(tests_unsteady);
+        self.excused.extend(excused);
+    }
+
+    /// Prints a line, at once or with the others of a step that runs beside others.
+    pub(crate) fn say(&mut self, line: &str) {
+        match &mut self.held {
+            Some(held) => held.push(line.to_owned()),
+            None => println!("{line}"),
+        }
     }
 
     /// How many single tests ran to their end so far.
@@ -268,6 +331,26 @@ mod tests {
         assert_eq!(report.demanded(), Vec::<&String>::new());
         report.note("skipped: qemu-io: not found");
         assert_eq!(report.demanded(), ["qemu-io: not found"]);
+    }
+
+    #[test]
+    fn steps_beside_each_other_are_all_counted() {
+        let mut report = Report::new(Demand::All);
+        let step = |number: u64| -> Step<'static> {
+            let run = move |report: &mut Report| {
+                report.note(&format!("test result: ok. {number} passed; 0 failed"));
+                report.say("a line");
+                anyhow::ensure!(number != 3, "no luck");
+                Ok(Outcome::Passed)
+            };
+            (format!("step {number}"), Box::new(run))
+        };
+        report.steps_beside_each_other(2, (0..9).map(step).collect());
+        assert_eq!((report.results.len(), report.tests_passed), (9, 36));
+        assert_eq!(report.code(), ExitCode::FAILURE);
+        let failed =
+            report.results.iter().filter(|(_, _, verdict)| matches!(verdict, Verdict::Failed(_)));
+        assert_eq!(failed.map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["step 3"]);
     }
 
     #[test]

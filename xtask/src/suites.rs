@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
 use crate::peers::server::KubeApiServer;
-use crate::steps::{Outcome, Report};
+use crate::steps::{Outcome, Report, Step};
 use crate::test::{cargo_test, cargo_test_twice};
 use crate::{peers, stores, tools, workspace};
 
@@ -84,6 +85,9 @@ const CONFORM_VARIABLE: &str = "HOLDFAST_CONFORM";
 const CONFORM_DEFAULT: &str = "../shared/accept/kubeapi/conform.py";
 
 const TESTS_AT_ONCE: &str = "5";
+
+/// Suites mostly wait, for processes and for time to pass.
+const SUITES_AT_ONCE: usize = 2;
 
 /// (name of the file under `tests/e2e/tests`, what it needs)
 const SUITES: &[(&str, Needs)] = &[
@@ -282,26 +286,43 @@ pub(crate) fn steps(report: &mut Report, chosen: &Chosen) {
     });
     let Some(binary) = built else { return };
     let heavy = HEAVY.iter().filter(|(name, _)| chosen.suite == Some(*name));
-    for (name, needs) in SUITES.iter().filter(|(name, _)| chosen.takes(name)).chain(heavy) {
-        report.step(&format!("end to end: {name}"), |report| {
-            if let Some(why) = not_here(*needs) {
-                return Ok(Outcome::Skipped(why));
-            }
-            let mut command = suite(&binary, name, chosen.test.as_deref());
-            let provided = match provide(*needs, &mut command, report) {
-                Ok(provided) => provided,
-                Err(why) => return Ok(Outcome::lacking(&why)),
-            };
-            // What a crash loop has lost once is lost: its next run makes other choices.
-            let done = if name.ends_with("crash") {
-                cargo_test(report, &mut command)
-            } else {
-                cargo_test_twice(report, &mut command)
-            };
-            drop(provided);
-            done
-        });
+    let suites = SUITES.iter().filter(|(name, _)| chosen.takes(name)).chain(heavy);
+    let steps = suites.map(|(name, needs)| -> Step<'_> {
+        let run = |report: &mut Report| one(report, &binary, (name, *needs), chosen);
+        (format!("end to end: {name}"), Box::new(run))
+    });
+    report.steps_beside_each_other(SUITES_AT_ONCE, steps.collect());
+}
+
+/// Runs a suite.
+fn one(
+    report: &mut Report,
+    binary: &Path,
+    (name, needs): (&str, Needs),
+    chosen: &Chosen,
+) -> Result<Outcome> {
+    /// Package managers want to be alone.
+    static INSTALLS: Mutex<()> = Mutex::new(());
+    if let Some(why) = not_here(needs) {
+        return Ok(Outcome::Skipped(why));
     }
+    let mut command = suite(binary, name, chosen.test.as_deref());
+    let provided = {
+        let _alone = INSTALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        provide(needs, &mut command, report)
+    };
+    let provided = match provided {
+        Ok(provided) => provided,
+        Err(why) => return Ok(Outcome::lacking(&why)),
+    };
+    // What a crash loop has lost once is lost: its next run makes other choices.
+    let done = if name.ends_with("crash") {
+        cargo_test(report, &mut command)
+    } else {
+        cargo_test_twice(report, &mut command)
+    };
+    drop(provided);
+    done
 }
 
 /// Why a suite cannot be had on this machine, whatever is installed.
@@ -334,7 +355,7 @@ fn offer_etcd(command: &mut Command, report: &mut Report) {
     match tools::etcd() {
         Ok(folder) => drop(command.env("HOLDFAST_ETCD_DIR", folder)),
         Err(why) => {
-            println!("no etcd: {why:#}");
+            report.say(&format!("no etcd: {why:#}"));
             report.excuse(tools::is_not_offered(&why).then_some("etcd"));
         }
     }
@@ -364,7 +385,7 @@ fn provide(
         Needs::Tours => {
             report.excuse(tools::block());
             if let Err(why) = tools::kubectl() {
-                println!("no kubectl: {why:#}");
+                report.say(&format!("no kubectl: {why:#}"));
                 report.excuse(tools::is_not_offered(&why).then_some("kubectl"));
                 // One that is there and too old is as good as none.
                 command.env("HOLDFAST_WITHOUT", "kubectl");
@@ -377,7 +398,7 @@ fn provide(
             match tools::schemathesis() {
                 Ok(program) => drop(command.env("HOLDFAST_SCHEMATHESIS", program)),
                 Err(why) => {
-                    println!("no Schemathesis: {why:#}");
+                    report.say(&format!("no Schemathesis: {why:#}"));
                     let name = "HOLDFAST_SCHEMATHESIS";
                     report.excuse(tools::is_not_offered(&why).then_some(name));
                 }
@@ -392,7 +413,7 @@ fn provide(
             command.env("HOLDFAST_CHROMIUM", tools::browser()?);
             match tools::axe() {
                 Ok(script) => drop(command.env("HOLDFAST_AXE", script)),
-                Err(why) => println!("no axe-core: {why:#}"),
+                Err(why) => report.say(&format!("no axe-core: {why:#}")),
             }
         }
         Needs::S3 => {
@@ -405,7 +426,7 @@ fn provide(
                 }
                 // Of a port that nobody listens at.
                 Err(why) => {
-                    println!("no S3 server: {why:#}");
+                    report.say(&format!("no S3 server: {why:#}"));
                     report.excuse(tools::is_not_offered(&why).then_some("moto_server"));
                     command.env(stores::ADDRESS_VARIABLE, "127.0.0.1:1");
                 }

@@ -143,7 +143,7 @@ fn follow(
     if failed.is_empty() || failed.len() > ASKED_AGAIN {
         bail!("tests failed");
     }
-    println!("==> asked again: {}", failed.join(", "));
+    report.say(&format!("==> asked again: {}", failed.join(", ")));
     command.arg("--exact").args(&failed);
     match judged(report, command, shows)? {
         Judged::Passed => report.passed_at_last(failed),
@@ -167,7 +167,7 @@ fn judged(
     let mut failures = Failures::default();
     let succeeded = workspace::follow(command, |line| {
         if shows(line) {
-            println!("{line}");
+            report.say(line);
         }
         report.note(line);
         failures.note(line);
