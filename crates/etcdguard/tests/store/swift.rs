@@ -93,7 +93,7 @@ async fn objects_of_others_are_read_replaced_and_removed_without_their_neighbour
     let full = Snapshot::full(7, at(1_700_000_000), None, false);
     let put = |name: &str, bytes: &'static [u8], manifest: Option<&str>| {
         let manifest = manifest.map(str::to_owned);
-        let object = Object { bytes: bytes.into(), manifest, segments: None };
+        let object = Object { bytes: bytes.into(), manifest, ..Object::default() };
         swift.inside().objects.insert(name.to_owned(), object);
     };
     let name = format!("p/v2/{}", full.snap_name);
@@ -119,7 +119,7 @@ async fn objects_of_others_are_read_replaced_and_removed_without_their_neighbour
     assert_eq!(swift.names(), std::slice::from_ref(&neighbour));
     put("segments/1", b"a", None);
     let segments = Some(vec!["segments/1".to_owned()]);
-    let object = Object { bytes: "a".into(), manifest: None, segments };
+    let object = Object { bytes: "a".into(), segments, ..Object::default() };
     swift.inside().objects.insert(name.clone(), object);
     store.delete(&full).await.unwrap();
     assert_eq!(swift.names(), [neighbour]);

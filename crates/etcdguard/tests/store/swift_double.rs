@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 pub(crate) const CONTAINER: &str = "bkt";
 const ACCOUNT: &str = "/v1/AUTH_1/";
-const MODIFIED: &str = "Mon, 16 Nov 2026 06:00:00 GMT";
 
 #[derive(Default)]
 pub(crate) struct Inside {
@@ -38,6 +37,7 @@ pub(crate) struct Object {
     pub(crate) manifest: Option<String>,
     /// Names of its segments, where it lists them itself.
     pub(crate) segments: Option<Vec<String>>,
+    pub(crate) modified: jiff::Timestamp,
 }
 
 #[derive(Clone)]
@@ -160,7 +160,10 @@ impl Inside {
             return plain(StatusCode::UNPROCESSABLE_ENTITY, "");
         }
         let manifest = header("x-object-manifest");
-        self.objects.insert(name, Object { bytes: body, manifest, segments: None });
+        self.objects.insert(
+            name,
+            Object { bytes: body, manifest, segments: None, modified: jiff::Timestamp::now() },
+        );
         Response::builder().status(201).header("etag", hash).body(Body::empty()).unwrap()
     }
 
@@ -176,7 +179,7 @@ impl Inside {
                     json!({"subdir": format!("{prefix}{dir}/")})
                 }
                 _ => json!({"name": name, "bytes": object.bytes.len(), "hash": hash(&object.bytes),
-                            "last_modified": "2026-11-16T06:00:00.000000"}),
+                            "last_modified": written(object.modified, "%Y-%m-%dT%H:%M:%S%.6f")}),
             };
             let shown = row["name"].as_str().or(row["subdir"].as_str()).unwrap();
             if shown > marker && rows.last() != Some(&row) && rows.len() < limit {
@@ -209,8 +212,9 @@ impl Inside {
             return plain(StatusCode::NOT_FOUND, "");
         };
         let (bytes, e_tag) = self.contents(&object);
+        let modified = written(object.modified, "%a, %d %b %Y %H:%M:%S GMT");
         let mut answer =
-            Response::builder().header("etag", e_tag).header("last-modified", MODIFIED);
+            Response::builder().header("etag", e_tag).header("last-modified", modified);
         if let Some(manifest) = &object.manifest {
             answer = answer.header("x-object-manifest", manifest);
         }
@@ -263,4 +267,8 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 fn decoded(path: &str) -> String {
     let pair = format!("x={}", path.replace('+', "%2B"));
     url::form_urlencoded::parse(pair.as_bytes()).next().unwrap().1.into_owned()
+}
+
+fn written(time: jiff::Timestamp, form: &str) -> String {
+    time.strftime(form).to_string()
 }
