@@ -1,6 +1,6 @@
 //! An engine process: drives a core by messages, and a client by chance.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use wire::membership::Claim;
 use crate::jobs::Job;
 use crate::message::{Call, Message, Return};
 use crate::oracle::{CELL, bytes_of};
-use crate::party::{NAMES, Party, SECTORS, SIZE, Shared, Timer};
+use crate::party::{NAMES, Party, Shared, Timer};
 use crate::start::Opening;
 use crate::store::SECTOR;
 
 const TICK: Duration = Duration::from_millis(100);
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 const REQUESTS_MAX: usize = 16;
+pub(crate) const NO_ANSWER: &str = "no answer";
 /// Sectors made alike at a time.
 const MEND_SECTORS: usize = 4;
 
@@ -51,8 +52,17 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mending {
     No,
-    At { sector: usize, token: Token, begin: u64 },
-    Flushing { token: Token, begin: u64 },
+    /// What is made alike is the sectors from this place in the list on, up to the next.
+    At {
+        place: usize,
+        next: usize,
+        token: Token,
+        begin: u64,
+    },
+    Flushing {
+        token: Token,
+        begin: u64,
+    },
     Done,
 }
 
@@ -66,6 +76,10 @@ pub(crate) struct Engine {
     pub(crate) peers: [Peer; 3],
     pub(crate) phase: Phase,
     pub(crate) mending: Mending,
+    /// Up to this snapshot copies do not differ.
+    pub(crate) base: Option<String>,
+    /// Sectors in which they may.
+    to_mend: Vec<usize>,
     pub(crate) job: Job,
     calls: BTreeMap<u64, (usize, Duration)>,
     next_call: u64,
@@ -82,6 +96,8 @@ impl Engine {
             peers: [Peer::default(); 3],
             phase: Phase::Dead,
             mending: Mending::No,
+            base: None,
+            to_mend: vec![],
             job: Job::Idle,
             calls: BTreeMap::new(),
             next_call: 0,
@@ -150,7 +166,7 @@ impl Engine {
                     self.calls.iter().filter(|(_, (_, at))| *at < now).map(|(id, _)| *id).collect();
                 for call in late {
                     if let Some((peer, _)) = self.calls.remove(&call) {
-                        self.returned(peer, Err("no answer".to_owned()), context);
+                        self.returned(peer, Err(NO_ANSWER.to_owned()), context);
                     }
                 }
                 self.tick_opening(context);
@@ -177,6 +193,11 @@ impl Engine {
         let result = act(&mut self.core, &mut out);
         self.effects.extend(out);
         result
+    }
+
+    /// What a job that was given up had asked is no answer to the next.
+    pub(crate) fn forget_calls(&mut self) {
+        self.calls.clear();
     }
 
     pub(crate) fn call(&mut self, peer: usize, request: Call, context: &mut Context<'_, Party>) {
@@ -278,15 +299,30 @@ impl Engine {
 
     fn begin_mending(&mut self, context: &Context<'_, Party>) {
         let begin = self.shared.oracle.borrow_mut().moment();
+        let mut sectors = BTreeSet::new();
+        for peer in self.readable() {
+            let store = self.shared.stores[peer].borrow();
+            sectors.append(&mut store.written_above(self.base.as_deref()));
+        }
+        let count = self.size() / SECTOR;
+        self.to_mend = sectors.into_iter().filter(|sector| *sector < count).collect();
         self.mend(0, begin, context);
     }
 
-    fn mend(&mut self, sector: usize, begin: u64, context: &Context<'_, Party>) {
-        let offset = (sector * SECTOR) as u64;
-        let len = u32::try_from(MEND_SECTORS * SECTOR).unwrap();
+    fn mend(&mut self, place: usize, begin: u64, context: &Context<'_, Party>) {
+        let Some(first) = self.to_mend.get(place).copied() else {
+            return self.flush_mended(begin, context);
+        };
+        let rest = self.to_mend[place..].iter().take(MEND_SECTORS);
+        let run = rest.zip(first..).take_while(|(sector, next)| **sector == *next).count();
+        let (offset, len) = ((first * SECTOR) as u64, u32::try_from(run * SECTOR).unwrap());
         self.submit(Command::Mend { offset, len }, context, |engine, token| {
-            engine.mending = Mending::At { sector, token, begin };
+            engine.mending = Mending::At { place, next: place + run, token, begin };
         });
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        usize::try_from(self.core.size_bytes()).unwrap()
     }
 
     /// Submits; `note` learns the token before anything can complete.
@@ -312,17 +348,12 @@ impl Engine {
         if matches!(self.phase, Phase::Recording { token: own } if own == token) && result.is_ok() {
             return self.recorded(context);
         }
-        if !matches!(self.phase, Phase::Serving) {
+        if !matches!(self.phase, Phase::Serving) || self.job_completed(token, result.is_ok()) {
             return;
         }
         match self.mending {
-            Mending::At { sector, token: own, begin } if own == token => {
-                let next = if result.is_ok() { sector + MEND_SECTORS } else { sector };
-                if next < SECTORS {
-                    self.mend(next, begin, context);
-                } else {
-                    self.flush_mended(begin, context);
-                }
+            Mending::At { place, next, token: own, begin } if own == token => {
+                self.mend(if result.is_ok() { next } else { place }, begin, context);
             }
             Mending::Flushing { token: own, begin } if own == token && result.is_ok() => {
                 self.mending = Mending::Done;
@@ -330,7 +361,7 @@ impl Engine {
                 if self.claim.is_some() {
                     self.submit(Command::Record, context, |_, _| {});
                 }
-                self.shared.oracle.borrow_mut().mended(begin);
+                self.shared.oracle.borrow_mut().mended(begin, self.base.as_deref());
                 self.shared.count(|tally| tally.mends += 1);
             }
             Mending::Flushing { token: own, begin } if own == token => {
@@ -347,14 +378,16 @@ impl Engine {
     }
 
     fn make_requests(&mut self, context: &mut Context<'_, Party>) {
-        let serving = matches!(self.phase, Phase::Serving);
+        // Nobody has the volume while it is taken back to a snapshot.
+        let serving =
+            matches!(self.phase, Phase::Serving) && !matches!(self.job, Job::Revert { .. });
         if !serving || context.now() > self.shared.style.clients_until {
             return;
         }
         for _ in 0..=context.rng().below(3) {
             if self.shared.oracle.borrow().open(self.own) < REQUESTS_MAX {
                 let value = self.shared.oracle.borrow_mut().fresh_value();
-                let command = draw_command(value, context.rng());
+                let command = draw_command(value, self.size(), context.rng());
                 self.submit(command, context, |_, _| {});
             }
         }
@@ -376,14 +409,14 @@ fn new_core(shared: &Shared) -> Core {
         ping_interval: Duration::from_millis(300),
         write_through: shared.style.write_through,
     });
-    core.resize(SIZE as u64);
+    core.resize(shared.wanted_size.get() as u64);
     core
 }
 
 /// Half of the requests go to a few sectors, so that they meet.
-fn draw_command(value: u64, rng: &mut Rng) -> Command {
+fn draw_command(value: u64, size: usize, rng: &mut Rng) -> Command {
     let kind = rng.below(100);
-    let cells = SIZE / CELL;
+    let cells = size / CELL;
     let whole = rng.permille(400);
     let hot = if rng.permille(500) { 24 } else { cells };
     let mut first = rng.below(hot);

@@ -2,12 +2,12 @@
 //! copies are alike. One job at a time.
 
 use std::cell::Ref;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use engine::core::{Command, Hold, HoldId, Mode};
+use engine::core::{Command, Hold, HoldId, Mode, Token};
 use testkit::sim::Context;
 
-use crate::engine::{Engine, Mending, Phase};
+use crate::engine::{Engine, Mending, NO_ANSWER, Phase};
 use crate::message::{Call, Return};
 use crate::party::{NAMES, Party, SIZE};
 use crate::store::{SECTOR, Store};
@@ -20,8 +20,58 @@ const FLUSHED: Hold = Hold::Changes { flush: true };
 pub(crate) enum Job {
     Idle,
     Check { hold: HoldId, begin: u64, flush: bool },
-    Snapshot { hold: HoldId, begin: u64, name: String, waiting: BTreeSet<usize> },
+    Snapshot { hold: HoldId, begin: u64, name: String, asked: Asked },
+    Revert { hold: HoldId, name: String, stage: Reverting },
+    Expand { hold: HoldId, begin: u64, asked: Asked },
     Rebuild { target: usize, name: String, stage: Stage },
+}
+
+#[derive(Debug)]
+pub(crate) enum Reverting {
+    Holding,
+    /// Under this token the oracle knows it.
+    Asking {
+        revert: Token,
+        asked: Asked,
+    },
+    /// Who did not follow is written down before it is said to be done.
+    Recording {
+        revert: Token,
+        record: Token,
+    },
+}
+
+/// All copies that can be read are to do the same.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    waiting: BTreeSet<usize>,
+    /// What those say that did not do it.
+    refused: BTreeMap<usize, String>,
+    done: BTreeSet<usize>,
+}
+
+impl Asked {
+    fn returned(&mut self, peer: usize, result: Result<Return, String>) {
+        if !self.waiting.remove(&peer) {
+            return;
+        }
+        match result {
+            Ok(_) => drop(self.done.insert(peer)),
+            Err(why) => drop(self.refused.insert(peer, why)),
+        }
+    }
+
+    /// Who is out: all that did not follow those that did. Where none did, all have what they had but
+    /// those that did not answer; of which one stays if there are no others.
+    fn out(&self) -> Vec<usize> {
+        let is_lost = |peer: &usize| self.refused[peer] == NO_ANSWER;
+        let refused = || self.refused.keys().copied();
+        if !self.done.is_empty() {
+            return refused().collect();
+        }
+        let is_sure = refused().any(|peer| !is_lost(&peer));
+        refused().filter(is_lost).skip(usize::from(!is_sure)).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -34,7 +84,7 @@ pub(crate) enum Stage {
     },
     Snapshotting {
         hold: HoldId,
-        waiting: BTreeSet<usize>,
+        asked: Asked,
     },
     Fetching {
         offset: usize,
@@ -62,6 +112,7 @@ impl Engine {
         if !ready || self.mending != Mending::Done {
             return;
         }
+        self.forget_calls();
         let missing = (0..NAMES.len()).find(|peer| self.mode(*peer) != Some(Mode::Rw));
         match (missing, context.rng().below(10)) {
             (Some(target), 0..7) => self.begin_rebuild(target, context),
@@ -73,12 +124,33 @@ impl Engine {
                 let (hold, begin) = self.hold(kind, context);
                 self.job = Job::Check { hold, begin, flush };
             }
+            (_, 3..5) => self.begin_revert(context),
+            (_, 5..7) if self.size() < SIZE => {
+                self.shared.wanted_size.set(SIZE);
+                let (hold, begin) = self.hold(FLUSHED, context);
+                self.job = Job::Expand { hold, begin, asked: Asked::default() };
+            }
             _ => {
                 let (hold, begin) = self.hold(FLUSHED, context);
                 let name = format!("snapshot-{}", self.shared.new_session());
-                self.job = Job::Snapshot { hold, begin, name, waiting: BTreeSet::new() };
+                self.job = Job::Snapshot { hold, begin, name, asked: Asked::default() };
             }
         }
+    }
+
+    /// To one that all copies have, of which it is known what it holds.
+    fn begin_revert(&mut self, context: &mut Context<'_, Party>) {
+        let names = |peer: &usize| -> BTreeSet<String> {
+            self.shared.stores[*peer].borrow().layers.all.keys().cloned().collect()
+        };
+        let everywhere = self.readable().iter().map(names).reduce(|one, other| &one & &other);
+        let oracle = self.shared.oracle.borrow();
+        let known = everywhere.into_iter().flatten().filter(|name| oracle.knows(name));
+        let known: Vec<String> = known.collect();
+        drop(oracle);
+        let Some(name) = context.rng().choose(&known).cloned() else { return };
+        let (hold, _) = self.hold(Hold::All, context);
+        self.job = Job::Revert { hold, name, stage: Reverting::Holding };
     }
 
     fn begin_rebuild(&mut self, target: usize, context: &mut Context<'_, Party>) {
@@ -89,7 +161,8 @@ impl Engine {
         let session = self.shared.new_session();
         self.peers[target].session = session;
         let name = format!("rebuild-{session}");
-        self.call(target, Call::Prepare { name: name.clone() }, context);
+        let size = self.size();
+        self.call(target, Call::Prepare { name: name.clone(), size }, context);
         self.job = Job::Rebuild { target, name, stage: Stage::Preparing };
     }
 
@@ -102,18 +175,30 @@ impl Engine {
             }
             Job::Snapshot { hold, begin, name, .. } if hold == held => {
                 self.inspect(Some(begin));
-                let waiting = self.snapshot(&name, context);
-                self.job = Job::Snapshot { hold, begin, name, waiting };
-                self.end_snapshot_if_over(context);
+                let asked = self.snapshot(&name, true, context);
+                self.job = Job::Snapshot { hold, begin, name, asked };
+                self.end_if_over(context);
+            }
+            Job::Revert { hold, name, stage: Reverting::Holding } if hold == held => {
+                let revert = self.shared.oracle.borrow_mut().begin_revert(self.own, &name);
+                let asked = self.ask_all(&Call::Revert { name: name.clone() }, context);
+                self.job = Job::Revert { hold, name, stage: Reverting::Asking { revert, asked } };
+                self.end_if_over(context);
+            }
+            Job::Expand { hold, begin, .. } if hold == held => {
+                self.inspect(Some(begin));
+                let asked = self.ask_all(&Call::Expand { size: SIZE }, context);
+                self.job = Job::Expand { hold, begin, asked };
+                self.end_if_over(context);
             }
             Job::Rebuild { target, name, stage: Stage::FirstHold { hold, begin } }
                 if hold == held =>
             {
                 self.inspect(Some(begin));
-                let waiting = self.snapshot(&name, context);
+                let asked = self.snapshot(&name, false, context);
                 self.job =
-                    Job::Rebuild { target, name, stage: Stage::Snapshotting { hold, waiting } };
-                self.end_snapshot_if_over(context);
+                    Job::Rebuild { target, name, stage: Stage::Snapshotting { hold, asked } };
+                self.end_if_over(context);
             }
             Job::Rebuild { target, name, stage: Stage::SecondHold { hold, begin } }
                 if hold == held =>
@@ -137,18 +222,13 @@ impl Engine {
     ) {
         match &mut self.job {
             Job::Idle | Job::Check { .. } => {}
-            Job::Snapshot { waiting, .. }
-            | Job::Rebuild { stage: Stage::Snapshotting { waiting, .. }, .. } => {
-                waiting.remove(&peer);
-                if result.is_err()
-                    && let Some(id) = self.peers[peer].id
-                {
-                    let now = context.now();
-                    self.drive(|core, out| {
-                        core.set_mode(now, id, Mode::Err, "snapshot failed", out);
-                    });
-                }
-                self.end_snapshot_if_over(context);
+            Job::Revert { stage: Reverting::Holding | Reverting::Recording { .. }, .. } => {}
+            Job::Snapshot { asked, .. }
+            | Job::Expand { asked, .. }
+            | Job::Revert { stage: Reverting::Asking { asked, .. }, .. }
+            | Job::Rebuild { stage: Stage::Snapshotting { asked, .. }, .. } => {
+                asked.returned(peer, result);
+                self.end_if_over(context);
             }
             Job::Rebuild { target, .. } => {
                 let target = *target;
@@ -181,17 +261,17 @@ impl Engine {
             }
             (Stage::Storing { offset }, Ok(_)) => {
                 let offset = *offset + CHUNK;
-                if offset < SIZE {
+                if offset < self.size() {
                     self.fetch(offset, 0, context);
                 } else {
                     let (hold, begin) = self.hold(FLUSHED, context);
                     self.set_stage(Stage::SecondHold { hold, begin });
                 }
             }
-            (Stage::Counting { hold }, Ok(Return::Counter(counter))) => {
+            (Stage::Counting { hold }, Ok(Return::Counter { counter, layers })) => {
                 let hold = *hold;
                 self.set_stage(Stage::Finishing { hold });
-                self.call(target, Call::Finish { counter }, context);
+                self.call(target, Call::Finish { counter, layers }, context);
             }
             (Stage::Finishing { hold }, Ok(_)) if peer == target => {
                 let hold = *hold;
@@ -261,29 +341,73 @@ impl Engine {
     }
 
     /// Asks all that can be read for a snapshot.
-    fn snapshot(&mut self, name: &str, context: &mut Context<'_, Party>) -> BTreeSet<usize> {
-        let readable = self.readable();
+    fn snapshot(&mut self, name: &str, kept: bool, context: &mut Context<'_, Party>) -> Asked {
         if let Some(first) = self.copies().first() {
             self.shared.oracle.borrow_mut().take_snapshot(name, &first.1.head);
         }
-        for peer in &readable {
-            self.call(*peer, Call::Snapshot { name: name.to_owned() }, context);
-        }
-        readable.into_iter().collect()
+        self.ask_all(&Call::Snapshot { name: name.to_owned(), kept }, context)
     }
 
-    fn end_snapshot_if_over(&mut self, context: &mut Context<'_, Party>) {
-        match &self.job {
-            Job::Snapshot { hold, waiting, .. } if waiting.is_empty() => {
-                let hold = *hold;
-                self.job = Job::Idle;
-                self.shared.count(|tally| tally.snapshots += 1);
-                self.release(hold, context);
+    fn ask_all(&mut self, request: &Call, context: &mut Context<'_, Party>) -> Asked {
+        let readable = self.readable();
+        for peer in &readable {
+            self.call(*peer, request.clone(), context);
+        }
+        Asked { waiting: readable.into_iter().collect(), ..Asked::default() }
+    }
+
+    /// Fails those that fell behind; whether any copy did it.
+    fn settle(&mut self, asked: &Asked, context: &Context<'_, Party>) -> bool {
+        let now = context.now();
+        for peer in asked.out() {
+            if let Some(id) = self.peers[peer].id {
+                let why = &asked.refused[&peer];
+                self.drive(|core, out| core.set_mode(now, id, Mode::Err, why, out));
             }
-            Job::Rebuild { target, stage: Stage::Snapshotting { hold, waiting }, .. }
-                if waiting.is_empty() =>
+        }
+        !asked.done.is_empty()
+    }
+
+    fn end_if_over(&mut self, context: &mut Context<'_, Party>) {
+        match std::mem::replace(&mut self.job, Job::Idle) {
+            Job::Snapshot { hold, asked, .. } if asked.waiting.is_empty() => {
+                if self.settle(&asked, context) {
+                    self.shared.count(|tally| tally.snapshots += 1);
+                }
+                self.release(hold, context);
+                self.submit(Command::Record, context, |_, _| {});
+            }
+            Job::Revert { hold, name, stage: Reverting::Asking { revert, asked } }
+                if asked.waiting.is_empty() =>
             {
-                let (target, hold) = (*target, *hold);
+                let is_done = self.settle(&asked, context);
+                self.release(hold, context);
+                if !is_done {
+                    return self.shared.oracle.borrow_mut().end_revert(revert, false);
+                }
+                self.submit(Command::Record, context, |engine, record| {
+                    let stage = Reverting::Recording { revert, record };
+                    engine.job = Job::Revert { hold, name, stage };
+                });
+            }
+            Job::Expand { hold, asked, .. } if asked.waiting.is_empty() => {
+                if self.settle(&asked, context) {
+                    self.core.resize(SIZE as u64);
+                    // The manager hears of it late, perhaps not before the next start.
+                    if !self.shared.style.members || context.rng().permille(500) {
+                        self.shared.known_size.set(SIZE);
+                    }
+                    self.shared.count(|tally| tally.expansions += 1);
+                }
+                self.release(hold, context);
+                self.submit(Command::Record, context, |_, _| {});
+            }
+            Job::Rebuild { target, name, stage: Stage::Snapshotting { hold, asked } }
+                if asked.waiting.is_empty() =>
+            {
+                self.settle(&asked, context);
+                self.job =
+                    Job::Rebuild { target, name, stage: Stage::Fetching { offset: 0, tries: 0 } };
                 let features = self.shared.style.features[target];
                 let id = self.core.add(context.now(), features, Mode::Wo);
                 let standing = self.shared.stores[target].borrow().standing.clone();
@@ -293,7 +417,22 @@ impl Engine {
                 self.release(hold, context);
                 self.fetch(0, 0, context);
             }
-            Job::Snapshot { .. } | Job::Rebuild { .. } | Job::Idle | Job::Check { .. } => {}
+            other => self.job = other,
+        }
+    }
+
+    /// Whether it was the job's.
+    pub(crate) fn job_completed(&mut self, token: Token, is_ok: bool) -> bool {
+        match &self.job {
+            Job::Revert { stage: Reverting::Recording { revert, record }, .. }
+                if *record == token =>
+            {
+                self.shared.oracle.borrow_mut().end_revert(*revert, is_ok);
+                self.shared.count(|tally| tally.reverts += u64::from(is_ok));
+                self.job = Job::Idle;
+                true
+            }
+            _ => false,
         }
     }
 

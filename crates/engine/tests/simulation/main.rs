@@ -98,8 +98,8 @@ fn look_at_the_end(shared: &Shared) {
         NAMES.iter().zip(&stores).map(|(name, store)| (*name, store.head.as_slice())).collect();
     oracle.check_copies(&heads, false);
     for (name, store) in NAMES.iter().zip(&stores) {
-        for (snapshot, copy) in &store.snapshots {
-            oracle.check_snapshot(name, snapshot, copy);
+        for (snapshot, layer) in &store.layers.all {
+            oracle.check_snapshot(name, snapshot, &layer.content);
         }
     }
 }
@@ -121,6 +121,9 @@ fn what_was_promised_is_kept() {
         total.checks += tally.checks;
         total.cut_offs += tally.cut_offs;
         total.waits += tally.waits;
+        total.reverts += tally.reverts;
+        total.expansions += tally.expansions;
+        total.chains += tally.chains;
     });
     println!("{played} seeds: {total:?}");
     if played >= 100 {
@@ -130,6 +133,7 @@ fn what_was_promised_is_kept() {
         assert!(total.rebuilds > played && total.mends > played, "{total:?}");
         assert!(total.snapshots > played && total.checks > played, "{total:?}");
         assert!(total.cut_offs > 0 && total.waits > 0, "{total:?}");
+        assert!(total.reverts > 0 && total.expansions > 0 && total.chains > 0, "{total:?}");
     }
 }
 

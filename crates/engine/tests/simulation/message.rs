@@ -3,8 +3,11 @@
 use std::fmt;
 
 use bytes::Bytes;
+use engine::core::start::Layer;
 use wire::frame::{Answer, Request};
 use wire::membership::{Claim, Standing};
+
+use crate::store::Layers;
 
 #[derive(Clone)]
 pub(crate) enum Message {
@@ -48,10 +51,19 @@ pub(crate) enum Call {
     Open,
     Snapshot {
         name: String,
+        /// A user asked for it.
+        kept: bool,
+    },
+    Revert {
+        name: String,
+    },
+    Expand {
+        size: usize,
     },
     /// Empties the replica and gets it ready for a copy of that snapshot.
     Prepare {
         name: String,
+        size: usize,
     },
     Fetch {
         name: String,
@@ -62,20 +74,34 @@ pub(crate) enum Call {
         offset: usize,
         data: Bytes,
     },
+    /// What else is copied.
     Counter,
     /// The copy is complete: from now on it counts as a replica with this counter.
     Finish {
         counter: i64,
+        layers: Layers,
     },
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Return {
     Looked(Option<Standing>),
-    Opened { counter: i64, rebuilding: bool, standing: Option<Standing> },
+    Opened(Box<Opened>),
     Data(Bytes),
-    Counter(i64),
+    Counter { counter: i64, layers: Layers },
     Done,
+}
+
+/// What a replica says of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Opened {
+    pub(crate) counter: i64,
+    pub(crate) rebuilding: bool,
+    pub(crate) standing: Option<Standing>,
+    pub(crate) size: usize,
+    pub(crate) chain: Vec<Layer>,
+    /// By its own clock, which is right or not.
+    pub(crate) modified_ns: i64,
 }
 
 impl fmt::Debug for Message {
@@ -102,8 +128,14 @@ impl fmt::Debug for Message {
             Self::Call { call, request: Call::Store { offset, .. }, .. } => {
                 write!(out, "call {call} store {offset}")
             }
+            Self::Call { call, request: Call::Finish { counter, .. }, .. } => {
+                write!(out, "call {call} finish {counter}")
+            }
             Self::Call { call, request, .. } => write!(out, "call {call} {request:?}"),
             Self::Return { call, result: Ok(Return::Data(_)) } => write!(out, "return {call} data"),
+            Self::Return { call, result: Ok(Return::Counter { counter, .. }) } => {
+                write!(out, "return {call} counter {counter}")
+            }
             Self::Return { call, result } => write!(out, "return {call} {result:?}"),
         }
     }

@@ -62,6 +62,8 @@ pub(crate) struct Oracle {
     pub(crate) newest: usize,
     /// What each snapshot holds; `None` where copies may differ.
     snapshots: BTreeMap<String, Vec<Option<u64>>>,
+    /// When each was taken.
+    taken: BTreeMap<String, u64>,
     pub(crate) violation: Option<String>,
     pub(crate) completed: u64,
     pub(crate) failed: u64,
@@ -108,6 +110,7 @@ impl Oracle {
             even: false,
             newest: 0,
             snapshots: BTreeMap::new(),
+            taken: BTreeMap::new(),
             violation: None,
             completed: 0,
             failed: 0,
@@ -314,7 +317,8 @@ impl Oracle {
         for (name, other) in others {
             let differs = |cell: &usize| {
                 let range = cell * CELL..(cell + 1) * CELL;
-                self.cells[*cell].undefined.is_none() && first[range.clone()] != other[range]
+                self.cells[*cell].undefined.is_none()
+                    && first.get(range.clone()) != other.get(range)
             };
             if let Some(cell) = (0..self.cells.len()).find(differs) {
                 let what = |copy: &[u8]| value_of(&copy[cell * CELL..][..CELL]);
@@ -332,27 +336,71 @@ impl Oracle {
                     self.cells[cell].seen = None;
                     let writes = &mut self.cells[cell].writes;
                     writes.retain(|write| write.end == u64::MAX);
+                    // What is still under way is of an engine that was replaced, and came before.
+                    let end = if writes.is_empty() { 0 } else { now };
                     let (kept, token) = (Kept::Safe, u64::MAX);
-                    writes.push(Write { value, begin: 0, end: 0, kept, token });
+                    writes.push(Write { value, begin: 0, end, kept, token });
                 }
                 Ok(_) => {}
             }
         }
     }
 
-    /// All copies were made alike, whatever failed there before `begin`.
-    pub(crate) fn mended(&mut self, begin: u64) {
+    /// All copies were made alike above `base`, whatever failed there before `begin`. What had failed
+    /// before that snapshot was taken is in it, and stays.
+    pub(crate) fn mended(&mut self, begin: u64, base: Option<&str>) {
+        let taken = base.and_then(|name| self.taken.get(name)).copied().unwrap_or(0);
         for cell in &mut self.cells {
-            cell.undefined = cell.undefined.filter(|since| *since > begin);
+            cell.undefined = cell.undefined.filter(|since| *since > begin || *since < taken);
         }
     }
 
     pub(crate) fn take_snapshot(&mut self, name: &str, copy: &[u8]) {
+        let now = self.tick();
+        self.taken.insert(name.to_owned(), now);
         let cells = copy.chunks(CELL).zip(&self.cells);
         let values =
             cells.map(|(bytes, cell)| value_of(bytes).filter(|_| cell.undefined.is_none()));
         let values = values.collect();
         self.snapshots.insert(name.to_owned(), values);
+    }
+
+    /// What the cells of a snapshot hold; none if that is not known of all of them.
+    fn snapshot(&self, name: &str) -> Option<Vec<u64>> {
+        let values: Option<Vec<u64>> = self.snapshots.get(name)?.iter().copied().collect();
+        let mut values = values?;
+        values.resize(self.cells.len(), 0);
+        Some(values)
+    }
+
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.snapshot(name).is_some()
+    }
+
+    /// An engine takes the volume back to a snapshot: as if all of it were written anew.
+    pub(crate) fn begin_revert(&mut self, engine: usize, name: &str) -> Token {
+        let (token, begin) = (self.next_token, self.tick());
+        self.next_token += 1;
+        let values = self.snapshot(name).unwrap_or_default();
+        for (cell, value) in self.cells.iter_mut().zip(values) {
+            cell.writes.push(Write { value, begin, end: u64::MAX, kept: Kept::Maybe, token });
+        }
+        self.open.insert(token, Open { engine, command: Command::Record, begin });
+        Token(token)
+    }
+
+    pub(crate) fn end_revert(&mut self, token: Token, is_done: bool) {
+        let now = self.tick();
+        self.open.remove(&token.0);
+        let kept = if is_done { Kept::Safe } else { Kept::Maybe };
+        for cell in &mut self.cells {
+            for write in cell.writes.iter_mut().filter(|write| write.token == token.0) {
+                (write.end, write.kept) = (now, kept);
+            }
+            if is_done {
+                cell.undefined = None;
+            }
+        }
     }
 
     pub(crate) fn check_snapshot(&mut self, replica: &str, name: &str, copy: &[u8]) {

@@ -34,6 +34,8 @@ pub(crate) struct Style {
     pub(crate) write_through: bool,
     pub(crate) features: [Features; 3],
     pub(crate) clients_until: Duration,
+    /// Before it is expanded, if ever.
+    pub(crate) first_size: usize,
 }
 
 impl Style {
@@ -63,6 +65,7 @@ impl Style {
             write_through: rng.permille(100),
             features,
             clients_until,
+            first_size: if rng.permille(500) { SIZE } else { SIZE / 2 },
         }
     }
 }
@@ -80,6 +83,10 @@ pub(crate) struct Tally {
     pub(crate) checks: u64,
     pub(crate) cut_offs: u64,
     pub(crate) waits: u64,
+    pub(crate) reverts: u64,
+    pub(crate) expansions: u64,
+    /// Starts that refused a copy for its snapshots.
+    pub(crate) chains: u64,
 }
 
 #[derive(Debug)]
@@ -89,14 +96,18 @@ pub(crate) struct Shared {
     pub(crate) stores: [Rc<RefCell<Store>>; 3],
     /// What the manager remembers.
     pub(crate) failed: RefCell<[bool; 3]>,
+    /// The size that the volume is to have, and the one that the manager knows it to have.
+    pub(crate) wanted_size: Cell<usize>,
+    pub(crate) known_size: Cell<usize>,
     pub(crate) sessions: Cell<u64>,
     pub(crate) tally: Cell<Tally>,
 }
 
 impl Shared {
     pub(crate) fn new(style: Style) -> Rc<Self> {
-        let stores =
-            style.features.map(|features| Rc::new(RefCell::new(Store::new(SIZE, features))));
+        let size = style.first_size;
+        let store = |features| Rc::new(RefCell::new(Store::new(size, features)));
+        let stores = style.features.map(store);
         let mut oracle = Oracle::new(SIZE / CELL, style.write_through);
         oracle.even = style.features.iter().all(|it| it.has(Features::PARTIAL));
         Rc::new(Self {
@@ -104,6 +115,8 @@ impl Shared {
             oracle: RefCell::new(oracle),
             stores,
             failed: RefCell::new([false; 3]),
+            wanted_size: Cell::new(size),
+            known_size: Cell::new(0),
             sessions: Cell::new(0),
             tally: Cell::new(Tally::default()),
         })

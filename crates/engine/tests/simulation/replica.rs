@@ -9,7 +9,7 @@ use testkit::sim::{Context, Rng};
 use wire::frame::{Answer, Outcome, Request};
 use wire::membership::Claim;
 
-use crate::message::{Call, Message, Return};
+use crate::message::{Call, Message, Opened, Return};
 use crate::oracle::CELL;
 use crate::party::{Party, Timer};
 use crate::store::{Ailment, Store, Sync};
@@ -44,7 +44,8 @@ impl Replica {
             Message::Frame { session, request } => self.accept(from, session, request, context),
             Message::Call { call, session, claim, request } => {
                 let before = (self.store.borrow().engine.clone(), self.store.borrow().session);
-                let result = self.call(from, session, claim.as_ref(), request);
+                let clock = i64::from_le_bytes(context.rng().number().to_le_bytes());
+                let result = self.call(from, session, claim.as_ref(), request, clock);
                 if let (engine, Some(cut)) = before
                     && self.store.borrow().session != Some(cut)
                 {
@@ -117,6 +118,7 @@ impl Replica {
         session: u64,
         claim: Option<&Claim>,
         request: Call,
+        clock: i64,
     ) -> Result<Return, String> {
         let mut store = self.store.borrow_mut();
         if matches!(request, Call::Look) {
@@ -143,22 +145,23 @@ impl Replica {
         }
         match request {
             Call::Look => Err("strange".to_owned()),
-            Call::Open => Ok(Return::Opened {
+            Call::Open => Ok(Return::Opened(Box::new(Opened {
                 counter: store.counter,
                 rebuilding: store.rebuilding,
                 standing: store.standing.clone(),
-            }),
-            Call::Prepare { name } => {
-                store.begin_rebuild(&name);
+                size: store.head.len(),
+                chain: store.chain(),
+                modified_ns: clock,
+            }))),
+            Call::Prepare { name, size } => {
+                store.begin_rebuild(&name, size);
                 Ok(Return::Done)
             }
-            Call::Snapshot { name } => {
-                let head = store.head.clone();
-                store.snapshots.insert(name, head);
-                Ok(Return::Done)
-            }
-            Call::Fetch { name, offset, len } => match store.snapshots.get(&name) {
-                Some(copy) => Ok(Return::Data(copy[offset..offset + len].to_vec().into())),
+            Call::Snapshot { name, kept } => store.snapshot(&name, kept).map(|()| Return::Done),
+            Call::Revert { name } => store.revert(&name).map(|()| Return::Done),
+            Call::Expand { size } => store.expand(size).map(|()| Return::Done),
+            Call::Fetch { name, offset, len } => match store.layers.all.get(&name) {
+                Some(copy) => Ok(Return::Data(copy.content.slice(offset..offset + len))),
                 None => Err(format!("no snapshot {name}")),
             },
             Call::Store { offset, data } => match &mut store.rebuild {
@@ -168,9 +171,13 @@ impl Replica {
                 }
                 None => Err("not being rebuilt".to_owned()),
             },
-            Call::Counter => Ok(Return::Counter(store.counter)),
-            Call::Finish { counter } if store.end_rebuild(counter) => Ok(Return::Done),
-            Call::Finish { .. } => Err("not being rebuilt".to_owned()),
+            Call::Counter => {
+                Ok(Return::Counter { counter: store.counter, layers: store.layers.clone() })
+            }
+            Call::Finish { counter, layers } => {
+                let is_done = store.end_rebuild(counter, layers);
+                is_done.then_some(Return::Done).ok_or_else(|| "not being rebuilt".to_owned())
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use testkit::sim::Context;
 use wire::membership::{CUT_OFF_TEXT, Claim};
 
 use crate::engine::{Engine, Phase};
-use crate::message::{Call, Return};
-use crate::party::{NAMES, Party, SIZE};
+use crate::message::{Call, Opened, Return};
+use crate::party::{NAMES, Party};
 
 /// How long a manager that knows who failed waits for the others.
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -112,20 +112,17 @@ impl Engine {
             .zip(NAMES)
             .map(|((seen, failed), name)| match seen {
                 Some(Ok(_)) if style.records && failed => unusable("failed before"),
-                Some(Ok(Return::Opened { counter, rebuilding, standing })) => Seen::Opened(Found {
-                    standing: standing.clone(),
-                    address: name.to_owned(),
-                    ..found(*rebuilding, style.counters.then_some(*counter))
-                }),
+                Some(Ok(Return::Opened(opened))) => {
+                    Seen::Opened(found(name, opened, style.counters))
+                }
                 Some(Ok(_)) => unusable("strange"),
                 Some(Err(why)) => Seen::Unreachable(why.clone()),
                 None => Seen::Unreachable("no answer".to_owned()),
             })
             .collect();
-        let size = i64::try_from(SIZE).unwrap();
         let rules = StartRules {
-            size_bytes: size,
-            current_size_bytes: 0,
+            size_bytes: bytes(self.shared.wanted_size.get()),
+            current_size_bytes: bytes(self.shared.known_size.get()),
             upgrade: false,
             revision_counter: style.counters,
             salvage: false,
@@ -141,6 +138,16 @@ impl Engine {
             }
         };
         let now = context.now();
+        let size = usize::try_from(plan.size_bytes).unwrap();
+        self.core.resize(size as u64);
+        self.shared.known_size.set(size);
+        self.base.clone_from(&plan.base);
+        let differs = |verdict: &Result<(), String>| {
+            verdict.as_ref().is_err_and(|why| why.starts_with("has other snapshots"))
+        };
+        if plan.verdicts.iter().any(differs) {
+            self.shared.count(|tally| tally.chains += 1);
+        }
         for (peer, verdict) in plan.verdicts.iter().enumerate() {
             self.shared.failed.borrow_mut()[peer] = verdict.is_err();
             self.peers[peer].id = match verdict {
@@ -176,18 +183,23 @@ fn unusable(why: &str) -> Seen {
     Seen::Failed { why: why.to_owned(), standing: None }
 }
 
-fn found(rebuilding: bool, counter: Option<i64>) -> Found {
+fn found(name: &str, opened: &Opened, counters: bool) -> Found {
+    let state = if opened.rebuilding { "rebuilding" } else { "dirty" };
     Found {
-        size_bytes: i64::try_from(SIZE).unwrap(),
+        size_bytes: bytes(opened.size),
         sector_size: 512,
-        usable: !rebuilding,
-        state: if rebuilding { "rebuilding" } else { "dirty" }.to_owned(),
-        counter,
-        head_modified_ns: 0,
-        head_allocated_bytes: 0,
+        usable: !opened.rebuilding,
+        state: state.to_owned(),
+        counter: counters.then_some(opened.counter),
+        head_modified_ns: opened.modified_ns,
+        head_allocated_bytes: opened.modified_ns,
         unclean: true,
-        address: String::new(),
-        standing: None,
-        layers: vec![],
+        address: name.to_owned(),
+        standing: opened.standing.clone(),
+        layers: opened.chain.clone(),
     }
+}
+
+fn bytes(size: usize) -> i64 {
+    i64::try_from(size).unwrap()
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+use engine::core::start;
 use rpc::Features;
 use testkit::sim::Rng;
 use wire::frame::{Outcome, Request, Run, encode_runs};
@@ -26,12 +28,32 @@ pub(crate) enum Ailment {
 pub(crate) struct Rebuild {
     pub(crate) name: String,
     pub(crate) base: Vec<u8>,
+}
+
+/// A snapshot, and what it sits on.
+#[derive(Debug, Clone)]
+pub(crate) struct Layer {
+    pub(crate) content: Bytes,
+    /// A user made it.
+    kept: bool,
+    /// Sectors that were written after the one below.
     written: BTreeSet<usize>,
+    /// Names, the lowest first.
+    below: Vec<String>,
+}
+
+/// All snapshots of a copy, and those that its head sits on, the lowest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layers {
+    pub(crate) all: BTreeMap<String, Layer>,
+    chain: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) head: Vec<u8>,
+    /// Sectors that were written since the last snapshot.
+    written: BTreeSet<usize>,
     disk: Vec<u8>,
     /// Cells of the head that are not on disk.
     dirty: BTreeSet<usize>,
@@ -41,7 +63,7 @@ pub(crate) struct Store {
     /// Survives everything; such a replica is not used.
     pub(crate) rebuilding: bool,
     pub(crate) rebuild: Option<Rebuild>,
-    pub(crate) snapshots: BTreeMap<String, Vec<u8>>,
+    pub(crate) layers: Layers,
     pub(crate) ailment: Ailment,
     /// Up to where the last write was done that failed.
     pub(crate) reached: usize,
@@ -67,6 +89,7 @@ impl Store {
         let writes_through = !features.has(Features::FLUSH);
         Self {
             head: vec![0; size],
+            written: BTreeSet::new(),
             disk: vec![0; size],
             dirty: BTreeSet::new(),
             counter: 0,
@@ -74,7 +97,7 @@ impl Store {
             writes_through,
             rebuilding: false,
             rebuild: None,
-            snapshots: BTreeMap::new(),
+            layers: Layers::default(),
             ailment: Ailment::Nothing,
             reached: 0,
             standing: features.has(Features::MEMBERSHIP).then(Standing::default),
@@ -125,9 +148,7 @@ impl Store {
     fn put(&mut self, offset: usize, data: &[u8]) {
         self.head[offset..offset + data.len()].copy_from_slice(data);
         self.dirty.extend(offset / CELL..(offset + data.len()).div_ceil(CELL));
-        if let Some(rebuild) = &mut self.rebuild {
-            rebuild.written.extend(offset / SECTOR..(offset + data.len()).div_ceil(SECTOR));
-        }
+        self.written.extend(offset / SECTOR..(offset + data.len()).div_ceil(SECTOR));
     }
 
     fn change(&mut self, offset: usize, data: &[u8], rng: &mut Rng) -> Outcome {
@@ -213,6 +234,62 @@ impl Store {
         }
     }
 
+    /// Why it can change none of its files, if so.
+    fn refusal(&self) -> Result<(), String> {
+        match self.ailment {
+            Ailment::Full => Err("no space left on device".to_owned()),
+            Ailment::Broken => Err("i/o error".to_owned()),
+            Ailment::Nothing | Ailment::Slow | Ailment::Lying => Ok(()),
+        }
+    }
+
+    /// What it holds becomes a snapshot. This and what follows is on disk at once.
+    pub(crate) fn snapshot(&mut self, name: &str, kept: bool) -> Result<(), String> {
+        self.refusal()?;
+        self.sync(&self.begin_sync());
+        let (content, below) = (self.head.clone().into(), self.layers.chain.clone());
+        let layer = Layer { content, kept, written: std::mem::take(&mut self.written), below };
+        self.layers.all.insert(name.to_owned(), layer);
+        self.layers.chain.push(name.to_owned());
+        Ok(())
+    }
+
+    pub(crate) fn revert(&mut self, name: &str) -> Result<(), String> {
+        self.refusal()?;
+        let layer = self.layers.all.get(name).ok_or_else(|| format!("no snapshot {name}"))?;
+        self.layers.chain.clone_from(&layer.below);
+        self.layers.chain.push(name.to_owned());
+        let size = self.head.len();
+        self.head = layer.content.to_vec();
+        self.head.resize(size, 0);
+        self.disk.clone_from(&self.head);
+        self.dirty.clear();
+        self.written.clear();
+        Ok(())
+    }
+
+    pub(crate) fn expand(&mut self, size: usize) -> Result<(), String> {
+        self.refusal()?;
+        self.head.resize(size, 0);
+        self.disk.resize(size, 0);
+        Ok(())
+    }
+
+    /// What the head sits on, top first.
+    pub(crate) fn chain(&self) -> Vec<start::Layer> {
+        let layer =
+            |name: &String| start::Layer { name: name.clone(), kept: self.layers.all[name].kept };
+        self.layers.chain.iter().rev().map(layer).collect()
+    }
+
+    /// Sectors that it may hold otherwise than one that has the same up to `base`.
+    pub(crate) fn written_above(&self, base: Option<&str>) -> BTreeSet<usize> {
+        let top = self.layers.chain.iter().rev();
+        let above = top.take_while(|name| Some(name.as_str()) != base);
+        let layers = above.flat_map(|name| &self.layers.all[name].written);
+        layers.chain(&self.written).copied().collect()
+    }
+
     /// An engine claims it; `adopt` to fill it.
     pub(crate) fn claim(
         &mut self,
@@ -234,27 +311,33 @@ impl Store {
     }
 
     /// Empties it, to be filled from another.
-    pub(crate) fn begin_rebuild(&mut self, name: &str) {
-        let size = self.head.len();
+    pub(crate) fn begin_rebuild(&mut self, name: &str, size: usize) {
         self.rebuilding = true;
-        self.head.fill(0);
-        self.snapshots.clear();
+        self.head = vec![0; size];
+        self.disk = vec![0; size];
+        self.dirty.clear();
+        self.written.clear();
+        self.layers = Layers::default();
         let base = vec![0xee; size];
-        self.rebuild = Some(Rebuild { name: name.to_owned(), base, written: BTreeSet::new() });
+        self.rebuild = Some(Rebuild { name: name.to_owned(), base });
         self.counter = 0;
         self.disk_counter = 0;
     }
 
-    /// The copy is complete; false if there was none under way.
-    pub(crate) fn end_rebuild(&mut self, counter: i64) -> bool {
+    /// The copy is complete, with `layers` of the one it was made from; false if there was none under
+    /// way.
+    pub(crate) fn end_rebuild(&mut self, counter: i64, layers: Layers) -> bool {
         let Some(rebuild) = self.rebuild.take() else { return false };
         for sector in 0..self.head.len() / SECTOR {
-            if !rebuild.written.contains(&sector) {
+            if !self.written.contains(&sector) {
                 let range = sector * SECTOR..(sector + 1) * SECTOR;
                 self.head[range.clone()].copy_from_slice(&rebuild.base[range]);
             }
         }
-        self.snapshots.insert(rebuild.name, rebuild.base);
+        self.layers = layers;
+        if let Some(copied) = self.layers.all.get_mut(&rebuild.name) {
+            copied.content = rebuild.base.into();
+        }
         self.dirty.clear();
         self.disk.copy_from_slice(&self.head);
         (self.counter, self.disk_counter, self.rebuilding) = (counter, counter, false);
