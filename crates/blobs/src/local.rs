@@ -75,9 +75,11 @@ impl LocalStore {
     }
 
     pub fn open_on(disk: Box<dyn Disk>, root: impl Into<PathBuf>) -> Result<Self, Error> {
-        let root = root.into();
-        on::create_dir(disk.as_ref(), &root, Mode::PRIVATE_DIR)?;
-        Ok(Self::on_disk(disk, root))
+        let store = Self::on_disk(disk, root.into());
+        let Inner { disk, root, .. } = &*store.inner;
+        on::create_dir(disk.as_ref(), root, Mode::PRIVATE_DIR)
+            .map_err(|error| store.inner.told(error.into()))?;
+        Ok(store)
     }
 
     fn on_disk(disk: Box<dyn Disk>, root: PathBuf) -> Self {
@@ -90,8 +92,8 @@ impl LocalStore {
         work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let inner = Arc::clone(&self.inner);
-        let joined = tokio::task::spawn_blocking(move || work(&inner)).await;
-        joined.unwrap_or_else(|error| {
+        let done = move || work(&inner).map_err(|error| inner.told(error));
+        tokio::task::spawn_blocking(done).await.unwrap_or_else(|error| {
             Err(Error::Unavailable { what: "a file".to_owned(), source: error.into() })
         })
     }
@@ -127,7 +129,13 @@ impl Store for LocalStore {
             let bytes = bytes.map_err(|source| Error::Body { key: key.clone(), source })?;
             writing.run(move |file, _| Ok(file.append(&bytes)?)).await?;
         }
-        let stat = writing.run(|file, disk| Ok(file.commit(disk)?)).await?;
+        let stat = match writing.run(|file, disk| Ok(file.commit(disk)?)).await {
+            // As by a swap, for that of one who sleeps.
+            Err(Error::Disk(error)) if error.is_not_found() => {
+                return Err(Error::Unavailable { what: key.to_string(), source: error.into() });
+            }
+            done => done?,
+        };
         Ok(meta(key.clone(), &stat)?.version)
     }
 
@@ -214,7 +222,9 @@ impl Writing {
             .store
             .run(move |inner| {
                 let done = match moved.file.as_mut() {
-                    Some(file) => work(file, inner.disk.as_ref()),
+                    Some(file) => {
+                        work(file, inner.disk.as_ref()).map_err(|error| inner.told(error))
+                    }
                     None => Err(Error::Unavailable {
                         what: "a file".to_owned(),
                         source: "an earlier write of it did not end".into(),
@@ -237,17 +247,39 @@ impl Drop for Writing {
 }
 
 impl Inner {
-    fn reach(&self) -> Reach {
-        // The root may be made later.
-        let found = self.root.ancestors().find_map(|path| self.disk.reach(path).ok());
-        found.unwrap_or(Reach::Unknown)
+    /// Nothing where the file system does not say: a server that is away must not be taken for the disk
+    /// that its mount lies on.
+    fn reach(&self) -> Option<Reach> {
+        for path in self.root.ancestors() {
+            match self.disk.reach(path) {
+                // The root may be made later.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                found => return found.ok(),
+            }
+        }
+        None
     }
 
     fn known_reach(&self) -> Reach {
-        *self.reach.get_or_init(|| self.reach())
+        if let Some(known) = self.reach.get() {
+            return *known;
+        }
+        self.reach().map_or(Reach::Unknown, |found| *self.reach.get_or_init(|| found))
     }
 
-    /// Whether locks can be lost, and calls be done late.
+    /// What a mount says for a server that did not answer reads as if a disk were broken: it may have been
+    /// done, and goes better later.
+    fn told(&self, error: Error) -> Error {
+        match error {
+            Error::Disk(error) if is_of_network(&error) && self.is_shared() => Error::Unavailable {
+                what: error.path().display().to_string(),
+                source: error.into(),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether locks can be lost, and calls be done late, by this machine.
     fn is_shared(&self) -> bool {
         match self.known_reach() {
             Reach::ThisMachine => false,
@@ -435,10 +467,9 @@ impl Inner {
         let swapped = file.append(bytes).and_then(|()| file.prepare(disk)).map_err(Error::from);
         let swapped = swapped.and_then(|made| {
             let _lock = self.lock()?;
-            // One that has compared and lost the lock since gives its name to nothing.
-            if self.is_shared() {
-                file.withdraw_others(disk)?;
-            }
+            // One that has compared and lost the lock since gives its name to nothing. It may be a client of
+            // this machine, which has the directory on a disk of its own.
+            file.withdraw_others(disk)?;
             self.require_version(key, version)?;
             file.finish(disk)?;
             Ok(meta(key.clone(), &made)?.version)
@@ -517,11 +548,9 @@ impl Inner {
         if self.is_missing(key)? {
             return Ok(());
         }
-        if self.is_shared() {
-            match on::withdraw(self.disk.as_ref(), &self.path(key)?, None) {
-                Err(error) if error.is_not_found() => {}
-                done => done?,
-            }
+        match on::withdraw(self.disk.as_ref(), &self.path(key)?, None) {
+            Err(error) if error.is_not_found() => {}
+            done => done?,
         }
         // Others may have had the lock for long.
         check()?;
@@ -704,6 +733,34 @@ impl Inner {
             _ => durable::Error::Io { operation, path: path.to_owned(), source }.into(),
         }
     }
+}
+
+/// How a mount ends calls whose server it cannot reach; the library has no kinds for these.
+const OF_NETWORK: [i32; 6] = [
+    5,   // EIO
+    67,  // ENOLINK
+    70,  // ECOMM
+    71,  // EPROTO
+    112, // EHOSTDOWN
+    121, // EREMOTEIO
+];
+
+fn is_of_network(error: &durable::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let durable::Error::Io { source, .. } = error else { return false };
+    let has_kind = matches!(
+        source.kind(),
+        Kind::ConnectionReset
+            | Kind::ConnectionRefused
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::BrokenPipe
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::TimedOut
+    );
+    has_kind || source.raw_os_error().is_some_and(|code| OF_NETWORK.contains(&code))
 }
 
 /// Whether the file system has no second names for a file, as those of Windows shares.

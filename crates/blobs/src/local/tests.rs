@@ -56,6 +56,10 @@ async fn two_processes_on_one_directory_lose_no_swap() {
 struct Host {
     seen: Mutex<HashMap<PathBuf, Option<Stat>>>,
     before_rename: Hook,
+    /// How the next renames end that the server does not answer, though it does them.
+    unanswered: Arc<Mutex<Vec<i32>>>,
+    /// Its server does not even say what it is; the folder that it is mounted on is on a disk.
+    is_away: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Host {
@@ -80,7 +84,11 @@ impl Disk for Host {
         happens(&self.before_rename);
         self.forget(source);
         self.forget(target);
-        RealDisk.rename(source, target)
+        RealDisk.rename(source, target)?;
+        match self.unanswered.lock().unwrap().pop() {
+            Some(error) => Err(io::Error::from_raw_os_error(error)),
+            None => Ok(()),
+        }
     }
 
     fn link(&self, source: &Path, target: &Path) -> io::Result<()> {
@@ -127,8 +135,12 @@ impl Disk for Host {
         RealDisk.unique()
     }
 
-    fn reach(&self, _: &Path) -> io::Result<Reach> {
-        Ok(Reach::Server)
+    fn reach(&self, path: &Path) -> io::Result<Reach> {
+        match (path.ends_with("store"), self.is_away.load(std::sync::atomic::Ordering::Relaxed)) {
+            (true, true) => Err(io::Error::from_raw_os_error(5)),
+            (true, false) => Ok(Reach::Server),
+            (false, _) => Ok(Reach::ThisMachine),
+        }
     }
 
     fn barrier(&self, _: &Path) -> io::Result<Option<Box<dyn Barrier>>> {
@@ -173,12 +185,14 @@ fn shared(dir: &Path) -> (LocalStore, Hook, LocalStore) {
 }
 
 /// A machine is suspended, or cut off from its server, when it has compared: others take its lock of the
-/// file system for lost, and go on.
+/// file system for lost, and go on. One of them may be the server itself, which sees a directory of its own.
 #[test]
 fn who_sleeps_after_the_comparison_gives_no_name() {
-    for is_removed in [true, false] {
+    for (is_removed, by_server) in [(true, false), (false, false), (true, true), (false, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let ((sleeper, hook, other), a) = (shared(dir.path()), key("a/b"));
+        let ((sleeper, hook, host), a) = (shared(dir.path()), key("a/b"));
+        let server = LocalStore::open(dir.path().join("store")).unwrap();
+        let other = if by_server { server } else { host };
         let first = block_on(sleeper.put_new(&a, "begun".into())).unwrap();
         let (seen, lock) = (first.clone(), dir.path().join("store").join(LOCK));
         let (others, of) = (other.clone(), a.clone());
@@ -192,7 +206,7 @@ fn who_sleeps_after_the_comparison_gives_no_name() {
             }
         }));
         let late = block_on(sleeper.put_if_match(&a, "complete".into(), &first));
-        assert!(matches!(late, Err(Error::Changed { .. })), "{is_removed} {late:?}");
+        assert!(matches!(late, Err(Error::Changed { .. })), "{is_removed} {by_server} {late:?}");
         let found = block_on(get_limited(&other, &a, 99)).ok().map(|blob| blob.bytes);
         assert_eq!(found.as_deref(), (!is_removed).then_some(&b"fenced"[..]));
     }
@@ -222,6 +236,47 @@ fn a_removal_that_is_done_late_is_undone() {
         block_on(sleeper.delete_many(&[a], &Permit::new(|| true))).unwrap();
         assert_eq!(block_on(list_all(&other, &Prefix::ROOT)).unwrap(), []);
     }
+}
+
+/// A mount gives up a call that its server does not answer, with an error as of a broken disk. It may have
+/// been done, and goes better later.
+#[test]
+fn what_a_server_does_not_answer_may_be_done() {
+    const ERRORS: [i32; 4] = [5, 112, 121, 104]; // EIO, EHOSTDOWN, EREMOTEIO, ECONNRESET
+    for error in ERRORS {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::default();
+        let unanswered = Arc::clone(&host.unanswered);
+        let store = LocalStore::open_on(Box::new(host), dir.path().join("store")).unwrap();
+        let a = key("a/b");
+        let first = block_on(store.put_new(&a, "one".into())).unwrap();
+        let tell = || unanswered.lock().unwrap().push(error);
+        tell();
+        let swapped = block_on(store.put_if_match(&a, "two".into(), &first)).unwrap_err();
+        assert_eq!(swapped.retry(), durable::Retry::Later, "{swapped:?}");
+        assert_eq!(block_on(get_limited(&store, &a, 9)).unwrap().bytes, "two");
+        tell();
+        let permit = Permit::new(|| true);
+        let removed = block_on(store.delete_many(std::slice::from_ref(&a), &permit)).unwrap_err();
+        assert_eq!(removed.retry(), durable::Retry::Later, "{removed:?}");
+        // As wrappers do it, which meets what was done.
+        block_on(store.delete_many(&[a], &permit)).unwrap();
+    }
+    // It is no disk of this machine, also while nobody can say what it is.
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::default();
+    let is_away = Arc::clone(&host.is_away);
+    is_away.store(true, std::sync::atomic::Ordering::Relaxed);
+    let store = LocalStore::open_on(Box::new(host), dir.path().join("store")).unwrap();
+    assert_eq!(store.inner.known_reach(), Reach::Unknown);
+    is_away.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(store.inner.known_reach(), Reach::Server, "and it is asked again");
+    // What the disk of this machine says is so.
+    let own = io::Error::from_raw_os_error(ERRORS[0]);
+    let (path, operation) = (PathBuf::new(), Operation::Read);
+    let (_dir, store) = real();
+    let told = store.inner.told(durable::Error::Io { operation, path, source: own }.into());
+    assert_eq!(told.retry(), durable::Retry::Never, "{told:?}");
 }
 
 #[tokio::test]
