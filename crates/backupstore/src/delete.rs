@@ -102,6 +102,8 @@ impl BackupStore {
         control: &Control,
     ) -> Result<(), Error> {
         let removal = self.repository.removal_of(volume)?;
+        // A record that is listed late would be left without its blocks.
+        lease.settled().await;
         self.remove_all(&removal.records, &[], Removed::Records, lease, control).await?;
         // Also those that one who was killed has removed: none may come back without its blocks.
         self.repository.settle(&Subject::Volume(volume.clone())).await?;

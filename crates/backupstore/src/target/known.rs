@@ -132,6 +132,29 @@ impl BackupStore {
         learned.await.map(drop)
     }
 
+    /// The same for those who only look, and try nothing.
+    async fn seen_abilities(&self) -> Result<Abilities, Error> {
+        if let Some(learned) = self.repository.learned().get() {
+            return Ok(*learned);
+        }
+        let known = match &self.trust {
+            Trust::Stated => Known::default(),
+            Trust::Settable | Trust::Probed { .. } => self.read_known().await?,
+        };
+        Ok(known.set.or(known.found).over(Abilities::stated_by(self.repository.store())))
+    }
+
+    /// Waits until what was done by now is listed; false where it is at once.
+    pub(crate) async fn listings_are_awaited(&self) -> Result<bool, Error> {
+        match self.seen_abilities().await?.listing {
+            Listing::AtOnce => Ok(false),
+            Listing::Later => {
+                self.clock.sleep(self.schedule.settle).await;
+                Ok(true)
+            }
+        }
+    }
+
     /// What the target's record says, after a probe where that has still to be made.
     async fn known(&self) -> Result<Known, Error> {
         let known = match &self.trust {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use backupstore::create::CreateRequest;
 use backupstore::delete::DeleteOptions;
+use backupstore::verify::{Depth, VerifyOptions};
 use backupstore::{
     Abilities, BackupStore, Compression, Control, Error, LOCK_TIMEOUT, LockSchedule, TargetUrl,
 };
@@ -45,7 +46,7 @@ fn states() -> Volume {
 struct Ours {
     actor: Arc<Actor>,
     store: BackupStore,
-    /// When somebody loses patience with what it does.
+    /// When somebody calls off what it does.
     cancelled_after: Option<Duration>,
 }
 
@@ -114,6 +115,21 @@ impl Ours {
         let (volume, backup, control) = (volume(), name(backup), Control::default());
         let work = Box::pin(self.store.delete_backup(&volume, &backup, &options, &control));
         self.run(&format!("delete {backup}"), &control, work).await.is_some()
+    }
+
+    /// Whether all that is complete is there, as far as lists tell.
+    async fn is_healthy(&self) -> bool {
+        let (volume, control) = (volume(), Control::default());
+        let options = VerifyOptions::new(Depth::Quick);
+        let work = Box::pin(self.store.verify(&volume, &options, &control));
+        self.run("verify", &control, work).await.is_none_or(|found| found.is_healthy())
+    }
+
+    async fn delete_volume(&self) -> bool {
+        let options = DeleteOptions { lock_timeout: TIMEOUT, ..DeleteOptions::default() };
+        let (volume, control) = (volume(), Control::default());
+        let work = Box::pin(self.store.delete_volume(&volume, &options, &control));
+        self.run("delete the volume", &control, work).await.is_some()
     }
 
     async fn collect(&self) -> bool {

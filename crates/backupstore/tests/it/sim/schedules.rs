@@ -25,6 +25,11 @@ async fn befallen(world: &Arc<World>, name: &str, when: When, what: What) -> Our
     Ours::new(Actor::build(world, name, 2).befalls(when, what).start()).await
 }
 
+/// Whose link is as slow, and whose listings are as late, as the seed says.
+async fn drawn(world: &Arc<World>, name: &str, seed: u64) -> Ours {
+    Ours::new(Actor::build(world, name, seed).start()).await
+}
+
 async fn at(second: u64) {
     tokio::time::sleep(SECOND * u32::try_from(second).unwrap()).await;
 }
@@ -672,6 +677,47 @@ async fn schedule_27_what_was_taken_away_is_not_replaced() {
         assert!(is_deleted, "{kind:?}");
         // Where nothing is fenced, it may go on.
         assert!(!published || kind.conditions == conditions, "{kind:?}");
+    }
+}
+
+/// As far behind as is allowed.
+const LATE: Kind = Kind { lag: Duration::from_millis(1900), ..Kind::SHARED };
+
+/// A backup is complete, and its lock given back, just before the volume is deleted: a listing that is late
+/// shows nothing of it yet.
+#[tokio::test(start_paused = true)]
+async fn schedule_28_a_record_that_is_listed_late_goes_with_its_volume() {
+    for seed in 80..120 {
+        let world = with_backup(LATE).await;
+        let writer = drawn(&world, "writer", seed).await;
+        let deleter = drawn(&world, "deleter", seed + 5000).await;
+        let of = states();
+        let deletion = async {
+            tokio::time::sleep(Duration::from_millis(10 * seed)).await;
+            deleter.delete_volume().await
+        };
+        futures::join!(writer.back_up(&of, 0, "backup-2"), deletion);
+        sound(&world);
+    }
+}
+
+/// Whoever verifies beside a writer finds its record at once, and its blocks in listings that are late.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_listed_yet_is_not_damage() {
+    for seed in 415..435 {
+        let world = with_backup(LATE).await;
+        let writer = drawn(&world, "writer", seed).await;
+        let reader = drawn(&world, "reader", seed + 5000).await;
+        let of = states();
+        let look = async {
+            at(2).await;
+            while !world.is_complete("backup-2") {
+                tokio::time::sleep(SECOND / 100).await;
+            }
+            reader.is_healthy().await
+        };
+        let (_, is_healthy) = futures::join!(writer.back_up(&of, 1, "backup-2"), look);
+        assert!(is_healthy, "{seed}");
     }
 }
 

@@ -75,17 +75,26 @@ fn machine(world: &Arc<World>, index: usize, random: &mut StdRng) -> ActorBuilde
     actor
 }
 
+/// Who shares the store.
+#[derive(Debug, Clone, Copy)]
+enum Others {
+    Ours,
+    /// It publishes whatever becomes of the volume: that is not deleted then.
+    Peer,
+}
+
 /// What one machine of ours does, one after the other.
-async fn ours(actor: Arc<Actor>, of: Volume, mut random: StdRng) {
+async fn ours(actor: Arc<Actor>, of: Volume, mut random: StdRng, others: Others) {
     let mut ours = Ours::new(actor).await;
     for _ in 0..random.random_range(1..4) {
         tokio::time::sleep(Duration::from_millis(random.random_range(0..250_000))).await;
         let backup = format!("backup-{}", random.random_range(1..4));
-        let patience = Duration::from_millis(random.random_range(0..20_000));
-        ours.cancelled_after = Some(patience).filter(|_| random.random_ratio(1, 6));
-        match random.random_range(0..5) {
-            0 | 1 => drop(ours.back_up(&of, random.random_range(0..3), &backup).await),
-            2 | 3 => drop(ours.delete(&backup).await),
+        let called_off = Duration::from_millis(random.random_range(0..20_000));
+        ours.cancelled_after = Some(called_off).filter(|_| random.random_ratio(1, 6));
+        match (random.random_range(0..11), others) {
+            (0..=3, _) => drop(ours.back_up(&of, random.random_range(0..3), &backup).await),
+            (4..=7, _) => drop(ours.delete(&backup).await),
+            (8, Others::Ours) => drop(ours.delete_volume().await),
             _ => drop(ours.collect().await),
         }
         if ours.actor.killed.is_cancelled() {
@@ -131,14 +140,16 @@ async fn run(seed: u64) -> Result<(u64, u64), String> {
         // So that blocks are old enough to be removed from any store.
         tokio::time::sleep(Duration::from_hours(2)).await;
     }
+    // An engine that knows neither conditions nor late listings, nor clocks that differ.
+    let is_mixed = world.kind.stamps == Stamps::ByTheStore && world.kind.lag.is_zero();
+    let has_peer = is_mixed && random.random_ratio(1, 3);
+    let others = if has_peer { Others::Peer } else { Others::Ours };
     let mut running = tokio::task::JoinSet::new();
     for index in 0..random.random_range(2..=MACHINES_MAX) {
         let actor = machine(&world, index, &mut random).start();
-        running.spawn(ours(actor, of.clone(), StdRng::seed_from_u64(random.random())));
+        running.spawn(ours(actor, of.clone(), StdRng::seed_from_u64(random.random()), others));
     }
-    // An engine that knows neither conditions nor late listings, nor clocks that differ.
-    let is_mixed = world.kind.stamps == Stamps::ByTheStore && world.kind.lag.is_zero();
-    if is_mixed && random.random_ratio(1, 3) {
+    if has_peer {
         running.spawn(peer(Arc::clone(&world), of.clone(), StdRng::seed_from_u64(random.random())));
     } else if random.random_ratio(1, 5) {
         let world = Arc::clone(&world);
@@ -156,11 +167,16 @@ async fn run(seed: u64) -> Result<(u64, u64), String> {
         .map_or_else(|| Ok(world.counts()), |what| Err(format!("{:?}\n{what}", world.kind)))
 }
 
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
 #[test]
 fn five_hundred_seeds_keep_every_block_of_complete_backups() {
-    let only = std::env::var("BACKUP_SIM_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let only = number("BACKUP_SIM_SEED");
+    let more = number("BACKUP_SIM_SEEDS").unwrap_or(SEEDS);
     let (mut published, mut removed, mut failed) = (0, 0, Vec::new());
-    for seed in only.map_or(0..SEEDS, |seed| seed..seed + 1) {
+    for seed in only.map_or(0..more, |seed| seed..seed + 1) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
