@@ -372,6 +372,14 @@ impl Repository {
         Ok(true)
     }
 
+    /// Whether what lies there is listed under a name that differs in case: some stores do not tell them
+    /// apart.
+    async fn is_of_another_case(&self, of: &Subject, name: &Name) -> Result<bool, Error> {
+        let listed = self.records(of).await?;
+        let is_alike = |other: &Name| other.as_str().eq_ignore_ascii_case(name.as_str());
+        Ok(!listed.contains_key(name) && listed.keys().any(is_alike))
+    }
+
     /// Removes a record, readable or not, and says whether it was there.
     pub(crate) async fn remove_record(
         &self,
@@ -385,6 +393,9 @@ impl Repository {
             Err(error) if error.is_not_found() => false,
             Err(error) => return Err(error.into()),
         };
+        if existed && self.is_of_another_case(of, name).await? {
+            return Ok(false);
+        }
         self.store.delete_within(&key, permit).await?;
         match of {
             Subject::Volume(volume) => {

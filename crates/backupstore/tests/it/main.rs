@@ -11,6 +11,7 @@
 mod backing_images;
 mod chains;
 mod faults;
+mod folded;
 mod golden;
 mod hostile;
 mod locks;
