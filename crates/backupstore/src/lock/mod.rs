@@ -34,8 +34,9 @@ use crate::name::Name;
 use crate::repository::{End, FoundLock, Locks, Lying, Trace};
 use crate::store::BackupStore;
 
-/// More are not looked at: those of dead processes are taken away long before.
-const LOCKS_MAX: usize = 10_000;
+/// Those of dead processes are taken away long before there are more. All are looked at: the one that is
+/// held may be any of them.
+const LOCKS_USUAL: usize = 10_000;
 const LOOKS_AT_ONCE: usize = 8;
 
 /// The times of the protocol.
@@ -134,27 +135,19 @@ impl Locks {
 
     /// What lies in the store, with what cannot be read left out.
     async fn found(&self) -> Result<Found, Error> {
-        let mut locks = self.list().await?;
-        // Of too many, the oldest: they are the dead, and go when they were looked at.
-        locks.sort_by_key(|meta| meta.modified);
-        let newest = locks.split_off(locks.len().min(LOCKS_MAX));
-        if !newest.is_empty() {
-            tracing::warn!("{} locks: {LOCKS_MAX} are looked at", locks.len() + newest.len());
+        let locks = self.list().await?;
+        if locks.len() > LOCKS_USUAL {
+            tracing::warn!("{} locks lie there", locks.len());
         }
-        let mut lying: Vec<Lying> = stream::iter(locks)
+        let mut lying = stream::iter(locks)
             .map(|meta| self.read(meta.key).boxed())
-            .buffer_unordered(LOOKS_AT_ONCE)
-            .try_filter_map(|seen| async move { Ok(seen) })
-            .try_collect()
-            .await?;
-        for meta in newest {
-            lying.extend(self.read(meta.key).await?);
-        }
+            .buffer_unordered(LOOKS_AT_ONCE);
         let mut found = Found::default();
-        for one in lying {
+        while let Some(one) = lying.try_next().await? {
             match one {
-                Lying::Lock(lock) => found.locks.push(lock),
-                Lying::Trace(trace) => found.traces.push(trace),
+                Some(Lying::Lock(lock)) => found.locks.push(lock),
+                Some(Lying::Trace(trace)) => found.traces.push(trace),
+                None => {}
             }
         }
         Ok(found)

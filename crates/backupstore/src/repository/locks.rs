@@ -122,7 +122,9 @@ impl Locks {
                 Ok(match blob.bytes.as_ref() {
                     ENDED => Some(Lying::Trace(trace(false))),
                     ENDED_DELETION => Some(Lying::Trace(trace(true))),
-                    text => parse_lock(text).map(|record| {
+                    text => parse_lock(text).zip(layout::lock_of(&key)).map(|(record, name)| {
+                        // Whatever it says: two that say the same would be taken for one.
+                        let record = LockRecord { name: name.to_string(), ..record };
                         let seen = SeenLock { record, written };
                         Lying::Lock(FoundLock { key: key.clone(), version, seen })
                     }),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::Repository;
-use super::v1::CFG_MAX_BYTES;
+use super::v1::{CFG_MAX_BYTES, SHORT_MAX_BYTES};
 use crate::error::Error;
 
 /// The very write that was read.
@@ -33,6 +33,10 @@ impl<T> Found<T> {
         }
     }
 
+    fn too_long(len_bytes: u64, max_bytes: u64) -> Self {
+        Self::Unreadable { why: format!("it has {len_bytes} bytes; {max_bytes} are allowed") }
+    }
+
     pub(super) fn map<U>(self, to: impl FnOnce(T) -> U) -> Found<U> {
         match self {
             Self::Readable(value, stored) => Found::Readable(to(value), stored),
@@ -55,8 +59,7 @@ impl Repository {
             Err(blobs::Error::TooLong { len_bytes, max_bytes, .. })
                 if max_bytes >= CFG_MAX_BYTES =>
             {
-                let why = format!("it has {len_bytes} bytes; {max_bytes} are allowed");
-                return Ok(Found::Unreadable { why });
+                return Ok(Found::too_long(len_bytes, max_bytes));
             }
             Err(error) => return Err(error.into()),
         };
@@ -65,6 +68,20 @@ impl Repository {
             Ok(value) => Found::Readable(value, stored),
             Err(why) => Found::Unreadable { why },
         })
+    }
+
+    /// One that has no list of blocks.
+    pub(super) async fn read_short<T>(
+        &self,
+        key: &Key,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Found<T>, Error> {
+        match self.read(key, SHORT_MAX_BYTES, parse).await {
+            Err(Error::Store(blobs::Error::TooLong { len_bytes, max_bytes, .. })) => {
+                Ok(Found::too_long(len_bytes, max_bytes))
+            }
+            done => done,
+        }
     }
 
     /// Creates an object, as atomically as the store can.

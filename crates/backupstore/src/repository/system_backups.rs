@@ -6,8 +6,8 @@ use aws_lc_rs::digest;
 use blobs::{Key, get_limited};
 use bytes::Bytes;
 
+use super::v1::SystemBackupCfg;
 use super::v1::layout;
-use super::v1::{CFG_MAX_BYTES, SystemBackupCfg};
 use crate::error::Error;
 use crate::name::{Name, hex};
 use crate::store::BackupStore;
@@ -72,7 +72,7 @@ impl BackupStore {
 
     pub async fn system_backup(&self, backup: &SystemBackup) -> Result<SystemBackupCfg, Error> {
         let key = layout::below(&backup.folder()?, RECORD)?;
-        let found = self.repository.read(&key, CFG_MAX_BYTES, SystemBackupCfg::parse).await?;
+        let found = self.repository.read_short(&key, SystemBackupCfg::parse).await?;
         Ok(found.required(&key)?.0)
     }
 

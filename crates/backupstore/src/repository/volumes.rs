@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::v1::layout::{self, VolumeFolder};
 use super::v1::{VolumeCfg, from_bytes, to_bytes};
-use super::{Found, RECORD_MAX_BYTES, Repository, VolumeRecord};
+use super::{Found, Repository, VolumeRecord};
 use crate::block::Compression;
 use crate::error::Error;
 use crate::name::Name;
@@ -102,7 +102,7 @@ impl Repository {
     async fn volume_cfg(&self, volume: &Name) -> Result<Found<VolumeCfg>, Error> {
         let key = VolumeFolder::of(volume).cfg()?;
         let parse = |bytes: &[u8]| from_bytes(bytes).map_err(|error| error.to_string());
-        self.read(&key, RECORD_MAX_BYTES, parse).await
+        self.read_short(&key, parse).await
     }
 
     /// Its record; a new one where there is none.

@@ -140,6 +140,40 @@ async fn a_record_that_is_too_long_is_not_read() {
     assert!(text.contains("1125899906842624 bytes"), "{text}");
 }
 
+/// Every two bytes of it would cost what a value costs in memory.
+fn many_values() -> String {
+    format!(r#"{{"New":[{}0],"#, "0,".repeat(600 << 10))
+}
+
+#[tokio::test]
+async fn what_a_record_has_beside_its_blocks_is_bounded() {
+    let (_, store, clean) = one_backup().await;
+    change(&clean, "backup_backup-1.cfg", |it| it.replacen('{', &many_values(), 1)).await;
+    let report =
+        store.verify(&volume(), &VerifyOptions::new(Depth::Quick), &Control::default()).await;
+    let unreadable = report.unwrap().unreadable;
+    assert_eq!(unreadable.len(), 1);
+    assert!(unreadable[0].why.contains("beside its blocks"), "{}", unreadable[0].why);
+    let (_, store, clean) = one_backup().await;
+    change(&clean, "volume.cfg", |it| it.replacen('{', &many_values(), 1)).await;
+    let text = store.inspect_volume(&volume()).await.unwrap_err().to_string();
+    assert!(text.contains("1048576 are allowed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_lock_is_the_one_that_its_key_names() {
+    let (of, store, clean) = one_backup().await;
+    let folder = keys(&clean, "volume.cfg").await.remove(0).to_string();
+    let folder = folder.strip_suffix("/volume.cfg").unwrap();
+    let key = Key::parse(&format!("{folder}/locks/lock-aaaa.lck")).unwrap();
+    let other = r"\u001b[2J".repeat(5000);
+    let text = format!(r#"{{"Name":"{other}","Type":2,"Acquired":true}}"#);
+    clean.put(&key, text.into()).await.unwrap();
+    let refused = back_up(&store, &of, 0, "backup-2").await.unwrap_err();
+    let Error::Locked(locked) = &refused else { panic!("{refused:?}") };
+    assert_eq!(locked.holder, "lock-aaaa");
+}
+
 #[tokio::test]
 async fn bombs_and_wrong_lengths_are_told_and_stopped() {
     let (of, store, clean) = one_backup().await;

@@ -55,6 +55,7 @@ impl BackingImageCfg {
     pub(crate) const BLOCK_SIZE: BlockSize = BlockSize::DEFAULT;
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        json::check_length(bytes)?;
         let cfg: Self = json::from_bytes(bytes).map_err(|error| error.to_string())?;
         let mut next_free = 0;
         for block in &cfg.blocks {

@@ -101,6 +101,7 @@ impl BackupCfg {
 
     /// Reads and checks everything that can be checked without the store.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        json::check_length(bytes)?;
         let cfg: Self = json::from_bytes(bytes).map_err(|error| error.to_string())?;
         let block_size = cfg.block_size()?.bytes();
         let mut next_free = 0;

@@ -8,12 +8,39 @@ use std::io;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::ser::Formatter;
+use serde_json::value::RawValue;
 
 pub(crate) type Labels = Option<BTreeMap<String, String>>;
 
 /// Longer ones are refused before they are read: the cfg of the largest volume that we serve (64 TiB
 /// in blocks of 16 MiB, 5 TiB in blocks of 2 MiB) is shorter.
 pub(crate) const CFG_MAX_BYTES: u64 = 512 << 20;
+
+/// What no list of blocks is in: a whole record of a volume, and what the others have beside their blocks.
+/// Two bytes of text may cost some tens in memory, unless they are those of a block.
+pub(crate) const SHORT_MAX_BYTES: u64 = 1 << 20;
+
+/// Refuses a record that has more than that beside its blocks.
+pub(crate) fn check_length(bytes: &[u8]) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Long<'t> {
+        #[serde(borrow, default)]
+        blocks: Option<&'t RawValue>,
+    }
+
+    let len_bytes = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+    if len_bytes(bytes.len()) <= SHORT_MAX_BYTES {
+        return Ok(());
+    }
+    let found: Long<'_> = from_bytes(bytes).map_err(|error| error.to_string())?;
+    let of_blocks = found.blocks.map_or(0, |blocks| blocks.get().len());
+    let others = len_bytes(bytes.len().saturating_sub(of_blocks));
+    if others <= SHORT_MAX_BYTES {
+        return Ok(());
+    }
+    Err(format!("it has {others} bytes beside its blocks; {SHORT_MAX_BYTES} are allowed"))
+}
 
 struct Compact;
 

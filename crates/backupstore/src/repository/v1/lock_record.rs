@@ -9,6 +9,9 @@ use crate::lock::{Holder, LockKind, LockRecord};
 /// No lock object is longer.
 pub(crate) const LOCK_MAX_BYTES: u64 = 64 * 1024;
 
+/// No run of a machine has a longer name.
+const BOOT_MAX_BYTES: usize = 64;
+
 impl Serialize for LockKind {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_u64(self.number())
@@ -58,7 +61,8 @@ struct ProcessCfg {
 /// One that cannot be read is none: the lock is a lock all the same.
 fn process<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ProcessCfg>, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
-    Ok(serde_json::from_value(value).ok())
+    let process: Option<ProcessCfg> = serde_json::from_value(value).ok();
+    Ok(process.filter(|process| process.boot.len() <= BOOT_MAX_BYTES))
 }
 
 /// The text of the lock that was written anew so many times: none is like another.

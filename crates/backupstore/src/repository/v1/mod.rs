@@ -23,7 +23,7 @@ pub use backup_cfg::{BackupCfg, SingleFile};
 pub(super) use block::{is_plausible, object_max_bytes, open, pack_in};
 pub use block::{pack, unpack};
 pub use checksum::sha512_of_each;
-pub(super) use json::{CFG_MAX_BYTES, from_bytes, to_bytes};
+pub(super) use json::{CFG_MAX_BYTES, SHORT_MAX_BYTES, from_bytes, to_bytes};
 pub use lock_record::parse_lock;
 pub(super) use lock_record::{LOCK_MAX_BYTES, lock_bytes};
 pub use system_backup::SystemBackupCfg;
