@@ -313,7 +313,10 @@ impl Store for RemoteStore {
                 let key = Key::parse(object.location.as_ref());
                 meta(key.map_err(|source| Error::ForeignName { source })?, object)
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        if after.is_some() || !is_last {
+            require_order(after, &objects)?;
+        }
         Ok(Page { objects, is_last })
     }
 
@@ -366,6 +369,17 @@ impl Store for RemoteStore {
     fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
+}
+
+/// Pages go on where the one before has ended. A service that begins them elsewhere, or has no order, would
+/// be listed for ever, or not as a whole.
+fn require_order(after: Option<&Key>, objects: &[Meta]) -> Result<(), Error> {
+    let keys = after.into_iter().chain(objects.iter().map(|meta| &meta.key));
+    if keys.is_sorted_by(|one, next| one < next) {
+        return Ok(());
+    }
+    let source = "a page of its listing does not go on where the one before has ended".into();
+    Err(Error::Unsupported { what: "list objects in the order of their names", source })
 }
 
 /// What a service answers, and a piece more at most where it answers more than was asked for.

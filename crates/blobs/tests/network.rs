@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blobs::wrap::{Policy, Retrying};
-use blobs::{Credentials, Error, Key, Network, Prefix, Retry, Store, open_over};
+use blobs::{Credentials, Error, Key, Network, Prefix, Retry, Store, list_all, open_over};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -337,6 +337,32 @@ async fn a_list_without_end_is_given_up() {
     let error = listing.await.expect("it went on listing").unwrap_err();
     let text = told(&error);
     assert!(text.contains("more than 100000 entries"), "{text}");
+    assert_eq!(error.retry(), Retry::Never, "{text}");
+}
+
+/// It does not look at where a page is to begin.
+#[tokio::test]
+async fn a_list_that_does_not_go_on_is_given_up() {
+    let object = |number: u64| {
+        format!(
+            "<Contents><Key>dir/f/{number:04}</Key><LastModified>2026-01-02T15:04:05.000Z\
+             </LastModified><ETag>x</ETag><Size>1</Size></Contents>"
+        )
+    };
+    let objects: String = (0..1000).map(object).collect();
+    let body = format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated>\
+         <NextContinuationToken>on</NextContinuationToken>{objects}</ListBucketResult>"
+    );
+    let length = body.len();
+    let endless =
+        answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+    let store = store_at(&endless, Duration::from_secs(5));
+    let listing =
+        tokio::time::timeout(Duration::from_mins(1), list_all(store.as_ref(), &Prefix::ROOT));
+    let error = listing.await.expect("it went on listing").unwrap_err();
+    let text = told(&error);
+    assert!(text.contains("cannot list objects in the order of their names"), "{text}");
     assert_eq!(error.retry(), Retry::Never, "{text}");
 }
 
