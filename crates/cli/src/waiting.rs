@@ -3,10 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use futures::TryStreamExt as _;
 use kube::Api;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object};
 
 use crate::listing::Object;
 use crate::output::Hint;
@@ -90,11 +90,13 @@ impl Wait {
         }
         let kind = K::kind(&()).to_lowercase();
         let mut progress = Progress::new(format!("{kind} {name}"));
-        let mut changes = std::pin::pin!(watch_object(api.clone(), name).default_backoff());
+        let watch = || watch_object(api.clone(), name);
+        let mut changes = std::pin::pin!(watch());
         let watching = async {
+            let mut is_known = false;
             loop {
                 let object = tokio::select! {
-                    object = changes.try_next() => object?,
+                    object = changes.try_next() => object,
                     seen = after(EVERY, beside) => {
                         if let Some((percent, how)) = seen {
                             progress.part(percent, &how);
@@ -102,9 +104,21 @@ impl Wait {
                         continue;
                     }
                 };
-                let Some(object) = object else {
-                    anyhow::bail!("the watch of {kind} {name} ended");
+                let object = match object {
+                    Ok(Some(object)) => object,
+                    Ok(None) => anyhow::bail!("the watch of {kind} {name} ended"),
+                    Err(error) if is_known && passes(&error) => {
+                        // From the beginning: what went on from a history that is gone would never end.
+                        tokio::time::sleep(EVERY).await;
+                        changes.set(watch());
+                        continue;
+                    }
+                    Err(error) => {
+                        return Err(error)
+                            .with_context(|| format!("cannot wait for {kind} {name}"));
+                    }
                 };
+                is_known = true;
                 match stand(object.as_ref()) {
                     Stand::Done => return Ok(()),
                     Stand::Going(how) => progress.say(&how),
@@ -125,7 +139,24 @@ impl Wait {
     }
 }
 
-/// How often another object is asked.
+/// Whether a server that answered before may answer again: it is away, or started anew and has another
+/// history.
+fn passes(error: &watcher::Error) -> bool {
+    use watcher::Error::{
+        InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed,
+    };
+    let code = match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code,
+        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) => return true,
+        NoResourceVersion => return false,
+    };
+    matches!(code, 408 | 410 | 429) || code >= 500
+}
+
+/// How often another object is asked, and a server that is away.
 const EVERY: Duration = Duration::from_secs(1);
 
 async fn after(pause: Duration, beside: &impl Beside) -> Option<(i32, String)> {
@@ -187,7 +218,85 @@ fn bar(percent: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use api::longhorn::Volume;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// What a server answers to one request: to a list, or to a watch.
+    enum Answer {
+        Label(&'static str),
+        Code(u16),
+        Gone,
+    }
+
+    /// A server of one volume, whose label says how it stands. When it has no more to answer, it answers
+    /// nothing.
+    fn server(answers: Vec<Answer>) -> Api<Volume> {
+        let answers = Arc::new(Mutex::new(answers.into_iter()));
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let answer = answers.lock().unwrap().next();
+            async move {
+                let failed = |code: u16| {
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                    "code": code, "message": "no", "reason": "x"})
+                };
+                let (code, body): (u16, Value) = match answer {
+                    None => std::future::pending().await,
+                    Some(Answer::Gone) => return Err(std::io::Error::other("connection refused")),
+                    Some(Answer::Code(code)) => (code, failed(code)),
+                    Some(Answer::Label(stand)) => (
+                        200,
+                        json!({
+                            "apiVersion": "longhorn.io/v1beta2", "kind": "VolumeList",
+                            "metadata": {"resourceVersion": "5"},
+                            "items": [{"apiVersion": "longhorn.io/v1beta2", "kind": "Volume",
+                                "metadata": {"name": "v", "labels": {"stand": stand}}, "spec": {}}],
+                        }),
+                    ),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        Api::namespaced(kube::Client::new(service, "n"), "n")
+    }
+
+    async fn waited(answers: Vec<Answer>) -> anyhow::Result<()> {
+        let api = server(answers);
+        let wait = Wait::up_to(Duration::from_mins(10));
+        wait.until(&api, "v", |it| {
+            let labels = it.and_then(|it| it.metadata.labels.clone()).unwrap_or_default();
+            match labels.get("stand").map(String::as_str) {
+                Some("done") => Stand::Done,
+                _ => Stand::Going("going".to_owned()),
+            }
+        })
+        .await
+    }
+
+    /// As when a server is started anew: its history is not what it was, and for a while nobody listens.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_away_for_a_while_ends_no_wait() {
+        use Answer::{Code, Gone, Label};
+        waited(vec![Label("going"), Code(410), Gone, Gone, Code(503), Label("done")])
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_where_there_is_nothing_to_wait_for() {
+        use Answer::{Code, Gone, Label};
+        // Nobody was ever there.
+        waited(vec![Gone]).await.unwrap_err();
+        let told = waited(vec![Label("going"), Code(403)]).await.unwrap_err();
+        assert!(told.to_string().contains("cannot wait for volume v"), "{told}");
+        let told = waited(vec![Label("going")]).await.unwrap_err();
+        assert!(told.to_string().contains("was not done after 600 s (going)"), "{told}");
+    }
 
     #[test]
     fn a_bar_is_as_wide_as_any_other() {
