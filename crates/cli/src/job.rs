@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use api::duration::GoDuration;
 use api::longhorn::{RecurringJob, RecurringJobSpec, RecurringTask};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -51,7 +52,7 @@ pub struct Create {
     #[arg(long = "group", default_value = "default")]
     groups: Vec<String>,
     /// How long a run may take, as 6h.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
     deadline: Option<String>,
     #[command(flatten)]
     at: Connection,
@@ -59,6 +60,14 @@ pub struct Create {
 
 fn parse_cron(text: &str) -> Result<String, String> {
     people::cron::parse(text).map(|_| text.to_owned())
+}
+
+/// As it is kept: what cannot be read there would be no deadline at all.
+fn parse_deadline(text: &str) -> Result<String, String> {
+    match GoDuration::from(text).get() {
+        Ok(deadline) if !deadline.is_zero() => Ok(text.to_owned()),
+        _ => Err(format!("{text:?} is no deadline, as 90s, 45m and 1h30m are")),
+    }
 }
 
 fn parse_task(text: &str) -> Result<RecurringTask, String> {
@@ -144,6 +153,23 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_that_is_none_is_refused() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            create: Create,
+        }
+        let asked = |deadline: &str| {
+            let words = ["x", "nightly", "--cron", "0 2 * * *", "--deadline", deadline];
+            <Line as clap::Parser>::try_parse_from(words).map(|it| it.create.deadline)
+        };
+        assert_eq!(asked("1h30m").unwrap().as_deref(), Some("1h30m"));
+        for bad in ["soon", "2d", "0s", ""] {
+            assert!(asked(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_job_that_could_never_run_is_not_made() {
