@@ -27,7 +27,7 @@ pub(crate) struct Keep {
     /// The newest of each of the last N years that have one.
     #[arg(long = "keep-yearly", value_name = "N", default_value_t = 0)]
     yearly: usize,
-    /// Everything younger than this many days.
+    /// Everything younger than this many days; where nothing is, that many days up to the newest.
     #[arg(long = "keep-within", value_name = "DAYS", default_value_t = 0)]
     within: u32,
 }
@@ -77,8 +77,13 @@ pub(crate) fn kept(
         }
     }
     let limit = i64::from(keep.within) * 86_400;
+    // A schedule that stands still must not take the last of what it made with it.
+    let end = match newest.first() {
+        Some((_, at)) if now.as_second().saturating_sub(at.as_second()) > limit => *at,
+        _ => now,
+    };
     for (name, at) in newest {
-        if limit > 0 && now.as_second().saturating_sub(at.as_second()) < limit {
+        if limit > 0 && end.as_second().saturating_sub(at.as_second()) <= limit {
             kept.entry(name.clone()).or_default().push("within");
         }
     }
@@ -124,6 +129,15 @@ mod tests {
         let keep = Keep { within: 1, ..Keep::default() };
         assert!(!keep.is_empty());
         assert_eq!(kept(&days(), &keep, at("2026-11-01T00:00:00Z")).len(), 20);
+    }
+
+    /// A schedule that has stood still for long must not take the last of them with it.
+    #[test]
+    fn where_none_was_made_for_long_none_goes() {
+        let keep = Keep { within: 2, ..Keep::default() };
+        let kept = kept(&days(), &keep, at("2027-06-01T00:00:00Z"));
+        let names: Vec<_> = kept.keys().map(String::as_str).collect();
+        assert_eq!(names, ["d10h14", "d10h2", "d8h14", "d9h14", "d9h2"]);
     }
 
     #[test]
