@@ -1,6 +1,8 @@
 //! An etcd of its own: backed up, wrecked and restored.
 
+use std::fs::Metadata;
 use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -44,7 +46,10 @@ pub(super) async fn an_etcd_comes_back(tour: &mut Tour<'_>) -> anyhow::Result<()
         return tour.skip(title, "there is no etcd on the PATH").await;
     };
     let folder = folder(&tour.store);
-    std::fs::create_dir_all(&folder)
+    // One that is there is not ours: what was left of a tour before is gone by now.
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     let etcd = Etcd { program, http: http::client()?, ports: ports()?, folder };
     let (shown, store) = (etcd.folder.display(), Etcd::store().join(" "));
@@ -290,7 +295,10 @@ fn plain(text: &str) -> Option<String> {
 /// Ends what is left of it and takes its files away.
 pub(super) async fn clean_up(store: &Path) -> anyhow::Result<()> {
     let folder = folder(store);
-    if !folder.is_dir() {
+    // In a shared place anybody can make one of that name, or a link to somewhere else.
+    let caller = rustix::process::geteuid().as_raw();
+    let is_own = |it: Metadata| it.is_dir() && it.uid() == caller;
+    if !std::fs::symlink_metadata(&folder).is_ok_and(is_own) {
         return Ok(());
     }
     for process in processes_of(&folder)? {
@@ -332,6 +340,26 @@ mod tests {
         }
     }
 
+    /// In a shared place anybody can make a directory of that name, or a link.
+    #[tokio::test]
+    async fn a_directory_of_somebody_else_is_left_alone() {
+        use std::os::unix::fs::{chown, symlink};
+        let scratch = tempfile::tempdir().unwrap();
+        let store = scratch.path().join("holdfast-demo-1");
+        let precious = scratch.path().join("precious");
+        std::fs::create_dir(&precious).unwrap();
+        symlink(&precious, folder(&store)).unwrap();
+        clean_up(&store).await.unwrap();
+        assert!(folder(&store).exists() && precious.exists());
+        std::fs::remove_file(folder(&store)).unwrap();
+        std::fs::create_dir(folder(&store)).unwrap();
+        // Only root can give it away; others cannot try this.
+        if chown(folder(&store), Some(65534), None).is_ok() {
+            clean_up(&store).await.unwrap();
+            assert!(folder(&store).exists(), "somebody else's directory is gone");
+        }
+    }
+
     #[tokio::test]
     async fn what_an_interrupted_tour_has_left_running_is_ended() {
         let scratch = tempfile::tempdir().unwrap();
@@ -340,6 +368,10 @@ mod tests {
         std::fs::create_dir_all(&data).unwrap();
         let script = "while :; do sleep 1; done";
         let mut left = Command::new("sh").args(["-c", script]).arg(&data).spawn().unwrap();
+        // A program that has just begun has no words yet.
+        while processes_of(&folder(&store)).unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         clean_up(&store).await.unwrap();
         assert!(!left.wait().await.unwrap().success());
         assert!(!folder(&store).exists());
