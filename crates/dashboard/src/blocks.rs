@@ -68,7 +68,9 @@ pub(crate) enum BlocksError {
 impl Blocks {
     /// `url` is that of the version, as `http://127.0.0.1:8776/v3`.
     pub(crate) fn new(url: String) -> Result<Self, reqwest::Error> {
-        Ok(Self { url, client: reqwest::Client::builder().timeout(TIMEOUT).build()? })
+        // It is on this machine, which no proxy elsewhere can reach.
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        Ok(Self { url, client })
     }
 
     pub(crate) async fn volumes(&self) -> Result<Vec<Volume>, BlocksError> {
@@ -94,5 +96,43 @@ impl Blocks {
             }
         }
         Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    use super::*;
+
+    /// By which the test knows that it was started by itself: variables are those of a whole process.
+    const URL: &str = "HOLDFAST_TEST_BLOCKS_URL";
+
+    #[tokio::test]
+    async fn the_service_of_this_machine_is_asked_around_a_proxy() {
+        if let Ok(url) = std::env::var(URL) {
+            let blocks = Blocks::new(url).unwrap();
+            assert!(blocks.volumes().await.unwrap().is_empty());
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v3", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let body = "{\"volumes\":[]}";
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+            write!(stream, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+        });
+        let own = "blocks::tests::the_service_of_this_machine_is_asked_around_a_proxy";
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", own]).env(URL, url);
+        // Nobody listens there.
+        again.env("http_proxy", "http://127.0.0.1:9").env("HTTP_PROXY", "http://127.0.0.1:9");
+        again.env_remove("no_proxy").env_remove("NO_PROXY").env_remove("REQUEST_METHOD");
+        let out = again.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
     }
 }
