@@ -316,6 +316,28 @@ async fn a_volume_is_imaged_anew() {
     assert!(world.held(&volume).starts_with(&data));
 }
 
+/// A server that says too early that it has its volume does not end with half an image.
+#[tokio::test]
+async fn a_reserved_volume_is_imaged_to_the_end() {
+    let mut rig = Rig::new().await;
+    let world = World::beside(&mut rig).await;
+    let image = world.image(&noise(BYTES), &json!({}));
+    let volume = rig.volume().await;
+    let body = json!({"attachment": {"volume_uuid": volume}});
+    let attachment = id_of(&rig.call("POST", "/attachments", body, NEW).await, "attachment");
+    world.hold(true);
+    let asked = json!({"image_id": image, "reimage_reserved": true});
+    assert_eq!(rig.action(&volume, "os-reimage", asked, NEW).await.code, 202);
+    rig.passes(5).await;
+    let path = format!("/attachments/{attachment}/action");
+    rig.ok("POST", &path, json!({"os-complete": {}}), NEW).await;
+    rig.passes(5).await;
+    rig.expect(&volume, "downloading", None).await;
+    world.hold(false);
+    until(&rig, &volume, "in-use").await;
+    assert!(world.held(&volume).starts_with(&noise(BYTES)));
+}
+
 /// Zeros are left out of a volume that is empty; after a try that came to nothing it is not.
 #[tokio::test]
 async fn a_copy_that_is_begun_again_leaves_nothing_of_the_one_before() {
