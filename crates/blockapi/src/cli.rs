@@ -52,6 +52,7 @@ pub enum UpgradeCommand {
 }
 
 const MISUSE: u8 = 127;
+const FAILED: u8 = 2;
 
 /// Runs a command on the database; its exit code. Boxed: whoever waits for it would otherwise compile
 /// the database anew.
@@ -64,6 +65,22 @@ pub fn db<'a>(
 }
 
 async fn run(
+    address: &str,
+    command: &DbCommand,
+    out: &mut (dyn Write + Send),
+) -> Result<u8, DbError> {
+    let migrates = matches!(command, DbCommand::OnlineDataMigrations { .. });
+    match run_on(address, command, out).await {
+        // Neither "call again" nor a mere warning.
+        Err(error) if migrates => {
+            say(out, &format!("Error attempting to run {SPLIT}: {}", telemetry::Chain(&error)));
+            Ok(FAILED)
+        }
+        other => other,
+    }
+}
+
+async fn run_on(
     address: &str,
     command: &DbCommand,
     out: &mut (dyn Write + Send),
@@ -131,7 +148,7 @@ async fn migrate(store: &Store, max_count: Option<i64>, out: &mut (dyn Write + S
         }
         Err(error) => {
             say(out, &format!("Error attempting to run {SPLIT}: {}", telemetry::Chain(&error)));
-            2
+            FAILED
         }
     }
 }
@@ -141,7 +158,15 @@ pub fn check<'a>(
     address: &'a str,
     out: &'a mut (dyn Write + Send),
 ) -> BoxFuture<'a, Result<u8, DbError>> {
-    Box::pin(look(address, out))
+    Box::pin(async move {
+        Ok(match look(address, out).await {
+            Ok(code) => code,
+            Err(error) => {
+                say(out, &format!("Database: Failure: {}", telemetry::Chain(&error)));
+                FAILED
+            }
+        })
+    })
 }
 
 async fn look(address: &str, out: &mut (dyn Write + Send)) -> Result<u8, DbError> {
@@ -150,7 +175,7 @@ async fn look(address: &str, out: &mut (dyn Write + Send)) -> Result<u8, DbError
     let state = db.schema_state().await?;
     if !matches!(state, SchemaState::Head | SchemaState::Ahead(_)) {
         say(out, &format!("Schema: Failure: {state:?}; run `holdfast block-api db sync`"));
-        return Ok(2);
+        return Ok(FAILED);
     }
     say(out, "Schema: Success");
     let mut code = 0;
@@ -163,7 +188,7 @@ async fn look(address: &str, out: &mut (dyn Write + Send)) -> Result<u8, DbError
                  online-data-migrations`"
             ),
         );
-        code = 2;
+        code = FAILED;
     } else {
         say(out, "Volumes: Success");
     }

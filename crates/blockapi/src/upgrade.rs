@@ -86,11 +86,14 @@ pub(crate) async fn migrate_all(store: &Store) -> Result<(), DbError> {
     Ok(())
 }
 
-/// For a way back to the release before: two fields into one.
+/// For a way back to the release before: two fields into one. A failed backup it remembers where it
+/// did itself: in its one field it would keep everybody from the volume.
 pub(crate) async fn join(store: &Store) -> Result<u64, DbError> {
     let sql = "UPDATE volumes SET \
-         previous_status = CASE WHEN status IN ('available', 'in-use') THEN status ELSE previous_status END, \
-         status = CASE WHEN status IN ('available', 'in-use') THEN backup_status ELSE status END, \
+         previous_status = CASE WHEN status NOT IN ('available', 'in-use') THEN previous_status \
+         WHEN backup_status = 'error_backing-up' THEN backup_status ELSE status END, \
+         status = CASE WHEN status IN ('available', 'in-use') AND backup_status <> 'error_backing-up' \
+         THEN backup_status ELSE status END, \
          backup_status = NULL WHERE deleted = 0 AND backup_status IS NOT NULL";
     store.db.execute(sql, &[]).await
 }

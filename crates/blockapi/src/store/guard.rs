@@ -62,7 +62,7 @@ pub(crate) enum Set {
     StatusFrom(&'static str),
     /// Maintenance if it was available, else kept.
     StatusMaintenance,
-    /// In use; what is being extended or retyped stays so, and is found in use at its end.
+    /// In use; what is being extended, retyped or filled stays so, and is found in use at its end.
     StatusInUse,
     /// Available if it was being created, else kept.
     StatusCreated,
@@ -212,8 +212,8 @@ impl Change {
                 }
                 Set::StatusInUse => {
                     new_status = format!(
-                        "CASE WHEN {status} IN ('extending', 'retyping', 'uploading', 'reverting', \
-                         'deleting', 'maintenance', 'creating', 'awaiting-transfer', \
+                        "CASE WHEN {status} IN ('extending', 'retyping', 'uploading', 'downloading', \
+                         'reverting', 'deleting', 'maintenance', 'creating', 'awaiting-transfer', \
                          'error_deleting') THEN {status} ELSE 'in-use' END"
                     );
                 }
@@ -235,18 +235,23 @@ impl Change {
         }
         if pinned {
             // What the release before understands: one field, and where to return to. While that one
-            // field says something else, the new column keeps what it cannot say.
+            // field says something else, the new column keeps what it cannot say; and a failed backup
+            // always, as in that field it would keep its services from everything.
+            let fits = format!(
+                "{new_backup} IS NOT NULL AND {new_backup} <> 'error_backing-up' \
+                 AND {new_status} IN ('available', 'in-use')"
+            );
             let remembers = self.sets.iter().any(|it| matches!(it, Set::RememberStatus));
             if !remembers {
                 sql.push(&format!(
-                    ", previous_status = CASE WHEN {new_backup} IS NULL THEN volumes.previous_status \
+                    ", previous_status = CASE WHEN {new_backup} IS NULL \
+                     OR {new_backup} = 'error_backing-up' THEN volumes.previous_status \
                      ELSE {new_status} END"
                 ));
             }
             sql.push(&format!(
-                ", status = CASE WHEN {new_backup} IS NOT NULL AND {new_status} IN ('available', 'in-use') \
-                 THEN {new_backup} ELSE {new_status} END, backup_status = CASE WHEN {new_status} IN \
-                 ('available', 'in-use') THEN NULL ELSE {new_backup} END"
+                ", status = CASE WHEN {fits} THEN {new_backup} ELSE {new_status} END, \
+                 backup_status = CASE WHEN {fits} THEN NULL ELSE {new_backup} END"
             ));
         } else {
             sql.push(", status = ").push(&new_status);

@@ -1,7 +1,7 @@
 //! Which processes share the database, and what they understand.
 
 use super::{Store, new_id, now, stamp_in};
-use crate::sql::{DbError, Row};
+use crate::sql::{DbError, Row, Tx};
 
 /// What this build understands of volumes: two status fields.
 pub(crate) const OBJECT_VERSION: &str = "1.40";
@@ -117,15 +117,25 @@ impl Store {
         row.map(|row| row.text("uuid")).transpose().map(Option::unwrap_or_default)
     }
 
-    /// Looks whether services of the release before run, and remembers it.
+    /// Looks whether there are services of the release before, and remembers it. One that is silent may
+    /// stand still, and go on with what it saw; who is gone for good is removed by an operator.
     pub(crate) async fn look_for_old_services(&self) -> Result<bool, DbError> {
-        let services = self.services().await?;
-        let old = services.iter().any(|it| it.is_up() && it.is_old());
+        let old = self.services().await?.iter().any(Service::is_old);
         if old != self.is_pinned() {
-            tracing::info!(old, "services of the release before run beside this one");
+            tracing::info!(old, "there are services of the release before beside this one");
         }
         self.set_pinned(old);
         Ok(old)
+    }
+
+    /// Whether somebody makes backups: none of them does once an operator took all out of use. Before
+    /// the first has reported, nobody did.
+    pub(crate) async fn makes_backups(&self, tx: &mut Tx) -> Result<bool, DbError> {
+        let sql = "SELECT MIN(disabled) AS disabled FROM services \
+             WHERE deleted = 0 AND \"binary\" = 'cinder-backup'";
+        let row = tx.fetch_one(sql, &[]).await?;
+        let disabled = row.map(|row| row.opt_int("disabled")).transpose()?.flatten();
+        Ok(disabled.is_none_or(|it| it == 0))
     }
 
     /// Forgets a service; it comes back when it reports again.

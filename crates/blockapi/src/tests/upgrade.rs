@@ -198,6 +198,60 @@ async fn beside_old_services_a_detach_does_not_hide_a_backup() {
     rig.expect(&volume, "available", Some("backing-up")).await;
 }
 
+/// One that stands still is as old as before when it goes on, and would not see a backup's own field.
+#[tokio::test]
+async fn an_old_service_that_is_silent_is_still_written_for() {
+    let rig = pinned().await;
+    let volume = rig.volume().await;
+    let silent = "UPDATE services SET updated_at = '2026-01-01T00:00:00.000000' WHERE uuid = 'old'";
+    rig.store.db.execute(silent, &[]).await.unwrap();
+    rig.worker.report().await.unwrap();
+    rig.backend.mood(|moods| moods.hold_backups = true);
+    assert_eq!(rig.backup(&volume, false).await.code, 202);
+    rig.passes(4).await;
+    // What it does when it goes on: it deletes what its one field says is available.
+    let deletes = "UPDATE volumes SET status = 'deleting' WHERE id = $1 AND status = 'available'";
+    let done = rig.store.db.execute(deletes, &[volume.as_str().into()]).await.unwrap();
+    assert_eq!(done, 0, "a volume under its backup");
+    // Who is gone for good is forgotten by those who know it.
+    assert!(rig.store.remove_service("elsewhere", "cinder-backup").await.unwrap());
+    rig.worker.report().await.unwrap();
+    assert!(!rig.store.is_pinned());
+}
+
+/// A failed backup kept nobody from anything in the release before, and its services go on so.
+#[tokio::test]
+async fn beside_old_services_a_failed_backup_is_in_nobodys_way() {
+    let rig = pinned().await;
+    let volume = rig.volume().await;
+    rig.backend.mood(|moods| moods.fail_backups = Some("full".to_owned()));
+    rig.backup(&volume, false).await;
+    rig.settle().await;
+    rig.expect(&volume, "available", Some("error_backing-up")).await;
+    let row = async || {
+        let sql = "SELECT status FROM volumes WHERE id = $1";
+        let row = rig.store.db.fetch_one(sql, &[volume.as_str().into()]).await.unwrap().unwrap();
+        row.text("status").unwrap()
+    };
+    assert_eq!(row().await, "available", "as old services see it");
+    rig.backend.mood(|moods| moods.fail_backups = None);
+    assert_eq!(rig.action(&volume, "os-extend", json!({"new_size": 2}), NEW).await.code, 202);
+    rig.settle().await;
+    rig.expect(&volume, "available", Some("error_backing-up")).await;
+    rig.backup(&volume, false).await;
+    rig.settle().await;
+    rig.expect(&volume, "available", None).await;
+    // Nor after the way back.
+    let failed = json!({"backup_status": "error_backing-up"});
+    assert_eq!(rig.action(&volume, "os-reset_status", failed, NEW).await.code, 202);
+    upgrade::join(&rig.store).await.unwrap();
+    assert_eq!(row().await, "available");
+    let sql = "SELECT previous_status, backup_status FROM volumes WHERE id = $1";
+    let kept = rig.store.db.fetch_one(sql, &[volume.as_str().into()]).await.unwrap().unwrap();
+    assert_eq!(kept.opt("previous_status").unwrap().as_deref(), Some("error_backing-up"));
+    assert_eq!(kept.opt("backup_status").unwrap(), None);
+}
+
 /// A writer of each release at work while rows are migrated: nothing is lost, nothing is done twice.
 #[tokio::test]
 async fn a_migration_under_load_loses_nothing() {
@@ -290,6 +344,20 @@ async fn operators_see_the_codes_of_the_dialects_tools() {
     assert_eq!(run(remove.clone()).await.0, 0);
     assert_eq!(run(remove).await.0, 1, "it is gone");
     assert_eq!(run(migrate(None)).await.0, 0);
+    // A database that is not there is no "call again" and no mere warning.
+    let nowhere = format!("sqlite:{}", folder.path().join("no/such/folder/block.db").display());
+    for address in [nowhere.as_str(), "postgress://nobody"] {
+        for revert in [false, true] {
+            let command = DbCommand::OnlineDataMigrations { max_count: Some(5), revert };
+            assert_eq!(
+                cli::db(address, &command, &mut out).await.unwrap(),
+                2,
+                "{address} {revert}"
+            );
+        }
+        assert_eq!(cli::check(address, &mut out).await.unwrap(), 2, "{address}");
+        assert!(cli::db(address, &DbCommand::Version, &mut out).await.is_err());
+    }
     assert_eq!(run(DbCommand::Purge { age_in_days: 10_000_000 }).await.1, "0 rows removed\n");
     assert_eq!(run(DbCommand::Purge { age_in_days: i64::MAX }).await.1, "0 rows removed\n");
     assert_eq!(run(DbCommand::Purge { age_in_days: 1 }).await, (0, "1 rows removed\n".to_owned()));
