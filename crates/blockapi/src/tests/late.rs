@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::rig::{NEW, Rig, id_of};
 use crate::worker::Worker;
 use crate::worker::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Progress, Saved, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Progress, Saved, Taken, VolumeOrder,
 };
 use crate::worker::simulated::Simulated;
 
@@ -59,7 +59,7 @@ impl Backend for Far {
         &self,
         volume: &str,
         name: &str,
-    ) -> Result<Progress<jiff::Timestamp>, BackendError> {
+    ) -> Result<Progress<Taken>, BackendError> {
         self.way().await.ensure_snapshot(volume, name).await
     }
 

@@ -83,6 +83,40 @@ async fn a_snapshot_keeps_the_volume_it_is_of() {
     assert_eq!(rig.backend.content(&made), Some(2));
 }
 
+/// A volume that grows before it is copied: what is made of the copy is as large as the copy.
+#[tokio::test]
+async fn a_copy_is_as_large_as_the_volume_was() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        rig.backend.mood(|moods| moods.hold_snapshots = true);
+        let body = json!({"snapshot": {"volume_id": volume}});
+        let snapshot = id_of(&rig.call("POST", "/snapshots", body, NEW).await, "snapshot");
+        assert_eq!(rig.action(&volume, "os-extend", json!({"new_size": 3}), NEW).await.code, 202);
+        rig.passes(4).await;
+        rig.expect(&volume, "available", None).await;
+        rig.backend.mood(|moods| moods.hold_snapshots = false);
+        rig.settle().await;
+        let seen = rig.get(&format!("/snapshots/{snapshot}"), NEW).await;
+        assert_eq!(seen.body["snapshot"]["size"], 3, "{seen:?}");
+        let small = json!({"volume": {"snapshot_id": snapshot, "size": 1}});
+        assert_eq!(rig.call("POST", "/volumes", small, NEW).await.code, 400);
+        // The extension is done, and its end is not written yet.
+        let backup = id_of(&rig.backup(&volume, false).await, "backup");
+        assert_eq!(rig.action(&volume, "os-extend", json!({"new_size": 5}), NEW).await.code, 202);
+        let late = "UPDATE workers SET owner = 'late', lease_until = '2999-01-01T00:00:00.000000' \
+             WHERE resource_id = $1";
+        rig.store.db.execute(late, &[volume.as_str().into()]).await.unwrap();
+        let backend: &dyn crate::Backend = rig.backend.as_ref();
+        backend.extend_volume(&volume, 5).await.unwrap();
+        rig.settle().await;
+        let seen = rig.get(&format!("/backups/{backup}"), NEW).await;
+        assert_eq!(
+            (&seen.body["backup"]["status"], &seen.body["backup"]["size"]),
+            (&json!("available"), &json!(5))
+        );
+    }
+}
+
 /// What is being made from a volume is made of what it holds now.
 #[tokio::test]
 async fn what_a_volume_is_made_from_stays_until_it_is_made() {

@@ -49,6 +49,15 @@ pub struct BackupOrder {
     pub incremental: bool,
 }
 
+/// A snapshot that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    pub at: jiff::Timestamp,
+    /// The size of the volume then, where it is known: it may have grown since it was asked for, and its
+    /// row may not tell yet.
+    pub gib: Option<i64>,
+}
+
 /// A backup that is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
@@ -87,12 +96,12 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     /// Done when the volume has at least this size.
     async fn extend_volume(&self, name: &str, gib: i64) -> Result<Progress<()>, BackendError>;
 
-    /// Done with the moment the snapshot is of.
+    /// Done with what the snapshot is of.
     async fn ensure_snapshot(
         &self,
         volume: &str,
         name: &str,
-    ) -> Result<Progress<jiff::Timestamp>, BackendError>;
+    ) -> Result<Progress<Taken>, BackendError>;
 
     /// Asks for a volume that nobody uses to hold again what its snapshot holds. Asked again while
     /// nothing was written, it changes nothing.

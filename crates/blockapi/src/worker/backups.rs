@@ -105,12 +105,13 @@ impl Worker {
                 if self.store.amend(&mut tx, work, &self.name, &detail).await? {
                     // Its size is the volume's at that moment, whatever is extended later.
                     let sql = "UPDATE backups SET data_timestamp = $2, temp_snapshot_id = $3, \
-                         size = (SELECT size FROM volumes WHERE id = $4), updated_at = $5 \
-                         WHERE id = $1 AND deleted = 0 AND status = 'creating'";
+                         size = COALESCE($4, (SELECT size FROM volumes WHERE id = $5)), \
+                         updated_at = $6 WHERE id = $1 AND deleted = 0 AND status = 'creating'";
                     let values = [
                         backup.id.as_str().into(),
-                        stamp(taken).into(),
+                        stamp(taken.at).into(),
                         copy.into(),
+                        crate::sql::Value::Int(taken.gib),
                         volume.id.as_str().into(),
                         now().into(),
                     ];

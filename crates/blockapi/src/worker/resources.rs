@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Taken, VolumeOrder,
 };
 
 const NAMESPACE: &str = "longhorn-system";
@@ -422,7 +422,7 @@ impl Backend for Resources {
         &self,
         volume: &str,
         name: &str,
-    ) -> Result<Progress<jiff::Timestamp>, BackendError> {
+    ) -> Result<Progress<Taken>, BackendError> {
         let (volume, name) = (volume_name(volume), snapshot_name(name));
         let Some(snapshot) = self.find::<Snapshot>(&name).await? else {
             if self.find::<Volume>(&volume).await?.is_none() {
@@ -442,7 +442,11 @@ impl Backend for Resources {
         if status.ready_to_use == Some(true) {
             let taken = status.creation_time.map(|it| serde_json::to_value(it).unwrap_or_default());
             let taken = taken.and_then(|it| it.as_str()?.parse().ok());
-            return Ok(Progress::Done(taken.unwrap_or_else(jiff::Timestamp::now)));
+            let bytes = status.restore_size.filter(|it| *it > 0);
+            return Ok(Progress::Done(Taken {
+                at: taken.unwrap_or_else(jiff::Timestamp::now),
+                gib: bytes.map(|it| it.saturating_add(GIB - 1) / GIB),
+            }));
         }
         let said = status.error.filter(|it| !it.is_empty());
         Ok(match said {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::backend::{
-    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, VolumeOrder,
+    Backend, BackendError, BackupOrder, Capacity, Origin, Progress, Saved, Taken, VolumeOrder,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ struct Disk {
     content: u64,
     looks: u32,
     is_removed: bool,
-    snapshots: BTreeMap<String, (u64, jiff::Timestamp)>,
+    snapshots: BTreeMap<String, (u64, Taken)>,
     connections: Vec<String>,
     /// The snapshot it is to be put back to, and whether it was.
     revert: Option<(String, bool)>,
@@ -218,7 +218,7 @@ impl Backend for Simulated {
         &self,
         volume: &str,
         name: &str,
-    ) -> Result<Progress<jiff::Timestamp>, BackendError> {
+    ) -> Result<Progress<Taken>, BackendError> {
         let mut state = self.call()?;
         let holds = state.moods.hold_snapshots;
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
@@ -228,7 +228,8 @@ impl Backend for Simulated {
         if let Some((_, taken)) = disk.snapshots.get(name) {
             return Ok(Progress::Done(*taken));
         }
-        disk.snapshots.insert(name.to_owned(), (disk.content, jiff::Timestamp::now()));
+        let taken = Taken { at: jiff::Timestamp::now(), gib: Some(disk.gib) };
+        disk.snapshots.insert(name.to_owned(), (disk.content, taken));
         Ok(Progress::Running)
     }
 
@@ -284,9 +285,10 @@ impl Backend for Simulated {
     async fn start_backup(&self, order: &BackupOrder) -> Result<(), BackendError> {
         let mut state = self.call()?;
         let disk = state.disks.get(&order.volume).ok_or_else(|| refused("no such volume"))?;
-        let (content, _) =
+        let (content, taken) =
             disk.snapshots.get(&order.snapshot).ok_or_else(|| refused("no such snapshot"))?;
-        let kept = Kept { content: *content, gib: disk.gib, looks: 0 };
+        let gib = taken.gib.unwrap_or(disk.gib);
+        let kept = Kept { content: *content, gib, looks: 0 };
         state.backups.entry(order.name.clone()).or_insert(kept);
         Ok(())
     }

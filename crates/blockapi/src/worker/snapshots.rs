@@ -5,6 +5,7 @@ use serde_json::json;
 use super::backend::Progress;
 use super::volumes::settled;
 use super::{NOT_TAKEN, Next, WorkError, Worker};
+use crate::sql::Value;
 use crate::store::messages::Action;
 use crate::store::snapshots::WHOLE;
 use crate::store::work::{Verb, Work};
@@ -32,17 +33,19 @@ impl Worker {
             None => Progress::Failed("its volume is gone".to_owned()),
             Some(volume) => settled(self.backend.ensure_snapshot(volume, &snapshot.id).await)?,
         };
-        let (status, failed) = match progress {
+        let (status, gib, failed) = match progress {
             Progress::Running if !self.is_late(work) => return Ok(Next::Soon),
-            Progress::Running => ("error", Some(NOT_TAKEN.to_owned())),
-            Progress::Done(_) => ("available", None),
-            Progress::Failed(why) => ("error", Some(why)),
+            Progress::Running => ("error", None, Some(NOT_TAKEN.to_owned())),
+            Progress::Done(taken) => ("available", taken.gib, None),
+            Progress::Failed(why) => ("error", None, Some(why)),
         };
         let mut tx = self.store.db.begin().await?;
         if self.store.end(&mut tx, work, &self.name).await? {
             self.store.move_snapshot(&mut tx, &snapshot.id, &["creating"], status).await?;
-            let sql = "UPDATE snapshots SET provider_id = $2 WHERE id = $1";
-            tx.execute(sql, &[snapshot.id.as_str().into(), holder.into()]).await?;
+            let sql = "UPDATE snapshots SET provider_id = $2, \
+                 volume_size = COALESCE($3, volume_size) WHERE id = $1";
+            let values = [snapshot.id.as_str().into(), holder.into(), Value::Int(gib)];
+            tx.execute(sql, &values).await?;
             if let Some(why) = failed {
                 tracing::warn!(snapshot = snapshot.id, why, "a snapshot is not taken");
                 let of = ("VOLUME_SNAPSHOT", snapshot.id.as_str(), snapshot.project_id.as_str());
