@@ -4,15 +4,16 @@ use serde_json::{Value, json};
 
 use super::Service;
 use super::actions::{action, end, no_such_action};
-use super::connections::{connect, disconnect};
+use super::connections::{access_mode, connect, disconnect, put_mode};
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::views;
 use super::volumes::find as find_volume;
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
+use crate::sql::Tx;
 use crate::store::attachments::{Attachment, NewAttachment};
 use crate::store::guard::{Change, Set};
 use crate::store::list::Page;
@@ -32,6 +33,7 @@ pub(super) const RESOURCE: Resource = Resource {
         ("created_at", Field::Time("volume_attachment.created_at")),
     ],
     members: &["volume_id", "status", "instance_id", "attach_status"],
+    later: Later::NOTHING,
 };
 
 async fn find(service: &Service, request: &Request, id: &str) -> Result<Attachment, Fault> {
@@ -147,6 +149,12 @@ fn refuse_error(request: &Request, volume: &Volume) -> Result<(), Fault> {
     Ok(())
 }
 
+/// As it is for a transaction that holds the volume.
+async fn is_readonly(tx: &mut Tx, volume: &str) -> Result<bool, Fault> {
+    let declared = Pairs::VolumeAdmin.get_in(tx, volume).await?;
+    Ok(declared.get("readonly").is_some_and(|it| it == "True"))
+}
+
 /// Several servers may use it: a retype can have ended that since it was looked at.
 pub(super) const SHARED: &str = "volumes.multiattach = 1";
 
@@ -219,17 +227,21 @@ async fn establish(
         )));
     }
     let mut connection = connect(service, volume, id, connector).await?;
-    let mode = connector.get("mode").and_then(Value::as_str);
     if let Some(map) = connection.as_object_mut() {
         map.insert("attachment_id".to_owned(), json!(id));
-        if let Some(mode) = mode {
-            map.insert("access_mode".to_owned(), json!(mode));
-        }
     }
     let store = &service.store;
     let mut tx = store.on_volume(&volume.id).await?;
+    let is_readonly = is_readonly(&mut tx, &volume.id).await?;
+    let asked = store.attach_mode(&mut tx, id).await?;
+    let asked = [asked.as_deref(), connector.get("mode").and_then(Value::as_str)];
+    let mode = access_mode(is_readonly, asked);
+    put_mode(&mut connection, mode);
     let known = (connector.to_string(), connection.to_string());
     let kept = store.move_attachment(&mut tx, id, "attaching", Some((&known.0, &known.1))).await?;
+    if kept && is_readonly {
+        store.set_attach_mode(&mut tx, id, mode).await?;
+    }
     if !kept {
         drop(tx);
         disconnect(service, volume, id).await;
@@ -306,8 +318,9 @@ pub(super) async fn act(service: &Service, request: &Request, id: &str) -> Answe
     }
     let change = Change::of(volume).set(Set::StatusInUse).column("attach_status", "attached");
     change.apply(store, &mut tx).await?;
-    let mode = attachment.mode.unwrap_or_else(|| "rw".to_owned());
-    let pair = Metadata::from([("attached_mode".to_owned(), mode)]);
+    let asked = [attachment.mode.as_deref(), None];
+    let mode = access_mode(is_readonly(&mut tx, volume).await?, asked);
+    let pair = Metadata::from([("attached_mode".to_owned(), mode.to_owned())]);
     Pairs::VolumeAdmin.put(&mut tx, volume, &pair).await?;
     tx.commit().await?;
     Ok(Reply::empty(204))

@@ -9,7 +9,7 @@ use super::actions::{action, no_such_action};
 use super::connections::connections;
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::find as find_snapshot;
 use super::types::refuse_encryption;
@@ -23,6 +23,7 @@ use crate::store::backups::{Backup, NewBackup, is_last};
 use crate::store::guard::{Change, Set};
 use crate::store::limits::Demand;
 use crate::store::list::Page;
+use crate::store::messages::{Action, NewMessage};
 use crate::store::snapshots::Snapshot;
 use crate::store::volumes::{NewVolume, Volume};
 use crate::store::work::Verb;
@@ -50,8 +51,11 @@ pub(super) const RESOURCE: Resource = Resource {
         ("updated_at", Field::Time("backups.updated_at")),
     ],
     members: &["name", "display_name", "status", "volume_id"],
+    later: Later { orders: &[("name", 37), ("display_name", 37)], ..Later::NOTHING },
 };
 
+/// Of a backup that nobody is there to make.
+const NO_SERVICE: &str = "Service not found for creating backup.";
 const NO_PARENT: &str = "No backups available to do an incremental backup.";
 /// The name of this service in exported records.
 const SERVICE: &str = "cinder.backup.drivers.holdfast";
@@ -139,10 +143,12 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         None => None,
     };
     let mut tx = store.on_volume(&volume_id).await?;
+    let is_made = store.makes_backups(&mut tx).await?;
+    let mark = if is_made { BackupStatus::BackingUp } else { BackupStatus::ErrorBackingUp };
     if let Some(snapshot) = snapshot {
         mark_snapshot(service, request, &mut tx, snapshot, &mut new).await?;
     } else {
-        if !mark_volume(service, request, &mut tx, &volume_id, force).await? {
+        if !mark_volume(service, request, &mut tx, (&volume_id, force), mark).await? {
             drop(tx);
             return Err(not_backed_up(service, request, &volume_id, force).await);
         }
@@ -158,13 +164,38 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         let parent = store.incremental_parent(&mut tx, &volume_id, project, before).await?;
         new.parent_id = Some(parent.ok_or_else(|| Fault::invalid_backup(NO_PARENT))?);
     }
-    store.insert_backup(&mut tx, &new).await?;
-    let verb = Verb::BackupCreate;
-    store.ask_in_turn(&mut tx, verb, (&new.id, &volume_id), &json!({}), &request.id).await?;
+    if is_made {
+        store.insert_backup(&mut tx, &new).await?;
+        let verb = Verb::BackupCreate;
+        store.ask_in_turn(&mut tx, verb, (&new.id, &volume_id), &json!({}), &request.id).await?;
+    } else {
+        (new.status, new.fail_reason) = ("error", Some(NO_SERVICE));
+        store.insert_backup(&mut tx, &new).await?;
+        if let Some(snapshot) = &new.snapshot_id {
+            store.move_snapshot(&mut tx, snapshot, &["backing-up"], "available").await?;
+        }
+        let message = NewMessage {
+            project_id: &new.project_id,
+            request_id: Some(&request.id),
+            resource_type: "VOLUME_BACKUP",
+            resource_id: &new.id,
+            action: Action::CreateBackup,
+            detail: "024",
+        };
+        store.tell(&mut tx, message).await?;
+    }
     tx.commit().await?;
     store.wake();
     let view = views::backup_summary(request, &new.id, new.name.as_deref());
     Ok(Reply::accepted(json!({"backup": view})))
+}
+
+/// Refuses what only a backup service can do while an operator has taken all of them out of use.
+pub(super) async fn served(service: &Service, tx: &mut Tx) -> Result<(), Fault> {
+    if service.store.makes_backups(tx).await? {
+        return Ok(());
+    }
+    Err(Fault::not_found("Service cinder-backup could not be found."))
 }
 
 /// One conditional update: all that must be so, and the mark that keeps others away.
@@ -172,12 +203,12 @@ async fn mark_volume(
     service: &Service,
     request: &Request,
     tx: &mut Tx,
-    id: &str,
-    force: bool,
+    (id, force): (&str, bool),
+    mark: BackupStatus,
 ) -> Result<bool, Fault> {
     let operation = if force { Operation::BackupForced } else { Operation::Backup };
     let change = service.when(request, id, operation);
-    let change = change.set(Set::Backup(Some(BackupStatus::BackingUp)));
+    let change = change.set(Set::Backup(Some(mark)));
     Ok(change.apply(&service.store, tx).await?)
 }
 
@@ -316,6 +347,7 @@ async fn remove(service: &Service, request: &Request, id: &str, from: &[&str]) -
     if tx.fetch_one(child, &[id.into()]).await?.is_some() {
         return Err(Fault::invalid_backup("Incremental backups exist for this backup."));
     }
+    served(service, &mut tx).await?;
     if !store.move_backup(&mut tx, id, from, "deleting", &[]).await? {
         return Err(Fault::invalid_backup("Backup status must be available or error"));
     }
@@ -390,6 +422,7 @@ async fn begin_restore(
     is_new: bool,
 ) -> Result<(), Fault> {
     let store = &service.store;
+    served(service, tx).await?;
     let also = [("restore_volume_id", volume.into())];
     if !store.move_backup(tx, &backup.id, &["available"], "restoring", &also).await? {
         return Err(Fault::invalid_backup(NOT_RESTORABLE));
@@ -529,6 +562,7 @@ pub(super) async fn export(service: &Service, request: &Request, id: &str) -> An
             it.status
         )));
     }
+    served(service, &mut service.store.db.begin().await?).await?;
     let record = json!({
         "id": it.id,
         "user_id": it.user_id,
@@ -563,6 +597,10 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
     else {
         return Err(Fault::bad("'backup_service' and 'backup_url' are required properties"));
     };
+    let store = &service.store;
+    if !store.makes_backups(&mut store.db.begin().await?).await? {
+        return Err(Fault::unavailable("There is no backup service that could look for it now."));
+    }
     let bytes = STANDARD.decode(url.trim()).map_err(|_| unreadable())?;
     let record: Value = serde_json::from_slice(&bytes).map_err(|_| unreadable())?;
     let record = Fields::from("backup-record", record)?;
@@ -605,7 +643,6 @@ pub(super) async fn import(service: &Service, request: &Request) -> Answer {
         status: "creating",
         ..NewBackup::default()
     };
-    let store = &service.store;
     let mut tx = store.db.begin().await?;
     tx.lock_name(&new.id).await?;
     let there = "SELECT deleted FROM backups WHERE id = $1";

@@ -138,7 +138,7 @@ pub(super) async fn initialize(
         return Err(service.rejection(request, id, Operation::InitializeConnection, said).await);
     }
     let name = connection_name(&connector);
-    let connection = connect(service, &volume, &name, &connector).await?;
+    let mut connection = connect(service, &volume, &name, &connector).await?;
     // That took a while: what is being replaced by now, or was, must not be used.
     let still = service.when_behind(request, &volume, Operation::InitializeConnection);
     if !still.run(&service.store).await? {
@@ -146,10 +146,31 @@ pub(super) async fn initialize(
         let said = |_: &Volume, seen: &str| format!("Volume {id} became {seen} meanwhile.");
         return Err(service.rejection(request, id, Operation::InitializeConnection, said).await);
     }
+    let volume = match find(service, request, id).await {
+        Ok(volume) => volume,
+        Err(fault) => {
+            disconnect(service, &volume, &name).await;
+            return Err(fault);
+        }
+    };
+    let attached = volume.admin_metadata.get("attached_mode").map(String::as_str);
+    put_mode(&mut connection, access_mode(volume.is_readonly(), [attached, None]));
     let kind = connection.get("driver_volume_type").cloned().unwrap_or_else(|| json!("nbd"));
     Ok(Reply::ok(json!({"connection_info": {
         "driver_volume_type": kind, "data": connection, "enforce_multipath": false,
     }})))
+}
+
+/// How a client may use a volume: what is declared read-only is written by nobody, whatever was asked
+/// for; and whoever asked to read only does no more.
+pub(super) fn access_mode(is_readonly: bool, asked: [Option<&str>; 2]) -> &'static str {
+    if is_readonly || asked.contains(&Some("ro")) { "ro" } else { "rw" }
+}
+
+pub(super) fn put_mode(connection: &mut Value, mode: &str) {
+    if let Some(connection) = connection.as_object_mut() {
+        connection.insert("access_mode".to_owned(), json!(mode));
+    }
 }
 
 /// A connection without an attachment is told apart by the host that asked for it.

@@ -37,6 +37,27 @@ pub(crate) struct Resource {
     pub(crate) fields: &'static [(&'static str, Field)],
     /// What those who are not administrators may filter by.
     pub(crate) members: &'static [&'static str],
+    pub(crate) later: Later,
+}
+
+/// What came with a microversion: below it, it is not there.
+#[derive(Debug)]
+pub(crate) struct Later {
+    /// Filters, orders and pages at all.
+    pub(crate) pages: u32,
+    pub(crate) filters: &'static [(&'static str, u32)],
+    /// Filters that only administrators had before.
+    pub(crate) members: &'static [(&'static str, u32)],
+    pub(crate) orders: &'static [(&'static str, u32)],
+}
+
+impl Later {
+    /// Everything was there from the beginning.
+    pub(crate) const NOTHING: Self = Self { pages: 0, filters: &[], members: &[], orders: &[] };
+}
+
+fn is_there(later: &[(&str, u32)], key: &str, version: Version) -> bool {
+    later.iter().all(|(name, since)| *name != key || version.has(*since))
 }
 
 /// Keys of a query that are no filters.
@@ -56,6 +77,9 @@ impl Resource {
     /// The page a request asks for, of what the caller may see.
     pub(crate) fn page(&self, request: &Request) -> Result<Page, Fault> {
         let mut page = Page::all();
+        if !request.version.has(self.later.pages) {
+            return Ok(page);
+        }
         (page.limit, page.offset) = bounds(request)?;
         page.marker = request.param("marker").map(str::to_owned);
         page.with_count =
@@ -89,8 +113,13 @@ impl Resource {
             Some(name) if version.has(34) => (name, true),
             _ => (key, false),
         };
+        if !is_there(self.later.filters, name, version) {
+            return Ok(None);
+        }
         let field = self.field(name, version);
-        let may = request.caller.is_admin() || self.members.contains(&name);
+        let is_members =
+            self.members.contains(&name) && is_there(self.later.members, name, version);
+        let may = request.caller.is_admin() || is_members;
         match field {
             Some(field) if may => condition(request, field, value, is_like).map(Some),
             _ if request.caller.is_admin() => Ok(Some(Statement::new("FALSE").into())),
@@ -106,6 +135,7 @@ impl Resource {
         for (name, direction) in sorting(request)? {
             let field = self
                 .field(&name, request.version)
+                .filter(|_| is_there(self.later.orders, &name, request.version))
                 .ok_or_else(|| Fault::invalid_input("Invalid sort key"))?;
             let descending = match direction.as_str() {
                 "desc" => true,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Service;
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields, invalid};
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use crate::auth::policy::{Needs, allow};
 use crate::store::Metadata;
@@ -20,6 +20,7 @@ const RESOURCE: Resource = Resource {
         ("created_at", Field::Time("qos_specs.created_at")),
     ],
     members: &[],
+    later: Later::NOTHING,
 };
 
 const RULE: &str = "volume_extension:qos_specs_manage";

@@ -161,7 +161,22 @@ async fn of_transfers(service: &Service, request: &Request, method: &str, rest: 
     }
 }
 
+/// From which version on collections are there that are not offered.
+fn since(collection: &str) -> u32 {
+    match collection {
+        "clusters" => 7,
+        "manageable_volumes" | "manageable_snapshots" => 8,
+        "group_types" => 11,
+        "groups" => 13,
+        "group_snapshots" => 14,
+        "workers" => 24,
+        "default-types" => 62,
+        _ => 0,
+    }
+}
+
 async fn of_the_rest(service: &Service, request: &Request, method: &str, path: &[&str]) -> Answer {
+    request.since(since(path.first().copied().unwrap_or_default()))?;
     match (method, path) {
         ("GET", ["os-quota-sets", project]) => quotas::show(service, request, project).await,
         ("GET", ["os-quota-sets", _, "defaults"]) => quotas::defaults(service, request).await,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Service;
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::views;
 use super::{attachments, backups, snapshots, volumes};
@@ -293,6 +293,7 @@ const MESSAGES: Resource = Resource {
         ("guaranteed_until", Field::Time("messages.expires_at")),
     ],
     members: &["resource_uuid", "resource_type", "event_id", "request_id", "message_level"],
+    later: Later { pages: 5, ..Later::NOTHING },
 };
 
 /// The page a request asks for, of messages that the caller may see.

@@ -6,7 +6,7 @@ use super::Service;
 use super::actions::{action, no_such_action};
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::views;
 use super::volumes::{find as find_volume, one_pair};
@@ -53,6 +53,11 @@ pub(super) const RESOURCE: Resource = Resource {
         "availability_zone",
         "consumes_quota",
     ],
+    later: Later {
+        filters: &[("metadata", 22), ("consumes_quota", 65)],
+        orders: &[("name", 30), ("display_name", 30)],
+        ..Later::NOTHING
+    },
 };
 
 const STATUSES: &[&str] = &[

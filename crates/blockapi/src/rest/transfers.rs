@@ -8,7 +8,7 @@ use super::Service;
 use super::connections::connections;
 use super::fault::{Fault, listing as list_fault};
 use super::input::Fields;
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::views;
 use super::volumes::find as find_volume;
@@ -30,6 +30,7 @@ const RESOURCE: Resource = Resource {
         ("created_at", Field::Time("transfers.created_at")),
     ],
     members: &["name", "volume_id"],
+    later: Later { pages: 59, ..Later::NOTHING },
 };
 
 /// Of a key and its salt.

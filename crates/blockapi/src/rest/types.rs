@@ -6,7 +6,7 @@ use super::Service;
 use super::actions::{action, no_such_action};
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request, truth};
 use super::views;
 use crate::auth::policy::{Needs, allow};
@@ -27,6 +27,7 @@ pub(super) const RESOURCE: Resource = Resource {
         ("updated_at", Field::Time("volume_types.updated_at")),
     ],
     members: &["extra_specs", "name"],
+    later: Later::NOTHING,
 };
 
 const MANAGE: &str = "volume_extension:types_manage";
@@ -129,11 +130,17 @@ pub(super) async fn update(service: &Service, request: &Request, id: &str) -> An
     allow(&request.caller, Needs::Admin, MANAGE)?;
     let fields = Fields::of(request, "volume_type", &[])?;
     fields.only(&["name", "description", "is_public"])?;
-    find(service, request, id).await?;
+    let before = find(service, request, id).await?;
     let mut changes = Vec::new();
     if let Some(name) = fields.text("name")? {
         if name.is_empty() {
             return Err(Fault::bad("Volume type name can not be empty."));
+        }
+        if before.name == DEFAULT_TYPE && name != DEFAULT_TYPE {
+            // By this name it is found when no other type is asked for.
+            return Err(Fault::bad(format!(
+                "The volume type {DEFAULT_TYPE} is the default volume type and cannot be renamed."
+            )));
         }
         changes.push(("name", name.into()));
     }

@@ -4,9 +4,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::backups::served;
 use super::fault::{Fault, listing as list_fault};
 use super::input::{self, Fields};
-use super::listing::{self, Field, Resource};
+use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::hold as hold_snapshot;
 use super::types::refuse_encryption;
@@ -72,6 +73,17 @@ pub(super) const RESOURCE: Resource = Resource {
         "consumes_quota",
         "glance_metadata",
     ],
+    later: Later {
+        filters: &[
+            ("glance_metadata", 4),
+            ("group_id", 10),
+            ("created_at", 60),
+            ("updated_at", 60),
+            ("consumes_quota", 65),
+        ],
+        members: &[("size", 31), ("migration_status", 31)],
+        ..Later::NOTHING
+    },
 };
 
 const CREATE_KEYS: &[&str] = &[
@@ -271,7 +283,7 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
         host: service.behaviour.host.clone(),
         ..NewVolume::default()
     };
-    refuse_what_is_not_offered(service, &fields)?;
+    refuse_what_is_not_offered(service, request, &fields)?;
     let size = fields.number("size", 1)?;
     let origin = origin(request, &fields)?;
     let mut order = json!({});
@@ -308,15 +320,19 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     one(202, request, &volume, Extent::Reply)
 }
 
-fn refuse_what_is_not_offered(service: &Service, fields: &Fields<'_>) -> Result<(), Fault> {
+fn refuse_what_is_not_offered(
+    service: &Service,
+    request: &Request,
+    fields: &Fields<'_>,
+) -> Result<(), Fault> {
     if fields.truth("multiattach")? == Some(true) {
         return Err(Fault::invalid_input(
             "multiattach is no longer a parameter; create the volume with a type whose extra spec \
              multiattach is \"<is> True\"",
         ));
     }
-    for key in ["group_id", "consistencygroup_id"] {
-        if fields.uuid(key)?.is_some() {
+    for (key, since) in [("group_id", 13), ("consistencygroup_id", 0)] {
+        if request.version.has(since) && fields.uuid(key)?.is_some() {
             return Err(Fault::bad(format!("{key}: groups of volumes are not offered here.")));
         }
     }
@@ -529,6 +545,7 @@ async fn insert(
             }
         }
         From::Backup { id } => {
+            served(service, &mut tx).await?;
             let also = [("restore_volume_id", new.id.as_str().into())];
             if !store.move_backup(&mut tx, id, &["available"], "restoring", &also).await? {
                 return Err(Fault::invalid_backup(

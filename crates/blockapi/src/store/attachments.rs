@@ -127,6 +127,27 @@ impl Store {
         .map(drop)
     }
 
+    /// How a live attachment was asked to use its volume, where it was said.
+    pub(crate) async fn attach_mode(
+        &self,
+        tx: &mut Tx,
+        id: &str,
+    ) -> Result<Option<String>, DbError> {
+        let sql = "SELECT attach_mode FROM volume_attachment WHERE id = $1 AND deleted = 0";
+        let row = tx.fetch_one(sql, &[id.into()]).await?;
+        Ok(row.map(|row| row.opt("attach_mode")).transpose()?.flatten())
+    }
+
+    pub(crate) async fn set_attach_mode(
+        &self,
+        tx: &mut Tx,
+        id: &str,
+        mode: &str,
+    ) -> Result<(), DbError> {
+        let sql = "UPDATE volume_attachment SET attach_mode = $2 WHERE id = $1 AND deleted = 0";
+        tx.execute(sql, &[id.into(), mode.into()]).await.map(drop)
+    }
+
     /// Whether the attachment was live.
     pub(crate) async fn end_attachment(&self, tx: &mut Tx, id: &str) -> Result<bool, DbError> {
         let done = tx

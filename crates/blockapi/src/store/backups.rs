@@ -91,6 +91,7 @@ pub(crate) struct NewBackup {
     pub(crate) snapshot_id: Option<String>,
     pub(crate) size: i64,
     pub(crate) status: &'static str,
+    pub(crate) fail_reason: Option<&'static str>,
     /// Of the snapshot; of a volume, set when its copy is taken.
     pub(crate) data_timestamp: Option<String>,
     pub(crate) object_count: i64,
@@ -173,8 +174,9 @@ impl Store {
         tx.execute(
             "INSERT INTO backups (id, user_id, project_id, volume_id, display_name, \
              display_description, container, availability_zone, parent_id, snapshot_id, size, \
-             data_timestamp, object_count, service, service_metadata, status, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+             data_timestamp, object_count, service, service_metadata, status, created_at, \
+             fail_reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
+             $16, $17, $18)",
             &[
                 (&new.id).into(),
                 (&new.user_id).into(),
@@ -193,6 +195,7 @@ impl Store {
                 new.service_metadata.clone().into(),
                 new.status.into(),
                 time.into(),
+                new.fail_reason.into(),
             ],
         )
         .await?;

@@ -75,6 +75,7 @@ pub(crate) fn text(action: &str, detail: &str) -> String {
         "017" => "Backup state does not allow the operation",
         "018" => "The backup service is down",
         "020" => "Backup driver failed to create backup.",
+        "024" => "Schedule is not possible: there is no service that could do it.",
         "025" => "Backup driver failed to delete backup.",
         "026" => "Backup driver failed to restore backup.",
         "027" => "Volume state does not allow the operation",

@@ -150,18 +150,40 @@ impl Store {
         Ok(id)
     }
 
+    /// Limits of the type go by its name, and go with it.
     pub(crate) async fn update_type(
         &self,
         id: &str,
         changes: &[(&'static str, Value)],
     ) -> Result<bool, DbError> {
+        let mut tx = self.db.begin().await?;
+        tx.lock("volume_types", id).await?;
+        let named = "SELECT name FROM volume_types WHERE deleted = 0 AND id = $1";
+        let Some(before) = tx.fetch_one(named, &[id.into()]).await? else { return Ok(false) };
+        let before = before.text("name")?;
         let mut sql = Statement::new("UPDATE volume_types SET updated_at = ");
         sql.bind(now());
         for (column, value) in changes {
             sql.push(", ").push(column).push(" = ").bind(value.clone());
         }
         sql.push(" WHERE deleted = 0 AND id = ").bind(id);
-        Ok(self.db.execute(&sql.text, &sql.values).await? != 0)
+        tx.execute(&sql.text, &sql.values).await?;
+        let after = tx.fetch_one(named, &[id.into()]).await?;
+        let after = after.map_or(Ok(before.clone()), |row| row.text("name"))?;
+        if after != before {
+            for resource in ["volumes", "gigabytes", "snapshots"] {
+                for table in ["quotas", "quota_classes"] {
+                    // Of a type that had the name and is gone.
+                    let stale = format!("DELETE FROM {table} WHERE resource = $1");
+                    tx.execute(&stale, &[format!("{resource}_{after}").into()]).await?;
+                    let sql = format!("UPDATE {table} SET resource = $2 WHERE resource = $1");
+                    let names = [before.as_str(), &after].map(|it| format!("{resource}_{it}"));
+                    tx.execute(&sql, &names.map(Value::from)).await?;
+                }
+            }
+        }
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// False: volumes or snapshots still have it.

@@ -55,6 +55,11 @@ impl Volume {
     pub(crate) fn backend_name(&self) -> &str {
         self.name_id.as_deref().unwrap_or(&self.id)
     }
+
+    /// Declared so: nobody is to write to it.
+    pub(crate) fn is_readonly(&self) -> bool {
+        self.admin_metadata.get("readonly").is_some_and(|it| it == "True")
+    }
 }
 
 /// What a new volume is.

@@ -8,7 +8,7 @@ use super::rig::{Answer, NEW, PROJECT, Rig, id_of};
 use crate::sql::BEGUN;
 
 /// The answer to a request whose rows are changed after it looked at them and before it holds them.
-async fn meanwhile(
+pub(super) async fn meanwhile(
     rig: &Rig,
     rows: &[(&'static str, &str)],
     asked: impl Future<Output = Answer>,

@@ -15,6 +15,10 @@ use crate::store::guard::{Change, Set};
 use crate::store::volumes::Volume;
 use crate::store::{Metadata, Pairs, new_id};
 
+/// Nobody has declared it read-only.
+const WRITABLE: &str = "NOT EXISTS (SELECT 1 FROM volume_admin_metadata m \
+     WHERE m.volume_id = volumes.id AND m.key = 'readonly' AND m.value = 'True')";
+
 pub(super) async fn reserve(service: &Service, request: &Request, id: &str) -> Answer {
     let volume = find(service, request, id).await?;
     let operation = if volume.multiattach { Operation::ReserveShared } else { Operation::Reserve };
@@ -73,15 +77,14 @@ pub(super) async fn attach(service: &Service, request: &Request, id: &str, args:
     if volume.status == "maintenance" {
         return Err(Fault::invalid_volume("The volume cannot be attached in maintenance mode."));
     }
-    let is_readonly = volume.admin_metadata.get("readonly").is_some_and(|it| it == "True");
-    if is_readonly && mode != "ro" {
-        return Err(Fault::invalid_volume(format!(
-            "Volume {id} is read-only and can be attached with mode 'ro' only."
-        )));
+    let writes = mode != "ro";
+    let refused = || Fault::bad(format!("Invalid attaching mode '{mode}' for volume {id}."));
+    if writes && volume.is_readonly() {
+        return Err(refused());
     }
     let store = &service.store;
     let mut tx = store.on_volume(id).await?;
-    let change = service
+    let mut change = service
         .when(request, id, Operation::Attach)
         .only_if(
             "volumes.multiattach = 1 OR volumes.migration_status IS NOT NULL OR NOT EXISTS \
@@ -90,8 +93,14 @@ pub(super) async fn attach(service: &Service, request: &Request, id: &str, args:
         )
         .set(Set::StatusInUse)
         .column("attach_status", "attached");
+    if writes {
+        change = change.only_if(WRITABLE);
+    }
     if !change.apply(store, &mut tx).await? {
         drop(tx);
+        if writes && find(service, request, id).await?.is_readonly() {
+            return Err(refused());
+        }
         let said = |_: &Volume, _: &str| {
             "volume is already attached and multiple attachments are not enabled".to_owned()
         };
