@@ -7,8 +7,8 @@
 )]
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use blobs::wrap::{Policy, Retrying};
@@ -338,6 +338,29 @@ async fn a_list_without_end_is_given_up() {
     let text = told(&error);
     assert!(text.contains("more than 100000 entries"), "{text}");
     assert_eq!(error.retry(), Retry::Never, "{text}");
+}
+
+/// A service that keeps to signatures takes nothing that was damaged on its way.
+#[tokio::test]
+async fn what_is_uploaded_goes_with_its_checksum() {
+    let heads = Arc::new(Mutex::new(String::new()));
+    let seen = Arc::clone(&heads);
+    let address = service(move |mut stream| {
+        let heads = Arc::clone(&seen);
+        async move {
+            let mut head = vec![0; 16 << 10];
+            let len = stream.read(&mut head).await?;
+            heads.lock().unwrap().push_str(&String::from_utf8_lossy(&head[..len]));
+            let answer =
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nETag: x\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await
+        }
+    })
+    .await;
+    store_at(&address, Duration::from_secs(20)).put_new(&key(), "x".into()).await.unwrap();
+    let head = heads.lock().unwrap().to_ascii_lowercase();
+    let sum = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
+    assert!(head.contains(&format!("x-amz-content-sha256: {sum}")), "{head}");
 }
 
 /// It does not look at where a page is to begin.
