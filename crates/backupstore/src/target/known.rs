@@ -126,13 +126,26 @@ impl BackupStore {
     pub(crate) async fn learn(&self) -> Result<(), Error> {
         let learned = self.repository.learned().get_or_try_init(|| async {
             let known = self.known().await?;
-            let stated = Abilities::stated_by(self.repository.store());
-            Ok::<_, Error>(known.set.or(known.found).over(stated))
+            Ok::<_, Error>(self.abilities_by(&known))
         });
         learned.await.map(drop)
     }
 
-    /// The same for those who only look, and try nothing.
+    fn abilities_by(&self, known: &Known) -> Abilities {
+        let stated = Abilities::stated_by(self.repository.store());
+        known.set.or(self.found_here(known)).over(stated)
+    }
+
+    /// What was found of another service says nothing of this one, or of a directory: the record may have
+    /// come with a copy of the target, or be that of a bucket whose objects are also files.
+    fn found_here(&self, known: &Known) -> AbilityValues {
+        match &self.trust {
+            Trust::Probed { service } if known.service == *service => known.found,
+            Trust::Stated | Trust::Settable | Trust::Probed { .. } => AbilityValues::default(),
+        }
+    }
+
+    /// What is known to those who only look, and try nothing.
     async fn seen_abilities(&self) -> Result<Abilities, Error> {
         if let Some(learned) = self.repository.learned().get() {
             return Ok(*learned);
@@ -141,7 +154,7 @@ impl BackupStore {
             Trust::Stated => Known::default(),
             Trust::Settable | Trust::Probed { .. } => self.read_known().await?,
         };
-        Ok(known.set.or(known.found).over(Abilities::stated_by(self.repository.store())))
+        Ok(self.abilities_by(&known))
     }
 
     /// Waits until what was done by now is listed; false where it is at once.
@@ -220,13 +233,43 @@ impl BackupStore {
 
     fn target_info(&self, known: &Known) -> TargetInfo {
         let stated = Abilities::stated_by(self.repository.store());
+        let is_probed = matches!(self.trust, Trust::Probed { .. });
         TargetInfo {
             url: self.url.to_string(),
-            probed: known.probed,
-            found: known.found.or(AbilityValues::of(stated)),
+            probed: known.probed.filter(|_| is_probed),
+            found: self.found_here(known).or(AbilityValues::of(stated)),
             set: known.set,
-            used: AbilityValues::of(known.set.or(known.found).over(stated)),
+            used: AbilityValues::of(self.abilities_by(known)),
             caveat: self.caveat.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::{Environment, TargetUrl};
+
+    /// Whoever reaches the same directory as a bucket has tried that; or the bucket was copied.
+    #[tokio::test]
+    async fn what_was_found_of_a_service_says_nothing_of_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.path().display())).unwrap();
+        let open = || async { BackupStore::open(&url, &Environment::default()).await.unwrap() };
+        let no = Some(false);
+        let found = AbilityValues { conditional_writes: no, listings_at_once: no, one_clock: no };
+        let (service, probed) = ("0123456789abcdef".to_owned(), Some(Timestamp::now()));
+        let known = Known { service, probed, found, set: AbilityValues::default() };
+        let store = open().await;
+        store.write_known(&known).await.unwrap();
+        store.learn().await.unwrap();
+        assert!(store.abilities().is_strong(), "{:?}", store.abilities());
+        assert!(open().await.seen_abilities().await.unwrap().is_strong());
+        // What was set by hand is for all who use it; what was found stays for whom it is.
+        let set = AbilityValues { listings_at_once: no, ..AbilityValues::default() };
+        let used = open().await.set_target(set).await.unwrap().used;
+        assert_eq!((used.listings_at_once, used.one_clock), (no, Some(true)));
+        assert_eq!(open().await.inspect_target().await.unwrap().used, used);
+        assert_eq!(open().await.read_known().await.unwrap(), Known { set, ..known });
     }
 }
