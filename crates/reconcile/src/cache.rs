@@ -248,7 +248,8 @@ impl<K: Object> Cache<K> {
         self.write(|state| state.broken.retain(|key, _| names.contains(key)));
         for key in known.iter().filter(|key| !names.contains(key)) {
             self.change(key, Found::Nothing, |state| {
-                state.version(key).is_some_and(|version| version <= newest.max(state.seen))
+                let version = state.version(key).unwrap_or_default();
+                !state.put.contains(key) || version <= newest.max(state.seen)
             });
         }
         let went_back = |state: &State<K>, key: &Key| !state.put.contains(key);
@@ -408,6 +409,19 @@ mod tests {
         cache.put(written);
         cache.event(Event::InitDone);
         assert_eq!(names(&cache.list()), ["b", "c"]);
+    }
+
+    /// Its end was told to nobody: it would be taken to be there until something else is written.
+    #[test]
+    fn what_was_written_before_a_list_and_is_not_in_it_is_gone() {
+        let cache = cache();
+        cache.put(decode(object("c", 9, "v")).unwrap());
+        cache.event(Event::Init);
+        for (name, version) in [("a", 1), ("b", 2)] {
+            cache.event(Event::InitApply(object(name, version, "v")));
+        }
+        cache.event(Event::InitDone);
+        assert_eq!(names(&cache.list()), ["a", "b"]);
     }
 
     /// A server whose store was put back to an earlier copy counts on above all that it ever gave out, and has
