@@ -60,6 +60,12 @@ pub(crate) fn configuration() -> String {
         let may = api::longhorn::allowed(name).unwrap_or_default();
         let _ = writeln!(page, "| `{name}` | `{default}` | {here} | {may} |");
     }
+    let idle: Vec<String> = volumes::setting::IDLE.iter().map(|it| format!("`{it}`")).collect();
+    let _ = writeln!(
+        page,
+        "\nNothing acts on {}: they are there for those who look for them, and say `applied: false`.",
+        idle.join(", ")
+    );
     page.push_str(
         "\nSettings of tenants are in a ConfigMap: [Tenants](tenants.md). Flags of the etcd guard and of the volume \
          engine are those of their dialects: `holdfast etcd COMMAND --help`, `holdfast engine COMMAND --help`, \

@@ -22,8 +22,9 @@ pub const BACKUP_RATE: &str = "backup-bytes-per-second";
 /// The condition of a setting whose value makes no sense.
 const APPLIED: &str = "Applied";
 const INVALID: &str = "InvalidValue";
+const IDLE_REASON: &str = "NotServed";
 
-/// Name and default of every setting that something acts on.
+/// Name and default of every setting that is there from the start.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("allow-empty-disk-selector-volume", "true"),
     ("allow-empty-node-selector-volume", "true"),
@@ -63,6 +64,14 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("storage-minimal-available-percentage", "25"),
     ("storage-over-provisioning-percentage", "100"),
     ("storage-reserved-percentage-for-default-disk", "30"),
+];
+
+/// Settings that are there for those who look for them, and on which nothing acts: they are never `applied`.
+pub const IDLE: &[&str] = &[
+    "offline-replica-rebuilding",
+    "recurring-job-max-retention",
+    "restore-volume-recurring-jobs",
+    "snapshot-heavy-task-concurrent-limit",
 ];
 
 /// What is better where everything runs on one machine: its disk is the one people work on, not one that
@@ -210,7 +219,15 @@ pub struct Settings {
     pub degraded_is_enough: bool,
     pub auto_salvage: bool,
     pub purge_after_rebuild: bool,
-    pub snapshot_max_count: i32,
+    /// Whether a copy that is filled again keeps what is the same.
+    pub fast_rebuild: bool,
+    /// How long filling a copy, or copying a volume, may take.
+    pub long_call: Duration,
+    /// Nothing: as engines have it by themselves.
+    pub snapshot_max_count: Option<i32>,
+    pub rebuild_sync_limit: Option<i32>,
+    /// New volumes are backed up in blocks of 16 MiB.
+    pub large_blocks: bool,
     pub restore_concurrency: i64,
     pub data_locality: DataLocality,
 }
@@ -238,6 +255,11 @@ impl Settings {
             _ => default(name) == "true",
         };
         let small = |name: &str| i32::try_from(number(name)).unwrap_or_default();
+        // Engines of other builds may not know the flag: they are told only what differs.
+        let unusual = |name: &str| {
+            let usual = default(name).parse().ok();
+            Some(small(name)).filter(|it| Some(*it) != usual)
+        };
         Self {
             replica_count: small("default-replica-count"),
             node_soft: on("replica-soft-anti-affinity"),
@@ -255,7 +277,13 @@ impl Settings {
             degraded_is_enough: on("allow-volume-creation-with-degraded-availability"),
             auto_salvage: on("auto-salvage"),
             purge_after_rebuild: on("auto-cleanup-system-generated-snapshot"),
-            snapshot_max_count: small("snapshot-max-count"),
+            fast_rebuild: on("fast-replica-rebuild-enabled"),
+            long_call: Duration::from_secs(
+                u64::try_from(number("long-grpc-timeout")).unwrap_or_default(),
+            ),
+            snapshot_max_count: unusual("snapshot-max-count"),
+            rebuild_sync_limit: unusual("replica-rebuild-concurrent-sync-limit"),
+            large_blocks: number("default-backup-block-size") == 16,
             restore_concurrency: number("restore-concurrent-limit"),
             data_locality: match DataLocality::from(value("default-data-locality").trim()) {
                 DataLocality::Other(_) => DataLocality::Disabled,
@@ -316,11 +344,14 @@ async fn mark_applied(
 fn marked(setting: &Setting, now: Time) -> Setting {
     let mut marked = setting.clone();
     let status = marked.status.get_or_insert_default();
-    let wrong = problem(&setting.name_any(), &setting.value);
+    let name = setting.name_any();
+    let idle = IDLE.contains(&name.as_str());
+    let idle = idle.then(|| (IDLE_REASON, format!("nothing acts on {name} here")));
+    let wrong = problem(&name, &setting.value).map(|why| (INVALID, why)).or(idle);
     status.applied = Some(wrong.is_none());
     match wrong {
-        Some(why) => {
-            let verdict = Verdict::new(APPLIED, false, INVALID, why);
+        Some((reason, why)) => {
+            let verdict = Verdict::new(APPLIED, false, reason, why);
             condition::set(status.conditions.get_or_insert_default(), &verdict, now);
         }
         None => {
@@ -389,6 +420,53 @@ mod tests {
         });
         let wanted = Settings { node_soft: true, ..usual };
         assert_eq!(odd, wanted);
+    }
+
+    #[test]
+    fn a_setting_on_which_nothing_acts_says_so() {
+        for name in IDLE {
+            let setting = Setting::new(name, default(name));
+            let status = marked(&setting, Time::new(Timestamp::UNIX_EPOCH)).status.unwrap();
+            assert_eq!(status.applied, Some(false), "{name}");
+            let told = status.conditions.unwrap().remove(0);
+            assert_eq!(told.reason.as_deref(), Some(IDLE_REASON));
+        }
+    }
+
+    /// Every other is asked for somewhere, or people set it in vain.
+    #[test]
+    fn every_setting_is_read_or_says_that_it_is_not() {
+        fn sources(dir: &std::path::Path, all: &mut String) {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    sources(&path, all);
+                } else {
+                    all.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        let mut all = String::new();
+        sources(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut all);
+        for (name, _) in DEFAULTS.iter().filter(|(name, _)| !IDLE.contains(name)) {
+            // Once where it is declared; what is read has a constant, or is named once more.
+            let named = all.matches(&format!("\"{name}\"")).count();
+            assert!(named > 1 || *name == BACKUP_RATE, "nothing reads {name}");
+        }
+    }
+
+    #[test]
+    fn engines_are_told_only_what_is_unusual() {
+        let usual = Settings::default();
+        assert_eq!((usual.snapshot_max_count, usual.rebuild_sync_limit), (None, None));
+        let set = Settings::read(|name| match name {
+            "snapshot-max-count" => "9".to_owned(),
+            "replica-rebuild-concurrent-sync-limit" => "3".to_owned(),
+            "default-backup-block-size" => "16".to_owned(),
+            other => default(other).to_owned(),
+        });
+        assert_eq!((set.snapshot_max_count, set.rebuild_sync_limit), (Some(9), Some(3)));
+        assert!(set.large_blocks && !usual.large_blocks);
     }
 
     #[test]

@@ -22,7 +22,6 @@ use super::look::Look;
 use super::monitor::{EXPAND_BACKOFF, Monitor, REBUILD_BACKOFF, RESTORE_BACKOFF, requests};
 use crate::{NAMESPACE, target};
 
-const ADD_TIMEOUT: Duration = Duration::from_hours(24);
 const RESTORE_TIMEOUT: Duration = Duration::from_mins(10);
 const PURGE_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -171,6 +170,7 @@ async fn fill(
     restore: bool,
     size: i64,
 ) -> Result<(), CommandError> {
+    let settings = monitor.world.settings();
     let mut arguments: Vec<String> = ["add-replica", address].map(str::to_owned).to_vec();
     for (flag, value) in [("--size", size), ("--current-size", size)] {
         arguments.extend([flag.to_owned(), value.to_string()]);
@@ -178,11 +178,11 @@ async fn fill(
     arguments.extend(["--replica-instance-name".to_owned(), name.to_owned()]);
     if restore {
         arguments.push("--restore".to_owned());
-    } else {
+    } else if settings.fast_rebuild {
         arguments.push("--fast-sync".to_owned());
     }
-    command::run(&monitor.reach, &arguments, &[], ADD_TIMEOUT).await?;
-    if !restore && monitor.world.settings().purge_after_rebuild {
+    command::run(&monitor.reach, &arguments, &[], settings.long_call).await?;
+    if !restore && settings.purge_after_rebuild {
         let purge = command::PURGE.map(str::to_owned);
         // The snapshot that rebuilding took stays if this fails; the next purge takes it.
         if let Err(error) = command::run(&monitor.reach, &purge, &[], PURGE_TIMEOUT).await {
@@ -281,7 +281,8 @@ async fn ask_clone(monitor: &Monitor, source: &str) -> Result<(), String> {
         &from.engine,
     ]
     .map(str::to_owned);
-    let done = command::run(&monitor.reach, &arguments, &[], ADD_TIMEOUT).await;
+    let limit = monitor.world.settings().long_call;
+    let done = command::run(&monitor.reach, &arguments, &[], limit).await;
     done.map(drop).map_err(|error| error.to_string())
 }
 

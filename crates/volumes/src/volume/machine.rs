@@ -276,11 +276,7 @@ impl Draft<'_> {
         let node = self.volume.spec.node_id.clone();
         let frontend = self.volume.spec.frontend.clone();
         let disable = self.volume.spec.disable_frontend == Some(true);
-        let limits = (
-            self.volume.spec.snapshot_max_count,
-            self.volume.spec.snapshot_max_size,
-            self.volume.spec.rebuild_concurrent_sync_limit,
-        );
+        let limits = (self.snapshot_limit(), self.volume.spec.snapshot_max_size, self.sync_limit());
         // What is written from now on the copies of nodes or disks that are away do not have. That is stored
         // before the engine begins, or one of them might be taken for good later.
         if !runs && !waits && !map.is_empty() {

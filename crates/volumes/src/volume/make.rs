@@ -3,20 +3,22 @@
 use std::time::Duration;
 
 use api::longhorn::{
-    CloneState, DataEngine, DataLocality, Engine, EngineSpec, InstanceSpec, InstanceState,
-    Override, Replica, ReplicaSpec, VolumeState,
+    BlockSize, CloneState, DataEngine, DataLocality, Engine, EngineSpec, InstanceSpec,
+    InstanceState, Override, Replica, ReplicaSpec, VolumeState,
 };
 use api::scalar::TextInt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::draft::{Draft, is_usable, node_of};
+use super::is_new;
 use super::locality::Local;
 use crate::schedule::{self, Affinity, Asked, Placed, Rules, Topology};
 use crate::{DATA, FINALIZER, NAMESPACE, image, label};
 
 /// Sizes are whole blocks of backups.
 const SIZE_STEP: i64 = 2 * 1024 * 1024;
+const LARGE_BLOCK: i64 = 16 * 1024 * 1024;
 /// When a copy without a place is placed again, though nothing changed.
 const PLACE_AGAIN: Duration = Duration::from_secs(30);
 /// A copy that was made to be filled and is not, is not tried again.
@@ -31,6 +33,7 @@ impl Draft<'_> {
     /// What a volume has when nobody said otherwise.
     pub(super) fn fill_in(&mut self) {
         let (settings, size) = (&self.seen.settings, self.size());
+        let is_new = is_new(&self.state());
         let spec = &mut self.volume.spec;
         let blocks = size.max(0).div_euclid(SIZE_STEP) + i64::from(size.rem_euclid(SIZE_STEP) != 0);
         let whole = blocks.saturating_mul(SIZE_STEP);
@@ -52,6 +55,11 @@ impl Draft<'_> {
             spec.image = Some(image::DEFAULT.to_owned());
         }
         spec.data_engine.get_or_insert(DataEngine::V1);
+        // What it has from the beginning stays: backups of other blocks share nothing.
+        let is_plain = spec.from_backup.as_deref().is_none_or(str::is_empty);
+        if is_new && is_plain && settings.large_blocks && whole % LARGE_BLOCK == 0 {
+            spec.backup_block_size.get_or_insert(BlockSize::SixteenMib);
+        }
         if spec.backup_target_name.as_deref().is_none_or(str::is_empty) {
             spec.backup_target_name = Some("default".to_owned());
         }
@@ -75,6 +83,19 @@ impl Draft<'_> {
         }
     }
 
+    /// How many snapshots it may have: as it says, or as the setting does.
+    pub(super) fn snapshot_limit(&self) -> Option<i32> {
+        let own = self.volume.spec.snapshot_max_count.filter(|it| *it > 0);
+        own.or(self.seen.settings.snapshot_max_count).or(self.volume.spec.snapshot_max_count)
+    }
+
+    /// How many files of a copy are filled at once.
+    pub(super) fn sync_limit(&self) -> Option<i32> {
+        let own = self.volume.spec.rebuild_concurrent_sync_limit.filter(|it| *it > 0);
+        own.or(self.seen.settings.rebuild_sync_limit)
+            .or(self.volume.spec.rebuild_concurrent_sync_limit)
+    }
+
     pub(super) fn make_engine(&mut self) {
         if self.engine.is_some() || self.size() <= 0 {
             return;
@@ -83,9 +104,9 @@ impl Draft<'_> {
             instance: self.instance(),
             frontend: self.volume.spec.frontend.clone(),
             active: Some(true),
-            snapshot_max_count: self.volume.spec.snapshot_max_count,
+            snapshot_max_count: self.snapshot_limit(),
             snapshot_max_size: self.volume.spec.snapshot_max_size,
-            rebuild_concurrent_sync_limit: self.volume.spec.rebuild_concurrent_sync_limit,
+            rebuild_concurrent_sync_limit: self.sync_limit(),
             ..EngineSpec::default()
         };
         let mut engine = Engine::new(&engine_name(&self.name()), spec);
@@ -123,7 +144,7 @@ impl Draft<'_> {
             engine_name: self.engine.as_ref().map(ResourceExt::name_any),
             active: Some(true),
             rebuild_retry_count: Some(rebuild_retry_count),
-            snapshot_max_count: self.volume.spec.snapshot_max_count,
+            snapshot_max_count: self.snapshot_limit(),
             snapshot_max_size: self.volume.spec.snapshot_max_size,
             data_directory_name: Some(format!("{volume}-{}", (self.fresh)())),
             ..ReplicaSpec::default()

@@ -156,7 +156,10 @@ impl Draft<'_> {
             return;
         }
         let standby = self.status.is_standby == Some(true);
+        let held = self.activates_with();
         let wanted = match &self.seen.source {
+            // What is newer than that cannot be had any more.
+            _ if held.is_some() => held,
             // One that is gone from the store is not asked for; what was asked for stays.
             _ if standby && !newest.is_empty() => Some(newest),
             _ if standby => None,
@@ -174,6 +177,14 @@ impl Draft<'_> {
         if let Some(wanted) = wanted {
             engine.spec.requested_backup_restore = Some(wanted);
         }
+    }
+
+    /// The backup that a person wants it activated with, whatever newer ones there are, if all its copies hold it.
+    fn activates_with(&self) -> Option<String> {
+        let activates =
+            self.status.is_standby == Some(true) && self.volume.spec.standby != Some(true);
+        let named = self.volume.annotations().get(ACTIVATE_WITH).filter(|_| activates)?;
+        self.engine_status().last_restored_backup.filter(|held| held == named)
     }
 
     /// What it holds is its own from now on: no copy is filled from the backup any more.
@@ -290,6 +301,7 @@ impl Draft<'_> {
         let asked = self.engine.as_ref().and_then(|it| it.spec.requested_backup_restore.clone());
         let held = status.last_restored_backup.clone().unwrap_or_default();
         if held.is_empty() || asked.as_deref() != Some(&held) {
+            self.say_awaited(&asked.unwrap_or_default(), &held);
             return;
         }
         if self.status.is_standby == Some(true) && !self.has_newest(&held) {
@@ -309,6 +321,18 @@ impl Draft<'_> {
             format!("volume {name} has restored backup {held}")
         };
         self.tell(Severity::Normal, "Restored", text);
+    }
+
+    /// What a volume that is to be activated lacks, and the way out if that never comes.
+    fn say_awaited(&mut self, asked: &str, held: &str) {
+        if self.status.is_standby != Some(true) {
+            return;
+        }
+        let mut text = format!("backup {asked} is not restored yet");
+        if !held.is_empty() {
+            text = format!("{text}; {}", way_out(held));
+        }
+        self.condition(ACTIVATED, false, "WaitingForRestore", &text);
     }
 
     fn size_differs(&self, status: &EngineStatus) -> bool {
@@ -334,9 +358,7 @@ impl Draft<'_> {
             return true;
         }
         let wait = |draft: &mut Self, why: &str| {
-            let text = format!(
-                "{why}; if the store is lost, annotate the volume with {ACTIVATE_WITH}={held}"
-            );
+            let text = format!("{why}; {}", way_out(held));
             draft.condition(ACTIVATED, false, "WaitingForStore", &text);
             false
         };
@@ -414,6 +436,10 @@ impl Draft<'_> {
         let scheduled = self.status.conditions.iter().flatten().find(|it| it.kind == "Scheduled");
         scheduled.is_some_and(|it| it.status == api::condition::Status::False)
     }
+}
+
+fn way_out(held: &str) -> String {
+    format!("if the store is lost, annotate the volume with {ACTIVATE_WITH}={held}")
 }
 
 pub(super) fn is_busy(status: &EngineStatus) -> bool {

@@ -79,6 +79,8 @@ struct World {
     held: BTreeMap<String, String>,
     /// Nobody reads the store though it is asked for.
     store_is_silent: bool,
+    /// No copy gets anything from the store.
+    store_is_lost: bool,
     /// The engine was put back, and that is not written down.
     is_half_reverted: bool,
     /// A client had the volume since then.
@@ -158,6 +160,7 @@ impl World {
             broken: BTreeSet::new(),
             held: BTreeMap::new(),
             store_is_silent: false,
+            store_is_lost: false,
             is_half_reverted: false,
             is_written: false,
             fault: None,
@@ -411,7 +414,7 @@ impl World {
         for (name, at) in map.iter().filter(|(name, _)| fits && modes.contains_key(*name)) {
             let Some(asked) = &asked else { continue };
             let fails = self.broken.contains(name);
-            if !fails {
+            if !fails && !self.store_is_lost {
                 self.held.insert(name.clone(), asked.clone());
             }
             restores.insert(

@@ -255,6 +255,32 @@ fn a_volume_whose_store_is_lost_is_activated_by_hand() {
     assert_eq!(world.status().is_standby, Some(false));
 }
 
+/// The store went after it had said that there is a newer backup, and before that was here.
+#[test]
+fn a_volume_whose_store_is_lost_is_activated_with_what_it_holds_though_there_was_a_newer_backup() {
+    let mut world = World::from_backup(true);
+    world.run(12);
+    world.store_is_lost = true;
+    world.store("b2", 32 * MIB);
+    world.run(6);
+    world.volume.spec.standby = Some(false);
+    world.run(12);
+    assert_eq!(world.status().is_standby, Some(true), "b2 is not restored");
+    let told = world.condition("Activated").unwrap().message.unwrap();
+    assert!(told.contains("backup b2") && told.contains("activate-with=b1"), "{told}");
+    let annotate = |world: &mut World, backup: &str| {
+        let with = (crate::volume::ACTIVATE_WITH.to_owned(), backup.to_owned());
+        world.volume.annotations_mut().extend([with]);
+        world.run(12);
+    };
+    annotate(&mut world, "b0");
+    assert_eq!(world.status().is_standby, Some(true), "no copy holds b0");
+    annotate(&mut world, "b1");
+    assert_eq!(world.status().is_standby, Some(false));
+    assert!(world.condition("Activated").is_none());
+    world.is(&VolumeState::Detached, &Robustness::Unknown);
+}
+
 #[test]
 fn no_definition_lets_a_volume_have_more_copies_than_there_can_be() {
     let mut world = World::new(VolumeSpec::default());

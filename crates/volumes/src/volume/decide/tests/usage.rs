@@ -1,5 +1,7 @@
 //! What a volume takes of a disk, as its engine says.
 
+use api::longhorn::BlockSize;
+
 use super::*;
 
 impl World {
@@ -31,4 +33,38 @@ fn a_volume_takes_what_one_copy_holds_in_all_layers() {
     world.run(8);
     world.is(&VolumeState::Detached, &Robustness::Unknown);
     assert_eq!(world.used(), Some(12_288));
+}
+
+#[test]
+fn settings_count_for_volumes_that_say_nothing() {
+    let limits = |world: &World| {
+        let spec = &world.engine.as_ref().unwrap().spec;
+        (spec.snapshot_max_count, spec.rebuild_concurrent_sync_limit)
+    };
+    let begin = |spec: VolumeSpec| {
+        let mut world = World::new(spec);
+        world.settings.snapshot_max_count = Some(9);
+        world.settings.rebuild_sync_limit = Some(3);
+        world.settings.large_blocks = true;
+        world.run(6);
+        world.ticket(NODE);
+        world.run(8);
+        world
+    };
+    let plain = begin(VolumeSpec::default());
+    assert_eq!(limits(&plain), (Some(9), Some(3)));
+    assert_eq!(plain.volume.spec.backup_block_size, Some(BlockSize::SixteenMib));
+    let own = begin(VolumeSpec {
+        snapshot_max_count: Some(5),
+        rebuild_concurrent_sync_limit: Some(2),
+        backup_block_size: Some(BlockSize::TwoMib),
+        ..VolumeSpec::default()
+    });
+    assert_eq!(limits(&own), (Some(5), Some(2)));
+    assert_eq!(own.volume.spec.backup_block_size, Some(BlockSize::TwoMib));
+    // One that is there already keeps what it has.
+    let mut later = begin(VolumeSpec::default());
+    later.volume.spec.backup_block_size = None;
+    later.run(4);
+    assert_eq!(later.volume.spec.backup_block_size, None);
 }
