@@ -151,10 +151,18 @@ impl Reconciler for OfClaims {
             volume: volume.as_deref(),
             asked_bytes: class::asked_bytes(&claim),
             has_bytes: status.and_then(|it| it.get("storage")).and_then(|it| class::bytes(&it.0)),
-            behind_bytes: behind.and_then(|it| whole_bytes(&it)),
+            behind_bytes: behind.as_deref().and_then(whole_bytes),
         };
         match (decide::claim(&seen), class, volume, name) {
-            (ClaimStep::Nothing, ..) => Ok(Next::WAIT),
+            (ClaimStep::Nothing, _, volume, _) => {
+                if let Some((volume, behind)) = volume.zip(behind)
+                    && decide::knows(&volume, &claim)
+                    && let Some(next) = class::with_jobs_of(&behind, &claim)
+                {
+                    all.volumes.merge(&behind, &next).await?;
+                }
+                Ok(Next::WAIT)
+            }
             (ClaimStep::Provision, Some(class), _, Some(name)) => {
                 all.provision(&claim, &class, &name).await
             }

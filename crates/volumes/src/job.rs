@@ -24,7 +24,9 @@ use reconcile::{
 };
 use tasks::CancellationToken;
 
-use self::decide::{Act, Seen, decide, ran_at};
+pub(crate) use self::decide::ran_at;
+use self::decide::{Act, Seen, decide};
+pub(crate) use self::run::{group_label, is_job_label, job_label};
 use crate::backup::now;
 use crate::cron::Schedule;
 use crate::work::{Stand, Work};

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 
 use api::longhorn::{
-    AccessMode, AutoBalance, DataEngine, DataLocality, Frontend, Override, Volume, VolumeSpec,
+    AccessMode, AutoBalance, BlockSize, DataEngine, DataLocality, Frontend, Override, Volume,
+    VolumeSpec,
 };
 use api::scalar::TextInt;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt as _;
 use objects::quantity::Quantity;
+use serde::Deserialize;
+
+use crate::job::{group_label, is_job_label, job_label};
 
 /// Sizes are whole numbers of these.
 const UNIT_BYTES: i64 = 2 * 1024 * 1024;
@@ -17,8 +22,7 @@ const LEAST_BYTES: i64 = 10 * 1024 * 1024;
 const STALE_REPLICA_TIMEOUT: i32 = 2880;
 
 /// Parameters that say nothing about the volume itself.
-const ELSEWHERE: &[&str] =
-    &["fsType", "mkfsParams", "nfsOptions", "share", "exclusive", "recurringJobSelector"];
+const ELSEWHERE: &[&str] = &["fsType", "mkfsParams", "nfsOptions", "share", "exclusive"];
 
 /// Why a claim gets no volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +132,8 @@ pub(super) fn volume(
         freeze_filesystem_for_snapshot: own("freezeFilesystemForSnapshot")?,
         disk_selector: tags("diskSelector"),
         node_selector: tags("nodeSelector"),
-        encrypted: parameters.switch("encrypted")?,
+        encrypted: parameters.plain()?,
+        backup_block_size: parameters.block_size()?,
         migratable: parameters.switch("migratable")?,
         data_engine: Some(
             parameters
@@ -138,7 +143,38 @@ pub(super) fn volume(
         access_mode: Some(access(spec.access_modes.as_deref().unwrap_or_default())),
         ..VolumeSpec::default()
     };
-    Ok(Volume::new(name, wanted))
+    let mut volume = Volume::new(name, wanted);
+    let jobs = parameters.jobs()?.into_iter().map(|it| (it, "enabled".to_owned()));
+    volume.labels_mut().extend(jobs);
+    Ok(volume)
+}
+
+/// On a claim: its labels say which jobs its volume has.
+const JOBS_OF_CLAIM: &str = "recurring-job.longhorn.io/source";
+
+/// The volume with the jobs that its claim says it has; nothing where the claim says nothing, or they are the same.
+pub(super) fn with_jobs_of(volume: &Volume, claim: &PersistentVolumeClaim) -> Option<Volume> {
+    let is_on = |(_, value): &(&String, &String)| *value == "enabled";
+    let of_claim: Vec<_> = claim.labels().iter().filter(is_on).collect();
+    if !of_claim.iter().any(|(name, _)| *name == JOBS_OF_CLAIM) {
+        return None;
+    }
+    let names_jobs = |name: &str| name != JOBS_OF_CLAIM && is_job_label(name);
+    let mut next = volume.clone();
+    let labels = next.labels_mut();
+    labels.retain(|name, _| !names_jobs(name));
+    let jobs = of_claim.into_iter().filter(|(name, _)| names_jobs(name));
+    labels.extend(jobs.map(|(name, value)| (name.clone(), value.clone())));
+    (next.labels() != volume.labels()).then_some(next)
+}
+
+/// One job, or one group of jobs, that a class names.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Job {
+    name: String,
+    #[serde(default)]
+    is_group: bool,
 }
 
 fn access(modes: &[String]) -> AccessMode {
@@ -188,6 +224,38 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// Whoever asks for it would take what is on the disks for encrypted.
+    fn plain(self) -> Result<Option<bool>, Refused> {
+        match self.switch("encrypted")? {
+            Some(true) => Err(self.refused(
+                "encrypted",
+                "cannot be had: volumes are not encrypted here, what is written into them can be",
+            )),
+            other => Ok(other),
+        }
+    }
+
+    /// In bytes, or in MiB as the setting for it.
+    fn block_size(self) -> Result<Option<BlockSize>, Refused> {
+        match self.text("backupBlockSize") {
+            None => Ok(None),
+            Some("2" | "2097152") => Ok(Some(BlockSize::TwoMib)),
+            Some("16" | "16777216") => Ok(Some(BlockSize::SixteenMib)),
+            Some(_) => Err(self.refused("backupBlockSize", "is neither 2 nor 16 MiB")),
+        }
+    }
+
+    /// The labels by which a volume has the jobs that its class names.
+    fn jobs(self) -> Result<Vec<String>, Refused> {
+        let name = "recurringJobSelector";
+        let Some(text) = self.text(name) else { return Ok(Vec::new()) };
+        let rule = "is no JSON list of jobs, as [{\"name\":\"nightly\", \"isGroup\":false}]";
+        let all: Vec<Job> = serde_json::from_str(text).map_err(|_| self.refused(name, rule))?;
+        let label =
+            |it: &Job| if it.is_group { group_label(&it.name) } else { job_label(&it.name) };
+        Ok(all.iter().map(label).collect())
+    }
+
     /// A parameter that nobody knows is a mistake that would be found too late.
     fn check(self) -> Result<(), Refused> {
         let is_known = |name: &str| {
@@ -223,6 +291,7 @@ const KNOWN: &[&str] = &[
     "unmapMarkSnapChainRemoved",
     "freezeFilesystemForSnapshot",
     "volumeTopology",
+    "recurringJobSelector",
 ];
 
 #[cfg(test)]
@@ -275,6 +344,47 @@ mod tests {
         );
     }
 
+    /// Who names jobs in a class relies on the backups that they make.
+    #[test]
+    fn a_class_says_which_jobs_its_volumes_have() {
+        let class = class(&json!({
+            "recurringJobSelector":
+                r#"[{"name":"nightly","isGroup":false},{"name":"fast","isGroup":true}]"#,
+            "backupBlockSize": "16777216",
+        }));
+        let made = volume("pvc-1", &claim("1Gi"), &class, 1).unwrap();
+        let labels = made.metadata.labels.unwrap();
+        assert_eq!(
+            labels.into_iter().collect::<Vec<_>>(),
+            [
+                ("recurring-job-group.longhorn.io/fast".to_owned(), "enabled".to_owned()),
+                ("recurring-job.longhorn.io/nightly".to_owned(), "enabled".to_owned()),
+            ]
+        );
+        assert_eq!(made.spec.backup_block_size, Some(BlockSize::SixteenMib));
+    }
+
+    #[test]
+    fn a_claim_that_says_so_says_which_jobs_its_volume_has() {
+        let labels = |all: &[&str]| {
+            let pair = |it: &&str| ((*it).to_owned(), "enabled".to_owned());
+            Some(all.iter().map(pair).collect::<BTreeMap<_, _>>())
+        };
+        let (old, new) = ("recurring-job.longhorn.io/old", "recurring-job-group.longhorn.io/new");
+        let mut made = volume("pvc-1", &claim("1Gi"), &class(&json!({})), 1).unwrap();
+        made.metadata.labels = labels(&["of-others", old]);
+        let mut claim = claim("1Gi");
+        claim.metadata.labels = labels(&[new, "app"]);
+        assert_eq!(with_jobs_of(&made, &claim), None, "its volume's labels count");
+        claim.metadata.labels = labels(&[new, "app", JOBS_OF_CLAIM]);
+        let next = with_jobs_of(&made, &claim).unwrap();
+        assert_eq!(next.metadata.labels, labels(&["of-others", new]));
+        assert_eq!(with_jobs_of(&next, &claim), None);
+        claim.metadata.labels = labels(&[JOBS_OF_CLAIM]);
+        let next = with_jobs_of(&next, &claim).unwrap();
+        assert_eq!(next.metadata.labels, labels(&["of-others"]));
+    }
+
     #[test]
     fn what_a_class_says_wrongly_is_refused_by_name() {
         for (parameters, name) in [
@@ -282,6 +392,9 @@ mod tests {
             (json!({"numberOfReplicas": "21"}), "numberOfReplicas"),
             (json!({"dataLocality": "near"}), "dataLocality"),
             (json!({"encrypted": "yes"}), "encrypted"),
+            (json!({"encrypted": "true"}), "encrypted"),
+            (json!({"backupBlockSize": "4194304"}), "backupBlockSize"),
+            (json!({"recurringJobSelector": "nightly"}), "recurringJobSelector"),
             (json!({"numberOfReplica": "2"}), "numberOfReplica"),
         ] {
             let error = volume("pvc-1", &claim("1Gi"), &class(&parameters), 1).unwrap_err();

@@ -31,12 +31,17 @@ const DEADLINE: Duration = Duration::from_hours(24);
 /// How often what is waited for is looked at; it lies in a cache.
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) fn job_label(job: &str) -> String {
+pub(crate) fn job_label(job: &str) -> String {
     format!("{JOBS}{job}")
 }
 
-pub(super) fn group_label(group: &str) -> String {
+pub(crate) fn group_label(group: &str) -> String {
     format!("{GROUPS}{group}")
+}
+
+/// Whether a label names a job or a group of jobs.
+pub(crate) fn is_job_label(name: &str) -> bool {
+    name.starts_with(JOBS) || name.starts_with(GROUPS)
 }
 
 /// How a run ended.
@@ -59,9 +64,8 @@ impl End {
 /// Whether the job is for the volume.
 fn is_for(job: &RecurringJob, volume: &Volume) -> bool {
     let has = |name: &str| volume.labels().get(name).is_some_and(|it| it == "enabled");
-    let is_free = !volume.labels().iter().any(|(name, value)| {
-        value == "enabled" && (name.starts_with(JOBS) || name.starts_with(GROUPS))
-    });
+    let is_free =
+        !volume.labels().iter().any(|(name, value)| value == "enabled" && is_job_label(name));
     let in_group = |group: &String| has(&group_label(group)) || (is_free && group == DEFAULT_GROUP);
     has(&job_label(&job.name_any())) || job.spec.groups.iter().flatten().any(in_group)
 }
@@ -181,7 +185,7 @@ async fn one(
             drop_snapshots(world, job, &name, Some(&made)).await
         }
         RecurringTask::Backup => {
-            drop_backup_snapshots(world, job, &name, None).await?;
+            drop_backup_snapshots(world, job, volume, None).await?;
             back_up(world, job, volume, number).await
         }
         RecurringTask::BackupForceCreate => back_up(world, job, volume, number).await,
@@ -287,17 +291,18 @@ async fn drop_snapshots(
 async fn drop_backup_snapshots(
     world: &World,
     job: &RecurringJob,
-    volume: &str,
+    volume: &Volume,
     made: Option<&str>,
 ) -> Result<(), String> {
+    let name = volume.name_any();
     let cleans =
         world.word("auto-cleanup-recurring-job-backup-snapshot").as_deref() != Some("false");
     let keep = if cleans { Keep::Newest(0) } else { Keep::of(&job.spec) };
-    let mut old = expired(&own_snapshots(world, job, volume), keep, made, now());
+    let mut old = expired(&own_snapshots(world, job, &name), keep, made, now());
     let last =
         last_backup(world, job, volume).and_then(|it| it.status.as_ref()?.snapshot_name.clone());
     old.retain(|it| made != Some(it) && last.as_ref() != Some(it));
-    drop_named(world, job, volume, &old).await
+    drop_named(world, job, &name, &old).await
 }
 
 async fn drop_named(
@@ -323,14 +328,25 @@ async fn drop_all_snapshots(world: &World, job: &RecurringJob, volume: &str) -> 
     drop_named(world, job, volume, &expired(&named, Keep::of(&job.spec), None, now())).await
 }
 
-fn own_backups(world: &World, job: &RecurringJob, volume: &str) -> Vec<Arc<Backup>> {
-    let mut all = world.backups.by("volume", volume);
-    all.retain(|it| {
-        let status = it.status.clone().unwrap_or_default();
-        it.metadata.deletion_timestamp.is_none()
-            && status.state == Some(BackupState::Completed)
-            && (is_of(job, it.spec.labels.as_ref()) || is_of(job, status.labels.as_ref()))
-    });
+/// The target whose store has the backups of a volume.
+fn target_of(volume: &Volume) -> &str {
+    let target = volume.spec.backup_target_name.as_deref().filter(|it| !it.is_empty());
+    target.unwrap_or(crate::target::DEFAULT)
+}
+
+/// Whether a backup counts as one that the job has made, and so may be deleted by it. What lies in another target may
+/// be of a volume and a job of another cluster that have these names there.
+fn is_made_by(job: &RecurringJob, backup: &Backup, target: &str) -> bool {
+    let status = backup.status.clone().unwrap_or_default();
+    backup.metadata.deletion_timestamp.is_none()
+        && backup.labels().get(label::BACKUP_TARGET).is_some_and(|it| it == target)
+        && status.state == Some(BackupState::Completed)
+        && (is_of(job, backup.spec.labels.as_ref()) || is_of(job, status.labels.as_ref()))
+}
+
+fn own_backups(world: &World, job: &RecurringJob, volume: &Volume) -> Vec<Arc<Backup>> {
+    let mut all = world.backups.by("volume", &volume.name_any());
+    all.retain(|it| is_made_by(job, it, target_of(volume)));
     all
 }
 
@@ -339,7 +355,7 @@ fn made(backup: &Backup) -> Timestamp {
     stamp.and_then(|it| it.get()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn last_backup(world: &World, job: &RecurringJob, volume: &str) -> Option<Arc<Backup>> {
+fn last_backup(world: &World, job: &RecurringJob, volume: &Volume) -> Option<Arc<Backup>> {
     own_backups(world, job, volume).into_iter().max_by_key(|it| (made(it), it.name_any()))
 }
 
@@ -372,19 +388,17 @@ async fn back_up(
     object.metadata.name = Some(backup.clone());
     object.metadata.namespace = Some(NAMESPACE.to_owned());
     object.labels_mut().insert(label::BACKUP_VOLUME.to_owned(), name.clone());
-    let target = volume.spec.backup_target_name.clone().filter(|it| !it.is_empty());
-    let target = target.unwrap_or_else(|| crate::target::DEFAULT.to_owned());
-    object.labels_mut().insert(label::BACKUP_TARGET.to_owned(), target);
+    object.labels_mut().insert(label::BACKUP_TARGET.to_owned(), target_of(volume).to_owned());
     world.backups.create(&object).await.map_err(|failure| told(&failure))?;
     completed(world, &backup).await?;
-    let own = own_backups(world, job, &name);
+    let own = own_backups(world, job, volume);
     let named: Vec<(Timestamp, String)> = own.iter().map(|it| (made(it), it.name_any())).collect();
     for old in expired(&named, Keep::of(&job.spec), Some(&backup), now()) {
         let Some(old) = world.backups.get(&Key::new(NAMESPACE, &old)) else { continue };
         // Its data is removed in the background, and this run does not wait for that.
         world.backups.delete(&old).await.map_err(|failure| told(&failure))?;
     }
-    drop_backup_snapshots(world, job, &name, Some(&snapshot)).await
+    drop_backup_snapshots(world, job, volume, Some(&snapshot)).await
 }
 
 async fn completed(world: &World, backup: &str) -> Result<(), String> {
@@ -506,6 +520,21 @@ mod tests {
             made("others", 5, SystemState::Generating),
         ];
         assert_eq!(expired_systems(&all, &daily, "new"), ["oldest", "failed"]);
+    }
+
+    /// A cluster whose store is a target here as well would lose its backups to a job of this one.
+    #[test]
+    fn a_job_deletes_no_backup_of_another_target() {
+        let nightly = job("nightly", &[]);
+        let mut backup = Backup::default();
+        backup.labels_mut().insert(label::BACKUP_TARGET.to_owned(), "t".to_owned());
+        let status = backup.status.get_or_insert_default();
+        status.state = Some(BackupState::Completed);
+        status.labels = Some([(JOB_LABEL.to_owned(), "nightly".to_owned())].into());
+        assert!(is_made_by(&nightly, &backup, "t"));
+        assert!(!is_made_by(&nightly, &backup, "u"));
+        assert!(!is_made_by(&job("weekly", &[]), &backup, "t"));
+        assert_eq!(target_of(&volume(&[])), "default");
     }
 
     fn job(name: &str, groups: &[&str]) -> RecurringJob {
