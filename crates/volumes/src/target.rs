@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::condition::Verdict as Conclusion;
-use api::longhorn::{BackupTarget, BackupTargetSpec};
+use api::longhorn::{Backup, BackupTarget, BackupTargetSpec};
 use api::scalar::Time;
 use kube::ResourceExt as _;
 use reconcile::{Controller, Failure, Key, Next, Reconciler, Severity};
@@ -101,7 +101,7 @@ async fn take(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fail
     let Stand::Ended(found) = entry.stand else { return Ok(()) };
     match &found {
         Found::Volumes(volumes) => {
-            look::take(world, target, volumes, entry.mark.is_changed).await?;
+            look::take(world, target, volumes, &entry.mark).await?;
             show(world, target, Ok(entry.mark.at), entry.mark.asked).await?;
             if let Some(asked) = entry.mark.asked {
                 world.answered.answer(&uid, asked);
@@ -167,7 +167,7 @@ async fn show(
 
 /// A target without a URL has no objects; what lies in the store it had stays there.
 async fn empty(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Failure> {
-    drop_objects(world, &target.name_any()).await?;
+    drop_objects(world, &target.name_any(), Leaving::Stay).await?;
     world.doors.close(&target.name_any());
     let mut new = target.as_ref().clone();
     let status = new.status.get_or_insert_default();
@@ -181,17 +181,35 @@ async fn empty(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<(), Fai
     Ok(())
 }
 
+/// What becomes of objects that somebody has deleted together with their data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    /// They say why it is not done, and it is done when the target has a URL again.
+    Stay,
+    Go,
+}
+
+impl Leaving {
+    fn spares(self, object: &impl kube::ResourceExt) -> bool {
+        self == Self::Stay && object.meta().deletion_timestamp.is_some()
+    }
+
+    /// Whether the object of a backup goes with its target.
+    fn takes(self, backup: &Backup, target: &str) -> bool {
+        let is_of_it = backup.labels().get(label::BACKUP_TARGET).is_some_and(|it| it == target);
+        is_of_it && crate::backup::is_complete(backup) && !self.spares(backup)
+    }
+}
+
 /// Says whether some are left.
-async fn drop_objects(world: &World, target: &str) -> Result<bool, Failure> {
-    let volumes = world.backup_volumes.by("target", target);
+async fn drop_objects(world: &World, target: &str, leaving: Leaving) -> Result<bool, Failure> {
+    let mut volumes = world.backup_volumes.by("target", target);
+    volumes.retain(|it| !leaving.spares(it.as_ref()));
     for volume in &volumes {
         look::drop_object(world, volume).await?;
     }
     let backups = world.backups.list();
-    let stored = backups.iter().filter(|it| {
-        it.labels().get(label::BACKUP_TARGET).is_some_and(|it| it == target)
-            && crate::backup::is_complete(it)
-    });
+    let stored = backups.iter().filter(|it| leaving.takes(it, target));
     let mut is_left = !volumes.is_empty();
     for backup in stored {
         is_left = true;
@@ -204,7 +222,7 @@ async fn go(world: &Arc<World>, target: &Arc<BackupTarget>) -> Result<Next, Fail
     if !target.finalizers().iter().any(|it| it == FINALIZER) {
         return Ok(Next::WAIT);
     }
-    if drop_objects(world, &target.name_any()).await? {
+    if drop_objects(world, &target.name_any(), Leaving::Go).await? {
         return Ok(Next::after(Duration::from_millis(300)));
     }
     world.doors.close(&target.name_any());
@@ -234,5 +252,30 @@ pub(crate) async fn keep_default(world: Arc<World>) {
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::{BackupState, BackupVolume};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+    use super::*;
+
+    /// It would be gone while its data stays, though somebody wanted both to go.
+    #[test]
+    fn a_deletion_does_not_end_because_its_target_has_no_url_for_a_while() {
+        let mut volume = BackupVolume::default();
+        assert!(!Leaving::Stay.spares(&volume));
+        volume.metadata.deletion_timestamp = Some(meta::Time(now()));
+        assert!(Leaving::Stay.spares(&volume));
+        assert!(!Leaving::Go.spares(&volume));
+        let mut backup = Backup::default();
+        backup.labels_mut().insert(label::BACKUP_TARGET.to_owned(), "t".to_owned());
+        backup.status.get_or_insert_default().state = Some(BackupState::Completed);
+        assert!(Leaving::Stay.takes(&backup, "t") && !Leaving::Stay.takes(&backup, "other"));
+        backup.metadata.deletion_timestamp = Some(meta::Time(now()));
+        assert!(!Leaving::Stay.takes(&backup, "t"), "its deletion waits, as for a restore");
+        assert!(Leaving::Go.takes(&backup, "t"));
     }
 }

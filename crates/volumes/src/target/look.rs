@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::longhorn::{BackupTarget, BackupVolume};
+use api::longhorn::{Backup, BackupTarget, BackupVolume};
 use api::scalar::Time;
 use backupstore::{Name, Shown};
 use futures::StreamExt as _;
@@ -28,6 +28,9 @@ pub(crate) struct Mark {
     pub(crate) fingerprint: String,
     /// It is another store than the last time, or nobody knows.
     pub(crate) is_changed: bool,
+    /// Objects, by uid, whose volumes were in the store then, if they are there at all: a backup that was
+    /// complete only later may have come too late for the list.
+    pub(crate) known: BTreeSet<String>,
 }
 
 /// What a look found: volumes, and when their records were written.
@@ -42,7 +45,8 @@ pub(super) fn start(world: &Arc<World>, target: &Arc<BackupTarget>) {
     let name = target.name_any();
     let is_changed = !world.doors.is_seen(&name, &fingerprint);
     let asked = target.spec.sync_requested_at;
-    let mark = Mark { at: now(), asked, fingerprint, is_changed };
+    let known = known(world, &name);
+    let mark = Mark { at: now(), asked, fingerprint, is_changed, known };
     let tell = (Arc::clone(&world.queues.targets), Key::of(target.as_ref()));
     let own = Arc::clone(world);
     let limit = Duration::from_secs(60 * world.number("backup-execution-timeout", 1).max(1));
@@ -78,12 +82,21 @@ async fn look(world: &World, target: &str) -> Result<BTreeMap<String, Option<Tim
     Ok(ages.buffer_unordered(ASKS_AT_ONCE).collect().await)
 }
 
+/// The objects of a target with which nothing is under way.
+fn known(world: &World, target: &str) -> BTreeSet<String> {
+    let all = world.backup_volumes.by("target", target);
+    let at_rest = all.iter().filter(|it| {
+        is_at_rest(&world.backups_of(target, it.spec.volume_name.as_deref().unwrap_or_default()))
+    });
+    at_rest.filter_map(|it| it.uid()).collect()
+}
+
 /// Objects for new volumes, none for those that are gone, and a sync for those that changed.
 pub(super) async fn take(
     world: &Arc<World>,
     target: &BackupTarget,
     volumes: &BTreeMap<String, Option<Timestamp>>,
-    is_changed: bool,
+    mark: &Mark,
 ) -> Result<(), Failure> {
     let name = target.name_any();
     let objects = world.backup_volumes.by("target", &name);
@@ -102,7 +115,9 @@ pub(super) async fn take(
     for object in objects.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
         let volume = object.spec.volume_name.as_deref().unwrap_or_default();
         match volumes.get(volume) {
-            None if is_at_rest(world, &name, volume) => drop_object(world, object).await?,
+            None if is_gone(object, mark, &world.backups_of(&name, volume)) => {
+                drop_object(world, object).await?;
+            }
             None => {}
             Some(modified) => {
                 let status = object.status.clone().unwrap_or_default();
@@ -111,7 +126,7 @@ pub(super) async fn take(
                 let is_fresh = status.last_synced_at.is_none_or(|synced| {
                     modified.is_some_and(|it| it + Duration::from_secs(2) > synced.timestamp())
                 });
-                if is_changed || !is_same || is_fresh {
+                if mark.is_changed || !is_same || is_fresh {
                     catalog::ask_for_sync(world, object).await?;
                 }
             }
@@ -120,9 +135,14 @@ pub(super) async fn take(
     Ok(())
 }
 
+/// Whether one that is not in the list is not in the store.
+fn is_gone(object: &BackupVolume, mark: &Mark, backups: &[Arc<Backup>]) -> bool {
+    object.uid().is_some_and(|uid| mark.known.contains(&uid)) && is_at_rest(backups)
+}
+
 /// A volume whose first backup is being made is not in the store yet.
-fn is_at_rest(world: &World, target: &str, volume: &str) -> bool {
-    world.backups_of(target, volume).iter().all(|it| crate::backup::is_final(it))
+fn is_at_rest(backups: &[Arc<Backup>]) -> bool {
+    backups.iter().all(|it| crate::backup::is_final(it))
 }
 
 /// Takes the object away and leaves what is in the store.
@@ -132,4 +152,33 @@ pub(super) async fn drop_object(world: &World, volume: &Arc<BackupVolume>) -> Re
         world.backup_volumes.delete_unchanged(&marked).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::BackupState;
+
+    use super::*;
+
+    /// Its objects would go, and be missed until the next look.
+    #[test]
+    fn a_volume_whose_first_backup_was_complete_during_a_look_is_not_gone() {
+        let mut object = BackupVolume::default();
+        object.metadata.uid = Some("u".to_owned());
+        let mark = |known: &[&str]| Mark {
+            at: now(),
+            asked: None,
+            fingerprint: String::new(),
+            is_changed: false,
+            known: known.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        let mut backup = Backup::default();
+        backup.spec.snapshot_name = Some("s".to_owned());
+        backup.status.get_or_insert_default().state = Some(BackupState::Completed);
+        let complete = [Arc::new(backup.clone())];
+        assert!(is_gone(&object, &mark(&["u"]), &complete));
+        assert!(!is_gone(&object, &mark(&[]), &complete), "it was made since");
+        backup.status.get_or_insert_default().state = Some(BackupState::InProgress);
+        assert!(!is_gone(&object, &mark(&["u"]), &[Arc::new(backup)]));
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use api::longhorn::{BackupTarget, BackupVerification, TargetVerified, VerificationDepth};
+use api::longhorn::{Backup, BackupTarget, BackupVerification, TargetVerified, VerificationDepth};
 use api::scalar::Time;
 use backupstore::restore::{RestoreRequest, Sink};
 use backupstore::verify::{Depth, VerifyOptions};
@@ -17,10 +17,11 @@ use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next, Severity};
 
 use super::door;
-use crate::NAMESPACE;
 use crate::backup::{World, now};
 use crate::cron::Schedule;
+use crate::job::ran_at;
 use crate::work::Stand;
+use crate::{NAMESPACE, label};
 
 /// What was found of each backup: nothing, or what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,7 +48,7 @@ fn when(target: &BackupTarget) -> When {
     };
     let last = target.status.as_ref().and_then(|it| it.verification.as_ref()?.started_at);
     let created = target.metadata.creation_timestamp.as_ref().map(Time::from);
-    let since = last.or(created).map_or_else(now, Time::timestamp);
+    let since = ran_at(last.or(created).map_or_else(now, Time::timestamp), now());
     match schedule.next(since) {
         Some(at) if at <= now() => When::Now,
         Some(at) => When::At(at),
@@ -227,6 +228,11 @@ async fn drill(
     Ok(())
 }
 
+/// Two targets may have a backup of one name, as where one is a copy of the other; the object is of one of them.
+fn is_in(backup: &Backup, target: &BackupTarget) -> bool {
+    backup.labels().get(label::BACKUP_TARGET).is_some_and(|it| *it == target.name_any())
+}
+
 async fn take(world: &World, target: &Arc<BackupTarget>, end: &End) -> Result<(), Failure> {
     let depth = depth(target);
     let at = Time::new(now());
@@ -241,7 +247,8 @@ async fn take(world: &World, target: &Arc<BackupTarget>, end: &End) -> Result<()
         if let Some(why) = found {
             damaged.push(format!("{name}: {why}"));
         }
-        let Some(backup) = world.backups.get(&Key::new(NAMESPACE, name)) else { continue };
+        let backup = world.backups.get(&Key::new(NAMESPACE, name));
+        let Some(backup) = backup.filter(|it| is_in(it, target)) else { continue };
         let mut new = backup.as_ref().clone();
         new.status.get_or_insert_default().verification = Some(verified);
         match world.backups.merge(&backup, &new).await {
@@ -274,4 +281,42 @@ async fn take(world: &World, target: &Arc<BackupTarget>, end: &End) -> Result<()
     };
     show(world, target, verified).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::longhorn::TargetVerification;
+
+    use super::*;
+
+    fn target(started: jiff::Timestamp) -> BackupTarget {
+        let mut target = BackupTarget::default();
+        target.metadata.name = Some("t".to_owned());
+        target.spec.verification =
+            Some(TargetVerification { cron: Some("* * * * *".to_owned()), ..Default::default() });
+        let verified =
+            TargetVerified { started_at: Some(Time::new(started)), ..Default::default() };
+        target.status.get_or_insert_default().verification = Some(verified);
+        target
+    }
+
+    /// Nothing would be verified until that day, and nobody would say so.
+    #[test]
+    fn a_verification_by_a_clock_that_was_ahead_is_followed_by_others() {
+        let ahead = now() + Duration::from_hours(24 * 365);
+        let When::At(next) = when(&target(ahead)) else { panic!("it has a schedule") };
+        assert!(next < now() + Duration::from_mins(2), "{next}");
+        let long_ago = now() - Duration::from_hours(1);
+        assert!(matches!(when(&target(long_ago)), When::Now));
+    }
+
+    /// Else the one that is damaged would be called healthy for its copy.
+    #[test]
+    fn what_was_found_in_a_store_is_said_of_its_own_backups() {
+        let mut backup = Backup::default();
+        backup.labels_mut().insert(label::BACKUP_TARGET.to_owned(), "t".to_owned());
+        assert!(is_in(&backup, &target(now())));
+        backup.labels_mut().insert(label::BACKUP_TARGET.to_owned(), "u".to_owned());
+        assert!(!is_in(&backup, &target(now())));
+    }
 }
