@@ -113,6 +113,7 @@ pub(crate) struct Precondition {
 }
 
 const SNAPSHOTS: &str = "have snapshots (with cascade: busy ones, or another project's)";
+const UNTAKEN: &str = "have snapshots that are not taken yet";
 const SOURCE: &str = "be what a volume is being made from";
 
 const RESTING: Wants = Wants::OneOf(&["available", "in-use"]);
@@ -216,13 +217,13 @@ impl Operation {
             ]),
             Self::Retype => when(RESTING, B::Idle).not_migrating().no_group(),
             Self::Revert => when(AVAILABLE, B::Idle).not_migrating(),
-            Self::Reimage => {
-                when(Wants::OneOf(&["available", "error"]), B::Idle).not_migrating().nor(&[SOURCE])
-            }
+            Self::Reimage => when(Wants::OneOf(&["available", "error"]), B::Idle)
+                .not_migrating()
+                .nor(&[SOURCE, UNTAKEN]),
             Self::ReimageReserved => {
                 when(Wants::OneOf(&["available", "error", "reserved"]), B::Idle)
                     .not_migrating()
-                    .nor(&[SOURCE])
+                    .nor(&[SOURCE, UNTAKEN])
             }
             Self::Upload => when(AVAILABLE, B::Backup).not_migrating(),
             Self::UploadForced => when(RESTING, B::Backup).not_migrating(),
@@ -236,7 +237,7 @@ impl Operation {
             Self::RestoreInto => {
                 when(AVAILABLE, B::Idle).not_migrating().not_attached().nor(&[SOURCE])
             }
-            Self::Transfer => when(AVAILABLE, B::Idle).not_migrating(),
+            Self::Transfer => when(AVAILABLE, B::Idle).not_migrating().nor(&[SOURCE, UNTAKEN]),
             Self::Update => when(NOT_MAINTAINED, B::Any),
             Self::WriteMetadata => when(Wants::NoneOf(&["maintenance", "uploading"]), B::Any),
         }

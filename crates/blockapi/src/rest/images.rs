@@ -118,6 +118,7 @@ pub(super) async fn reimage(service: &Service, request: &Request, id: &str, args
     let change = service
         .when_behind(request, &volume, operation)
         .only_if(super::volumes::NO_CLONES)
+        .only_if(super::volumes::NO_SNAPSHOTS_UNDER_WAY)
         .set(Set::RememberStatus)
         .set(Set::Status("downloading"));
     if !change.apply(store, &mut tx).await? {

@@ -11,7 +11,7 @@ use super::input::Fields;
 use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::views;
-use super::volumes::find as find_volume;
+use super::volumes::{NO_CLONES, NO_SNAPSHOTS_UNDER_WAY, find as find_volume};
 use crate::auth::policy::{Needs, allow};
 use crate::model::operation::Operation;
 use crate::store::guard::{Change, Set};
@@ -116,6 +116,8 @@ pub(super) async fn create(service: &Service, request: &Request) -> Answer {
     let mut tx = store.on_volume(&volume_id).await?;
     let change = service
         .when(request, &volume_id, Operation::Transfer)
+        .only_if(NO_CLONES)
+        .only_if(NO_SNAPSHOTS_UNDER_WAY)
         .set(Set::Status("awaiting-transfer"));
     if !change.apply(store, &mut tx).await? {
         drop(tx);

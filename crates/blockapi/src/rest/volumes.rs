@@ -616,6 +616,9 @@ const NOT_FILLING: &str = "NOT EXISTS (SELECT 1 FROM workers w WHERE (w.resource
 /// Nothing of a volume may go while a new one is being made from it.
 pub(super) const NO_CLONES: &str = "NOT EXISTS (SELECT 1 FROM volumes c WHERE c.source_volid = volumes.id \
      AND c.deleted = 0 AND c.status = 'creating')";
+/// Snapshots that were asked for are of what is there now.
+pub(super) const NO_SNAPSHOTS_UNDER_WAY: &str = "NOT EXISTS (SELECT 1 FROM snapshots s \
+     WHERE s.volume_id = volumes.id AND s.deleted = 0 AND s.status = 'creating')";
 const NO_CLONES_OF_SNAPSHOTS: &str = "NOT EXISTS (SELECT 1 FROM volumes c JOIN snapshots s \
      ON s.id = c.snapshot_id WHERE s.volume_id = volumes.id AND c.deleted = 0 \
      AND c.status = 'creating')";

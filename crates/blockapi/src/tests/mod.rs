@@ -19,7 +19,7 @@
 //! | versions that are negotiated | [`wire`]`::versions_are_negotiated_and_told`, `rest::version::tests::negotiation`; older clients: `cargo xtask tempest` |
 //! | migration of rows: batches, codes, twice, refused beside old services, under load | [`upgrade`]`::rows_of_the_release_before_are_served_and_then_split`, `operators_see_the_codes_of_the_dialects_tools`, `beside_old_services_one_field_is_written`, `a_migration_under_load_loses_nothing` |
 //! | rows of the release before: shown, filtered, changed by every operation | [`forms`]`::every_operation_takes_rows_of_either_release`, [`upgrade`]`::rows_of_the_release_before_are_served_and_then_split`, [`beside`] |
-//! | what is another project's, and what each role may | [`owners`], [`roles`] |
+//! | what is another project's, and what each role may | [`owners`], [`handed`], [`roles`] |
 //! | what came with a microversion | [`gates`] |
 
 mod attachments;
@@ -29,6 +29,7 @@ mod cancelled;
 mod document;
 mod forms;
 mod gates;
+mod handed;
 mod images;
 mod interleavings;
 mod killed;

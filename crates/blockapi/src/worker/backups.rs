@@ -22,6 +22,8 @@ enum Failure {
     Lost,
 }
 
+const NOT_MARKED: &str = "the volume is no longer to be backed up";
+
 fn text<'a>(work: &'a Work, key: &str) -> Option<&'a str> {
     work.detail.get(key).and_then(Value::as_str)
 }
@@ -98,6 +100,16 @@ impl Worker {
             Progress::Failed(why) => self.backup_failed(work, backup, Failure::Broken(why)).await,
             Progress::Done(taken) => {
                 let mut tx = self.store.on_volume(&volume.id).await?;
+                if !self.is_marked(&mut tx, work, backup).await? {
+                    // By now it may be another owner's: what was copied is not what was asked for.
+                    if self.store.amend(&mut tx, work, &self.name, &work.detail).await? {
+                        let detail = json!({"holder": volume.backend_name()});
+                        self.store.ask(&mut tx, Verb::DropCopy, &copy, &detail, "").await?;
+                        tx.commit().await?;
+                    }
+                    let lost = Failure::Broken(NOT_MARKED.to_owned());
+                    return self.backup_failed(work, backup, lost).await;
+                }
                 let mut detail = with(work, "copied", true);
                 if let Some(detail) = detail.as_object_mut() {
                     detail.insert("holder".to_owned(), json!(volume.backend_name()));
@@ -121,6 +133,19 @@ impl Worker {
                 Ok(Next::Soon)
             }
         }
+    }
+
+    /// Whether the volume still bears the mark that this backup made.
+    async fn is_marked(
+        &self,
+        tx: &mut crate::sql::Tx,
+        work: &Work,
+        backup: &Backup,
+    ) -> Result<bool, WorkError> {
+        let change = Change::of(&backup.volume_id)
+            .while_backup(BackupStatus::BackingUp)
+            .only_if_with(&is_last(Verb::BackupCreate, &work.created_at));
+        Ok(change.apply(&self.store, tx).await?)
     }
 
     async fn start_backup(

@@ -338,6 +338,22 @@ async fn a_reserved_volume_is_imaged_to_the_end() {
     assert!(world.held(&volume).starts_with(&noise(BYTES)));
 }
 
+/// An image is not written over a volume before the snapshots are taken that were asked for before.
+#[tokio::test]
+async fn a_snapshot_is_of_what_was_there_before_the_next_image() {
+    let mut rig = Rig::new().await;
+    let world = World::beside(&mut rig).await;
+    let image = world.image(&[7; 4096], &json!({}));
+    let volume = rig.volume().await;
+    let body = json!({"snapshot": {"volume_id": volume}});
+    rig.ok("POST", "/snapshots", body, NEW).await;
+    let again = json!({"image_id": image});
+    let early = rig.action(&volume, "os-reimage", again.clone(), NEW).await;
+    assert_eq!(early.code, 400, "{early:?}");
+    rig.settle().await;
+    assert_eq!(rig.action(&volume, "os-reimage", again, NEW).await.code, 202);
+}
+
 /// Zeros are left out of a volume that is empty; after a try that came to nothing it is not.
 #[tokio::test]
 async fn a_copy_that_is_begun_again_leaves_nothing_of_the_one_before() {
