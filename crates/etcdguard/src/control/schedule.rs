@@ -107,6 +107,13 @@ impl Schedule {
         }
     }
 
+    /// What was planned, or a point before it that is to come again: the clock may have been put back,
+    /// by years where it was wrong when the machine began.
+    pub fn sooner(&self, planned: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+        let next = self.next(now);
+        planned.into_iter().chain(next).min()
+    }
+
     /// The last point at `now` or before; none where points follow from when one looks.
     pub fn last(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.rule {
@@ -162,6 +169,36 @@ mod tests {
             ("@every 10ms", "2026-11-15T06:30:01Z"),
         ] {
             assert_eq!(next(schedule, now), wanted, "{schedule}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_delays_nothing() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        for (schedule, planned, now, wanted) in [
+            (
+                "CRON_TZ=UTC 0 4 * * *",
+                "2031-01-02T04:00:00Z",
+                "2026-11-15T06:00:00Z",
+                "2026-11-16T04:00:00Z",
+            ),
+            (
+                "CRON_TZ=UTC 0 4 * * *",
+                "2026-11-15T04:00:00Z",
+                "2026-11-15T03:00:00Z",
+                "2026-11-15T04:00:00Z",
+            ),
+            (
+                "CRON_TZ=UTC 0 4 * * *",
+                "2026-11-15T04:00:00Z",
+                "2026-11-15T04:00:01Z",
+                "2026-11-15T04:00:00Z",
+            ),
+            ("@every 1h", "2031-01-02T04:00:00Z", "2026-11-15T06:00:00Z", "2026-11-15T07:00:00Z"),
+            ("@every 1h", "2026-11-15T06:10:00Z", "2026-11-15T06:00:00Z", "2026-11-15T06:10:00Z"),
+        ] {
+            let schedule: Schedule = schedule.parse().unwrap();
+            assert_eq!(schedule.sooner(Some(at(planned)), at(now)), Some(at(wanted)), "{planned}");
         }
     }
 

@@ -31,6 +31,7 @@ impl Agenda {
 
     /// What is to be worked off now.
     pub(super) fn due(&mut self, now: Timestamp) -> Option<Slot> {
+        self.next = self.schedule.sooner(self.next, now);
         if let Some(at) = self.next.filter(|next| *next <= now) {
             self.due = Some(Slot { at, is_earlier: false });
             self.next = self.schedule.next(now);
@@ -71,5 +72,15 @@ mod tests {
         let next = agenda.due(at("2026-11-17T04:00:00Z")).unwrap();
         agenda.done(slot);
         assert_eq!(agenda.due(at("2026-11-17T04:00:01Z")), Some(next), "it came meanwhile");
+    }
+
+    #[test]
+    fn a_clock_that_was_years_ahead_delays_nothing() {
+        let daily = "CRON_TZ=UTC 0 4 * * *".parse().unwrap();
+        let mut agenda = Agenda::new(daily, at("2036-02-07T06:28:16Z"));
+        let earlier = agenda.due(at("2026-11-15T06:00:00Z")).unwrap();
+        agenda.done(earlier);
+        let slot = Slot { at: at("2026-11-16T04:00:00Z"), is_earlier: false };
+        assert_eq!(agenda.due(at("2026-11-16T04:00:01Z")), Some(slot));
     }
 }

@@ -28,6 +28,8 @@ use crate::etcd::{Etcd, EtcdError, Member};
 /// Between a look that asked for time, or a step that failed, and the next look.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
+/// What is planned is looked at anew so often.
+const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The annotation of a member's lease that says when it was defragmented.
 const DONE: &str = "etcd.holdfast.io/defragmented";
@@ -65,7 +67,9 @@ impl Defragmenter {
     /// One step of what is due while this sidecar leads, or a wait for it to lead or to be due.
     async fn turn(&mut self, agenda: &mut Agenda) {
         let Some(slot) = agenda.due(Timestamp::now()) else {
-            return wait_until(agenda.next()).await;
+            // The clock may be put back meanwhile.
+            let again = tokio::time::sleep(LOOK_AT_CLOCK);
+            return tokio::select! { () = wait_until(agenda.next()) => {}, () = again => {} };
         };
         self.duty.on().await;
         let stepped = match self.look(slot).await {

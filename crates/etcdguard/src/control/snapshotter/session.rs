@@ -22,6 +22,9 @@ use crate::store::{Kind, Snapshot};
 /// Events of this many bytes are packed on a thread of their own.
 const INLINE_MAX_BYTES: usize = 64 * 1024;
 
+/// The clock may have been put back; what is planned is looked at anew so often.
+const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
+
 pub(super) struct Session<'t> {
     pub(super) tools: &'t Tools,
     pub(super) chain: Chain,
@@ -142,6 +145,7 @@ impl<'t> Session<'t> {
 
     async fn turn(&mut self, requests: &mut mpsc::Receiver<Request>) -> Result<(), SnapshotError> {
         let has_deltas = self.tools.config.has_deltas();
+        self.full_at = self.tools.config.schedule.sooner(self.full_at, now());
         tokio::select! {
             Some(request) = requests.recv() => self.answer(request).await,
             () = wait_until(self.full_at) => self.full(false).await.map(drop),
@@ -151,6 +155,7 @@ impl<'t> Session<'t> {
                 Ok(())
             }
             batch = next(&mut self.watch) => self.take(batch?).await,
+            () = tokio::time::sleep(LOOK_AT_CLOCK) => Ok(()),
         }
     }
 
