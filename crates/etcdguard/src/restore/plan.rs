@@ -111,6 +111,8 @@ pub fn plan(snapshots: &[Snapshot], target: Target) -> Result<Plan, PlanError> {
 #[derive(Debug, Default)]
 struct Chapter<'s> {
     number: usize,
+    /// When it began; none for the first of a store.
+    since: Option<Timestamp>,
     /// By last revision.
     fulls: Vec<&'s Snapshot>,
     /// By first and last revision.
@@ -121,7 +123,8 @@ fn histories(snapshots: &[Snapshot]) -> Vec<Chapter<'_>> {
     let mut found: Vec<Chapter<'_>> = Vec::new();
     for snapshot in snapshots.iter().filter(|snapshot| !snapshot.is_chunk) {
         if found.last().is_none_or(|last| last.number != snapshot.history) {
-            found.push(Chapter { number: snapshot.history, ..Chapter::default() });
+            let (number, since) = (snapshot.history, snapshot.since);
+            found.push(Chapter { number, since, ..Chapter::default() });
         }
         let Some(last) = found.last_mut() else { continue };
         match snapshot.kind {
@@ -155,7 +158,7 @@ fn at_revision(
 fn at_time(asked: Timestamp, histories: &[Chapter<'_>]) -> Result<(usize, Choice), PlanError> {
     let mut refused = None;
     for history in histories.iter().rev() {
-        match at_time_in(asked, &history.fulls, &history.deltas) {
+        match history.at_time(asked) {
             Ok(choice) => return Ok((history.number, choice)),
             Err(error) => refused = Some(error),
         }
@@ -214,6 +217,22 @@ impl Chapter<'_> {
     }
 }
 
+impl Chapter<'_> {
+    /// Nothing of it was there before it began, also where it has all from its very beginning.
+    fn at_time(&self, asked: Timestamp) -> Result<Choice, PlanError> {
+        if self.since.is_some_and(|since| asked < since) {
+            return Err(too_early(asked, &self.fulls, &self.deltas));
+        }
+        at_time_in(asked, &self.fulls, &self.deltas)
+    }
+}
+
+fn too_early(asked: Timestamp, fulls: &[&Snapshot], deltas: &[&Snapshot]) -> PlanError {
+    let all = fulls.iter().chain(deltas);
+    let oldest = all.map(|snapshot| snapshot.created_on).min().unwrap_or(asked);
+    PlanError::TooEarly { asked, oldest }
+}
+
 fn at_time_in(
     asked: Timestamp,
     fulls: &[&Snapshot],
@@ -221,9 +240,7 @@ fn at_time_in(
 ) -> Result<Choice, PlanError> {
     let base = fulls.iter().rev().find(|full| full.created_on <= asked).copied();
     if base.is_none() && deltas.first().is_none_or(|first| first.start_revision > EMPTY + 1) {
-        let all = fulls.iter().chain(deltas);
-        let oldest = all.map(|snapshot| snapshot.created_on).min().unwrap_or(asked);
-        return Err(PlanError::TooEarly { asked, oldest });
+        return Err(too_early(asked, fulls, deltas));
     }
     let at = base.map_or(EMPTY, |base| base.last_revision);
     let mut wanted = after(base, deltas);

@@ -57,6 +57,8 @@ pub struct Snapshot {
     pub is_final: bool,
     /// The number of the history it is of, as the store has them when it is listed.
     pub history: usize,
+    /// When that history began; none for the first of a store.
+    pub since: Option<Timestamp>,
     /// When the store got it, by the store's clock; none until it is listed.
     pub stored_at: Option<Timestamp>,
 }
@@ -106,6 +108,7 @@ impl Snapshot {
             is_chunk: false,
             is_final,
             history: 0,
+            since: None,
             stored_at: None,
         };
         snapshot.snap_name = name::format(&snapshot);

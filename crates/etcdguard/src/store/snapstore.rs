@@ -103,6 +103,7 @@ impl SnapStore {
         let histories = self.histories().await?;
         for snapshot in &mut found {
             snapshot.history = histories.number_of(snapshot);
+            snapshot.since = histories.of_snapshot(snapshot).map(|history| history.since);
         }
         snapshot::sort(&mut found);
         Ok(found)
