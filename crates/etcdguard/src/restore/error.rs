@@ -51,6 +51,15 @@ pub enum RestoreError {
     NotEmpty(PathBuf),
     #[error("data directory {} is in use by an etcd", .0.display())]
     InUse(PathBuf),
+    #[error(
+        "data directory {} is whole, at revision {revision}, and of another etcd than the backups, \
+         which end at revision {newest}: {what}. Nothing was changed. To go on with the directory, \
+         give its guard a prefix of its own (--store-prefix); to have the backups instead, move the \
+         directory away", dir.display()
+    )]
+    Another { dir: PathBuf, revision: i64, newest: i64, what: String },
+    #[error("{} was not made by a restore, which would work there; move it away", .0.display())]
+    Foreign(PathBuf),
     #[error("another restore is at work in {}; try again when it has ended", .0.display())]
     Busy(PathBuf),
     #[error("cannot {what} {}", path.display())]
@@ -101,6 +110,19 @@ impl RestoreError {
                 | Self::Compacted { .. }
                 | Self::Short { .. }
         )
+    }
+
+    /// Whether the disk, or what may be used of it, is full.
+    pub(super) fn is_for_want_of_room(&self) -> bool {
+        let mut error: &(dyn std::error::Error + 'static) = self;
+        loop {
+            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if let Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) = kind {
+                return true;
+            }
+            let Some(source) = error.source() else { return false };
+            error = source;
+        }
     }
 
     pub(super) fn io(

@@ -198,7 +198,7 @@ fn fits(key: RowKey, value: &KeyValue, before: Option<&Standing>) -> Result<(), 
 }
 
 /// A key for people.
-fn shown(key: &Bytes) -> String {
+pub(super) fn shown(key: &Bytes) -> String {
     let start = key.get(..SHOWN_BYTES).unwrap_or(key);
     format!("{:?}", String::from_utf8_lossy(start))
 }

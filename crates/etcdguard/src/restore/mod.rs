@@ -7,6 +7,7 @@
 //! get another name (`<data dir>.old`) and the new one its place. A restore that was cut off goes on
 //! where it was: the database says how far it got.
 
+mod aside;
 mod base;
 mod compact;
 mod cut;
@@ -19,6 +20,7 @@ mod plan;
 mod progress;
 mod run;
 mod spool;
+mod succession;
 
 use std::path::PathBuf;
 
@@ -27,6 +29,7 @@ use jiff::Timestamp;
 use crate::datadir::{self, Identity};
 use crate::store::Snapshot;
 
+pub(crate) use aside::{remove, remove_aside, set_aside, sync_parent};
 pub use compact::{Compacted, Compaction, compact};
 pub use dry_run::{DryRun, dry_run};
 pub use error::RestoreError;
@@ -52,8 +55,10 @@ pub enum Target {
 pub enum Existing {
     /// Leave it, and fail. An empty one is none.
     Refuse,
-    /// Rename it to `<data dir>.old` when the new one is ready; an older one of that name goes.
+    /// Rename it to `<data dir>.old` when the new one is ready; one that was set aside before goes.
     SetAside,
+    /// The same where the new one goes on from it, as the same etcd would; else leave it, and fail.
+    SetAsideIfPast,
 }
 
 /// How to restore.

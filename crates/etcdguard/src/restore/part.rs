@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::datadir;
 
-use super::{Existing, Plan, Restoration, RestoreError, Target};
+use super::{Existing, Plan, Restoration, RestoreError, Target, aside};
 
 const STATE: &str = "state.json";
 /// Locked by whoever works there.
@@ -33,9 +33,17 @@ struct State {
     base: Option<String>,
     /// What was asked for: a database folded further than that is of no use.
     target: String,
+    /// What is folded into it, some of it or all.
+    deltas: Vec<String>,
 }
 
 impl State {
+    /// Whether what was prepared is of use now: all that may be in it is still wanted.
+    fn leads_to(&self, wanted: &Self) -> bool {
+        (self.version, &self.base, &self.target) == (wanted.version, &wanted.base, &wanted.target)
+            && wanted.deltas.starts_with(&self.deltas)
+    }
+
     fn of(plan: &Plan) -> Self {
         let target = match plan.target {
             Target::Newest => "newest".to_owned(),
@@ -43,7 +51,8 @@ impl State {
             Target::Time(time) => format!("time {time}"),
         };
         let base = plan.base.as_ref().map(|base| base.snap_name.clone());
-        Self { version: 1, base, target }
+        let deltas = plan.deltas.iter().map(|delta| delta.snap_name.clone()).collect();
+        Self { version: 2, base, target, deltas }
     }
 }
 
@@ -78,7 +87,7 @@ enum Place {
     Mounted,
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -110,12 +119,19 @@ impl Part {
         self.new_dir().join(datadir::DATABASE)
     }
 
+    /// Whether a base is there that a next try can go on with.
+    pub(super) fn is_begun(&self) -> bool {
+        self.root.join(STATE).exists()
+    }
+
     /// Whether the base is there already. If not, the directory is emptied.
     pub(super) fn enter(&self, plan: &Plan) -> Result<bool, RestoreError> {
         let path = self.root.join(STATE);
         let state = durable::read_limited(&path, STATE_MAX).ok();
         let state = state.and_then(|bytes| serde_json::from_slice::<State>(&bytes).ok());
-        if state == Some(State::of(plan)) && self.database().is_file() {
+        let wanted = State::of(plan);
+        if state.is_some_and(|state| state.leads_to(&wanted)) && self.database().is_file() {
+            self.write(&wanted)?;
             return Ok(true);
         }
         self.empty().map_err(RestoreError::io("empty", &self.root))?;
@@ -155,6 +171,9 @@ impl Part {
     /// The same, held for as long as any clone of it lives; refused where somebody else holds it.
     pub(super) fn claimed(&self) -> Result<Self, RestoreError> {
         let failed = |what| RestoreError::io(what, &self.root);
+        if !self.is_ours().map_err(failed("look at"))? {
+            return Err(RestoreError::Foreign(self.root.clone()));
+        }
         loop {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
             made.map_err(failed("make"))?;
@@ -175,13 +194,23 @@ impl Part {
         }
     }
 
+    /// Whether it is for us to work in: people call a directory so too.
+    fn is_ours(&self) -> io::Result<bool> {
+        let has = |name| self.root.join(name).try_exists();
+        Ok(has(LOCK)? || has(STATE)? || has_nothing(&self.root)?)
+    }
+
     /// The base is whole and durable.
     pub(super) fn mark_base(&self, plan: &Plan) -> Result<(), RestoreError> {
         for dir in [self.database().parent(), Some(self.root.as_path())].into_iter().flatten() {
             datadir::sync_dir(dir)?;
         }
+        self.write(&State::of(plan))
+    }
+
+    fn write(&self, state: &State) -> Result<(), RestoreError> {
         let path = self.root.join(STATE);
-        let text = serde_json::to_vec(&State::of(plan));
+        let text = serde_json::to_vec(state);
         let text = text.map_err(io::Error::from).map_err(RestoreError::io("describe", &path))?;
         durable::replace_private(&path, &text)
             .map_err(|source| RestoreError::State { path, source })
@@ -201,7 +230,7 @@ impl Part {
                 }
                 Err(RestoreError::NotEmpty(dir.clone()))
             }
-            (Existing::Refuse, true) | (Existing::SetAside, _) => Ok(()),
+            (Existing::Refuse, true) | (Existing::SetAside | Existing::SetAsideIfPast, _) => Ok(()),
         }
     }
 
@@ -212,7 +241,7 @@ impl Part {
         }
         match self.claimed() {
             Ok(held) => held.end(),
-            Err(RestoreError::Busy(_)) => Ok(()),
+            Err(RestoreError::Busy(_) | RestoreError::Foreign(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -220,28 +249,45 @@ impl Part {
     /// Gives the new directory its place. Cut off between the two names, the next call ends it.
     pub(super) fn swap(&self, how: &Restoration) -> Result<Option<PathBuf>, RestoreError> {
         self.look(how)?;
-        let (from, to, aside, changed) = match self.place {
-            Place::Named => {
-                let parent = self.data_dir.parent().filter(|it| !it.as_os_str().is_empty());
-                let parent = parent.unwrap_or(Path::new(".")).to_owned();
-                (self.new_dir(), self.data_dir.clone(), beside(&self.data_dir, ".old"), parent)
-            }
-            Place::Mounted => {
-                let dir = &self.data_dir;
-                let (from, to) = (self.new_dir().join(MEMBER), dir.join(MEMBER));
-                (from, to, dir.join(INSIDE_OLD), dir.clone())
-            }
+        let (from, to) = match self.place {
+            Place::Named => (self.new_dir(), self.data_dir.clone()),
+            Place::Mounted => (self.new_dir().join(MEMBER), self.data_dir.join(MEMBER)),
         };
         let mut old = None;
         if !is_empty(&to).map_err(RestoreError::io("look at", &to))? {
-            remove(&aside)?;
-            std::fs::rename(&to, &aside).map_err(RestoreError::io("set aside", &to))?;
-            old = Some(aside);
+            old = Some(self.set_aside(&to).map_err(RestoreError::io("set aside", &to))?);
         }
         std::fs::rename(&from, &to).map_err(RestoreError::io("put in place", &to))?;
-        datadir::sync_dir(&changed)?;
+        aside::sync_parent(&to).map_err(RestoreError::io("put in place", &to))?;
         self.end()?;
         Ok(old)
+    }
+
+    fn set_aside(&self, old: &Path) -> io::Result<PathBuf> {
+        match self.place {
+            Place::Named => aside::set_aside(old),
+            // A name that nobody else gives.
+            Place::Mounted => {
+                let to = self.data_dir.join(INSIDE_OLD);
+                aside::remove(&to)?;
+                std::fs::rename(old, &to)?;
+                Ok(to)
+            }
+        }
+    }
+
+    /// Where the database is that the new one is to follow.
+    pub(super) fn old_database(&self) -> PathBuf {
+        self.data_dir.join(datadir::DATABASE)
+    }
+}
+
+/// Whether there is nothing at all in a directory, or none.
+fn has_nothing(dir: &Path) -> io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
     }
 }
 
@@ -287,16 +333,6 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error),
-    }
-}
-
-/// Removes a directory and all in it; one that does not exist is removed already.
-fn remove(dir: &Path) -> Result<(), RestoreError> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(RestoreError::Io { what: "remove", path: dir.to_owned(), source: error })
-        }
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -15,7 +15,9 @@ use super::fold::Fold;
 use super::part::Part;
 use super::progress::{Progress, Stage};
 use super::spool::{self, Spool};
-use super::{Plan, Restoration, RestoreError, Restored, Target, base, cut, plan};
+use super::{
+    Existing, Plan, Restoration, RestoreError, Restored, Target, base, cut, plan, succession,
+};
 
 /// Restores from a store into a data directory.
 ///
@@ -38,10 +40,10 @@ pub async fn restore(
     let folded = match folded {
         Ok(folded) => folded,
         Err(error) => {
-            // Whoever tries again goes on from there, unless it would end the same.
-            if error.is_for_good()
-                && let Err(left) = part.end()
-            {
+            // Whoever tries again goes on from there, unless it would end the same, or there is nothing
+            // to go on from; and room is worth more than what was done.
+            let is_of_use = part.is_begun() && !error.is_for_good() && !error.is_for_want_of_room();
+            if !is_of_use && let Err(left) = part.end() {
                 tracing::warn!("what was prepared is left: {}", telemetry::Chain(&left));
             }
             return Err(error.without_base(&snapshots, &plan));
@@ -225,6 +227,9 @@ fn complete(
     origin: Option<datadir::Origin>,
 ) -> Result<Restored, RestoreError> {
     let path = part.database();
+    if how.existing == Existing::SetAsideIfPast {
+        check_past(&how.data_dir, &part.old_database(), &path)?;
+    }
     let mut editor = crate::bolt::Editor::open(&path)?;
     let bolt = Bolt::open(&path).map_err(RestoreError::bolt)?;
     datadir::rejoin(&bolt, &mut editor, &how.identity)?;
@@ -252,6 +257,17 @@ fn complete(
         old,
         origin,
     })
+}
+
+/// Refuses to replace a database by one that does not go on from it.
+fn check_past(dir: &Path, older: &Path, newer: &Path) -> Result<(), RestoreError> {
+    let open = |path| Bolt::open(path).map_err(RestoreError::bolt);
+    let (older, newer) = (open(older)?, open(newer)?);
+    let at = |bolt| datadir::current(bolt).map_err(RestoreError::bolt);
+    let Some(what) = succession::contradiction(&older, &newer)? else { return Ok(()) };
+    let revision = at(&older)?.map_or(0, |it| it.revision);
+    let newest = at(&newer)?.map_or(0, |it| it.revision);
+    Err(RestoreError::Another { dir: dir.to_owned(), revision, newest, what })
 }
 
 /// Every page and row, and the revision. Gives the size.

@@ -91,3 +91,21 @@ fn chunks_are_not_snapshots() {
     let chunk = Snapshot { is_chunk: true, ..full(99, 99) };
     assert_eq!(taken(&[full(10, 0), chunk], Target::Newest), (Some(10), vec![]));
 }
+
+#[test]
+fn a_full_disk_is_told_from_other_failures() {
+    use std::io::{Error, ErrorKind};
+    for (kind, is_full) in [
+        (ErrorKind::StorageFull, true),
+        (ErrorKind::QuotaExceeded, true),
+        (ErrorKind::PermissionDenied, false),
+    ] {
+        let written = RestoreError::io("write", "db")(kind.into());
+        assert_eq!(written.is_for_want_of_room(), is_full, "{written}");
+        let base = RestoreError::BadBase { before: 1, source: Box::new(written) };
+        assert_eq!(base.is_for_want_of_room(), is_full, "{base}");
+        let source = crate::store::delta::DeltaError::Read(Error::from(kind));
+        let delta = RestoreError::Delta { name: String::new(), before: None, source };
+        assert_eq!(delta.is_for_want_of_room(), is_full, "{delta}");
+    }
+}

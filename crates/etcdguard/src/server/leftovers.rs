@@ -123,7 +123,9 @@ mod tests {
         let source = Arc::new(Ending(AtomicBool::new(false)));
         let seldom = Duration::from_secs(1000);
         let monitor = EtcdMonitor::new(Arc::clone(&source) as _, seldom, Duration::from_secs(5));
-        let leftovers = Leftovers { data_dir, written: Vec::new(), troubles: Troubles::default() };
+        let swept = data_dir.clone();
+        let (written, troubles) = (Vec::new(), Troubles::default());
+        let leftovers = Leftovers { data_dir: swept, written, troubles };
         let (tasks, status) = (Tasks::new(), Arc::new(StatusCell::default()));
         let (polled, swept) = (monitor.clone(), (status.clone(), tasks.clone()));
         tasks.spawn_draining("leftovers", |stop| leftovers.run(monitor, swept.0, swept.1, stop));
@@ -131,7 +133,8 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1030)).await;
         source.0.store(true, Ordering::Relaxed);
         status.begin().unwrap().end(true);
-        std::fs::create_dir(&old).unwrap();
+        std::fs::create_dir(&data_dir).unwrap();
+        restore::set_aside(&data_dir).unwrap();
         tokio::time::sleep(Duration::from_secs(5000)).await;
         assert!(old.exists(), "no etcd was seen since");
         source.0.store(false, Ordering::Relaxed);
@@ -144,9 +147,12 @@ mod tests {
     fn what_was_left_goes_and_what_is_being_written_stays() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().join("data.etcd");
-        for name in ["data.etcd/member", "data.etcd.old/member", "data.etcd.part/data"] {
+        std::fs::create_dir_all(data_dir.join("member")).unwrap();
+        restore::set_aside(&data_dir).unwrap();
+        for name in ["data.etcd/member", "data.etcd.part/data"] {
             std::fs::create_dir_all(dir.path().join(name)).unwrap();
         }
+        std::fs::File::create(dir.path().join("data.etcd.part/lock")).unwrap();
         let half = dir.path().join(".durable-17.tmp");
         for path in [half.clone(), dir.path().join("safe_guard")] {
             std::fs::File::create(path).unwrap();

@@ -43,6 +43,18 @@ async fn a_damaged_object_is_named_and_nothing_is_put_in_place() {
     assert_eq!(world.hash_at(Target::Newest).await, hash_of(&events(2..=80)));
 }
 
+/// Half a base is of use to nobody, and lies on the disk that may be full of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_did_not_come_whole_leaves_nothing() {
+    let (world, snapshots) = three().await;
+    let full = world.object(&snapshots[0]);
+    let packed = full.with_file_name(format!("{}.gz", snapshots[0].snap_name));
+    fs::rename(&full, &packed).unwrap();
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be fetched"), "{error}");
+    assert_eq!(world.leftovers(), Vec::<String>::new());
+}
+
 /// A database whose checksum is right and whose pages are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_with_broken_pages_is_found_before_the_swap() {
@@ -85,6 +97,57 @@ async fn work_for_another_target_is_not_taken_up() {
     assert_eq!(world.hash_at(Target::Revision(20)).await, hash_of(&events(2..=20)));
 }
 
+/// What was prepared holds a delta that somebody has taken out of the store since, or marked to be left
+/// out: it must not come back with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_with_other_deltas_is_not_taken_up() {
+    let (world, snapshots) = three().await;
+    // All is folded, and cannot be put in place.
+    fs::create_dir_all(world.data_dir().join("lost+found")).unwrap();
+    world.restore(Target::Newest).await.unwrap_err();
+    assert!(world.prepared().join("state.json").exists());
+    fs::remove_dir_all(world.data_dir()).unwrap();
+    fs::remove_file(world.object(&snapshots[2])).unwrap();
+    assert_eq!(world.hash_at(Target::Newest).await, hash_of(&events(2..=40)));
+}
+
+/// People call a directory so too, before they mend something by hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_put_beside_it_is_theirs() {
+    let (world, _) = three().await;
+    let beside = |name: &str| world.home.path().join(name);
+    for name in ["data.etcd.old", "data.etcd.part"] {
+        fs::create_dir_all(beside(name).join("member/snap")).unwrap();
+        overwrite(&beside(name).join(datadir::DATABASE), b"theirs");
+    }
+    let is_theirs =
+        |name: &str| fs::read(beside(name).join(datadir::DATABASE)).unwrap() == b"theirs";
+    restore::forget(&world.data_dir()).unwrap();
+    assert!(is_theirs("data.etcd.part"), "it is not swept");
+    let error = world.restore(Target::Newest).await.unwrap_err();
+    assert!(error.to_string().contains("data.etcd.part"), "{error}");
+    assert!(is_theirs("data.etcd.part"), "and nobody works in it");
+    fs::remove_dir_all(beside("data.etcd.part")).unwrap();
+
+    let how = Restoration { existing: Existing::SetAside, ..world.how() };
+    let mut olds = Vec::new();
+    for round in [&b"first"[..], b"second"] {
+        overwrite(&made(&world.data_dir()), round);
+        let restored = restore::restore(&world.store, &how, Target::Newest, &PROGRESS).await;
+        let old = restored.unwrap().old.unwrap();
+        assert_eq!(fs::read(old.join(datadir::DATABASE)).unwrap(), round);
+        olds.push(old);
+    }
+    assert!(is_theirs("data.etcd.old"));
+    assert_eq!(olds[0], olds[1], "of what we set aside there is one");
+}
+
+/// A database in a directory that may not be there yet.
+fn made(data_dir: &Path) -> std::path::PathBuf {
+    fs::create_dir_all(data_dir.join("member/snap")).unwrap();
+    data_dir.join(datadir::DATABASE)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_with_data_is_refused_or_set_aside() {
     let (world, _) = three().await;
@@ -106,7 +169,7 @@ async fn a_directory_with_data_is_refused_or_set_aside() {
     let old = restored.old.unwrap();
     assert_eq!(old, world.home.path().join("data.etcd.old"));
     assert_eq!(fs::read(old.join(datadir::DATABASE)).unwrap(), b"precious");
-    assert_eq!(world.leftovers(), ["data.etcd", "data.etcd.old"]);
+    assert_eq!(world.leftovers(), ["data.etcd", "data.etcd.aside", "data.etcd.old"]);
 }
 
 /// Of two who write one database neither gets what it wrote, and the slower one would go on writing to

@@ -126,6 +126,32 @@ async fn the_newest_history_counts_and_earlier_ones_can_still_be_restored() {
     assert_eq!((run.revision, run.gap), (30, None));
 }
 
+/// The guard says by which time the history before can be had, also where an etcd began with nothing:
+/// what it has from the very beginning is not what was there before it began.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_before_a_fresh_etcd_is_of_the_history_before() {
+    let world = World::new();
+    world.full(10, &events(2..=10), 10).await;
+    world.delta(&events(11..=60), 60).await;
+    begin(&world, "0a", 100).await;
+    let first = world.full(1, &[], 100).await;
+    world.delta(&others(2..=30), 130).await;
+    let before = world.store.histories().await.unwrap().newest().unwrap().before();
+    assert_eq!(world.hash_at(Target::Time(before)).await, hash_of(&events(2..=60)));
+    // Its deltas may outlive its first full snapshot.
+    std::fs::remove_file(world.object(&first)).unwrap();
+    assert_eq!(world.hash_at(Target::Time(before)).await, hash_of(&events(2..=60)));
+    assert_eq!(world.hash_at(Target::Time(at(131))).await, hash_of(&others(2..=30)));
+    // Of nothing else it cannot be told.
+    for object in world.store.list(Include::All).await.unwrap() {
+        if object.history == 0 {
+            std::fs::remove_file(world.object(&object)).unwrap();
+        }
+    }
+    let error = world.restore(Target::Time(before)).await.unwrap_err();
+    assert!(error.to_string().contains("there is none of"), "{error}");
+}
+
 /// Its name says what matters: cut off or overwritten, it still tells two etcds apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_beginning_still_keeps_histories_apart() {
@@ -250,6 +276,50 @@ async fn an_etcd_that_began_anew_is_not_undone_before_its_first_snapshot() {
     world.full(8, &others(2..=8), 200).await;
     initializer(&world).initialize(Mode::Full).await.unwrap();
     assert_eq!(revision_of(&world.data_dir()), 8);
+}
+
+/// The store is ahead, by what another etcd wrote: of a prefix that is somebody else's, or of a life
+/// before the one that is in the directory. Whoever wants the backups instead has to say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_another_etcd_is_not_taken_for_an_older_one() {
+    for compacted in [None, Some(50)] {
+        let world = World::new();
+        world.full(40, &others(2..=40), 1).await;
+        world.restore(Target::Newest).await.unwrap();
+        let ours = world.store.latest().await.unwrap().full.unwrap();
+        std::fs::remove_file(world.object(&ours)).unwrap();
+        // Compacted, there is nothing of what was deleted before.
+        let is_there = |it: &Event| it.mod_revision > 20 || (1..4).contains(&(it.mod_revision % 5));
+        let mut all = branch(60);
+        all.retain(|it| compacted.is_none() || is_there(it));
+        world.full_compacted(60, &all, 10, compacted).await;
+        world.delta(&branch(80)[59..], 80).await;
+        let failed = initializer(&world).initialize(Mode::Full).await.unwrap_err();
+        let text = telemetry::Chain(&failed).to_string();
+        for part in ["another etcd", "--store-prefix", "revision 40"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(world.hash(), hash_of(&others(2..=40)), "nothing is touched");
+        // What is damaged is nobody's.
+        durable::replace(world.data_dir().join(datadir::DATABASE), b"damaged").unwrap();
+        initializer(&world).initialize(Mode::Full).await.unwrap();
+        assert_eq!(revision_of(&world.data_dir()), 80);
+    }
+}
+
+/// The same etcd, some time ago: whatever was compacted since, it goes on from the backup.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_lost_its_end_is_brought_forward_whatever_was_compacted() {
+    for (first, compacted) in [(0, None), (22, Some(30)), (42, Some(50))] {
+        let world = World::new();
+        world.full(40, &others(2..=40), 1).await;
+        world.restore(Target::Newest).await.unwrap();
+        // Compacted at 30, or at 50, each of the seven keys has its last row up to there.
+        world.full_compacted(60, &others(2..=60)[first..], 10, compacted).await;
+        world.delta(&others(61..=80), 80).await;
+        initializer(&world).initialize(Mode::Full).await.unwrap();
+        assert_eq!(revision_of(&world.data_dir()), 80, "{compacted:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,12 @@
 //! Setting a data directory aside: it gets another name and goes when it is no longer needed.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::restore;
 
-/// What the name of a directory that was set aside ends with.
-const SUFFIX: &str = ".old";
-/// And of one that is kept for people.
+/// What the name of a directory that is kept for people ends with.
 const KEPT_SUFFIX: &str = ".damaged";
 
 /// What moves, and where it moves to.
@@ -21,28 +18,20 @@ struct Move {
 impl Move {
     /// Where a link leads is what moves, so that what comes in its place is on the same disk. A mount
     /// point has to stay: what is in it moves, and stays inside.
-    fn of(data_dir: &Path, suffix: &str, inside: &str) -> Self {
+    fn kept(data_dir: &Path) -> Self {
         let dir = restore::resolved(data_dir);
         if restore::is_mount_point(&dir) {
-            return Self { from: dir.join("member"), to: dir.join(inside) };
+            return Self { from: dir.join("member"), to: dir.join(restore::INSIDE_DAMAGED) };
         }
         let mut name = dir.as_os_str().to_owned();
-        name.push(suffix);
+        name.push(KEPT_SUFFIX);
         Self { from: dir, to: PathBuf::from(name) }
-    }
-
-    fn old(data_dir: &Path) -> Self {
-        Self::of(data_dir, SUFFIX, restore::INSIDE_OLD)
-    }
-
-    fn kept(data_dir: &Path) -> Self {
-        Self::of(data_dir, KEPT_SUFFIX, restore::INSIDE_DAMAGED)
     }
 
     /// Durably.
     fn perform(&self) -> io::Result<()> {
         std::fs::rename(&self.from, &self.to)?;
-        sync_parent(&self.from)
+        restore::sync_parent(&self.from)
     }
 }
 
@@ -73,13 +62,19 @@ pub(super) fn set_aside(data_dir: &Path) -> io::Result<()> {
 }
 
 fn make_way(data_dir: &Path) -> io::Result<()> {
-    let old = Move::old(data_dir);
+    let dir = restore::resolved(data_dir);
+    let is_mount_point = restore::is_mount_point(&dir);
+    let from = if is_mount_point { dir.join("member") } else { dir.clone() };
     // One that is empty is out of the way as well: what was set aside before it may be the only copy.
-    if !old.from.try_exists()? || is_empty(&old.from)? {
+    if !from.try_exists()? || is_empty(&from)? {
         return Ok(());
     }
-    remove(&old.to)?;
-    old.perform()
+    if !is_mount_point {
+        return restore::set_aside(&dir).map(drop);
+    }
+    let to = dir.join(restore::INSIDE_OLD);
+    restore::remove(&to)?;
+    Move { from, to }.perform()
 }
 
 fn is_empty(dir: &Path) -> io::Result<bool> {
@@ -98,31 +93,21 @@ fn lead_somewhere(data_dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-    sync_parent(&dir)
+    restore::sync_parent(&dir)
 }
 
 /// Removes a directory that was set aside. Call it when etcd has been seen at work.
 pub fn remove_old(data_dir: &Path) -> io::Result<()> {
-    let old = Move::old(data_dir).to;
+    let dir = restore::resolved(data_dir);
+    if !restore::is_mount_point(&dir) {
+        return restore::remove_aside(&dir);
+    }
+    let old = dir.join(restore::INSIDE_OLD);
     if old.try_exists()? {
         tracing::info!("removing {}, which is not needed any more", old.display());
-        remove(&old)?;
+        restore::remove(&old)?;
     }
     Ok(())
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        Some(_) | None => File::open(".")?.sync_all(),
-    }
 }
 
 #[cfg(test)]
@@ -141,7 +126,30 @@ mod tests {
             remove_old(&data).unwrap();
         }
         assert!(dir.path().join("data.etcd.damaged/member/first").exists());
-        assert!(!Move::old(&data).to.exists());
+        assert!(!dir.path().join("data.etcd.old").exists());
+    }
+
+    /// Whoever is about to mend something by hand gives it that name too.
+    #[test]
+    fn what_people_put_aside_is_never_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, theirs) = (dir.path().join("data.etcd"), dir.path().join("data.etcd.old"));
+        std::fs::create_dir_all(theirs.join("member/theirs")).unwrap();
+        remove_old(&data).unwrap();
+        for round in ["one", "two"] {
+            std::fs::create_dir_all(data.join("member").join(round)).unwrap();
+            set_aside(&data).unwrap();
+            assert!(dir.path().join("data.etcd.old.1/member").join(round).exists());
+        }
+        assert!(!dir.path().join("data.etcd.old.1/member/one").exists());
+        // Put there in the place of what was set aside.
+        std::fs::remove_dir_all(dir.path().join("data.etcd.old.1")).unwrap();
+        std::fs::create_dir_all(dir.path().join("data.etcd.old.1/member/theirs")).unwrap();
+        remove_old(&data).unwrap();
+        for name in ["data.etcd.old", "data.etcd.old.1"] {
+            assert!(dir.path().join(name).join("member/theirs").exists(), "{name}");
+        }
+        assert!(!dir.path().join("data.etcd.aside").exists());
     }
 
     /// Through a link all stays on the disk that it leads to, and etcd finds a directory there.
@@ -173,17 +181,17 @@ mod tests {
     #[test]
     fn the_newest_directory_set_aside_is_kept_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("data.etcd");
+        let (data, old) = (dir.path().join("data.etcd"), dir.path().join("data.etcd.old"));
         set_aside(&data).unwrap();
         for round in ["one", "two"] {
             std::fs::create_dir_all(data.join(round)).unwrap();
             set_aside(&data).unwrap();
             assert!(!data.exists());
-            assert!(Move::old(&data).to.join(round).exists());
+            assert!(old.join(round).exists());
         }
-        assert!(!Move::old(&data).to.join("one").exists());
+        assert!(!old.join("one").exists());
         remove_old(&data).unwrap();
         remove_old(&data).unwrap();
-        assert!(!Move::old(&data).to.exists());
+        assert!(!old.exists());
     }
 }

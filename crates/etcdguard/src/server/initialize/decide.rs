@@ -70,6 +70,8 @@ pub(crate) enum Action {
     /// It leaves and comes again, with nothing.
     Replace,
     Restore,
+    /// The same where the backup goes on from what is there, which is whole; else nothing is touched.
+    BringForward,
     /// There is nothing to lose and nothing to restore.
     Bootstrap,
     /// Nothing is touched.
@@ -103,6 +105,9 @@ pub(crate) fn decide(cluster: Cluster, verdict: &Verdict, backup: Backup) -> Act
 fn bring_back(cluster: Cluster, verdict: &Verdict, backup: Backup) -> Action {
     let is_corrupt = matches!(verdict, Verdict::Corrupt(_));
     match (cluster, backup) {
+        (Cluster::Single, Backup::Present) if matches!(verdict, Verdict::Behind { .. }) => {
+            Action::BringForward
+        }
         (Cluster::Single, Backup::Present) => Action::Restore,
         (Cluster::Single, Backup::Empty | Backup::NoStore) => Action::Bootstrap,
         (Cluster::Multi(Membership::Unlisted), _) => Action::Join,
@@ -158,6 +163,9 @@ mod tests {
                 (Backup::Empty, Action::Bootstrap),
                 (Backup::Present, Action::Restore),
             ] {
+                let is_whole = matches!(verdict, Verdict::Behind { .. });
+                let goes_on = wanted == Action::Restore && is_whole;
+                let wanted = if goes_on { Action::BringForward } else { wanted };
                 assert_eq!(decide(Cluster::Single, &verdict, backup), wanted, "{verdict:?}");
             }
         }

@@ -20,13 +20,8 @@ impl Initializer {
                 self.metrics.restoration_took(Restoration::SingleMember, done.is_ok(), took);
                 done
             }
-            Action::Restore => {
-                let begun = Instant::now();
-                let done = self.restore().await;
-                let took = begun.elapsed();
-                self.metrics.restoration_took(Restoration::SingleNode, done.is_ok(), took);
-                done
-            }
+            Action::Restore => self.restore(Existing::SetAside).await,
+            Action::BringForward => self.restore(Existing::SetAsideIfPast).await,
         }
     }
 
@@ -90,12 +85,15 @@ impl Initializer {
         .map_err(InitializeError::Membership)
     }
 
-    async fn restore(&self) -> Result<(), InitializeError> {
+    async fn restore(&self, existing: Existing) -> Result<(), InitializeError> {
         let Some(store) = &self.store else {
             return Err(InitializeError::Refused("there is no store".to_owned()));
         };
-        let how = self.restoration.restoration(Existing::SetAside);
+        let how = self.restoration.restoration(existing);
+        let begun = Instant::now();
         let restored = restore::restore(store, &how, Target::Newest, &Progress::default()).await;
+        let took = begun.elapsed();
+        self.metrics.restoration_took(Restoration::SingleNode, restored.is_ok(), took);
         restored.map(drop).map_err(|error| InitializeError::Restore(Box::new(error)))
     }
 }
