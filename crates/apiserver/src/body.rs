@@ -170,9 +170,16 @@ impl HttpBody for Gzip {
     }
 }
 
-/// Another body that holds on to what the request has taken until it was sent.
+/// Another body that holds on to what the request has taken until it was sent. What was given to the
+/// transport is not sent yet: it may lie there for as long as the client lets it.
 pub(crate) struct Held {
     body: Body,
+    /// Of a frame that is given piece by piece, so that it can be seen whether the client takes it.
+    rest: Bytes,
+    hold: Arc<Hold>,
+}
+
+struct Hold {
     visit: Option<Arc<Visit>>,
     _permits: Vec<Permit>,
 }
@@ -186,7 +193,42 @@ impl Held {
         if let Some(visit) = &visit {
             visit.gave();
         }
-        Body::new(Self { body, visit, _permits: permits })
+        let hold = Arc::new(Hold { visit, _permits: permits });
+        Body::new(Self { body, rest: Bytes::new(), hold })
+    }
+
+    /// As much of a frame as is given at once. Whoever asks from within has taken it by asking.
+    fn first_of(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if self.hold.visit.is_none() {
+            return frame;
+        }
+        match frame.into_data() {
+            Ok(mut bytes) => {
+                self.rest = bytes.split_off(bytes.len().min(PIECE_BYTES));
+                Frame::data(Bytes::from_owner(Given { bytes, hold: Arc::clone(&self.hold) }))
+            }
+            Err(frame) => frame,
+        }
+    }
+}
+
+/// What the transport has, and drops when it was sent.
+struct Given {
+    bytes: Bytes,
+    hold: Arc<Hold>,
+}
+
+impl AsRef<[u8]> for Given {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        if let Some(visit) = &self.hold.visit {
+            visit.took();
+        }
     }
 }
 
@@ -198,22 +240,33 @@ impl HttpBody for Held {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(visit) = &self.visit {
+        if let Some(visit) = &self.hold.visit {
             visit.asked();
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(visit) = &self.visit {
+        let made = if self.rest.is_empty() {
+            ready!(Pin::new(&mut self.body).poll_frame(context))
+        } else {
+            Some(Ok(Frame::data(std::mem::take(&mut self.rest))))
+        };
+        let frame = made.map(|made| made.map(|frame| self.first_of(frame)));
+        if let Some(visit) = &self.hold.visit {
             visit.gave();
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(body.lower().saturating_add(rest));
+        hint
     }
 }
 

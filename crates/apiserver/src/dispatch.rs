@@ -90,9 +90,13 @@ async fn answer(server: Arc<Server>, request: Request<Body>) -> Response {
         Err(Failure::internal("this request met a bug in the server; its log says more"))
     });
     if result.is_err() {
-        intake::discard(&parts.headers, body).await;
+        intake::discard(parts.version, &parts.headers, body).await;
     }
-    let response = result.unwrap_or_else(|failure| finish::failure(failure, &parts));
+    let response = result.unwrap_or_else(|failure| {
+        let response = finish::failure(failure, &parts);
+        trail.holds_answer(&server, &response);
+        response
+    });
     let took = began.elapsed();
     let code = response.status().as_u16();
     server.metrics.answered(trail.verb, &trail.resource, code, took);
@@ -152,6 +156,7 @@ struct Trail {
     resource: String,
     is_write: bool,
     entry: Entry,
+    caller: Option<Caller>,
     /// What the request has taken; kept until its answer was sent.
     permits: Vec<Permit>,
 }
@@ -165,7 +170,16 @@ impl Trail {
             source: source.unwrap_or_else(|| "process".to_owned()),
             ..Entry::default()
         };
-        Self { verb: "other", resource: String::new(), is_write: false, entry, permits: Vec::new() }
+        let (resource, permits) = (String::new(), Vec::new());
+        Self { verb: "other", resource, is_write: false, entry, caller: None, permits }
+    }
+
+    /// Counts an answer that goes out whatever is left.
+    fn holds_answer(&mut self, server: &Server, response: &Response) {
+        if let Some(caller) = &self.caller {
+            let bytes = finish::whole_bytes(response);
+            self.permits.push(server.flow.hold(Thing::AnswerBytes, caller, bytes));
+        }
     }
 
     fn about(&mut self, verb: Verb, path: &ResourcePath) {
@@ -206,15 +220,22 @@ async fn route(
         trail.about(verb, path);
     }
     let (user, proof, caller) = identified?;
+    trail.caller = Some(caller.clone());
     let mut path = match target {
         Ok(Target::Resource(path)) => path,
         Ok(Target::Path(_) | Target::GroupVersion { .. }) | Err(_) => {
             // Whoever watches over us must not be turned away by a crowd.
-            if !health::is_probe(parts.uri.path()) {
+            let is_probe = health::is_probe(parts.uri.path());
+            if !is_probe {
                 trail.permits.push(server.flow.take(Thing::Requests, &caller, 1)?);
             }
             authorize_path(server, &user, &parts.method, parts.uri.path())?;
-            return path_answer(server, parts, &query, target?);
+            let response = path_answer(server, parts, &query, target?)?;
+            if !is_probe {
+                let bytes = finish::whole_bytes(&response);
+                trail.permits.push(server.flow.take(Thing::AnswerBytes, &caller, bytes)?);
+            }
+            return Ok(response);
         }
     };
     let query = if path.watch {
@@ -259,17 +280,48 @@ async fn route(
         answer,
         now: clock::now(),
     };
-    let response = if heavy::is_heavy(server, verb, &call) {
-        heavy::act(server, verb, call, &caller).await?
-    } else {
-        call.check_again(server)?;
-        act(server, verb, &call).await?
-    };
+    let response = carry_out(server, call, &caller, trail).await?;
     if let Some(create::CreatedName(name)) = response.extensions().get() {
         trail.entry.name.clone_from(name);
     }
     let warning = resource.custom().and_then(|custom| custom.warning.as_ref());
     Ok(view::with_warnings(response, warning.map(std::slice::from_ref).unwrap_or_default()))
+}
+
+/// Does what was asked, where it holds up nobody, and with room for the answer.
+async fn carry_out(
+    server: &Arc<Server>,
+    call: Call,
+    caller: &Caller,
+    trail: &mut Trail,
+) -> Result<Response, Failure> {
+    let verb = call.verb;
+    let stored = heavy::stored(server, &call);
+    // What is done is told, so room for the answer of a write is taken before it.
+    let room = if verb.is_write() {
+        let stored_bytes = stored.as_ref().map_or(0, |stored| stored.body.len());
+        let about = stored_bytes.saturating_add(call.body.len());
+        Some(server.flow.take(Thing::AnswerBytes, caller, about)?)
+    } else {
+        None
+    };
+    let is_heavy = heavy::is_heavy(server, verb, &call, stored.as_deref());
+    drop(stored);
+    let response = if is_heavy {
+        heavy::act(server, verb, call, caller).await?
+    } else {
+        call.check_again(server)?;
+        act(server, verb, &call).await?
+    };
+    let bytes = finish::whole_bytes(&response);
+    trail.permits.push(match room {
+        Some(mut room) => {
+            room.becomes(bytes);
+            room
+        }
+        None => server.flow.take(Thing::AnswerBytes, caller, bytes)?,
+    });
+    Ok(response)
 }
 
 /// Whom a request acts as, what shows who is behind it, and who that is.
@@ -519,7 +571,7 @@ fn path_answer(
         ["openapi", "v3", "apis", group, version] => return document(&registry, group, version),
         ["openapi", "v2"] if negotiate::wants_openapi_protobuf(&parts.headers) => {
             let form = [(header::CONTENT_TYPE, openapi::VERSION_2_PROTOBUF)];
-            return Ok((form, openapi::version_2_protobuf(&registry)).into_response());
+            return Ok(shared((form, openapi::version_2_protobuf(&registry)).into_response()));
         }
         [".well-known", "openid-configuration"] => {
             server.authenticator.signer().discovery(&server.address)
@@ -532,7 +584,8 @@ fn path_answer(
             return Ok(response);
         }
         ["openapi", "v2"] if negotiate::accepts_json(&parts.headers) => {
-            return Ok(view::json_response(StatusCode::OK, openapi::version_2(&registry)));
+            let document = openapi::version_2(&registry);
+            return Ok(shared(view::json_response(StatusCode::OK, document)));
         }
         [] => crate::root_paths(&registry),
         _ => return Err(Failure::no_such_path()),
@@ -554,11 +607,17 @@ fn document(
     version: &str,
 ) -> Result<Response, Failure> {
     let document = openapi::document(registry, group, version).ok_or_else(Failure::no_such_path)?;
-    Ok(view::json_response(StatusCode::OK, document))
+    Ok(shared(view::json_response(StatusCode::OK, document)))
+}
+
+/// A document that all who ask for it share.
+fn shared(mut response: Response) -> Response {
+    response.extensions_mut().insert(finish::Long);
+    response
 }
 
 fn aggregated(document: Bytes) -> Response {
-    let mut response = view::json_response(StatusCode::OK, document);
+    let mut response = shared(view::json_response(StatusCode::OK, document));
     let form = HeaderValue::from_static(discovery::AGGREGATED_TYPE);
     response.headers_mut().insert(header::CONTENT_TYPE, form);
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));

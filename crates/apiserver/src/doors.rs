@@ -265,6 +265,13 @@ impl Visit {
         self.given_at.store(now.saturating_add(1), Ordering::Relaxed);
     }
 
+    /// The client has taken a piece that it was given, and may have others still.
+    pub(crate) fn took(&self) {
+        if self.given_at.load(Ordering::Relaxed) > 0 {
+            self.gave();
+        }
+    }
+
     /// The client asks for more.
     pub(crate) fn asked(&self) {
         self.given_at.store(0, Ordering::Relaxed);

@@ -35,6 +35,13 @@ pub(crate) fn failure(failure: Failure, parts: &Parts) -> Response {
     Response::from_parts(head, body)
 }
 
+/// What is in memory for an answer until it was sent.
+pub(crate) fn whole_bytes(response: &Response) -> usize {
+    let length = response.body().size_hint().exact();
+    let is_long = response.extensions().get::<Long>().is_some();
+    length.filter(|_| !is_long).map_or(0, |it| usize::try_from(it).unwrap_or(usize::MAX))
+}
+
 /// What is sent of an answer.
 pub(crate) fn answer(parts: &Parts, mut response: Response) -> Response {
     response
@@ -59,7 +66,8 @@ pub(crate) fn answer(parts: &Parts, mut response: Response) -> Response {
     response
 }
 
-/// Marks an answer of unknown length that is worth compressing.
+/// Marks an answer of which little is in memory for it alone: it is made while it is sent, or is shared
+/// by all. If its length is not known, it is worth compressing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Long;
 

@@ -1,8 +1,9 @@
 //! Flow control: how much of the server one caller may have at once.
 //!
-//! Three things are shared out: requests under way (until their answer has been taken), watches,
-//! and the bytes of bodies that are being received or worked on. Whoever wants more than is left
-//! is refused at once with 429 and asked to come again: waiting would cost what is short.
+//! Four things are shared out: requests under way (until their answer has been taken), watches, the
+//! bytes of bodies that are being received or worked on, and those of answers that nobody has taken
+//! yet. Whoever wants more than is left is refused at once with 429 and asked to come again: waiting
+//! would cost what is short.
 //! [`decide`] is the policy; the rest counts.
 
 mod decide;
@@ -23,6 +24,8 @@ pub(crate) enum Thing {
     Requests,
     Watches,
     BodyBytes,
+    /// Of answers that are in memory as a whole; long lists are made while they are sent.
+    AnswerBytes,
 }
 
 impl Thing {
@@ -33,6 +36,9 @@ impl Thing {
             Self::BodyBytes => {
                 Share { total: 96 << 20, one_caller: 32 << 20, strangers: 6 << 20, kept: 24 << 20 }
             }
+            Self::AnswerBytes => {
+                Share { total: 192 << 20, one_caller: 64 << 20, strangers: 8 << 20, kept: 48 << 20 }
+            }
         }
     }
 
@@ -41,6 +47,7 @@ impl Thing {
             Self::Requests => "requests",
             Self::Watches => "watches",
             Self::BodyBytes => "bytes in request bodies",
+            Self::AnswerBytes => "bytes in answers that were not taken yet",
         }
     }
 }
@@ -107,6 +114,7 @@ pub(crate) struct Flow {
     requests: Mutex<Count>,
     watches: Mutex<Count>,
     body_bytes: Mutex<Count>,
+    answer_bytes: Mutex<Count>,
 }
 
 /// A share that was taken; given back when this is dropped.
@@ -131,11 +139,20 @@ impl Flow {
         Ok(permit)
     }
 
+    /// Counts what is there already, whatever is left: who has it must not have done its work in vain.
+    pub(crate) fn hold(self: &Arc<Self>, thing: Thing, caller: &Caller, amount: usize) -> Permit {
+        let flow = Arc::clone(self);
+        let mut permit = Permit { flow, thing, caller: caller.clone(), amount: 0 };
+        permit.becomes(amount);
+        permit
+    }
+
     fn count(&self, thing: Thing) -> std::sync::MutexGuard<'_, Count> {
         let count = match thing {
             Thing::Requests => &self.requests,
             Thing::Watches => &self.watches,
             Thing::BodyBytes => &self.body_bytes,
+            Thing::AnswerBytes => &self.answer_bytes,
         };
         count.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,29 +168,49 @@ impl Permit {
             let text = format!("too many {} at once, please try again later", self.thing.name());
             return Err(Failure::too_many_requests(text, 1));
         }
-        count.all += amount;
-        if self.caller.level == Level::Stranger {
-            count.strangers += amount;
-        }
-        *count.callers.entry(Arc::clone(&self.caller.name)).or_default() += amount;
+        count.add(&self.caller, amount);
         self.amount += amount;
         Ok(())
+    }
+
+    /// It is known now how much it is.
+    pub(crate) fn becomes(&mut self, amount: usize) {
+        let mut count = self.flow.count(self.thing);
+        count.subtract(&self.caller, self.amount);
+        count.add(&self.caller, amount);
+        self.amount = amount;
+    }
+}
+
+impl Count {
+    fn add(&mut self, caller: &Caller, amount: usize) {
+        if amount == 0 {
+            return;
+        }
+        self.all += amount;
+        if caller.level == Level::Stranger {
+            self.strangers += amount;
+        }
+        *self.callers.entry(Arc::clone(&caller.name)).or_default() += amount;
+    }
+
+    fn subtract(&mut self, caller: &Caller, amount: usize) {
+        self.all = self.all.saturating_sub(amount);
+        if caller.level == Level::Stranger {
+            self.strangers = self.strangers.saturating_sub(amount);
+        }
+        if let Some(own) = self.callers.get_mut(&caller.name) {
+            *own = own.saturating_sub(amount);
+            if *own == 0 {
+                self.callers.remove(&caller.name);
+            }
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut count = self.flow.count(self.thing);
-        count.all = count.all.saturating_sub(self.amount);
-        if self.caller.level == Level::Stranger {
-            count.strangers = count.strangers.saturating_sub(self.amount);
-        }
-        if let Some(own) = count.callers.get_mut(&self.caller.name) {
-            *own = own.saturating_sub(self.amount);
-            if *own == 0 {
-                count.callers.remove(&self.caller.name);
-            }
-        }
+        self.flow.count(self.thing).subtract(&self.caller, self.amount);
     }
 }
 
@@ -196,6 +233,22 @@ mod tests {
         flow.take(Thing::Requests, &caller, 1).unwrap();
         drop(held);
         let count = flow.count(Thing::Requests);
+        assert_eq!((count.all, count.callers.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_there_counts_although_there_is_no_room_for_it() {
+        let flow = Arc::new(Flow::default());
+        let caller = Caller { name: "ada".into(), level: Level::Known };
+        let most = Thing::AnswerBytes.share().one_caller;
+        let mut answer = flow.take(Thing::AnswerBytes, &caller, 1).unwrap();
+        answer.becomes(most - 1);
+        let other = flow.hold(Thing::AnswerBytes, &caller, 2);
+        assert!(flow.take(Thing::AnswerBytes, &caller, 0).is_err());
+        answer.becomes(0);
+        assert!(flow.take(Thing::AnswerBytes, &caller, most - 2).is_ok());
+        drop((answer, other));
+        let count = flow.count(Thing::AnswerBytes);
         assert_eq!((count.all, count.callers.len()), (0, 0));
     }
 

@@ -15,10 +15,10 @@ use axum::response::Response;
 use crate::failure::Failure;
 use crate::flow::{Caller, Level};
 use crate::request::Verb;
-use crate::rest::Call;
 use crate::rest::select::Selection;
+use crate::rest::{Call, view};
 use crate::server::Server;
-use crate::store::Size;
+use crate::store::{Size, Stored};
 
 use lane::{Lane, Turn};
 
@@ -55,18 +55,21 @@ impl Default for Lanes {
     }
 }
 
-/// Is this a write of something large, or a list that takes long to find?
-pub(crate) fn is_heavy(server: &Server, verb: Verb, call: &Call) -> bool {
+/// Is this a write of something large, or a list that takes long to find, or an object that has to be
+/// made anew to be shown?
+pub(crate) fn is_heavy(server: &Server, verb: Verb, call: &Call, stored: Option<&Stored>) -> bool {
+    let stored_bytes = stored.map_or(0, |stored| stored.body.len());
     match verb {
-        Verb::Create | Verb::Update => {
-            call.body.len() + stored_bytes(server, call) > HEAVY_ABOVE_BYTES
-        }
-        Verb::Patch => is_heavy_patch(&call.headers, call.body.len(), stored_bytes(server, call)),
+        Verb::Create | Verb::Update => call.body.len() + stored_bytes > HEAVY_ABOVE_BYTES,
+        Verb::Patch => is_heavy_patch(&call.headers, call.body.len(), stored_bytes),
         Verb::List | Verb::Watch | Verb::DeleteCollection => {
             let is_parsed = Selection::looks_into_objects(&call.query);
             is_long_look(verb, is_parsed, server.store.size(&call.resource.id))
         }
-        Verb::Get | Verb::Delete => false,
+        Verb::Get | Verb::Delete => {
+            stored_bytes > HEAVY_ABOVE_BYTES
+                && stored.is_some_and(|it| !view::is_stored_form(&call.resource, it, call.answer))
+        }
     }
 }
 
@@ -87,12 +90,10 @@ fn is_heavy_patch(headers: &http::HeaderMap, sent_bytes: usize, stored_bytes: us
         || operations.saturating_mul(sent_bytes + stored_bytes) > MOVED_ABOVE_BYTES
 }
 
-fn stored_bytes(server: &Server, call: &Call) -> usize {
-    let stored = call.path.name.as_deref().and_then(|name| {
-        let key = call.resource.key(call.namespace(), name);
-        server.store.get(&key.resource, &key.namespace, &key.name)
-    });
-    stored.map_or(0, |stored| stored.body.len())
+/// The object that a call is about, as it is now.
+pub(crate) fn stored(server: &Server, call: &Call) -> Option<Arc<Stored>> {
+    let namespace = call.namespace().filter(|_| call.resource.namespaced).unwrap_or_default();
+    server.store.get(&call.resource.id, namespace, call.path.name.as_deref()?)
 }
 
 /// [`crate::dispatch::act`] on a thread of its own.

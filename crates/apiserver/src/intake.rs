@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, Version, header};
 use http_body_util::BodyExt;
 
 use crate::MAX_BODY_BYTES;
@@ -61,9 +61,12 @@ async fn collect(body: &mut Body, room: &mut Permit) -> Result<Bytes, Failure> {
 
 /// Reads what a refused client is still sending, within bounds: many clients look for the answer
 /// only when they are done, and a connection closed before that hides it from them.
-pub(crate) async fn discard(headers: &HeaderMap, mut body: Body) {
+///
+/// Over HTTP/2 nothing has to be read for that: the answer goes out, and the stream is closed behind it,
+/// while the connection serves the others. A thousand of them could be refused at once.
+pub(crate) async fn discard(version: Version, headers: &HeaderMap, mut body: Body) {
     // Such a client waits for a word before it sends anything.
-    if headers.contains_key(header::EXPECT) {
+    if version == Version::HTTP_2 || headers.contains_key(header::EXPECT) {
         return;
     }
     let read = async {

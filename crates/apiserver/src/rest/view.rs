@@ -156,13 +156,39 @@ pub(crate) fn respond(code: StatusCode, value: &Value, answer: Answer) -> Respon
             Ok(body) => return formed_response(code, PROTOBUF, body.into()),
             Err(error) => return no_protobuf(&error).into_response(),
         },
-        (Syntax::Yaml, _) => ("application/yaml", objects::json::encode_yaml(value)),
-        (Syntax::Json, true) => {
-            (JSON, serde_json::to_string_pretty(value).unwrap_or_default() + "\n")
-        }
+        (Syntax::Yaml, _) => ("application/yaml", yaml(value)),
+        (Syntax::Json, true) => (JSON, pretty(value) + "\n"),
         (Syntax::Json, false) => (JSON, value.to_string()),
     };
     formed_response(code, media, body.into())
+}
+
+/// Blanks that are sent with an object, at most. A few bytes that are nested deeply have hundreds each.
+const MAX_INDENT_BYTES: usize = 4 << 20;
+
+/// With line ends and blanks, as people like it, unless those were more than anybody looks at.
+pub(crate) fn pretty(value: &Value) -> String {
+    let is_short = indent_bytes(value, 0) <= MAX_INDENT_BYTES;
+    let text = is_short.then(|| serde_json::to_string_pretty(value).ok()).flatten();
+    text.unwrap_or_else(|| value.to_string())
+}
+
+/// The same as YAML; every JSON document is one.
+pub(crate) fn yaml(value: &Value) -> String {
+    if indent_bytes(value, 0) > MAX_INDENT_BYTES {
+        return value.to_string() + "\n";
+    }
+    objects::json::encode_yaml(value)
+}
+
+/// Blanks before the lines of a value that lies so deep.
+fn indent_bytes(value: &Value, depth: usize) -> usize {
+    let within = |inner: &Value| 2 * (depth + 1) + indent_bytes(inner, depth + 1);
+    match value {
+        Value::Array(items) => items.iter().map(within).sum(),
+        Value::Object(members) => members.values().map(within).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 /// The object as protobuf, without its envelope.
@@ -200,6 +226,13 @@ pub(crate) fn object_response(
     Ok(respond(code, &shaped, answer))
 }
 
+/// Whether the stored text is the answer.
+pub(crate) fn is_stored_form(resource: &Resource, stored: &Stored, answer: Answer) -> bool {
+    answer == PLAIN && is_current(resource, stored)
+}
+
+const PLAIN: Answer = Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false };
+
 /// A stored object; its text is sent untouched where that is the answer.
 pub(crate) fn stored_response(
     resource: &Resource,
@@ -209,7 +242,7 @@ pub(crate) fn stored_response(
     now: Timestamp,
     row: RowObject,
 ) -> Result<Response, Failure> {
-    if answer == (Answer { syntax: Syntax::Json, shape: Shape::Whole, pretty: false }) {
+    if answer == PLAIN {
         return Ok(json_response(code, text(resource, stored)?));
     }
     object_response(resource, code, &value(resource, stored)?, answer, now, row)
@@ -409,6 +442,19 @@ mod tests {
         let response = with_warnings(Response::new(Body::empty()), warnings);
         let all = response.headers().get_all(header::WARNING).iter();
         all.map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_nested_deeply_is_not_shown_many_times_as_long() {
+        let many = Value::from(vec![1; 50_000]);
+        let deep = (0..100).fold(many, |inner, _| json!([inner]));
+        let compact = deep.to_string();
+        for text in [pretty(&deep), yaml(&deep)] {
+            assert!(text.len() <= compact.len() + 1, "{} of {}", text.len(), compact.len());
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), deep);
+        }
+        assert_eq!(pretty(&json!({"a": [1]})), "{\n  \"a\": [\n    1\n  ]\n}");
+        assert_eq!(yaml(&json!({"a": {"b": 1}})), "a:\n  b: 1\n");
     }
 
     #[test]

@@ -134,13 +134,8 @@ async fn a_crowd_of_tenants_leaves_the_administrator_connections() {
 #[tokio::test]
 async fn a_crowd_of_tenants_with_unfinished_bodies_leaves_the_administrator_room() {
     let world = World::start().await;
-    let everything = json!({"metadata": {"name": "tenants"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "cluster-admin"},
-        "subjects": TENANTS.map(|name| json!({"kind": "User", "name": name,
-            "apiGroup": "rbac.authorization.k8s.io"}))});
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
-    world.post(bindings, &everything).await.is(201);
+    world.post(bindings, &tenants_rule()).await.is(201);
     // Four times the share of one, which is more than all of them may have.
     let part = vec![b' '; 2_900_000];
     let begin = async |tenant: &str| {
@@ -231,7 +226,7 @@ async fn a_crowd_of_strangers_that_take_no_answer_locks_nobody_out() {
     let world = World::start_with(limits).await;
     let mut crowd = Vec::new();
     for _ in 0..12 {
-        let mut stream = ask_without_a_window(&world, 1, None).await;
+        let mut stream = ask_within(0, &world, 1, None).await;
         // The head of the answer needs no window: the request is being served.
         let mut head = [0; 9];
         while head[3] != 1 {
@@ -256,7 +251,11 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A request as literal header fields.
 fn get(stream: u32, path: &str, credentials: Option<&str>) -> Vec<u8> {
-    let fields = [(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", "x")];
+    head(0x5, stream, "GET", path, credentials)
+}
+
+fn head(flags: u8, stream: u32, method: &str, path: &str, credentials: Option<&str>) -> Vec<u8> {
+    let fields = [(":method", method), (":scheme", "https"), (":path", path), (":authority", "x")];
     let fields = fields.into_iter().chain(credentials.map(|it| ("authorization", it)));
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -266,21 +265,36 @@ fn get(stream: u32, path: &str, credentials: Option<&str>) -> Vec<u8> {
             block.extend_from_slice(text.as_bytes());
         }
     }
-    frame(1, 0x5, stream, &block)
+    frame(1, flags, stream, &block)
 }
 
-/// Asks over HTTP/2 on so many streams, and lets the server send nothing on any of them.
-async fn ask_without_a_window(
+/// The beginning of a connection by which the server may send so many bytes on each stream.
+fn hello(window: u32) -> Vec<u8> {
+    let setting = [&4_u16.to_be_bytes()[..], &window.to_be_bytes()].concat();
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &setting)].concat()
+}
+
+/// Asks over HTTP/2 on so many streams, and lets the server send so many bytes on each of them.
+async fn ask_within(
+    window: u32,
+    world: &World,
+    streams: u32,
+    credentials: Option<&str>,
+) -> tokio_rustls::client::TlsStream<TcpStream> {
+    ask_for("/version", window, world, streams, credentials).await
+}
+
+async fn ask_for(
+    path: &str,
+    window: u32,
     world: &World,
     streams: u32,
     credentials: Option<&str>,
 ) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut stream = connect(world, &["h2"]).await;
-    let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    let no_window = [&4_u16.to_be_bytes()[..], &0_u32.to_be_bytes()].concat();
-    all.extend(frame(4, 0, 0, &no_window));
+    let mut all = hello(window);
     for number in 0..streams {
-        all.extend(get(2 * number + 1, "/version", credentials));
+        all.extend(get(2 * number + 1, path, credentials));
     }
     stream.write_all(&all).await.unwrap();
     stream.flush().await.unwrap();
@@ -292,21 +306,165 @@ async fn streams_that_may_not_be_sent_on_are_given_up() {
     let limits =
         ConnectionLimits { write_timeout: Duration::from_millis(400), ..Default::default() };
     let world = World::start_with(limits).await;
-    let kept = ask_without_a_window(&world, 3, ADMIN).await;
-    until_connections(&world, 0).await;
-    drop(kept);
+    // What has a window of one byte is all given to be sent, and is not sent.
+    for window in [0, 1] {
+        let mut kept = ask_within(window, &world, 3, ADMIN).await;
+        tokio::select! {
+            () = until_connections(&world, 0) => {}
+            () = answer_pings(&mut kept) => unreachable!("it never ends"),
+        }
+    }
+}
+
+/// Is there, as far as one can tell by asking.
+async fn answer_pings(stream: &mut tokio_rustls::client::TlsStream<TcpStream>) {
+    const PING: u8 = 6;
+    let mut head = [0; 9];
+    while stream.read_exact(&mut head).await.is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).await.unwrap();
+        if (head[3], head[4]) == (PING, 0) {
+            stream.write_all(&frame(PING, 1, 0, &payload)).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    }
+    std::future::pending().await
+}
+
+/// What was sent is not waited for: a connection that has nothing to do stays.
+#[tokio::test]
+async fn whoever_has_taken_its_answers_may_stay() {
+    let write_timeout = Duration::from_secs(1);
+    let world = World::start_with(ConnectionLimits { write_timeout, ..Default::default() }).await;
+    let body = json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(MIB)}});
+    world.post(MAPS, &body).await.is(201);
+    let large = format!("{MAPS}/large");
+    let mut old = connect(&world, &["http/1.1"]).await;
+    let mut new = ask_for("/version", 65_535, &world, 1, ADMIN).await;
+    for number in 1..3 {
+        old.write_all(request("GET", &large, "").as_bytes()).await.unwrap();
+        let mut answer = read_until(&mut old, "\r\n\r\n").await;
+        // More than that is in the value alone.
+        while answer.len() <= MIB || !answer.ends_with('}') {
+            let mut part = vec![0; MIB];
+            let count = old.read(&mut part).await.unwrap();
+            assert!(count > 0, "cut off");
+            answer += std::str::from_utf8(&part[..count]).unwrap();
+        }
+        until_end(&mut new).await;
+        tokio::time::sleep(2 * write_timeout).await;
+        new.write_all(&get(2 * number + 1, "/version", ADMIN)).await.unwrap();
+    }
+    until_end(&mut new).await;
+}
+
+/// Reads frames up to the end of a stream.
+async fn until_end(stream: &mut tokio_rustls::client::TlsStream<TcpStream>) {
+    let mut head = [0; 9];
+    while head[3] != 0 || head[4] & 1 == 0 {
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn one_caller_with_many_streams_leaves_room_for_others() {
-    let world = World::start().await;
-    let _kept = ask_without_a_window(&world, 1000, ADMIN).await;
+    for window in [0, 1] {
+        let world = World::start().await;
+        let _kept = ask_within(window, &world, 1000, ADMIN).await;
+        until_refused(&world).await;
+        world.get("/api/v1/namespaces/default").await.is(200);
+    }
+}
+
+async fn until_refused(world: &World) {
     let deadline = Instant::now() + TIMEOUT;
     while !world.get("/metrics").await.text().contains("code=\"429\"") {
-        assert!(Instant::now() < deadline, "a thousand requests under way at once");
+        assert!(Instant::now() < deadline, "as much as one likes at once");
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    world.get("/api/v1/namespaces/default").await.is(200);
+}
+
+/// A binding by which the tenants may do everything.
+fn tenants_rule() -> serde_json::Value {
+    json!({"metadata": {"name": "tenants"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "cluster-admin"},
+        "subjects": TENANTS.map(|name| json!({"kind": "User", "name": name,
+            "apiGroup": "rbac.authorization.k8s.io"}))})
+}
+
+#[tokio::test]
+async fn large_answers_that_nobody_takes_have_a_limit() {
+    let world = World::start().await;
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    world.post(bindings, &tenants_rule()).await.is(201);
+    let body = json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(MIB - 9)}});
+    world.post(MAPS, &body).await.is(201);
+    // More than all of what one may have, in fewer requests than one may make.
+    let path = format!("{MAPS}/large?pretty=1");
+    let tenant = Some("Bearer tenant-0");
+    let _kept = ask_for(&path, 1, &world, 100, tenant).await;
+    until_refused(&world).await;
+    // A write is refused before it is done, or not at all.
+    let answer = world.merge(&format!("{MAPS}/large"), &json!({"data": {"b": "y"}})).await;
+    answer.is(200);
+}
+
+/// Whoever is refused is counted nowhere, so nothing of it may stay.
+#[tokio::test]
+async fn streams_of_the_refused_are_not_read_on() {
+    const STREAMS: u32 = 200;
+    let world = World::start().await;
+    let mut stream = connect(&world, &["h2"]).await;
+    let mut all = hello(65_535);
+    for number in 0..STREAMS {
+        // Their bodies never come.
+        all.extend(head(0x4, 2 * number + 1, "POST", MAPS, Some("Bearer nobody")));
+    }
+    stream.write_all(&all).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answered = 0;
+    while answered < STREAMS {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).await.unwrap();
+        answered += u32::from(head[3] == 1);
+        let waiting = world.tasks.list().iter().filter(|task| task.name == "write").count();
+        assert_eq!(waiting, 0, "after {answered} answers");
+    }
+}
+
+/// On one thread: what is made anew of an object is made elsewhere.
+#[tokio::test]
+async fn a_large_object_for_people_holds_nobody_up() {
+    let world = World::start().await;
+    let data: serde_json::Map<String, serde_json::Value> =
+        (0..10_000).map(|line| (format!("k{line}"), "x".repeat(90).into())).collect();
+    world.post(MAPS, &json!({"metadata": {"name": "large"}, "data": data})).await.is(201);
+    let path = format!("{MAPS}/large?pretty=1");
+    let mut long = std::pin::pin!(world.get(&path));
+    let mut served = 0;
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut long => {
+                answer.is(200);
+                break;
+            }
+            other = world.get("/version") => {
+                other.is(200);
+                served += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    assert!(served > 5, "only {served} others were served meanwhile");
 }
 
 /// On one thread, and taken as fast as it is made: nothing but the list itself lets others have a turn.

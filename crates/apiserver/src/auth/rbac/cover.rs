@@ -2,70 +2,135 @@
 //!
 //! A wanted rule is taken apart into single permissions only where no held rule covers it whole,
 //! and only up to a limit: beyond it the rule counts as not covered, so that a huge rule can be
-//! refused but never smuggled in. So is the search of the held rules limited.
+//! refused but never smuggled in. So is the search of the held rules limited, by what is compared
+//! with what: rules are as long as callers like, and as many.
 
 use super::rule::{PolicyRule, has};
 
 /// Most single permissions one check takes a rule apart into.
 const MAX_PARTS: usize = 16 * 1024;
-/// Most pairs of a held rule and a wanted one that a check looks at. Both are as many as callers
-/// like to store, and nobody else is authorized while many are compared.
-const MAX_COMPARISONS: usize = 1 << 20;
+/// Most bytes of texts in those.
+const MAX_PART_BYTES: usize = 4 << 20;
+/// Most texts that a check compares with one another, see [`weight`]. Nobody else is authorized while
+/// they are compared.
+const MAX_COMPARISONS: usize = 1 << 22;
+/// As many bytes are compared in about the time that a look at a text takes.
+const BYTES_PER_LOOK: usize = 64;
 
 /// The part of `wanted` that `held` does not grant, each as a rule with one resource or path.
 pub fn missing<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &[PolicyRule],
 ) -> Vec<PolicyRule> {
-    let mut held: Vec<_> = held.into_iter().collect();
-    // What is granted under every name covers the most, so it is found first.
-    held.sort_by_key(|rule| !rule.resource_names.is_empty());
-    let mut held = Held { rules: held, comparisons_left: MAX_COMPARISONS };
-    let mut parts_left = MAX_PARTS;
+    let mut held: Vec<_> = held.into_iter().map(Weighed::new).collect();
+    // What is granted under every name covers the most, and short rules cost the least.
+    held.sort_by_key(|it| (!it.rule.resource_names.is_empty(), it.all()));
+    let mut held = Held { rules: held, left: Left(MAX_COMPARISONS) };
+    let (mut parts_left, mut bytes_left) = (MAX_PARTS, MAX_PART_BYTES);
     let mut missing = Vec::new();
     for rule in wanted {
         if held.covers(rule) {
             continue;
         }
-        let parts = part_count(rule);
-        if parts > parts_left {
+        let (parts, bytes) = (part_count(rule), part_bytes(rule));
+        if parts > parts_left || bytes > bytes_left {
             missing.push(rule.clone());
             continue;
         }
         parts_left -= parts;
+        bytes_left -= bytes;
         missing.extend(missing_parts(&mut held, rule));
     }
     missing
 }
 
-/// The rules a caller has, and how often they may still be looked at.
+/// What one text costs to be compared with all of these, whatever they are.
+fn weight(texts: &[String]) -> usize {
+    texts.iter().map(|text| looks(text)).sum()
+}
+
+fn looks(text: &str) -> usize {
+    1 + text.len() / BYTES_PER_LOOK
+}
+
+/// A rule with the weights of its lists.
+struct Weighed<'a> {
+    rule: &'a PolicyRule,
+    verbs: usize,
+    api_groups: usize,
+    resources: usize,
+    resource_names: usize,
+    non_resource_urls: usize,
+}
+
+impl<'a> Weighed<'a> {
+    fn new(rule: &'a PolicyRule) -> Self {
+        Self {
+            rule,
+            verbs: weight(&rule.verbs),
+            api_groups: weight(&rule.api_groups),
+            resources: weight(&rule.resources),
+            resource_names: weight(&rule.resource_names),
+            non_resource_urls: weight(&rule.non_resource_urls),
+        }
+    }
+
+    fn all(&self) -> usize {
+        self.verbs + self.api_groups + self.resources + self.resource_names + self.non_resource_urls
+    }
+}
+
+/// What may still be compared.
+struct Left(usize);
+
+impl Left {
+    /// What is not there any more is not used up: something that costs less may still be looked at.
+    fn take(&mut self, wanted: usize) -> bool {
+        let left = self.0.checked_sub(wanted);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+
+    /// Whether all of the texts are covered, each of which costs this much to look for.
+    fn all(&mut self, texts: &[String], weight: usize, is_covered: impl Fn(&str) -> bool) -> bool {
+        texts.iter().all(|text| self.take(looks(text).saturating_add(weight)) && is_covered(text))
+    }
+}
+
+/// The rules a caller has, and how far they may still be looked at.
 struct Held<'a> {
-    rules: Vec<&'a PolicyRule>,
-    comparisons_left: usize,
+    rules: Vec<Weighed<'a>>,
+    left: Left,
 }
 
 impl Held<'_> {
     /// Whether one of the rules grants the whole of `wanted`; not if that takes too long to find out.
     fn covers(&mut self, wanted: &PolicyRule) -> bool {
-        let looks = self.rules.len().min(self.comparisons_left);
-        let found = self.rules.iter().take(looks).position(|held| covers(held, wanted));
-        self.comparisons_left -= found.map_or(looks, |at| at + 1);
-        found.is_some()
+        for held in &self.rules {
+            if !self.left.take(1) {
+                return false;
+            }
+            if covers(held, wanted, &mut self.left) {
+                return true;
+            }
+        }
+        false
     }
 }
 
 /// Whether one held rule grants the whole of another.
-fn covers(held: &PolicyRule, wanted: &PolicyRule) -> bool {
-    let verbs = wanted.verbs.iter().all(|verb| has(&held.verbs, verb));
-    if !verbs {
-        return false;
-    }
+fn covers(held: &Weighed<'_>, wanted: &PolicyRule, left: &mut Left) -> bool {
+    let rule = held.rule;
     // Validation keeps paths and resources apart; a rule with both is not covered by half.
-    let paths = wanted.non_resource_urls.iter().all(|url| covers_path(held, url));
-    paths
-        && wanted.api_groups.iter().all(|group| has(&held.api_groups, group))
-        && wanted.resources.iter().all(|resource| covers_resource(held, resource))
-        && covers_names(held, wanted)
+    left.all(&wanted.verbs, held.verbs, |verb| has(&rule.verbs, verb))
+        && left.all(&wanted.non_resource_urls, held.non_resource_urls, |url| covers_path(rule, url))
+        && left.all(&wanted.api_groups, held.api_groups, |group| has(&rule.api_groups, group))
+        && left.all(&wanted.resources, held.resources, |it| covers_resource(rule, it))
+        && (rule.resource_names.is_empty()
+            || (!wanted.resource_names.is_empty()
+                && left.all(&wanted.resource_names, held.resource_names, |name| {
+                    rule.resource_names.iter().any(|held| held == name)
+                })))
 }
 
 fn covers_resource(held: &PolicyRule, wanted: &str) -> bool {
@@ -77,12 +142,6 @@ fn covers_resource(held: &PolicyRule, wanted: &str) -> bool {
         ("*", _) => held.resources.iter().any(|one| one == "*" || one == wanted),
         _ => held.matches_resource(resource, subresource),
     }
-}
-
-fn covers_names(held: &PolicyRule, wanted: &PolicyRule) -> bool {
-    held.resource_names.is_empty()
-        || (!wanted.resource_names.is_empty()
-            && wanted.resource_names.iter().all(|name| held.resource_names.contains(name)))
 }
 
 /// A wanted pattern is covered by the same pattern or by a wider one.
@@ -102,6 +161,22 @@ fn part_count(rule: &PolicyRule) -> usize {
     let resources = [&rule.api_groups, &rule.resources, &rule.resource_names];
     let resources = resources.iter().fold(1_usize, |total, list| total.saturating_mul(count(list)));
     resources.saturating_add(rule.non_resource_urls.len()).saturating_mul(count(&rule.verbs))
+}
+
+/// Bytes of the texts in all targets of a rule: each has its own.
+fn part_bytes(rule: &PolicyRule) -> usize {
+    let lists = [&rule.api_groups, &rule.resources, &rule.resource_names];
+    let count = |list: &[String]| list.len().max(1);
+    let targets = lists.iter().fold(1_usize, |all, list| all.saturating_mul(count(list)));
+    // A text is in as many of them as there are for each one of its list.
+    let of = |list: &&Vec<String>| {
+        let bytes: usize = list.iter().map(String::len).sum();
+        bytes.saturating_mul(targets / count(list))
+    };
+    let verbs: usize = rule.verbs.iter().map(String::len).sum();
+    let urls: usize = rule.non_resource_urls.iter().map(String::len).sum();
+    let verbs = verbs.saturating_mul(targets.saturating_add(rule.non_resource_urls.len()));
+    lists.iter().map(of).fold(urls.saturating_add(verbs), usize::saturating_add)
 }
 
 /// Takes the rule apart and keeps what no held rule grants; verbs of one target stay together.

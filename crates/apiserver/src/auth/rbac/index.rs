@@ -216,6 +216,8 @@ pub struct RbacIndex {
 /// there may write as many as it likes, and every question of anybody about the namespace would pay for
 /// them; what lies beyond grants nothing.
 const MAX_LOOKS: usize = 1 << 16;
+/// Most text in the rules of a namespace that anybody is told: a rule is as long as an object may be.
+const MAX_TOLD_BYTES: usize = 4 << 20;
 
 /// What is left of them for one question.
 struct Looks(usize);
@@ -382,14 +384,14 @@ impl RbacIndex {
         }
         let mut seen = HashSet::new();
         let mut rules = Rules { resource: Vec::new(), non_resource: Vec::new(), is_whole: true };
-        let mut looks = Looks(MAX_LOOKS);
+        let (mut looks, mut bytes) = (Looks(MAX_LOOKS), Looks(MAX_TOLD_BYTES));
         for (home, granted) in self.bound(user, namespace) {
             if !looks.take(home, 1) {
                 return Rules { is_whole: false, ..rules };
             }
             let Some(granted) = granted else { continue };
             for rule in granted.rules.iter() {
-                if !looks.take(home, rule.entries()) {
+                if !looks.take(home, rule.entries()) || !bytes.take(home, rule.bytes()) {
                     return Rules { is_whole: false, ..rules };
                 }
                 // A path lies in no namespace, so a RoleBinding cannot grant it.

@@ -63,14 +63,22 @@ impl PolicyRule {
 
     /// How many texts a look at the rule may compare.
     pub(super) fn entries(&self) -> usize {
-        let lists = [
+        self.lists().iter().map(|list| list.len()).sum()
+    }
+
+    /// How much text that is.
+    pub(super) fn bytes(&self) -> usize {
+        self.lists().iter().copied().flatten().map(String::len).sum()
+    }
+
+    fn lists(&self) -> [&Vec<String>; 5] {
+        [
             &self.verbs,
             &self.api_groups,
             &self.resources,
             &self.resource_names,
             &self.non_resource_urls,
-        ];
-        lists.iter().map(|list| list.len()).sum()
+        ]
     }
 
     /// Whether the rule allows the request.

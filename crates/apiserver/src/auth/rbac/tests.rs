@@ -330,6 +330,54 @@ fn comparing_many_rules_with_many_ends() {
     assert!(missing(&rules(&held), &rules(&named("", 4096))).is_empty());
 }
 
+/// The rules are looked at while no right can change, and so while nothing can be written.
+#[test]
+fn comparing_long_rules_with_long_ones_ends() {
+    let verbs =
+        |texts: Vec<String>| json!({"apiGroups": [""], "resources": ["pods"], "verbs": texts});
+    let often = |text: &str, count: usize| vec![text.to_owned(); count];
+    let mut held = often("get", 60_000);
+    held.push("list".to_owned());
+    let wanted = rules(&[verbs(often("list", 400))]);
+    assert_eq!(missing(&rules(&[verbs(held.clone())]), &wanted).len(), 1, "taken as not held");
+    // Who has it in a word, has it.
+    let short = rules(&[verbs(held), rule(&[""], &["pods"], &["list"])]);
+    assert!(missing(&short, &wanted).is_empty());
+}
+
+/// Each single permission has the texts of all that it is of.
+#[test]
+fn a_rule_of_long_texts_is_not_taken_apart() {
+    let resources: Vec<String> = (0..4000).map(|number| format!("r{number}")).collect();
+    let long = "x".repeat(50_000);
+    let held = rules(&[rule(&[""], &["pods"], &["get"])]);
+    for wanted in [
+        json!({"apiGroups": [long], "resources": resources, "verbs": ["get"]}),
+        json!({"apiGroups": [""], "resources": resources, "verbs": [long]}),
+        json!({"nonResourceURLs": resources, "verbs": [long]}),
+    ] {
+        assert_eq!(missing(&held, &rules(&[wanted])).len(), 1);
+    }
+    let few = json!({"apiGroups": [long], "resources": ["a", "b"], "verbs": ["get"]});
+    assert_eq!(missing(&held, &rules(&[few])).len(), 2);
+}
+
+#[test]
+fn what_one_is_told_of_ones_rights_stays_short() {
+    let mut index = RbacIndex::default();
+    let long = "x".repeat(1 << 20);
+    for number in 0..64 {
+        let mut one = rule(&[""], &["pods"], &["get"]);
+        one["resourceNames"] = json!([format!("{number}{long}")]);
+        let name = format!("r{number}");
+        index.upsert(Kind::Role, &role("ns", &name, &[one]));
+        index.upsert(Kind::RoleBinding, &binding("ns", &name, ("Role", &name), &to_ada()));
+    }
+    let told = index.rules_for(&ada(), "ns");
+    let bytes: usize = told.iter().flat_map(|it| &it.resource_names).map(String::len).sum();
+    assert!(!told.is_whole && bytes <= 5 << 20, "{bytes}");
+}
+
 #[test]
 fn nobody_writes_a_role_beyond_their_own_rights() {
     let index = everywhere(&[rule(&[""], &["pods"], &["get", "list"])]);

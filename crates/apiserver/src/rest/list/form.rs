@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 use crate::negotiate::{Answer, Syntax};
+use crate::rest::view::{self, pretty};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -88,12 +89,8 @@ impl Form {
     }
 }
 
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
-}
-
 fn yaml(value: &Value) -> String {
-    let text = objects::json::encode_yaml(value);
+    let text = view::yaml(value);
     if text.ends_with('\n') { text } else { text + "\n" }
 }
 

@@ -35,6 +35,7 @@ pub(super) async fn respond(
     let measured = server.tasks.blocking("measure a list", measure).await;
     let (pieces, length) = measured.map_err(|error| Failure::internal(error.to_string()))??;
     let mut response = view::formed_response(StatusCode::OK, PROTOBUF, Bytes::new());
+    response.extensions_mut().insert(crate::finish::Long);
     *response.body_mut() = Pieced::body(pieces, u64::try_from(length).ok());
     Ok(response)
 }
