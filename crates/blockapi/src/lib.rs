@@ -154,7 +154,7 @@ impl BlockApi {
                 worker::watch_services(store, figures, stop)
             });
         }
-        let router = service.router();
+        let router = service.router(tasks.clone());
         let limits = serve::Limits::default();
         tasks.spawn("block-api", serve::serve(listener, router, limits, tasks.clone()));
         Ok(Self { address, db })

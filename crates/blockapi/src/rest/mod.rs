@@ -32,6 +32,8 @@ use futures::FutureExt;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
+use tasks::Tasks;
+use tokio::sync::Semaphore;
 
 use crate::auth::{AuthError, Caller, Identity, Tokens};
 use crate::figures::Figures;
@@ -86,12 +88,42 @@ pub(crate) struct Service {
     pub(crate) figures: Figures,
 }
 
+/// Changes under way at once, those of clients that have left among them.
+const REQUESTS: usize = 1024;
+
 impl Service {
-    pub(crate) fn router(self) -> axum::Router {
+    pub(crate) fn router(self, tasks: Tasks) -> axum::Router {
+        let places = Arc::new(Semaphore::new(REQUESTS));
         axum::Router::new().fallback(move |request: http::Request<Body>| {
-            let service = self.clone();
-            async move { service.serve(request).await }
+            let (service, tasks, places) = (self.clone(), tasks.clone(), places.clone());
+            async move {
+                if request.method().is_safe() {
+                    return service.serve(request).await;
+                }
+                service.serve_to_the_end(request, &tasks, places).await
+            }
         })
+    }
+
+    /// Also for a client that leaves meanwhile: half of a change is nobody's to finish.
+    async fn serve_to_the_end(
+        self,
+        request: http::Request<Body>,
+        tasks: &Tasks,
+        places: Arc<Semaphore>,
+    ) -> Response<Body> {
+        let busy = || {
+            let busy = "The service is busy; nothing was changed. Try again in a few seconds.";
+            finish(Err(Fault::unavailable(busy)), None, None)
+        };
+        let Ok(place) = places.try_acquire_owned() else { return busy() };
+        let (tell, told) = tokio::sync::oneshot::channel();
+        tasks.spawn_draining("block-request", move |_| async move {
+            // Nobody may be there to hear it.
+            let _ = tell.send(self.serve(request).await);
+            drop(place);
+        });
+        told.await.unwrap_or_else(|_| busy())
     }
 
     pub(crate) async fn serve(&self, request: http::Request<Body>) -> Response<Body> {

@@ -34,6 +34,7 @@ mod images;
 mod interleavings;
 mod killed;
 mod late;
+mod left;
 mod operators;
 mod outage;
 mod outside;

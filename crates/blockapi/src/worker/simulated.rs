@@ -48,6 +48,8 @@ pub(crate) struct Moods {
     /// Why volumes cannot be removed or connected.
     pub(crate) fail_removals: Option<String>,
     pub(crate) fail_connections: Option<String>,
+    /// Connections are never made to the end.
+    pub(crate) hold_connects: bool,
     /// Connections stay up.
     pub(crate) hold_connections: bool,
     /// Snapshots stay under way.
@@ -341,9 +343,13 @@ impl Backend for Simulated {
         }
         let address = state.moods.disks.clone().unwrap_or_else(|| "127.0.0.1:1".to_owned());
         let authority = state.moods.authority.clone();
+        let holds = state.moods.hold_connects;
         let disk = state.disks.get_mut(volume).ok_or_else(|| refused("no such volume"))?;
         if !disk.connections.iter().any(|it| it == attachment) {
             disk.connections.push(attachment.to_owned());
+        }
+        if holds {
+            return Ok(Progress::Running);
         }
         let scheme = if authority.is_some() { "nbds" } else { "nbd" };
         Ok(Progress::Done(json!({
