@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::rig::{NEW, OLD, Rig, id_of};
+use crate::store::work::IMAGE_COPY;
 
 fn connector() -> Value {
     json!({"connector": {"host": "h1"}})
@@ -94,5 +95,30 @@ async fn a_forced_detach_takes_the_connection_down() {
         rig.settle().await;
         rig.expect(&volume, "available", None).await;
         assert_eq!(rig.backend.connected(&volume), Vec::<String>::new(), "{name}");
+    }
+}
+
+/// What nobody tells of any more (a worker that was lost, an attachment that ended meanwhile) goes with a
+/// reset; the copy of an image that is under way stays.
+#[tokio::test]
+async fn a_reset_takes_every_connection_down() {
+    for rig in Rig::everywhere().await {
+        let volume = rig.volume().await;
+        let backend: &dyn crate::Backend = rig.backend.as_ref();
+        for stray in [IMAGE_COPY, "11111111-1111-4111-8111-111111111111", "host-h"] {
+            backend.connect(&volume, stray, &json!({})).await.unwrap();
+        }
+        let attachment = rig.attach(&volume, &uuid::Uuid::new_v4().to_string()).await;
+        backend.connect(&volume, &attachment, &json!({})).await.unwrap();
+        let detached = json!({"status": "available", "attach_status": "detached"});
+        assert_eq!(rig.action(&volume, "os-reset_status", detached, NEW).await.code, 202);
+        assert_eq!(rig.backend.connected(&volume), Vec::<String>::new());
+        backend.connect(&volume, "late", &json!({})).await.unwrap();
+        let filling = "UPDATE volumes SET status = 'downloading' WHERE id = $1";
+        rig.store.db.execute(filling, &[volume.as_str().into()]).await.unwrap();
+        backend.connect(&volume, IMAGE_COPY, &json!({})).await.unwrap();
+        let only = json!({"attach_status": "detached"});
+        assert_eq!(rig.action(&volume, "os-reset_status", only, NEW).await.code, 202);
+        assert_eq!(rig.backend.connected(&volume), [IMAGE_COPY]);
     }
 }

@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::model::reset::{self, Asked, NewStatus};
 use crate::rest::Service;
-use crate::rest::connections::{disconnect, disconnect_hosts};
+use crate::rest::connections::{connections, disconnect};
 use crate::rest::fault::Fault;
 use crate::rest::input::Fields;
 use crate::rest::request::{Answer, Reply, Request};
 use crate::rest::volumes::find;
 use crate::store::Pairs;
 use crate::store::guard::{Change, Set};
+use crate::store::work::IMAGE_COPY;
 
 pub(super) async fn reset_status(
     service: &Service,
@@ -62,9 +63,13 @@ pub(super) async fn reset_status(
     }
     let store = &service.store;
     if reset.attach_status == Some("detached") {
-        disconnect_hosts(service, &volume, None).await?;
-        for attachment in &volume.attachments {
-            disconnect(service, &volume, &attachment.id).await;
+        // Also what no row tells of any more. The copy of an image that is under way is work, and ends
+        // with it.
+        let copies = volume.status == "downloading";
+        for name in connections(service, &volume).await? {
+            if !copies || name != IMAGE_COPY {
+                disconnect(service, &volume, &name).await;
+            }
         }
     }
     let mut tx = store.on_volume(id).await?;
