@@ -107,6 +107,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there was no space for what was to be written.
+    pub(crate) fn is_of_a_full_disk(&self) -> bool {
+        let Self::Store(blobs::Error::Disk(error)) = self else { return false };
+        matches!(error.kind(), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+
     /// Whether the same call may go better later.
     pub fn retry(&self) -> Retry {
         match self {

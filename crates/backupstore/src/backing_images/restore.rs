@@ -50,10 +50,11 @@ impl BackupStore {
     ) -> Result<(), Error> {
         let lock = self.repository.lock_name(&Subject::BackingImages)?;
         let timeout = options.lock_timeout;
-        self.with_lock(&lock, LockKind::Use, timeout, control, async |_, control| {
+        let lease = self.lock_also_when_full(&lock, LockKind::Use, timeout, control).await?;
+        let work = async |_, control: Control| {
             self.write_image(image, to.to_owned(), options, &control).await
-        })
-        .await
+        };
+        lease.work(control, work).await
     }
 
     async fn write_image(

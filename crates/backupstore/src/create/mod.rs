@@ -143,6 +143,7 @@ impl BackupStore {
         let timeout = request.lock_timeout;
         let lease = self.lock(&request.volume, LockKind::Use, timeout, control).await?;
         lease.settled().await;
+        self.lay_by().await;
         match self.prepare(&request, &backup, source, &lease).await {
             Ok(Prepared { volume, base, state, others_over }) => {
                 let VolumeRecord { compression, last_backup: last, .. } = volume;

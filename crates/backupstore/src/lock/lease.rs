@@ -39,6 +39,8 @@ pub(crate) struct Lease {
     deletions: Mutex<Deletions>,
     /// Whether anything of others lay among the locks when it was taken.
     met_others: bool,
+    /// Whether what was laid by on a full disk had to be given up for it.
+    lays_by_again: bool,
 }
 
 /// The lock was ours when it was asked for; that counts until then.
@@ -88,7 +90,12 @@ impl Lease {
             taken,
             deletions: Mutex::new(deletions),
             met_others,
+            lays_by_again: false,
         }
+    }
+
+    pub(super) fn laying_by_again(self) -> Self {
+        Self { lays_by_again: true, ..self }
     }
 
     /// Does `work`, renews the lock meanwhile, and gives it back. Where it is lost the work is told to
@@ -439,5 +446,8 @@ impl Lease {
         }
         self.remove_traces().await;
         self.locks.forget(&self.key).await;
+        if self.lays_by_again {
+            self.store.lay_by().await;
+        }
     }
 }

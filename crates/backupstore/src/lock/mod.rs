@@ -85,7 +85,10 @@ impl BackupStore {
     where
         W: Future<Output = Result<T, Error>> + Send,
     {
-        let lease = self.lock(volume, kind, timeout, control).await?;
+        let lease = match kind {
+            LockKind::Use => self.lock(volume, kind, timeout, control).await?,
+            LockKind::Delete => self.lock_also_when_full(volume, kind, timeout, control).await?,
+        };
         lease.work(control, work).await
     }
 
@@ -121,6 +124,23 @@ impl BackupStore {
                 locks.forget(&key).await;
                 Err(error)
             }
+        }
+    }
+
+    /// The same for what must be possible on a disk that is full: else nobody could free anything, or get
+    /// anything back.
+    pub(crate) async fn lock_also_when_full(
+        &self,
+        volume: &Name,
+        kind: LockKind,
+        timeout: Duration,
+        control: &Control,
+    ) -> Result<Lease, Error> {
+        match self.lock(volume, kind, timeout, control).await {
+            Err(error) if error.is_of_a_full_disk() && self.give_up_reserve().await => {
+                Ok(self.lock(volume, kind, timeout, control).await?.laying_by_again())
+            }
+            done => done,
         }
     }
 }

@@ -100,8 +100,8 @@ impl BackupStore {
         request: RestoreRequest,
         control: &Control,
     ) -> Result<RestoreBegun, Error> {
-        let lease =
-            self.lock(&request.volume, LockKind::Use, request.lock_timeout, control).await?;
+        let (volume, timeout) = (&request.volume, request.lock_timeout);
+        let lease = self.lock_also_when_full(volume, LockKind::Use, timeout, control).await?;
         match self.plan_restore(&request.volume, &request.backup, request.previous.as_ref()).await {
             Ok(plan) => {
                 let blocks = self.repository.blocks(&Subject::Volume(request.volume.clone()));

@@ -5,6 +5,7 @@ mod mount;
 mod open;
 mod places;
 mod probe;
+mod reserve;
 mod secret;
 mod url;
 

@@ -15,6 +15,11 @@ pub(super) fn record() -> Result<Key, Error> {
     key(&format!("{FOLDER}/target.json"))
 }
 
+/// What deletions are left with on a disk that is full.
+pub(super) fn reserve() -> Result<Key, Error> {
+    key(&format!("{FOLDER}/reserve"))
+}
+
 /// Where objects lie with which a store is tried.
 pub(super) fn probes() -> Result<Prefix, Error> {
     Ok(key(&format!("{FOLDER}/probes"))?.into())

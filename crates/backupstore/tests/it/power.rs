@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backupstore::Control;
 use backupstore::delete::DeleteOptions;
-use blobs::{LocalStore, Store};
+use blobs::{LocalStore, Prefix, Store, list_all};
 use durable::Disk as _;
 use durable::sim::SimDisk;
 
@@ -198,4 +198,27 @@ async fn blocks_wait_for_the_disk_together() {
     println!("{MANY} blocks: {syncs} syncs");
     // Locks and records take their own, whatever the number of blocks.
     assert!(syncs < MANY / 4, "{syncs} syncs for {MANY} blocks");
+}
+
+/// A disk that is full at whatever point of a backup: what was acknowledged stays, and nothing says that it
+/// is complete that is not.
+#[tokio::test]
+async fn a_full_disk_costs_no_backup() {
+    let of = full(20);
+    let mut made = 0;
+    for more in 0..30 {
+        let disk = SimDisk::new(more);
+        let target = over(directory(&disk));
+        back_up(&target, &of, 0, "backup-0").await.unwrap();
+        let all = list_all(directory(&disk).as_ref(), &Prefix::ROOT).await.unwrap();
+        disk.limit_bytes(all.iter().map(|meta| meta.len_bytes).sum::<u64>() + more * 1500);
+        made += usize::from(back_up(&target, &of, 1, "backup-1").await.is_ok());
+        disk.limit_bytes(u64::MAX);
+        drop_locks(&directory(&disk)).await;
+        assert!(check_all(&target, &of).await >= 1, "{more}");
+        // What it left behind is in nobody's way.
+        back_up(&target, &of, 1, "backup-1").await.unwrap();
+        assert_eq!(check_all(&target, &of).await, 2, "{more}");
+    }
+    assert!((1..30).contains(&made), "{made}");
 }

@@ -98,8 +98,8 @@ fn used(target: &Target) {
     }
     cli.run(&["backup", "rm", "--volume", VOLUME, &target.url()]);
     let mut keys = target.keys();
-    // What a bucket was found to be able to is known of it, not of its volumes.
-    keys.retain(|key| key != "backupstore/holdfast/target.json");
+    // What is known of a target, and what is laid by on its disk, is not of its volumes.
+    keys.retain(|key| !key.starts_with("backupstore/holdfast/"));
     assert_eq!(keys, [] as [&str; 0]);
     println!(
         "golden store in a {}: listed, inspected, verified, 7 restores, collected",
@@ -138,7 +138,9 @@ fn what_we_write_is_what_another_engine_wrote() {
         let more = ["--compression-method", method.unwrap(), "--label", &label];
         source.back_up(&ours, snapshot.unwrap(), backup, &more);
     }
-    assert_eq!(ours.keys(), theirs.keys());
+    let mut keys = ours.keys();
+    keys.retain(|key| !key.starts_with("backupstore/holdfast/"));
+    assert_eq!(keys, theirs.keys());
     let (mut our_bytes, mut their_bytes) = (0, 0);
     for key in theirs.keys() {
         let (our, their) = (ours.get(&key).unwrap(), theirs.get(&key).unwrap());
