@@ -172,7 +172,7 @@ impl BackupStore {
             if damaged.is_empty() && !references.flawed.contains(name) {
                 report.healthy.push(name.to_string());
             } else {
-                self.judge(of, name, &damaged, &mut report).await?;
+                self.judge(of, name, &references, &damaged, &mut report).await?;
             }
         }
         control.finished();
@@ -276,13 +276,18 @@ impl BackupStore {
         &self,
         of: &Subject,
         name: &Name,
+        references: &References,
         damaged: &HashMap<Checksum, BlockDamage>,
         report: &mut VerifyReport,
     ) -> Result<(), Error> {
         // Deleted since: its blocks may be gone, too.
-        let Found::Readable(record, _) = self.repository.record(of, name).await? else {
+        let Found::Readable(record, stored) = self.repository.record(of, name).await? else {
             return Ok(());
         };
+        // Or made again since: its blocks may have come after they were looked at.
+        if references.versions.get(name) != Some(&stored.version) {
+            return Ok(());
+        }
         let blocks = self.repository.blocks(of);
         let mut found = DamagedBackup {
             name: name.to_string(),

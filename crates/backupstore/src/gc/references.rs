@@ -113,6 +113,8 @@ pub(crate) struct References {
     pub(crate) blocks: NamedBlocks,
     /// What is complete, and when it was started.
     pub(crate) complete: BTreeMap<Name, String>,
+    /// The very records that say so.
+    pub(crate) versions: BTreeMap<Name, Version>,
     /// What is complete and cannot be restored whatever blocks there are.
     pub(crate) flawed: BTreeSet<Name>,
     pub(crate) in_progress: Vec<InProgress>,
@@ -164,6 +166,7 @@ impl References {
                 self.in_progress.push(InProgress::new(name, &record, stored));
             }
             Found::Readable(record, stored) => {
+                self.versions.insert(name.clone(), stored.version.clone());
                 if record.is_successor {
                     self.taken_over.push(InProgress::new(name.clone(), &record, stored));
                 }

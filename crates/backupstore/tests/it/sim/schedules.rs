@@ -721,6 +721,25 @@ async fn what_is_not_listed_yet_is_not_damage() {
     }
 }
 
+/// A backup is deleted while it is looked at, and made again before its record is read once more.
+#[tokio::test(start_paused = true)]
+async fn what_was_missing_of_a_backup_that_was_deleted_is_no_damage_of_the_next() {
+    let world = with_backup(Kind { tags: Tags::OfWrites, ..Kind::WIDE }).await;
+    let reader = Actor::build(&world, "reader", 2)
+        .befalls(When::Named("list", "/blocks", 1), What::Stop(60 * SECOND))
+        .befalls(When::Named("get", "/backups/", 2), What::Stop(60 * SECOND));
+    let (reader, of) = (Ours::new(reader.start()).await, states());
+    let (deleter, writer) = (calm(&world, "deleter").await, calm(&world, "writer").await);
+    let others = async {
+        at(5).await;
+        assert!(deleter.delete("backup-1").await);
+        after(65, writer.back_up(&of, 0, "backup-1")).await
+    };
+    let (is_healthy, is_made) = futures::join!(reader.is_healthy(), others);
+    assert!(is_made && world.is_complete("backup-1"));
+    assert!(is_healthy);
+}
+
 /// A store without conditions, which nobody else uses: there is nobody to be waited for.
 #[tokio::test(start_paused = true)]
 async fn a_backup_alone_waits_for_nobody() {
