@@ -12,7 +12,7 @@ use super::input::{self, Fields};
 use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::find as find_snapshot;
-use super::types::refuse_encryption;
+use super::types::{hold as hold_type, refuse_encryption};
 use super::views;
 use super::volumes::{NO_CLONES, find as find_volume, inherit_by_backup, volume_type};
 use crate::auth::policy::{Needs, allow};
@@ -495,6 +495,7 @@ async fn restore_new(
     inherit_by_backup(service, backup, &mut new).await?;
     let store = &service.store;
     let mut tx = store.db.begin().await?;
+    hold_type(service, &mut tx, &kind).await?;
     let demand = Demand {
         volumes: 1,
         gigabytes: new.size,

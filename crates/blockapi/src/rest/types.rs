@@ -10,6 +10,7 @@ use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request, truth};
 use super::views;
 use crate::auth::policy::{Needs, allow};
+use crate::sql::Tx;
 use crate::store::statement::Statement;
 use crate::store::types::{DEFAULT_TYPE, Encryption, VolumeType, visible_to};
 use crate::store::{Metadata, new_id, now};
@@ -295,6 +296,13 @@ pub(super) fn refuse_encryption(kind: &VolumeType) -> Result<(), Fault> {
          without encryption.",
         kind.name
     )))
+}
+
+/// Holds the type that a volume is about to have: it may have gone, or ask for encryption by now.
+pub(super) async fn hold(service: &Service, tx: &mut Tx, kind: &VolumeType) -> Result<(), Fault> {
+    let encrypts = service.store.hold_type(tx, &kind.id).await?;
+    let encrypts = encrypts.ok_or_else(|| no_such(&kind.id))?;
+    refuse_encryption(&VolumeType { encrypts, ..kind.clone() })
 }
 
 async fn find_encryption(service: &Service, kind: &str, id: &str) -> Result<Encryption, Fault> {

@@ -10,7 +10,7 @@ use super::input::{self, Fields};
 use super::listing::{self, Field, Later, Resource};
 use super::request::{Answer, Reply, Request};
 use super::snapshots::hold as hold_snapshot;
-use super::types::refuse_encryption;
+use super::types::{hold as hold_type, refuse_encryption};
 use super::views::{self, Extent, VolumeView};
 use super::{Service, fault, images};
 use crate::auth::policy::{Needs, allow};
@@ -509,6 +509,7 @@ async fn insert(
         // Before what the project may use, as everybody does.
         hold_snapshot(service, request, &mut tx, id).await?;
     }
+    hold_type(service, &mut tx, kind).await?;
     let demand = Demand {
         volumes: 1,
         gigabytes: new.size,

@@ -326,6 +326,15 @@ impl Tx {
         Ok(())
     }
 
+    /// Holds a row that others may hold so, too: nobody changes it meanwhile.
+    pub(crate) async fn share(&mut self, table: &'static str, id: &str) -> Result<(), DbError> {
+        if let Self::Postgres(_) = self {
+            let sql = format!("SELECT id FROM {table} WHERE id = $1 FOR SHARE");
+            self.fetch(&sql, &[id.into()]).await?;
+        }
+        Ok(())
+    }
+
     /// Holds a name that has no row of its own: of two requests about it one comes after the other.
     pub(crate) async fn lock_name(&mut self, name: &str) -> Result<(), DbError> {
         if let Self::Postgres(_) = self {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::list::{self, ListError, Page, Source};
 use super::statement::Statement;
 use super::{Metadata, Pairs, Store, new_id, now};
-use crate::sql::{DbError, Row, Value};
+use crate::sql::{DbError, Row, Tx, Value};
 
 /// The name of the type that is there from the beginning.
 pub(crate) const DEFAULT_TYPE: &str = "__DEFAULT__";
@@ -110,6 +110,14 @@ impl Store {
         Ok(types.pop())
     }
 
+    /// Keeps a type as it is until a volume has it: nothing if it is gone, else whether it encrypts.
+    pub(crate) async fn hold_type(&self, tx: &mut Tx, id: &str) -> Result<Option<bool>, DbError> {
+        tx.share("volume_types", id).await?;
+        let sql = format!("SELECT {COLUMNS} FROM volume_types WHERE id = $1 AND deleted = 0");
+        let row = tx.fetch_one(&sql, &[id.into()]).await?;
+        Ok(row.map(|row| VolumeType::of(&row)).transpose()?.map(|it| it.encrypts))
+    }
+
     pub(crate) async fn volume_types(
         &self,
         page: &Page,
@@ -177,8 +185,8 @@ impl Store {
                     let stale = format!("DELETE FROM {table} WHERE resource = $1");
                     tx.execute(&stale, &[format!("{resource}_{after}").into()]).await?;
                     let sql = format!("UPDATE {table} SET resource = $2 WHERE resource = $1");
-                    let names = [before.as_str(), &after].map(|it| format!("{resource}_{it}"));
-                    tx.execute(&sql, &names.map(Value::from)).await?;
+                    let both = [before.as_str(), &after].map(|it| format!("{resource}_{it}"));
+                    tx.execute(&sql, &both.map(Value::from)).await?;
                 }
             }
         }

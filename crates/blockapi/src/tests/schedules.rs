@@ -296,3 +296,45 @@ async fn a_transfer_is_accepted_once() {
         assert_eq!(owners, 1);
     }
 }
+
+/// A type that goes, or from now on asks for encryption, between the look and the new volume.
+#[tokio::test]
+async fn a_volume_is_of_a_type_that_is_still_as_it_was_looked_at() {
+    for rig in Rig::everywhere().await {
+        let spare = rig.volume().await;
+        let before = rig.get("/volumes", NEW).await.body["volumes"].as_array().unwrap().len();
+        for (name, change, code) in [
+            ("gone", "UPDATE volume_types SET deleted = 1 WHERE id = $1", 404),
+            (
+                "secret",
+                "INSERT INTO volume_type_encryption (volume_type_id, encryption_id, provider, \
+                 control_location, created_at) VALUES ($1, $1, 'luks', 'front-end', '2026')",
+                400,
+            ),
+        ] {
+            let kind = json!({"volume_type": {"name": name}});
+            let kind = id_of(&rig.call("POST", "/types", kind, NEW).await, "volume_type");
+            let made = json!({"volume": {"size": 1, "volume_type": name}});
+            let asked = rig.call("POST", "/volumes", made, NEW);
+            let values = vec![kind.as_str().into()];
+            let changes = [(change, values)];
+            let seen = meanwhile(&rig, &[("volume_types", &kind)], asked, &changes).await;
+            assert_eq!(seen.code, code, "{name}: {seen:?}");
+            let left = rig.get("/volumes", NEW).await.body["volumes"].as_array().unwrap().len();
+            assert_eq!(left, before);
+        }
+        let kind = json!({"volume_type": {"name": "other"}});
+        let kind = id_of(&rig.call("POST", "/types", kind, NEW).await, "volume_type");
+        let retype = json!({"new_type": "other", "migration_policy": "never"});
+        let asked = rig.action(&spare, "os-retype", retype, NEW);
+        let gone =
+            [("UPDATE volume_types SET deleted = 1 WHERE id = $1", vec![kind.as_str().into()])];
+        let rows = [("volumes", spare.as_str()), ("volume_types", kind.as_str())];
+        let seen = meanwhile(&rig, &rows, asked, &gone).await;
+        assert_eq!(seen.code, 404, "{seen:?}");
+        rig.settle().await;
+        rig.expect(&spare, "available", None).await;
+        let seen = rig.get(&format!("/volumes/{spare}"), NEW).await;
+        assert_eq!(seen.body["volume"]["volume_type"], "__DEFAULT__");
+    }
+}

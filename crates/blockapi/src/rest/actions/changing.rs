@@ -9,7 +9,7 @@ use crate::rest::connections::connections;
 use crate::rest::fault::Fault;
 use crate::rest::input::Fields;
 use crate::rest::request::{Answer, Reply, Request};
-use crate::rest::types::refuse_encryption;
+use crate::rest::types::{hold as hold_type, refuse_encryption};
 use crate::rest::volumes::{NO_CLONES, find, volume_type};
 use crate::store::guard::Set;
 use crate::store::limits::Demand;
@@ -150,6 +150,7 @@ pub(super) async fn retype(service: &Service, request: &Request, id: &str, args:
         }
         return Err(service.rejection(request, id, Operation::Retype, said).await);
     }
+    hold_type(service, &mut tx, &kind).await?;
     let demand = Demand {
         volumes: 1,
         gigabytes: volume.size,
