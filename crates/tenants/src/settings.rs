@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::chosen::NamespaceSelector;
 use crate::endpoint::Endpoint;
+use crate::spec;
 
 /// The `ConfigMap` in the administrators' namespace, and the key in it.
 pub const CONFIG_MAP: &str = "non-admin-config";
@@ -184,13 +185,11 @@ impl Section {
         {
             return Err(SettingsError::Order { sync: sync.into(), collection: collection.into() });
         }
+        let enforce_backup =
+            fields::<BackupSpec>("enforceBackupSpec", self.enforce_backup_spec, backup_field)?;
         let settings = Settings {
             enable: self.enable.unwrap_or(usual.enable),
-            enforce_backup: fields::<BackupSpec>(
-                "enforceBackupSpec",
-                self.enforce_backup_spec,
-                backup_field,
-            )?,
+            enforce_backup: spec::present(&enforce_backup),
             enforce_restore: fields::<RestoreSpec>(
                 "enforceRestoreSpec",
                 self.enforce_restore_spec,

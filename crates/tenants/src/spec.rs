@@ -78,6 +78,25 @@ pub fn bad_duration(path: &str, spec: &Map<String, Value>) -> Option<String> {
     })
 }
 
+/// The spec of a backup in words that each field has one of. Yes by the former name of a field is yes to a
+/// Velero, whatever stands at the present one.
+pub fn present(backup: &Map<String, Value>) -> Map<String, Value> {
+    let mut present = backup.clone();
+    match (present.remove("defaultVolumesToRestic"), present.get(FILES)) {
+        (Some(Value::Bool(true)), _) => {
+            present.insert(FILES.to_owned(), Value::Bool(true));
+        }
+        (Some(said), None | Some(Value::Null)) => {
+            present.insert(FILES.to_owned(), said);
+        }
+        (None | Some(_), _) => {}
+    }
+    present
+}
+
+/// Whether volumes are copied file by file.
+const FILES: &str = "defaultVolumesToFsBackup";
+
 /// Appends to a list of words in the spec what is not in it yet.
 pub fn append(
     spec: &mut Map<String, Value>,
@@ -142,6 +161,26 @@ mod tests {
         assert_eq!(too_long("spec", &names(4000)), None);
         let found = too_long("spec", &names(100_000)).unwrap();
         assert!(found.starts_with("spec is too long, 15000"), "{found}");
+    }
+
+    #[test]
+    fn a_field_has_one_word() {
+        let of = |spec: Value| Value::Object(present(spec.as_object().unwrap()));
+        for (said, wanted) in [
+            (json!({"ttl": "1h"}), json!({"ttl": "1h"})),
+            (
+                json!({"defaultVolumesToRestic": true, "defaultVolumesToFsBackup": false}),
+                json!({"defaultVolumesToFsBackup": true}),
+            ),
+            (
+                json!({"defaultVolumesToRestic": false, "defaultVolumesToFsBackup": true}),
+                json!({"defaultVolumesToFsBackup": true}),
+            ),
+            (json!({"defaultVolumesToRestic": false}), json!({"defaultVolumesToFsBackup": false})),
+            (json!({"defaultVolumesToRestic": null}), json!({"defaultVolumesToFsBackup": null})),
+        ] {
+            assert_eq!(of(said.clone()), wanted, "{said}");
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn fault(namespace: &str, spec: &Value, settings: &Settings) -> Option<Fault> {
     if typed.volume_snapshot_locations.is_some() {
         return Some(Fault::Late(restricted("volumeSnapshotLocations", "")));
     }
-    if let Some(found) = enforce::conflict(backup, &settings.enforce_backup) {
+    let present = spec::present(backup);
+    if let Some(found) = enforce::conflict(&present, &settings.enforce_backup) {
         return Some(Fault::Late(format!(
             "the administrator has restricted spec.backupSpec.{} field value to {}",
             found.field,
@@ -222,7 +223,7 @@ pub fn velero_spec(
     location: Option<&str>,
     settings: &Settings,
 ) -> Map<String, Value> {
-    let mut made = backup.clone();
+    let mut made = spec::present(backup);
     made.retain(|_, value| !value.is_null());
     enforce::fill(&mut made, &settings.enforce_backup);
     // Validation refuses these; nothing that slipped by it reaches the executor.
@@ -308,6 +309,26 @@ mod tests {
         ];
         for (spec, message) in table {
             assert_eq!(judged(&spec), Verdict::Invalid(format!("{prefix}{message}")), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_enforced_is_enforced_by_every_name_of_the_field() {
+        let restic = json!({"defaultVolumesToRestic": true});
+        let files = json!({"defaultVolumesToFsBackup": true});
+        for enforced in ["defaultVolumesToFsBackup", "defaultVolumesToRestic"] {
+            let text = format!("nonAdmin: {{enforceBackupSpec: {{{enforced}: false}}}}");
+            let settings = Settings::parse(&text).unwrap();
+            for asked in [&restic, &files] {
+                let spec = json!({"backupSpec": asked});
+                let found = judge("a", &spec, &Storage::Default, Others::default(), &settings);
+                let wanted = "the administrator has restricted \
+                              spec.backupSpec.defaultVolumesToFsBackup field value to false";
+                assert_eq!(found, Verdict::Invalid(wanted.to_owned()), "{enforced}: {asked}");
+                let made = velero_spec("a", asked.as_object().unwrap(), None, &settings);
+                assert_eq!(made["defaultVolumesToFsBackup"], false);
+                assert!(!made.contains_key("defaultVolumesToRestic"));
+            }
         }
     }
 
