@@ -176,11 +176,19 @@ pub fn confine(made: &mut Map<String, Value>, backup: &Usable) {
     }
 }
 
-/// A name without a group means all groups: the executor would take it for one of them.
+/// A name without a group means all groups: the executor would take it for one of them. It may be written
+/// as that of one object: what patterns are compared with is that of many.
 fn denied(name: &str) -> Vec<String> {
     let name = name.to_lowercase();
-    let all = (!name.contains(['.', '*'])).then(|| format!("{name}.*"));
-    [name].into_iter().chain(all).collect()
+    if name.contains(['.', '*']) {
+        return vec![name];
+    }
+    let many = match name.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if name.ends_with('s') => format!("{name}es"),
+        None => format!("{name}s"),
+    };
+    vec![format!("{name}.*"), name, format!("{many}.*"), many]
 }
 
 #[cfg(test)]
@@ -311,6 +319,10 @@ mod tests {
             .collect();
         assert_eq!(excluded[0], "volumesnapshotclasses");
         let denied = ["rolebindings", "rolebindings.*", "routes.example.com"];
+        let one = super::denied("RoleBinding");
+        assert!(denied[..2].iter().all(|it| one.contains(&(*it).to_owned())), "{one:?}");
+        assert!(super::denied("ingress").contains(&"ingresses.*".to_owned()));
+        assert!(super::denied("NetworkPolicy").contains(&"networkpolicies.*".to_owned()));
         assert!(!excluded.contains(&"routes.example.com.*"));
         for kind in REQUEST_KINDS.iter().chain(&CLUSTER_KINDS).chain(&denied) {
             assert!(excluded.contains(kind), "{kind}");
