@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::scalar::Time;
-use api::velero::BackupStatus;
+use api::velero::{Backup, BackupPhase, BackupStatus};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::loose::Loose;
 use crate::names::{Home, Kind, MARKS, Origin, SYNCED_FROM};
 use crate::settings::Settings;
-use crate::tombstones::{self, Owner};
+use crate::tombstones::{self, Graves, Owner};
 use crate::world::{Nab, Vb, World, created};
 
 /// Runs `work` at the start and then at the period of the settings, which may change at any time.
@@ -97,6 +97,11 @@ async fn sync_one(
     if is_buried {
         return Ok(());
     }
+    let now = world.fresh::<Backup>(&world.admin_key(found.name())).await?;
+    let graves = tombstones::of(world, &origin.namespace).await?;
+    if !still_stands(found, now.as_ref(), &graves) {
+        return Ok(());
+    }
     let mut spec: Map<String, Value> = Vb::document(&found.spec);
     match location {
         Some(location) => spec.insert("storageLocation".into(), json!(location)),
@@ -113,6 +118,15 @@ async fn sync_one(
         Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
         Err(failure) => Err(failure),
     }
+}
+
+/// Whether a Velero backup is still there that was seen in a list, and is to stay. That its tenant's object
+/// is gone may be heard before all that was done first.
+fn still_stands(found: &Vb, now: Option<&Vb>, graves: &Graves) -> bool {
+    let Some(now) = now.filter(|now| now.metadata.uid == found.metadata.uid) else { return false };
+    let status: BackupStatus = now.view();
+    let is_buried = [&graves.present, &graves.former].iter().any(|it| it.contains(now.name()));
+    !now.is_deleted() && status.phase != Some(BackupPhase::Deleting) && !is_buried
 }
 
 /// Remembers a backup that an earlier namespace of the name left. From then on that alone holds it: an
@@ -277,6 +291,29 @@ mod tests {
         assert!(named("a-l-2").has_left("a-l-1"), "who has the name is another");
         assert!(!named("a-l-1").has_left("a-l-1"));
         assert!(!live(Value::Null).has_left("a-l-1"), "it may be about to take it");
+    }
+
+    #[test]
+    fn what_was_deleted_since_it_was_listed_gets_no_object_again() {
+        let velero = |uid: &str, phase: &str| -> Vb {
+            let metadata = json!({"name": "a-l-1", "uid": uid});
+            let status = json!({"phase": phase});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status}))
+                .unwrap()
+        };
+        let (listed, none) = (velero("1", "Completed"), Graves::default());
+        assert!(still_stands(&listed, Some(&listed), &none));
+        assert!(!still_stands(&listed, None, &none), "it is gone");
+        assert!(!still_stands(&listed, Some(&velero("2", "Completed")), &none), "another came");
+        assert!(!still_stands(&listed, Some(&velero("1", "Deleting")), &none), "it is going");
+        let mut leaving = listed.clone();
+        leaving.metadata.deletion_timestamp =
+            serde_json::from_value(json!("2024-01-01T00:00:00Z")).unwrap();
+        assert!(!still_stands(&listed, Some(&leaving), &none));
+        let buried = Graves { present: ["a-l-1".to_owned()].into(), ..Graves::default() };
+        assert!(!still_stands(&listed, Some(&listed), &buried), "removed by force");
+        let former = Graves { former: ["a-l-1".to_owned()].into(), ..Graves::default() };
+        assert!(!still_stands(&listed, Some(&listed), &former));
     }
 
     #[test]
