@@ -6,6 +6,7 @@
 //! takes them from [`Queue::behind`], once for all changes that came meanwhile.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use api::scalar::Time;
 use api::velero::{BackupPhase, BackupStatus, RestorePhase, RestoreStatus};
@@ -70,6 +71,20 @@ impl Progress {
 pub struct Place {
     created: Time,
     name: String,
+}
+
+/// Notes how far an object is, as `known` says while the queue is held: what a watch tells and what a write is
+/// answered come by different threads, and the older of the two may come last.
+pub fn note(
+    queue: &Mutex<Queue>,
+    name: &str,
+    known: impl FnOnce() -> Option<(Time, Progress)>,
+) -> Option<Place> {
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    match known() {
+        Some((created, progress)) => queue.set(name, created, progress),
+        None => queue.remove(name),
+    }
 }
 
 /// All objects of one kind that the executor has, and the order of those that keep others waiting.
@@ -212,6 +227,26 @@ mod tests {
         assert_eq!(queue.position("b"), Some(2));
         queue.set("a", at(1), Progress::Passing);
         assert_eq!((queue.position("a"), queue.position("b")), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn what_is_known_is_asked_while_the_queue_is_held() {
+        let queue = Mutex::new(Queue::default());
+        let known = std::cell::Cell::new(Progress::Waiting);
+        let tell = || {
+            note(&queue, "a", || {
+                assert!(queue.try_lock().is_err(), "another could note what is newer in between");
+                Some((at(1), known.get()))
+            })
+        };
+        tell();
+        // It ends; then comes the answer to its creation, late.
+        known.set(Progress::Done);
+        tell();
+        tell();
+        assert_eq!(queue.lock().unwrap().position("a"), Some(0));
+        note(&queue, "a", || None);
+        assert_eq!(queue.lock().unwrap().position("a"), None);
     }
 
     #[test]

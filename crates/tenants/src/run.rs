@@ -172,7 +172,7 @@ fn backups(context: &Context, world: &Arc<World>) -> Loop {
     });
     let shared = Arc::clone(world);
     let it = it.map(&world.velero_backups, move |key, before, now| {
-        shared.note_backup(&key.name, now);
+        shared.note_backup(&key.name);
         let own = [before, now].into_iter().flatten();
         let mut keys: Vec<Key> = own.filter_map(|it| origin_key(Kind::Backup, it)).collect();
         let is_done = |it: &Vb| Progress::of_backup(&it.view()) == Progress::Done;
@@ -240,7 +240,7 @@ fn restores(context: &Context, world: &Arc<World>) -> Loop {
         .map(&world.restores, edited);
     let shared = Arc::clone(world);
     let it = it.map(&world.velero_restores, move |key, before, now| {
-        shared.note_restore(&key.name, now);
+        shared.note_restore(&key.name);
         let own = [before, now].into_iter().flatten();
         own.filter_map(|it| origin_key(Kind::Restore, it)).collect()
     });

@@ -23,7 +23,7 @@ use crate::loose::Loose;
 use crate::names::{
     Home, Kind, Origin, VELERO_BACKUP_NAME, VELERO_RESTORE_NAME, VELERO_SCHEDULE_NAME,
 };
-use crate::queue::{Place as QueuePlace, Progress, Queue};
+use crate::queue::{Place as QueuePlace, Progress, Queue, note};
 use crate::settings::Settings;
 use crate::spec::Verdict;
 
@@ -282,28 +282,20 @@ impl World {
     }
 
     /// Notes how far a Velero backup is, and from where on others moved by that.
-    pub(crate) fn note_backup(&self, name: &str, now: Option<&Vb>) {
-        let mut queue = self.backup_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = match now.and_then(|it| Some((it, created(it)?))) {
-            Some((it, created)) => {
-                queue.set(name, created, Progress::of_backup(&it.view::<BackupStatus>()))
-            }
-            None => queue.remove(name),
-        };
-        drop(queue);
+    pub(crate) fn note_backup(&self, name: &str) {
+        let moved = note(&self.backup_queue, name, || {
+            let found = self.velero_backups.get(&self.admin_key(name))?;
+            Some((created(&*found)?, Progress::of_backup(&found.view::<BackupStatus>())))
+        });
         self.moved_backups.note(moved);
     }
 
     /// Notes how far a Velero restore is, and from where on others moved by that.
-    pub(crate) fn note_restore(&self, name: &str, now: Option<&Vr>) {
-        let mut queue = self.restore_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = match now.and_then(|it| Some((it, created(it)?))) {
-            Some((it, created)) => {
-                queue.set(name, created, Progress::of_restore(&it.view::<RestoreStatus>()))
-            }
-            None => queue.remove(name),
-        };
-        drop(queue);
+    pub(crate) fn note_restore(&self, name: &str) {
+        let moved = note(&self.restore_queue, name, || {
+            let found = self.velero_restores.get(&self.admin_key(name))?;
+            Some((created(&*found)?, Progress::of_restore(&found.view::<RestoreStatus>())))
+        });
         self.moved_restores.note(moved);
     }
 
@@ -339,8 +331,11 @@ impl World {
     /// Unfinished Velero backups of a namespace.
     pub(crate) fn unfinished(&self, namespace: &str) -> usize {
         let all = self.backups_of(namespace);
-        let done = |it: &Vb| Progress::of_backup(&it.view::<BackupStatus>()) == Progress::Done;
-        all.iter().filter(|it| !done(it.as_ref())).count()
+        let waits = |it: &Vb| {
+            Progress::of_backup(&it.view::<BackupStatus>()) != Progress::Done
+                && self.is_in_living_place(namespace, it)
+        };
+        all.iter().filter(|it| waits(it.as_ref())).count()
     }
 }
 

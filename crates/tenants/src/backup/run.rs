@@ -236,8 +236,11 @@ impl Pass<'_> {
             let succeeds = home.as_ref().is_some_and(|home| home.succeeds(&it.metadata));
             (succeeds || graves.former.contains(it.name())) && !self.world.is_in_own_location(it)
         };
+        // What says it lies in a place that is not there may be what another has planted in its own.
+        let is_own =
+            |it: &Vb| !is_former(it) && self.world.is_in_living_place(&self.key.namespace, it);
         let mut all: std::collections::BTreeSet<String> =
-            own.iter().filter(|it| !is_former(it)).map(|it| it.name().to_owned()).collect();
+            own.iter().filter(|it| is_own(it)).map(|it| it.name().to_owned()).collect();
         let objects = self.world.backups.by(BY_NAMESPACE, &self.key.namespace);
         all.extend(objects.iter().filter_map(|it| status(it).nacuuid().map(str::to_owned)));
         Ok(Others::count(all, &graves.present))
@@ -414,13 +417,8 @@ impl Pass<'_> {
         meta.annotations.get_or_insert_default().extend(home.annotations());
         let made = Vb::new(meta, made);
         match self.world.velero_backups.create(&made).await {
-            Ok(made) => {
-                // Its place is known before the cache hears of it.
-                self.world.note_backup(nacuuid, Some(&made));
-                Ok(())
-            }
-            // Made by a pass that did not live to tell; whose it is, is looked at next.
-            Err(Failure::Conflict { .. }) => Ok(()),
+            // Or made by a pass that did not live to tell; whose it is, is looked at next.
+            Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
@@ -513,7 +511,73 @@ impl Identity for Status {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use reconcile::Context;
+    use tokio::sync::watch;
+
     use super::*;
+
+    /// A server that has this Velero backup, every namespace, and nothing else. Nothing changes.
+    fn server(found: Value) -> kube::Client {
+        let service = tower::service_fn(move |asked: http::Request<kube::client::Body>| {
+            let path: Vec<&str> = asked.uri().path().trim_matches('/').split('/').collect();
+            let (code, body) = match path.as_slice() {
+                ["api", "v1", "namespaces", name] => {
+                    (200, json!({"metadata": {"name": name, "uid": name}}))
+                }
+                [.., "configmaps", _] => {
+                    (404, json!({"kind": "Status", "reason": "NotFound", "code": 404}))
+                }
+                [.., last] => {
+                    let items = if *last == "backups" { vec![&found] } else { Vec::new() };
+                    (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                }
+                [] => (404, Value::Null),
+            };
+            let is_watch = asked.uri().query().is_some_and(|it| it.contains("watch=true"));
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// How many backups a namespace has in the eyes of its quotas, stored and unfinished, where this is there.
+    async fn counted(found: Value) -> (usize, usize) {
+        let tasks = tasks::Tasks::new();
+        let metrics = reconcile::Metrics::new(&mut telemetry::Registry::new("test"), &[]);
+        let context = Context::new("tenants", server(found), &tasks, metrics);
+        let settings = Arc::new(Settings::default());
+        let (_live, live) = watch::channel(Arc::clone(&settings));
+        let world = World::start(&context, "adm", live, crate::Place::ELSEWHERE);
+        world.velero_backups.ready().await;
+        world.velero_locations.ready().await;
+        let key = &Key::new("team", "mine");
+        let object = serde_json::from_value(json!({"metadata": {"name": "mine"}, "spec": {}}));
+        let object = Arc::new(object.unwrap());
+        let pass = Pass { world: &world, key, settings, object, is_marked: false };
+        (pass.others().await.unwrap().all, world.unfinished("team"))
+    }
+
+    #[tokio::test]
+    async fn what_says_it_lies_in_a_place_that_is_gone_takes_nobodys_room() {
+        let velero = |location: Value| {
+            let origin = Origin::new("team", "x", "team-x-1");
+            let mut metadata = serde_json::to_value(origin.meta(Kind::Backup, "adm")).unwrap();
+            metadata["resourceVersion"] = json!("1");
+            json!({"apiVersion": "velero.io/v1", "kind": "Backup", "metadata": metadata,
+                "spec": {"includedNamespaces": ["team"], "storageLocation": location},
+                "status": {"phase": "InProgress"}})
+        };
+        assert_eq!(counted(velero(Value::Null)).await, (1, 1));
+        assert_eq!(counted(velero(json!("gone"))).await, (0, 0));
+    }
 
     #[test]
     fn whoever_looks_for_a_place_in_a_quota_is_counted_alone() {

@@ -238,13 +238,8 @@ impl Pass<'_> {
             meta.annotations.get_or_insert_default().insert(RUN_AS.to_owned(), run_as);
         }
         match self.world.velero_restores.create(&Vr::new(meta, made)).await {
-            Ok(made) => {
-                // Its place is known before the cache hears of it.
-                self.world.note_restore(nacuuid, Some(&made));
-                Ok(())
-            }
-            // Made by a pass that did not live to tell; whose it is, is looked at next.
-            Err(Failure::Conflict { .. }) => Ok(()),
+            // Or made by a pass that did not live to tell; whose it is, is looked at next.
+            Ok(_) | Err(Failure::Conflict { .. }) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
