@@ -159,15 +159,20 @@ impl Catalog {
             Some((short, group)) => (short, Some(group)),
             None => (lower.as_str(), None),
         };
-        let fits = |it: &&Kind| {
-            it.is_called(short)
-                && group.is_none_or(|group| {
-                    it.group == group || format!("{}.{}", it.version, it.group) == group
-                })
+        let whole = |it: &&Kind| {
+            group.is_none_or(|group| {
+                it.group == group || format!("{}.{}", it.version, it.group) == group
+            })
+        };
+        // As everywhere, the beginning of a group is enough: `roles.rbac`.
+        let begun = |it: &&Kind| {
+            group.is_some_and(|group| !group.is_empty() && it.group.starts_with(group))
         };
         // Without a group the first that has the name is meant, as everywhere.
-        let found = self.kinds.iter().filter(|it| it.preferred).find(fits);
-        let found = found.or_else(|| self.kinds.iter().find(fits));
+        let called = || self.kinds.iter().filter(|it| it.is_called(short));
+        let preferred = || called().filter(|it| it.preferred);
+        let found = preferred().find(whole).or_else(|| called().find(whole));
+        let found = found.or_else(|| preferred().find(begun)).or_else(|| called().find(begun));
         vec![found.map_or_else(|| name.to_owned(), Kind::resource)]
     }
 }
@@ -259,6 +264,9 @@ pub(crate) mod tests {
             ("deployments", "deployments.apps"),
             ("deployments.apps", "deployments.apps"),
             ("deployment.v1.apps", "deployments.apps"),
+            ("events.events", "events.events.k8s.io"),
+            ("Events.EVENTS.k8s", "events.events.k8s.io"),
+            ("events.vents", "events.vents"),
             ("typo", "typo"),
             ("*.apps", "*.apps"),
         ] {
