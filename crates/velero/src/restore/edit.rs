@@ -78,7 +78,6 @@ pub(crate) fn prepare(resource: &str, mut object: Value, rules: &Rules) -> Value
         for name in STRIPPED {
             metadata.remove(name);
         }
-        metadata.remove("managedFields");
         if let Some(namespace) = metadata.get("namespace").and_then(Value::as_str) {
             let target = rules.target(namespace).to_owned();
             metadata.insert("namespace".to_owned(), Value::String(target));
@@ -88,6 +87,10 @@ pub(crate) fn prepare(resource: &str, mut object: Value, rules: &Rules) -> Value
         fields.remove("status");
     }
     by_kind(resource, &mut object, rules);
+    // They say who asked for a port.
+    if let Some(metadata) = metadata(&mut object) {
+        metadata.remove("managedFields");
+    }
     mark(&mut object, rules);
     object
 }
@@ -118,6 +121,7 @@ fn by_kind(resource: &str, object: &mut Value, rules: &Rules) {
         | "clusterrolebindings.rbac.authorization.k8s.io" => binding(object, rules),
         "validatingwebhookconfigurations.admissionregistration.k8s.io"
         | "mutatingwebhookconfigurations.admissionregistration.k8s.io" => webhooks(object),
+        "customresourcedefinitions.apiextensions.k8s.io" => definition(object),
         _ => {}
     }
 }
@@ -154,44 +158,70 @@ fn service(object: &mut Value, keep_node_ports: bool) {
         spec.remove("healthCheckNodePort");
     }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        let number = port.get("port").and_then(Value::as_i64);
-        let name = text(port.get("name")).map(str::to_owned);
-        let is_kept = explicit.ports.iter().any(|(n, p)| *n == name && *p == number);
+        let is_kept = explicit.ports.holds(port);
         if let (false, Some(port)) = (is_kept, port.as_object_mut()) {
             port.remove("nodePort");
         }
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Explicit {
-    ports: Vec<(Option<String>, Option<i64>)>,
+    ports: Ports,
     health_check: bool,
 }
 
-/// The node ports that somebody asked for by number, as the last applied text says.
+/// Which ports somebody asked for a node port of by its number.
+#[derive(Debug)]
+enum Ports {
+    /// As the last applied text says: of those with a name, the name, of others the node port.
+    Applied { names: Vec<String>, numbers: Vec<i64> },
+    /// Where there is no such text, as the notes say of who wrote which field.
+    Managed(Vec<String>),
+}
+
+impl Ports {
+    fn holds(&self, port: &Value) -> bool {
+        let number = |name: &str| port.get(name).and_then(Value::as_i64).unwrap_or_default();
+        match (self, text(port.get("name")).filter(|it| !it.is_empty())) {
+            (Self::Applied { names, .. }, Some(name)) => names.iter().any(|it| it == name),
+            (Self::Applied { numbers, .. }, None) => numbers.contains(&number("nodePort")),
+            (Self::Managed(keys), _) => {
+                let protocol = text(port.get("protocol")).unwrap_or("TCP");
+                let key = format!(r#"k:{{"port":{},"protocol":"{protocol}"}}"#, number("port"));
+                keys.contains(&key)
+            }
+        }
+    }
+}
+
 fn explicit_ports(object: &Value) -> Explicit {
     let applied = annotation(object, "kubectl.kubernetes.io/last-applied-configuration");
-    let Some(applied) = applied.and_then(|it| serde_json::from_str::<Value>(it).ok()) else {
-        return Explicit::default();
+    let applied = applied.and_then(|it| serde_json::from_str::<Value>(it).ok());
+    let managed = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let fields: Vec<&Value> =
+        managed.into_iter().flatten().filter_map(|it| it.pointer("/fieldsV1/f:spec")).collect();
+    let is_applied = applied.as_ref().is_some_and(|it| {
+        it.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).is_some_and(|it| it > 0)
+    });
+    let health_check =
+        is_applied || fields.iter().any(|it| it.get("f:healthCheckNodePort").is_some());
+    let Some(applied) = applied else {
+        let ports = fields.iter().filter_map(|it| it.get("f:ports")?.as_object()).flatten();
+        let asked = ports.filter(|(_, port)| port.get("f:nodePort").is_some());
+        let keys = asked.map(|(key, _)| key.clone()).collect();
+        return Explicit { ports: Ports::Managed(keys), health_check };
     };
-    let ports = applied.pointer("/spec/ports").and_then(Value::as_array);
-    let asked = |it: &&Value| it.get("nodePort").and_then(Value::as_i64).unwrap_or_default() > 0;
-    Explicit {
-        ports: ports
-            .into_iter()
-            .flatten()
-            .filter(asked)
-            .map(|it| {
-                let name = text(it.get("name")).map(str::to_owned);
-                (name, it.get("port").and_then(Value::as_i64))
-            })
-            .collect(),
-        health_check: applied
-            .pointer("/spec/healthCheckNodePort")
-            .and_then(Value::as_i64)
-            .is_some_and(|port| port > 0),
+    let (mut names, mut numbers) = (Vec::new(), Vec::new());
+    for port in applied.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten() {
+        let asked = port.get("nodePort").and_then(Value::as_i64).filter(|it| *it > 0);
+        match (asked, text(port.get("name"))) {
+            (Some(_), Some(name)) => names.push(name.to_owned()),
+            (Some(number), None) => numbers.push(number),
+            (None, _) => {}
+        }
     }
+    Explicit { ports: Ports::Applied { names, numbers }, health_check }
 }
 
 fn job(object: &mut Value) {
@@ -254,6 +284,22 @@ fn webhooks(object: &mut Value) {
     for hook in hooks.into_iter().flatten().filter_map(Value::as_object_mut) {
         if !matches!(text(hook.get("sideEffects")), Some("None" | "NoneOnDryRun")) {
             hook.insert("sideEffects".to_owned(), Value::String("None".to_owned()));
+        }
+    }
+}
+
+/// What an older definition said of all of its versions, each says itself.
+fn definition(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if spec.get("preserveUnknownFields") != Some(&Value::Bool(true)) {
+        return;
+    }
+    spec.remove("preserveUnknownFields");
+    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let schema = version.pointer_mut("/schema/openAPIV3Schema");
+        if let Some(schema) = schema.and_then(Value::as_object_mut) {
+            let key = "x-kubernetes-preserve-unknown-fields".to_owned();
+            schema.insert(key, Value::Bool(true));
         }
     }
 }
@@ -382,6 +428,36 @@ mod tests {
         let headless = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}});
         let headless = prepare("services", headless, &rules());
         assert_eq!(headless.pointer("/spec/clusterIP"), Some(&json!("None")));
+    }
+
+    #[test]
+    fn ports_that_were_asked_for_without_a_text_are_known_by_who_wrote_them() {
+        let object = json!({"metadata": {"name": "s", "managedFields": [
+                {"manager": "m", "fieldsV1": {"f:spec": {"f:healthCheckNodePort": {}, "f:ports": {
+                    "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:nodePort": {}},
+                    "k:{\"port\":53,\"protocol\":\"UDP\"}": {".": {}, "f:port": {}}}}}},
+                {"manager": "other"}]},
+            "spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local",
+                "healthCheckNodePort": 30003, "ports": [
+                    {"port": 80, "protocol": "TCP", "nodePort": 30001},
+                    {"port": 53, "protocol": "UDP", "nodePort": 30002}]}});
+        let made = prepare("services", object, &rules());
+        assert_eq!(made.pointer("/spec/ports/0/nodePort"), Some(&json!(30001)));
+        assert_eq!(made.pointer("/spec/ports/1/nodePort"), None);
+        assert_eq!(made.pointer("/spec/healthCheckNodePort"), Some(&json!(30003)));
+        assert_eq!(made.pointer("/metadata/managedFields"), None);
+    }
+
+    #[test]
+    fn an_older_definition_keeps_what_its_schema_does_not_name() {
+        let object = json!({"metadata": {"name": "d"}, "spec": {"preserveUnknownFields": true,
+            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let made = prepare("customresourcedefinitions.apiextensions.k8s.io", object, &rules());
+        assert_eq!(
+            made["spec"],
+            json!({"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]})
+        );
     }
 
     #[test]
