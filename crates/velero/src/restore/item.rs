@@ -117,7 +117,16 @@ impl Maker<'_> {
             Err(error) if code(&error) == Some(403) && self.stands(kind, object).await => {
                 Outcome::new(Fate::Skipped)
             }
-            Err(error) => Outcome::failed(place(resource, namespace, name, &words(&error))),
+            Err(error) if is_without_right(&error) => {
+                Outcome::failed(place(resource, namespace, name, &words(&error)))
+            }
+            // A full quota is told before that the object is there, and an answer may be lost.
+            Err(error) => match self.door.get(kind, namespace, name).await {
+                Ok(Some(existing)) => self.meet(kind, object, &existing).await,
+                Ok(None) | Err(_) => {
+                    Outcome::failed(place(resource, namespace, name, &words(&error)))
+                }
+            },
         };
         if outcome.fate == Fate::Created
             && wants_status(self.status, self.heeds_marks, resource, original)
@@ -240,6 +249,12 @@ fn is_there(error: &kube::Error) -> bool {
     }
 }
 
+/// Whether it was never looked at what was to be made.
+fn is_without_right(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status)
+        if status.code == 403 && status.message.contains("cannot create resource"))
+}
+
 /// Fields that cannot be taken away once the server has filled them.
 fn keep_what_the_server_chose(kind: &Kind, wanted: &mut Value, existing: &Value) {
     if !matches!(kind.kind.as_str(), "Service" | "PersistentVolumeClaim" | "Pod") {
@@ -327,6 +342,58 @@ fn merge_into(patch: &mut Value, more: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that refuses to make anything, with these words, and has this object.
+    fn refusing(code: u16, words: &'static str, there: Option<Value>) -> Door {
+        let service = tower::service_fn(move |asked: http::Request<kube::client::Body>| {
+            let refused = json!({"kind": "Status", "message": words, "code": code});
+            let missing = json!({"kind": "Status", "message": "not found", "code": 404});
+            let (code, body) = match (asked.method(), &there) {
+                (&http::Method::GET, Some(there)) => (200, there.clone()),
+                (&http::Method::GET, None) => (404, missing),
+                _ => (code, refused),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let answer = http::Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        });
+        Door::new(kube::Client::new(service, "default"))
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_there_is_met_whatever_else_stands_in_the_way_of_making_it() {
+        const QUOTA: &str = "configmaps \"c\" is forbidden: exceeded quota: q";
+        const RIGHT: &str = "configmaps is forbidden: User \"u\" cannot create resource";
+        let catalog = crate::catalog::tests::sample();
+        let kind = catalog.resource("configmaps").unwrap();
+        let object =
+            |data: &str| json!({"metadata": {"name": "c", "namespace": "n"}, "data": data});
+        let cases = [
+            (403, QUOTA, Some("a"), Fate::Skipped, 0, 0),
+            (403, QUOTA, Some("b"), Fate::Skipped, 1, 0),
+            (403, QUOTA, None, Fate::Failed, 0, 1),
+            (403, RIGHT, Some("a"), Fate::Skipped, 0, 0),
+            (403, RIGHT, Some("b"), Fate::Failed, 0, 1),
+            (504, "the answer came too late", Some("a"), Fate::Skipped, 0, 0),
+        ];
+        for (code, words, there, fate, warnings, errors) in cases {
+            let door = refusing(code, words, there.map(object));
+            let rules = Rules::default();
+            let maker = Maker {
+                door: &door,
+                own: &door,
+                catalog: &catalog,
+                rules: &rules,
+                existing: Existing::Keep,
+                status: None,
+                heeds_marks: true,
+            };
+            let wanted = edit::prepare("configmaps", object("a"), &rules);
+            let outcome = maker.make("configmaps", kind, &wanted, &object("a")).await;
+            let found = (outcome.fate, outcome.warnings.len(), outcome.errors.len());
+            assert_eq!(found, (fate, warnings, errors), "{words}, {there:?}");
+        }
+    }
 
     #[test]
     fn a_service_account_gains_and_never_loses() {
