@@ -113,16 +113,18 @@ fn complete(backup: &mut Backup, seen: &Observed<'_>, defaults: &Defaults) -> Ch
         spec.volume_group_snapshot_label_key = Some(GROUP_LABEL.to_owned());
     }
     let former = spec.default_volumes_to_restic.take();
-    let files = spec.default_volumes_to_fs_backup.or(former).unwrap_or(false);
+    // Yes by either name is yes.
+    let files = [spec.default_volumes_to_fs_backup, former].contains(&Some(true));
     spec.default_volumes_to_fs_backup = Some(files);
     spec.snapshot_move_data = Some(spec.snapshot_move_data.unwrap_or(false));
     spec.hooks.get_or_insert_default();
     if spec.included_namespaces.as_ref().is_none_or(Vec::is_empty) {
         spec.included_namespaces = Some(vec!["*".to_owned()]);
     }
-    // Those that are named are asked for.
-    let named = spec.included_namespaces.clone().unwrap_or_default();
-    for name in seen.excluded_namespaces.iter().filter(|name| !named.contains(name)) {
+    // One that is named and asks to be left out is told, not passed over. Others that nobody asked for are
+    // not named: tenants read this.
+    let asked = Lists::new(spec.included_namespaces.as_ref(), None);
+    for name in seen.excluded_namespaces.iter().filter(|name| asked.holds(name)) {
         append(&mut spec.excluded_namespaces, name);
     }
     let everything = |list: &Option<Vec<String>>| {

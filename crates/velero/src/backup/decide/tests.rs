@@ -126,3 +126,32 @@ fn locations_that_cannot_be_written_are_refused() {
         ["backup can't be created because BackupStorageLocation l is in Unavailable status."]
     );
 }
+
+#[test]
+fn a_namespace_that_asks_to_be_left_out_is_not_passed_over_in_silence() {
+    let main = [location("main", json!({"default": true}))];
+    let named = begun(json!({"includedNamespaces": ["hidden"]}), &main).status.unwrap();
+    assert_eq!(
+        named.validation_errors.unwrap(),
+        ["Invalid included/excluded namespace lists: excludes list cannot contain an item in the \
+          includes list: hidden"]
+    );
+    // Whoever asks for others does not read its name.
+    let others = begun(json!({"includedNamespaces": ["a", "b*"]}), &main).spec;
+    assert_eq!(others.excluded_namespaces, None);
+    let fitting = begun(json!({"includedNamespaces": ["hid*"]}), &main).spec;
+    assert_eq!(fitting.excluded_namespaces.unwrap(), ["hidden"]);
+}
+
+#[test]
+fn volumes_are_copied_as_files_by_either_name_of_the_wish() {
+    let main = [location("main", json!({"default": true}))];
+    let wish = |spec: Value| begun(spec, &main).spec.default_volumes_to_fs_backup;
+    for (spec, wanted) in [
+        (json!({"defaultVolumesToRestic": true, "defaultVolumesToFsBackup": false}), true),
+        (json!({"defaultVolumesToRestic": false, "defaultVolumesToFsBackup": true}), true),
+        (json!({"defaultVolumesToRestic": false}), false),
+    ] {
+        assert_eq!(wish(spec.clone()), Some(wanted), "{spec}");
+    }
+}
