@@ -15,11 +15,13 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout;
 use crate::names;
 use crate::volumes::{self, Owners};
-use crate::world::{STORE_WORKERS, World, turn};
+use crate::world::{STORE_WORKERS, World, in_time, turn};
 
 /// A request that was carried out is kept this long.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
 const RESTORES_WITHIN: Duration = Duration::from_mins(1);
+/// For all that is asked of a tenant's own store, which may have ever more to remove.
+pub(crate) const STORE_WITHIN: Duration = Duration::from_mins(10);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -199,7 +201,7 @@ impl Deletions {
                     Err(why) => errors.push(why.to_string()),
                 }
                 if errors.is_empty() {
-                    errors.extend(remove(opened.store.as_ref(), name).await);
+                    errors.extend(bounded(location, remove(opened.store.as_ref(), name)).await);
                 }
             }
         }
@@ -278,6 +280,14 @@ impl Deletions {
     }
 }
 
+/// What went wrong, if something did.
+async fn bounded(
+    location: &BackupStorageLocation,
+    removing: impl Future<Output = Option<String>>,
+) -> Option<String> {
+    in_time(location, STORE_WITHIN, removing).await.unwrap_or_else(Some)
+}
+
 /// The object first: what is left without it is no backup to anybody.
 async fn remove(store: &dyn blobs::Store, name: &str) -> Option<String> {
     let told = |error: blobs::Error| {
@@ -312,6 +322,23 @@ mod tests {
     fn location(spec: Value, phase: &str) -> BackupStorageLocation {
         let value = json!({"metadata": {"name": "l"}, "spec": spec, "status": {"phase": phase}});
         serde_json::from_value(value).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenants_store_that_never_has_all_removed_keeps_nobody_elses_waiting() {
+        let mut tenants = location(json!({}), "Available");
+        tenants.metadata.annotations =
+            Some([(names::TENANT_LOCATION_NAMESPACE.to_owned(), "team".to_owned())].into());
+        let patience = STORE_WITHIN * 2;
+        let never = bounded(&tenants, std::future::pending());
+        let told = tokio::time::timeout(patience, never).await;
+        assert_eq!(told, Ok(Some("it took longer than 600 s".to_owned())));
+        let slow = async {
+            tokio::time::sleep(patience).await;
+            None
+        };
+        let ours = location(json!({}), "Available");
+        assert_eq!(bounded(&ours, slow).await, None, "ours may be slow");
     }
 
     #[test]

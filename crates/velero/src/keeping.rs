@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::scalar::Time;
 use api::velero::{
-    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestSpec, DeletePhase, Schedule,
-    SchedulePhase, ScheduleStatus,
+    Backup, BackupPhase, DeleteBackupRequest, DeleteBackupRequestSpec, DeletePhase, Restore,
+    Schedule, SchedulePhase, ScheduleStatus,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,6 +14,7 @@ use reconcile::{Cron, Failure, Key, Loop, Next, Reconciler};
 
 use crate::backup::decide::is_available;
 use crate::names;
+use crate::restore::queue::{Stage, stage};
 use crate::world::World;
 
 /// No pause is longer: clocks may be set.
@@ -32,6 +33,7 @@ pub(crate) async fn run_expiry(world: Arc<World>) {
         .on(&world.backups)
         .needs(&world.deletions)
         .needs(&world.locations)
+        .needs(&world.restores)
         .run(Arc::new(Expiry { world }))
         .await;
 }
@@ -55,6 +57,9 @@ impl Reconciler for Expiry {
             return Ok(Next::after(RETRY_AFTER));
         }
         let name = backup.metadata.name.clone().unwrap_or_default();
+        if is_read(&name, expiration.timestamp(), &world.restores.list()) {
+            return Ok(Next::after(RETRY_AFTER));
+        }
         let location = backup.spec.storage_location.clone().unwrap_or_default();
         let failure = match world.location(&location) {
             None => Some("BSLNotFound"),
@@ -88,6 +93,17 @@ impl Reconciler for Expiry {
         }
         Ok(Next::after(RETRY_AFTER))
     }
+}
+
+/// Whether a restore that began in time still reads a backup: the deletion would take both, and leave half of
+/// what was to come back. One that begins later keeps nothing.
+fn is_read(backup: &str, expiration: Timestamp, restores: &[Arc<Restore>]) -> bool {
+    restores.iter().any(|it| {
+        let began = it.status.as_ref().and_then(|it| it.start_timestamp);
+        it.spec.backup_name.as_deref() == Some(backup)
+            && stage(it) == Stage::Working
+            && began.is_some_and(|began| began.timestamp() <= expiration)
+    })
 }
 
 /// A request to delete this backup.
@@ -140,6 +156,11 @@ impl Reconciler for Schedules {
         if due > now {
             return Ok(Next::after(until(due, SCHEDULE_AT_LEAST)));
         }
+        // Asked for by a pass that did not live to write it down, or did not hear the answer.
+        if let Some(made) = asked_since(&schedule, &world.backups.list(), due) {
+            self.note_run(&schedule, made).await?;
+            return Ok(Next::after(Duration::ZERO));
+        }
         if self.is_busy(&schedule) {
             return Ok(Next::after(SCHEDULE_AT_LEAST));
         }
@@ -157,11 +178,21 @@ impl Reconciler for Schedules {
             }
             Err(failure) => return Err(failure),
         }
-        let mut next = schedule.as_ref().clone();
-        next.status.get_or_insert_default().last_backup = Some(Time::new(now));
-        world.schedules.update(&schedule, &next).await?;
+        self.note_run(&schedule, now).await?;
         Ok(Next::after(Duration::ZERO))
     }
+}
+
+/// When a backup of this schedule was made that it asked for because of this time, or later.
+fn asked_since(schedule: &Schedule, backups: &[Arc<Backup>], due: Timestamp) -> Option<Timestamp> {
+    let own = backups.iter().filter(|it| is_of(schedule, it));
+    let made = own.filter_map(|it| {
+        let made = it.metadata.creation_timestamp.as_ref().map(|it| it.0)?;
+        // One that was found in a store is younger than what it speaks of.
+        let began = it.status.as_ref().and_then(|it| it.start_timestamp);
+        Some(began.map_or(made, |began| began.timestamp().min(made)))
+    });
+    made.filter(|made| *made >= due).max()
 }
 
 fn parse(text: &str) -> Result<Cron, String> {
@@ -235,6 +266,12 @@ fn is_of(schedule: &Schedule, backup: &Backup) -> bool {
 }
 
 impl Schedules {
+    async fn note_run(&self, schedule: &Schedule, at: Timestamp) -> Result<(), Failure> {
+        let mut next = schedule.clone();
+        next.status.get_or_insert_default().last_backup = Some(Time::new(at));
+        self.world.schedules.update(schedule, &next).await.map(drop)
+    }
+
     /// Whether a backup of this schedule has not ended yet.
     fn is_busy(&self, schedule: &Schedule) -> bool {
         self.world.backups.list().iter().any(|it| {
@@ -280,6 +317,28 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_that_expires_is_kept_for_the_restore_that_reads_it() {
+        let restore = |backup: &str, phase: &str, began: &str| -> Arc<Restore> {
+            let status = json!({"phase": phase, "startTimestamp": began});
+            let spec = json!({"backupName": backup});
+            let value = json!({"metadata": {"name": "r"}, "spec": spec, "status": status});
+            Arc::new(serde_json::from_value(value).unwrap())
+        };
+        let (before, at, later) =
+            ("2024-01-01T00:00:00Z", "2024-01-01T12:00:00Z", "2024-01-01T13:00:00Z");
+        let at = at.parse::<Timestamp>().unwrap();
+        let reads = |it: Arc<Restore>| is_read("b", at, &[restore("a", "InProgress", before), it]);
+        assert!(reads(restore("b", "InProgress", before)));
+        assert!(!reads(restore("b", "InProgress", later)), "nobody keeps it by restoring again");
+        assert!(!reads(restore("b", "Completed", before)));
+        assert!(!reads(restore("other", "InProgress", before)));
+        let asked: Restore =
+            serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"backupName": "b"}}))
+                .unwrap();
+        assert!(!reads(Arc::new(asked)), "it has not begun");
+    }
+
+    #[test]
     fn a_backup_that_has_the_name_is_not_yet_one_of_the_schedule() {
         let schedule: Schedule =
             serde_json::from_value(json!({"metadata": {"name": "daily"}, "spec": {}})).unwrap();
@@ -292,6 +351,32 @@ mod tests {
         let planted = json!({"name": "b", "labels": label,
             "annotations": {"openshift.io/oadp-nab-origin-namespace": "t"}});
         assert!(!is_of(&schedule, &with(planted)));
+    }
+
+    #[test]
+    fn a_backup_that_was_asked_for_and_not_written_down_is_not_asked_for_again() {
+        let schedule: Schedule =
+            serde_json::from_value(json!({"metadata": {"name": "daily"}, "spec": {}})).unwrap();
+        let made = |schedule: &str, at: &str| -> Arc<Backup> {
+            let metadata = json!({"name": "b", "creationTimestamp": at,
+                "labels": {"velero.io/schedule-name": schedule}});
+            Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap())
+        };
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let due = at("2024-01-02T00:00:00Z");
+        let (earlier, other) =
+            (made("daily", "2024-01-01T00:00:03Z"), made("other", "2024-01-02T00:00:05Z"));
+        assert_eq!(asked_since(&schedule, &[earlier.clone(), other.clone()], due), None);
+        let mut found = made("daily", "2024-01-02T00:00:04Z");
+        let began = "2024-01-01T00:00:02Z".parse::<Timestamp>().unwrap();
+        let status = Arc::make_mut(&mut found).status.get_or_insert_default();
+        status.start_timestamp = Some(Time::new(began));
+        assert_eq!(asked_since(&schedule, &[found], due), None, "it came from a store");
+        let last = made("daily", "2024-01-02T00:00:02Z");
+        assert_eq!(
+            asked_since(&schedule, &[earlier, other, last], due),
+            Some(at("2024-01-02T00:00:02Z"))
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::backup::queue::KIND as BACKUP;
 use crate::layout::{self, BackupFile};
 use crate::names;
 use crate::place::DIRECTORY;
-use crate::world::{Opened, STORE_WORKERS, World, is_tenants, tenant_of, turn};
+use crate::world::{Opened, STORE_WORKERS, World, in_time, is_tenants, tenant_of, turn};
 
 /// Where the default location of this machine keeps its backups.
 pub(crate) const DEFAULT_BUCKET: &str = "backups";
@@ -351,19 +351,6 @@ impl Locations {
         }
         Ok(())
     }
-}
-
-/// A store of a tenant's own gets this long, and then others their turn.
-async fn in_time<T>(
-    location: &BackupStorageLocation,
-    within: Duration,
-    work: impl Future<Output = T>,
-) -> Result<T, String> {
-    if !is_tenants(location) {
-        return Ok(work.await);
-    }
-    let done = tokio::time::timeout(within, work).await;
-    done.map_err(|_| format!("it took longer than {} s", within.as_secs()))
 }
 
 /// Whether a backup of the location with this label was in its store when that was listed.

@@ -240,6 +240,19 @@ pub(crate) fn turn(
     }
 }
 
+/// A store of a tenant's own gets this long, and then others their turn.
+pub(crate) async fn in_time<T>(
+    location: &BackupStorageLocation,
+    within: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, String> {
+    if !is_tenants(location) {
+        return Ok(work.await);
+    }
+    let done = tokio::time::timeout(within, work).await;
+    done.map_err(|_| format!("it took longer than {} s", within.as_secs()))
+}
+
 /// Enough for a store that stumbles; one that is down is told soon.
 fn timeout() -> Policy {
     Policy { tries_max: 4, total_max: Duration::from_secs(30), ..Policy::default() }
@@ -252,6 +265,12 @@ pub(crate) struct Running(Arc<Mutex<HashSet<(&'static str, String)>>>);
 impl Running {
     pub(crate) fn has(&self, kind: &'static str, name: &str) -> bool {
         self.lock().contains(&(kind, name.to_owned()))
+    }
+
+    /// The names of all of a kind.
+    pub(crate) fn all(&self, kind: &'static str) -> HashSet<String> {
+        let all = self.lock();
+        all.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
 
     /// `None` if it is being worked on already.
@@ -280,10 +299,37 @@ impl Drop for Work {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    /// A server that has this object where lists of `plural` are asked for, and takes whatever is written.
+    pub(crate) fn server(plural: &'static str, object: Value) -> kube::Client {
+        let service = tower::service_fn(move |asked: http::Request<kube::client::Body>| {
+            let last = asked.uri().path().rsplit('/').next().unwrap_or_default();
+            let items = if last == plural { vec![&object] } else { Vec::new() };
+            let listed = json!({"metadata": {"resourceVersion": "1"}, "items": items});
+            let is_read = asked.method() == http::Method::GET;
+            let body = if is_read { listed } else { object.clone() };
+            let is_watch = asked.uri().query().is_some_and(|it| it.contains("watch=true"));
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// A world that this server is all of.
+    pub(crate) fn world(client: kube::Client, tasks: &tasks::Tasks) -> Arc<World> {
+        let mut registry = telemetry::Registry::new("test");
+        let metrics = reconcile::Metrics::new(&mut registry, &[]);
+        World::start(&Context::new("velero", client, tasks, metrics), Settings::new("adm"))
+    }
 
     #[test]
     fn stores_of_one_tenant_are_asked_one_after_the_other() {

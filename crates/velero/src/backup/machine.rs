@@ -117,7 +117,8 @@ impl<'s> Lanes<'s> {
 pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
     let mut waiting: Vec<(&Seen, Stage)> =
         seen.iter().map(|it| (it, stage(it.phase.as_ref()))).collect();
-    waiting.retain(|(it, stage)| *stage != Stage::Done || it.is_running);
+    // What is worked on is a deletion where that is what the object says. It takes its time by itself.
+    waiting.retain(|(it, stage)| *stage != Stage::Done || it.is_running && !is_deleted(it));
     waiting.sort_by(|(a, _), (b, _)| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let mut actions = Vec::new();
     let mut lanes = Lanes::default();
@@ -163,6 +164,10 @@ pub(crate) fn decide(seen: &[Seen], at_once: usize) -> Vec<Action> {
         }
     }
     actions
+}
+
+fn is_deleted(it: &Seen) -> bool {
+    it.phase == Some(BackupPhase::Deleting)
 }
 
 /// Whether two choices of namespaces may have one in common.
@@ -222,6 +227,15 @@ mod tests {
         assert_eq!(decide(&[running.clone(), placed], 1), []);
         running.phase = Some(BackupPhase::Completed);
         assert_eq!(decide(&[running, seen("b", 2, None)], 1), [queue("b", 1)]);
+    }
+
+    #[test]
+    fn a_deletion_that_takes_long_keeps_no_backup_waiting() {
+        let mut deleted = seen("a", 1, Some(BackupPhase::Deleting));
+        deleted.is_running = true;
+        let mut same = seen("b", 2, None);
+        same.namespaces.includes = vec!["a".to_owned()];
+        assert_eq!(decide(&[deleted, same], 1), [release("b")]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The loop around the queue: what [`super::machine`] decides is written, and work is started.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub(crate) async fn run(world: Arc<World>) {
 
 impl BackupQueue {
     fn see(&self) -> Vec<Seen> {
-        self.world.backups.list().iter().map(|it| seen(&self.world, it)).collect()
+        let (running, all) = look(|| self.world.running.all(KIND), || self.world.backups.list());
+        all.iter().map(|it| seen(&self.world, it, &running)).collect()
     }
 
     async fn place(
@@ -84,6 +86,16 @@ impl BackupQueue {
             again.add(&key);
         });
     }
+}
+
+/// What is worked on, and then the objects. One that ends in between is seen to be worked on for a moment
+/// longer; the other way round it would be one that nobody works on, and has not ended.
+pub(crate) fn look<T>(
+    running: impl FnOnce() -> HashSet<String>,
+    objects: impl FnOnce() -> T,
+) -> (HashSet<String>, T) {
+    let running = running();
+    (running, objects())
 }
 
 impl Reconciler for BackupQueue {
@@ -126,12 +138,12 @@ impl Reconciler for BackupQueue {
     }
 }
 
-fn seen(world: &World, backup: &Backup) -> Seen {
+fn seen(world: &World, backup: &Backup, running: &HashSet<String>) -> Seen {
     let name = backup.metadata.name.clone().unwrap_or_default();
     let status = backup.status.as_ref();
     let spec = &backup.spec;
     Seen {
-        is_running: world.running.has(KIND, &name),
+        is_running: running.contains(&name),
         tenant: spec
             .storage_location
             .as_deref()
@@ -145,5 +157,37 @@ fn seen(world: &World, backup: &Backup) -> Seen {
             spec.excluded_namespaces.as_ref(),
         ),
         name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn one_that_ends_while_it_is_looked_at_is_not_one_that_nobody_works_on() {
+        // It ends right after the first look, whatever that is at.
+        let has_ended = Cell::new(false);
+        let running = || {
+            let goes_on = !has_ended.replace(true);
+            goes_on.then(|| "b".to_owned()).into_iter().collect()
+        };
+        let objects = || {
+            let has_ended = has_ended.replace(true);
+            if has_ended { BackupPhase::Completed } else { BackupPhase::InProgress }
+        };
+        let (running, phase) = look(running, objects);
+        let seen = Seen {
+            is_running: running.contains("b"),
+            name: "b".to_owned(),
+            created: Timestamp::UNIX_EPOCH,
+            phase: Some(phase),
+            position: None,
+            namespaces: Lists::default(),
+            tenant: None,
+        };
+        assert_eq!(decide(&[seen], 1), []);
     }
 }

@@ -1,11 +1,14 @@
 //! One backup, from its start to its end.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::scalar::Time;
-use api::velero::{Backup, BackupPhase, BackupProgress, BackupSpec, BackupStatus, HookCount};
+use api::velero::{
+    Backup, BackupPhase, BackupProgress, BackupSpec, BackupStatus, BackupStorageLocation, HookCount,
+};
 use blobs::{Key, Parts};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -65,7 +68,7 @@ pub(crate) async fn run(world: &World, name: &str) {
         return;
     }
     let clock = tokio::time::Instant::now();
-    let done = match make_in_time(world, &begun).await {
+    let done = match while_wanted(Box::pin(make(world, &begun)), gone(world, &begun)).await {
         Ok(done) => done,
         Err(fatal) => {
             tracing::warn!(backup.name = name, reason = fatal.reason, "the backup failed");
@@ -123,14 +126,60 @@ fn may_end(begun: &Backup, now: &Backup) -> bool {
     now.metadata.uid == begun.metadata.uid && stage(phase) == Stage::Working
 }
 
+const ENDED: &str = "another server has taken this one for gone, and has ended the backup";
+const DELETED: &str = "the backup was deleted while it ran";
+
+/// Why a backup is not to be carried on, if so. `now` is the object that has its name. One that went on
+/// after it was deleted would be counted by nobody: whoever deletes what runs would have any number of them.
+fn unwanted(begun: &Backup, now: Option<&Backup>) -> Option<&'static str> {
+    match now.filter(|now| now.metadata.uid == begun.metadata.uid) {
+        None => Some(DELETED),
+        Some(now) if now.metadata.deletion_timestamp.is_some() => Some(DELETED),
+        Some(now) if may_end(begun, now) => None,
+        Some(_) => Some(ENDED),
+    }
+}
+
+/// Until nobody wants it any more: why.
+async fn gone(world: &World, begun: &Backup) -> &'static str {
+    let name = begun.metadata.name.as_deref().unwrap_or_default();
+    loop {
+        tokio::time::sleep(PROGRESS_EVERY).await;
+        if unwanted(begun, world.backups.get(&world.key(name)).as_deref()).is_none() {
+            continue;
+        }
+        // One that cannot be read is not absent, and a cache may be late.
+        if let Ok(now) = world.fresh::<Backup>(name).await
+            && let Some(why) = unwanted(begun, now.as_ref())
+        {
+            return why;
+        }
+    }
+}
+
+/// What is made may have arrived when it is seen that nobody wants it: the store says.
+async fn while_wanted<T>(
+    work: impl Future<Output = Result<T, Fatal>>,
+    gone: impl Future<Output = &'static str>,
+) -> Result<T, Fatal> {
+    tokio::select! {
+        done = work => done,
+        why = gone => Err(Fatal::timed(why).unanswered()),
+    }
+}
+
 /// Writes defaults and the verdict. `None` if somebody else changed the object: the queue looks again.
 async fn begin(world: &World, name: &str) -> Option<Arc<Backup>> {
     let backup = world.backups.get(&world.key(name))?;
+    if stage(backup.status.as_ref().and_then(|it| it.phase.as_ref())) != Stage::Ready {
+        return None;
+    }
     let versions = versions(world).await;
-    let excluded = excluded_namespaces(world).await;
-    let lost = match lost(world, &backup).await {
-        Ok(lost) => lost,
+    let known = async { Ok((excluded_namespaces(world).await?, lost(world, &backup).await?)) };
+    let (excluded, lost) = match known.await {
+        Ok(known) => known,
         Err(error) => {
+            let error: kube::Error = error;
             tracing::warn!(backup.name = name, error = %telemetry::Chain(&error), "the backup does not begin yet");
             tokio::time::sleep(RETRY_AFTER).await;
             return None;
@@ -180,16 +229,13 @@ async fn versions(world: &World) -> ServerVersion {
     }
 }
 
-async fn excluded_namespaces(world: &World) -> Vec<String> {
+async fn excluded_namespaces(world: &World) -> Result<Vec<String>, kube::Error> {
     let api: kube::Api<k8s_openapi::api::core::v1::Namespace> =
         kube::Api::all(world.context.client.clone());
     let labelled = format!("{}=true", names::EXCLUDE_FROM_BACKUP);
     let params = kube::api::ListParams::default().labels(&labelled);
-    let found = api.list_metadata(&params).await;
-    found.map_or_else(
-        |_| Vec::new(),
-        |list| list.items.into_iter().filter_map(|it| it.metadata.name).collect(),
-    )
+    let list = api.list_metadata(&params).await?;
+    Ok(list.items.into_iter().filter_map(|it| it.metadata.name).collect())
 }
 
 /// How a backup ends that could not be carried to its end, and whether its data of volumes stays: as
@@ -226,17 +272,32 @@ fn failed(begun: &Backup, fatal: &Fatal) -> Backup {
     done
 }
 
-/// A store of a tenant's own may be as slow as the tenant likes; others wait behind it.
-async fn make_in_time(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
-    let location = begun.spec.storage_location.as_deref().and_then(|it| world.location(it));
-    if !location.is_some_and(|it| is_tenants(&it)) {
-        return make(world, begun).await;
-    }
-    let minutes = TENANTS_WITHIN.as_secs() / 60;
-    tokio::time::timeout(TENANTS_WITHIN, make(world, begun)).await.unwrap_or_else(|_| {
+/// A store of a tenant's own may be as slow as the tenant likes; others wait behind it. What the volumes
+/// take is not up to the store.
+fn limit(location: &BackupStorageLocation) -> Option<Duration> {
+    is_tenants(location).then_some(TENANTS_WITHIN)
+}
+
+async fn in_time<T>(
+    limit: Option<Duration>,
+    storing: impl Future<Output = Result<T, Fatal>>,
+) -> Result<T, Fatal> {
+    let Some(limit) = limit else { return storing.await };
+    tokio::time::timeout(limit, storing).await.unwrap_or_else(|_| {
+        let minutes = limit.as_secs() / 60;
         let reason = format!("the store did not take the backup within {minutes} minutes");
         Err(Fatal::timed(reason).unanswered())
     })
+}
+
+/// The store has its time, and then the volumes have theirs.
+async fn in_turn<S, T>(
+    limit: Option<Duration>,
+    storing: impl Future<Output = Result<S, Fatal>>,
+    taking: impl AsyncFnOnce(S) -> T,
+) -> Result<T, Fatal> {
+    let stored = in_time(limit, storing).await?;
+    Ok(taking(stored).await)
 }
 
 async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
@@ -264,8 +325,16 @@ async fn make(world: &World, begun: &Backup) -> Result<Backup, Fatal> {
     let mut journal = Journal::new("backup", &world.settings.namespace, name);
     journal.info(SOURCE, "Starting backup", &[]);
     tell_silent(&mut journal, &silent);
-    let gathered = Box::pin(upload(world, begun, &opened, &catalog, &selection, journal)).await?;
-    finish(begun, &opened, gathered).await
+    let limit = limit(&location);
+    let upload = upload(world, begun, (&opened, limit), &catalog, &selection, journal);
+    let gathered = Box::pin(upload).await?;
+    // A server that stood still may have been taken for gone, and what it had stored may be removed.
+    if let Ok(now) = world.fresh::<Backup>(name).await
+        && let Some(why) = unwanted(begun, now.as_ref())
+    {
+        return Err(Fatal::timed(why).unanswered());
+    }
+    in_time(limit, finish(begun, &opened, gathered)).await
 }
 
 /// The objects of a group that does not answer are missing, and the backup is then not whole.
@@ -301,7 +370,7 @@ struct Gathered {
 async fn upload(
     world: &World,
     begun: &Backup,
-    opened: &Opened,
+    (opened, limit): (&Opened, Option<Duration>),
     catalog: &Catalog,
     selection: &Selection,
     journal: Journal,
@@ -328,30 +397,32 @@ async fn upload(
         }
         (journal, listed, claims, lost)
     };
-    let work = async {
-        let (sent, (mut journal, listed, claims, lost)) = tokio::join!(sending, gathering);
+    let storing = async {
+        let (sent, (journal, listed, claims, lost)) = tokio::join!(sending, gathering);
         if let Some(why) = lost {
             return Err(Fatal::timed(why));
         }
         sent.map_err(|error| {
             Fatal::untimed(format!("error uploading the contents: {}", telemetry::Chain(&error)))
         })?;
+        Ok((journal, listed, claims))
+    };
+    let work = in_turn(limit, storing, async |(mut journal, listed, claims)| {
         let volumes = crate::volumes::take(world, begun, &claims, &mut journal, &counts).await;
         let counts = *counts.borrow();
-        Ok(Gathered { journal, listed, counts, volumes })
-    };
+        Gathered { journal, listed, counts, volumes }
+    });
     tokio::select! {
         done = work => done,
-        () = progress => unreachable_end(),
+        never = progress => match never {},
     }
 }
 
-/// Progress is told until the work ends, never shorter.
-fn unreachable_end<T>() -> T {
-    unreachable!("progress is told as long as there is somebody to tell")
-}
-
-async fn report_progress(world: &World, begun: &Backup, counts: watch::Receiver<Counts>) {
+async fn report_progress(
+    world: &World,
+    begun: &Backup,
+    counts: watch::Receiver<Counts>,
+) -> Infallible {
     let mut told = begun.clone();
     loop {
         tokio::time::sleep(PROGRESS_EVERY).await;
@@ -442,6 +513,10 @@ fn complete(status: &mut BackupStatus, journal: &Journal, counts: Counts) {
 /// A backup that a process that is gone was working on. Where everything had arrived in the store, it is
 /// what the store says; else it has failed, and what lies in the store of it is removed.
 pub(crate) async fn abandoned(world: &World, backup: &Backup) {
+    if stage(backup.status.as_ref().and_then(|it| it.phase.as_ref())) != Stage::Working {
+        // Somebody else has ended it since it was looked at.
+        return;
+    }
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let found = match look_for(world, backup).await {
         Remains::Whole(status) => Some(*status),
@@ -504,13 +579,17 @@ async fn look_for(world: &World, backup: &Backup) -> Remains {
 
 async fn recover(world: &World, backup: &Backup) -> Remains {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let location = backup.spec.storage_location.as_deref().and_then(|it| world.location(it));
-    let (Some(location), Ok(key), Ok(folder)) =
-        (location, BackupFile::Object.key(name), crate::layout::backup_folder(name))
+    let (Ok(key), Ok(folder)) = (BackupFile::Object.key(name), crate::layout::backup_folder(name))
     else {
         return Remains::Nothing;
     };
-    let opened = match world.open(&location).await {
+    let location = backup.spec.storage_location.as_deref().and_then(|it| world.location(it));
+    let opened = match location {
+        Some(location) => world.open(&location).await,
+        // It may be set up again, over the same store.
+        None => Err("its storage location is not there".to_owned()),
+    };
+    let opened = match opened {
         Ok(opened) => opened,
         Err(why) => return Remains::Unknown(why),
     };
@@ -560,6 +639,78 @@ mod tests {
         assert!(!may_end(&begun, &backup("2", phase("InProgress"))), "made anew");
         assert!(!may_end(&begun, &backup("2", json!({}))), "made anew, and not begun");
         assert!(!may_end(&begun, &backup("1", phase("Failed"))), "another has ended it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backup_that_is_deleted_or_ended_by_another_is_not_carried_on() {
+        let phase = |it: &str| json!({"phase": it});
+        let begun = backup("1", phase("InProgress"));
+        let leaving: Backup = serde_json::from_value(json!({"metadata": {"name": "b", "uid": "1",
+            "deletionTimestamp": "2024-01-01T00:00:00Z"}, "spec": {}, "status": {"phase": "InProgress"}}))
+        .unwrap();
+        let anew = backup("2", phase("InProgress"));
+        for (now, wanted) in [
+            (Some(&begun), None),
+            (Some(&backup("1", phase("Failed"))), Some(ENDED)),
+            (Some(&anew), Some(DELETED)),
+            (Some(&leaving), Some(DELETED)),
+            (None, Some(DELETED)),
+        ] {
+            assert_eq!(unwanted(&begun, now), wanted, "{now:?}");
+        }
+        let never = std::future::pending::<Result<(), Fatal>>();
+        let ended = while_wanted(never, std::future::ready(DELETED)).await.unwrap_err();
+        assert!(ended.reason == DELETED && ended.may_have_arrived, "{ended:?}");
+        let slow = async {
+            tokio::time::sleep(PROGRESS_EVERY * 60).await;
+            Ok(())
+        };
+        assert!(while_wanted(slow, std::future::pending()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenants_store_has_an_hour_and_the_data_of_volumes_its_own_time() {
+        let limit = Some(TENANTS_WITHIN);
+        let stored = async || Ok::<_, Fatal>(());
+        let taking = async |()| tokio::time::sleep(TENANTS_WITHIN * 3).await;
+        assert!(in_turn(limit, stored(), taking).await.is_ok());
+        let never = std::future::pending::<Result<(), Fatal>>();
+        let late = in_turn(limit, never, taking).await.unwrap_err();
+        assert!(late.reason.contains("within 60 minutes") && late.may_have_arrived, "{late:?}");
+        let slow = async {
+            tokio::time::sleep(TENANTS_WITHIN * 2).await;
+            Ok(())
+        };
+        assert!(in_turn(None, slow, taking).await.is_ok(), "ours may be slow");
+    }
+
+    #[tokio::test]
+    async fn a_location_that_is_gone_does_not_say_that_nothing_arrived_in_it() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            let body = kube::client::Body::from(br#"{"kind":"Status","code":404}"#.to_vec());
+            let answer = http::Response::builder().status(404).body(body).unwrap();
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let tasks = tasks::Tasks::new();
+        let world = crate::world::tests::world(kube::Client::new(service, "default"), &tasks);
+        let mut begun = backup("1", json!({"phase": "InProgress"}));
+        begun.spec.storage_location = Some("gone".to_owned());
+        assert!(matches!(recover(&world, &begun).await, Remains::Unknown(_)));
+    }
+
+    #[tokio::test]
+    async fn what_another_server_has_begun_is_not_begun_again() {
+        for (phase, begins) in [("ReadyToStart", true), ("InProgress", false), ("Deleting", false)]
+        {
+            let found = json!({"apiVersion": "velero.io/v1", "kind": "Backup",
+                "metadata": {"name": "b", "namespace": "adm", "uid": "1", "resourceVersion": "1"},
+                "spec": {}, "status": {"phase": phase}});
+            let tasks = tasks::Tasks::new();
+            let client = crate::world::tests::server("backups", found);
+            let world = crate::world::tests::world(client, &tasks);
+            world.backups.ready().await;
+            assert_eq!(begin(&world, "b").await.is_some(), begins, "{phase}");
+        }
     }
 
     fn gathered() -> Gathered {

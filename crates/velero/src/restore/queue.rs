@@ -11,21 +11,23 @@ use reconcile::{Failure, Key, Loop, Next, Reconciler};
 
 use super::run;
 use crate::backup::decide::is_available;
+use crate::backup::queue::look;
+use crate::deletions::STORE_WITHIN;
 use crate::layout;
 use crate::names;
-use crate::world::{STORE_WORKERS, World, tenant_of, turn};
+use crate::world::{STORE_WORKERS, World, in_time, tenant_of, turn};
 
 pub(crate) const KIND: &str = "restore";
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     New,
     Working,
     Done,
 }
 
-pub(super) fn stage(restore: &Restore) -> Stage {
+pub(crate) fn stage(restore: &Restore) -> Stage {
     use RestorePhase as P;
     match restore.status.as_ref().and_then(|it| it.phase.as_ref()) {
         None | Some(P::New) => Stage::New,
@@ -102,9 +104,10 @@ impl Reconciler for Restores {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.world;
         let mut seen = Vec::new();
-        for restore in world.restores.list() {
+        let (running, all) = look(|| world.running.all(KIND), || world.restores.list());
+        for restore in all {
             let name = restore.metadata.name.clone().unwrap_or_default();
-            let is_running = world.running.has(KIND, &name);
+            let is_running = running.contains(&name);
             let stage = stage(&restore);
             if stage == Stage::Working && !is_running {
                 crate::volumes::abandon(world, &restore).await;
@@ -205,7 +208,9 @@ async fn remove_files(world: &World, restore: &Restore, name: &str) -> Result<()
     }
     let Ok(folder) = layout::restore_folder(name) else { return Ok(()) };
     let opened = world.open(&location).await.map_err(|it| Failure::other(doing.clone(), it))?;
-    let removed = blobs::delete_all(opened.store.as_ref(), &folder).await;
+    let removing = blobs::delete_all(opened.store.as_ref(), &folder);
+    let removed = in_time(&location, STORE_WITHIN, removing).await;
+    let removed = removed.map_err(|late| Failure::other(doing.clone(), late))?;
     removed.map(drop).map_err(|it| Failure::other(doing, it))
 }
 
