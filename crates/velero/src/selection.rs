@@ -238,6 +238,10 @@ impl RestoreSelection {
         }
     }
 
+    pub(crate) fn has_selectors(&self) -> bool {
+        !self.selectors.is_empty()
+    }
+
     pub(crate) fn matches(&self, object: &Value) -> bool {
         matches_any(&self.selectors, object)
     }

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+pub(crate) use self::decide::within;
 pub(crate) use self::give::{Given, Wanted, give};
 pub(crate) use self::remove::{abandon, delete, discard};
 pub(crate) use self::take::{Taken, take};

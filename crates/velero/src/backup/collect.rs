@@ -18,6 +18,7 @@ use crate::names;
 use crate::selection::{Cluster, Selection, is_left_out};
 
 const SOURCE: &str = "velero/collect";
+const CLAIMS: &str = "persistentvolumeclaims";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
@@ -50,9 +51,11 @@ pub(crate) struct Collector<'c> {
     pub(crate) lost: Option<String>,
 }
 
-/// Objects without a namespace that others need.
+/// Objects that others need.
 #[derive(Debug, Default)]
 struct Related {
+    /// Claims that pods mount, as `namespace/name`.
+    mounted: BTreeSet<String>,
     volumes: BTreeSet<String>,
     priorities: BTreeSet<String>,
     /// `namespace/name`
@@ -271,11 +274,38 @@ impl<'c> Collector<'c> {
     }
 
     async fn related_objects(&mut self) -> Result<(), Unwanted> {
+        let mounted = std::mem::take(&mut self.related.mounted);
+        self.mounted(&mounted).await?;
         let related = std::mem::take(&mut self.related);
         self.volumes(&related.volumes).await?;
         self.named("priorityclasses.scheduling.k8s.io", &related.priorities).await?;
         self.bindings(&related.accounts).await?;
         self.named(DEFINITIONS, &related.kinds).await
+    }
+
+    /// The claims that pods mount which were taken, whatever their labels say: a pod that was chosen would
+    /// come back without its data.
+    async fn mounted(&mut self, wanted: &BTreeSet<String>) -> Result<(), Unwanted> {
+        let Some(kind) = self.catalog.resource(CLAIMS) else { return Ok(()) };
+        if !self.selection.takes_namespaced(kind) {
+            return Ok(());
+        }
+        let taken: HashSet<String> = self.claims.iter().filter_map(claim_mark).collect();
+        for place in wanted.iter().filter(|place| !taken.contains(*place)) {
+            let Some((namespace, name)) = place.split_once('/') else { continue };
+            match self.door.get(kind, Some(namespace), name).await {
+                Ok(Some(claim)) if !is_left_out(&claim) => {
+                    self.stay_home().await?;
+                    self.take(kind, claim).await?;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let message = about(CLAIMS, name, "Error getting item", Some(&words(&error)));
+                    self.journal.error(Place::Namespace(namespace), SOURCE, &message);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The volumes of claims that were taken. A claim names any volume it likes: only one that says it is
@@ -359,7 +389,7 @@ impl<'c> Collector<'c> {
         let namespace = namespace_of(&object).map(str::to_owned);
         let resource = kind.resource();
         self.note(kind, &resource, &object, namespace.as_deref(), &name);
-        if resource == "persistentvolumeclaims" {
+        if resource == CLAIMS {
             edit_claim(&mut object, &self.backup);
             self.claims.push(object.clone());
         }
@@ -403,10 +433,13 @@ impl<'c> Collector<'c> {
             self.related.kinds.insert(resource.to_owned());
         }
         match resource {
-            "persistentvolumeclaims" => {
+            CLAIMS => {
                 self.related.volumes.extend(text("/spec/volumeName").filter(|it| !it.is_empty()));
             }
             "pods" => {
+                let namespace = namespace.unwrap_or_default();
+                let claims = mounted_claims(object).map(|claim| format!("{namespace}/{claim}"));
+                self.related.mounted.extend(claims);
                 self.related
                     .priorities
                     .extend(text("/spec/priorityClassName").filter(|it| !it.is_empty()));
@@ -424,7 +457,7 @@ impl<'c> Collector<'c> {
                         "hooks in annotations are not run by this server",
                         None,
                     );
-                    self.journal.warn(Place::of(namespace), SOURCE, &message);
+                    self.journal.warn(Place::Namespace(namespace), SOURCE, &message);
                 }
             }
             "serviceaccounts" => {
@@ -442,6 +475,12 @@ fn binds(binding: &Value, accounts: &HashSet<String>) -> bool {
         text("kind") == "ServiceAccount"
             && accounts.contains(&format!("{}/{}", text("namespace"), text("name")))
     })
+}
+
+/// The names of the claims that a pod mounts.
+pub(crate) fn mounted_claims(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+    volumes.filter_map(|it| it.pointer("/persistentVolumeClaim/claimName")?.as_str())
 }
 
 /// `namespace/name` of a claim.
@@ -491,6 +530,79 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::backup::pack::Packer;
+    use crate::catalog::tests::sample;
+
+    /// A server that has these objects, by their paths.
+    fn server(objects: &'static [(&'static str, &'static str)]) -> Client {
+        let service = tower::service_fn(move |asked: http::Request<kube::client::Body>| {
+            let found = objects.iter().find(|(path, _)| *path == asked.uri().path());
+            let (code, body) = match found {
+                Some((_, body)) => (200, (*body).to_owned()),
+                None if asked.uri().query().is_some() => (200, r#"{"items":[]}"#.to_owned()),
+                None => (404, r#"{"kind":"Status","code":404}"#.to_owned()),
+            };
+            let answer = http::Response::builder().status(code);
+            let answer = answer.body(kube::client::Body::from(body.into_bytes())).unwrap();
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        });
+        Client::new(service, "default")
+    }
+
+    /// What a backup with this spec takes of it.
+    async fn taken(client: Client, spec: Value) -> Vec<String> {
+        let (door, catalog) = (Door::new(client), sample());
+        let selection = Selection::of(&serde_json::from_value(spec).unwrap(), &catalog).unwrap();
+        let (packer, mut body) = Packer::new(0);
+        let journal = Journal::new("backup", "adm", "b");
+        let mut collector = Collector::new(&door, &catalog, &selection, packer, journal, "b");
+        let drain = async { while futures::StreamExt::next(&mut body).await.is_some() {} };
+        let work = async {
+            collector.run().await.unwrap();
+            let Collector { listed, journal, .. } = collector;
+            assert_eq!(journal.errors.count, 0, "{:?}", journal.errors);
+            listed.into_values().flatten().collect()
+        };
+        tokio::join!(work, drain).0
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_chosen_brings_the_claims_it_mounts() {
+        const SHOP: &[(&str, &str)] = &[
+            ("/api/v1/namespaces", r#"{"items":[{"metadata":{"name":"shop"}}]}"#),
+            (
+                "/api/v1/namespaces/shop/pods",
+                r#"{"items":[
+                    {"metadata":{"name":"db","namespace":"shop","labels":{"app":"db"}},
+                        "spec":{"volumes":[{"name":"a","persistentVolumeClaim":{"claimName":"data"}},
+                            {"name":"b","persistentVolumeClaim":{"claimName":"scratch"}},
+                            {"name":"c","persistentVolumeClaim":{"claimName":"gone"}}]}},
+                    {"metadata":{"name":"web","namespace":"shop"},
+                        "spec":{"volumes":[{"persistentVolumeClaim":{"claimName":"cache"}}]}}]}"#,
+            ),
+            (
+                "/api/v1/namespaces/shop/persistentvolumeclaims/data",
+                r#"{"metadata":{"name":"data","namespace":"shop"},"spec":{"volumeName":"pv"}}"#,
+            ),
+            (
+                "/api/v1/namespaces/shop/persistentvolumeclaims/scratch",
+                r#"{"metadata":{"name":"scratch","namespace":"shop",
+                    "labels":{"velero.io/exclude-from-backup":"true"}}}"#,
+            ),
+            (
+                "/api/v1/persistentvolumes/pv",
+                r#"{"metadata":{"name":"pv"},
+                    "spec":{"claimRef":{"namespace":"shop","name":"data"}}}"#,
+            ),
+        ];
+        let spec = json!({"includedNamespaces": ["shop"],
+            "labelSelector": {"matchLabels": {"app": "db"}}});
+        let found = taken(server(SHOP), spec.clone()).await;
+        assert_eq!(found, ["shop", "pv", "shop/data", "shop/db"]);
+        let mut without = spec;
+        without["excludedResources"] = json!(["pvc", "persistentvolumeclaims"]);
+        assert_eq!(taken(server(SHOP), without).await, ["shop", "shop/db"]);
+    }
 
     #[test]
     fn a_claim_does_not_get_a_volume_that_is_not_its_own() {

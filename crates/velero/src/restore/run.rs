@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::scalar::Time;
 use api::velero::{
-    Backup, BackupStorageLocation, HookCount, Restore, RestorePhase, RestoreProgress,
+    Backup, BackupStorageLocation, HookCount, Restore, RestorePhase, RestoreProgress, RestoreSpec,
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::along::Along;
 use super::decide::{self, Observed};
 use super::edit::{self, Rules};
 use super::item::{Existing, Fate, Maker, Outcome};
@@ -121,12 +122,27 @@ fn may_end(begun: &Restore, now: &Restore) -> bool {
     now.metadata.uid == begun.metadata.uid && stage(now) == Stage::Working
 }
 
+/// Whether it is to be carried on: it may be deleted, and another server may have taken this one for gone.
 fn is_wanted(begun: &Restore, now: &Restore) -> bool {
-    now.metadata.uid == begun.metadata.uid && now.metadata.deletion_timestamp.is_none()
+    may_end(begun, now) && now.metadata.deletion_timestamp.is_none()
 }
 
 async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)> {
+    let written = written(world, name).await?;
+    let phase = written.status.as_ref().and_then(|it| it.phase.clone());
+    if phase != Some(RestorePhase::InProgress) {
+        return None;
+    }
+    let backup = world.backups.get(&world.key(written.spec.backup_name.as_deref()?))?;
+    Some((written, backup))
+}
+
+/// The restore with the verdict. `None` if somebody else changed it: the queue looks again.
+async fn written(world: &World, name: &str) -> Option<Arc<Restore>> {
     let restore = world.restores.get(&world.key(name))?;
+    if stage(&restore) != Stage::New {
+        return None;
+    }
     let (backups, locations) = (world.backups.list(), world.locations.list());
     let lost = match lost(world, &restore).await {
         Ok(lost) => lost,
@@ -149,20 +165,14 @@ async fn begin(world: &World, name: &str) -> Option<(Arc<Restore>, Arc<Backup>)>
     if !finalizers.iter().any(|it| it == names::RESTORE_FINALIZER) {
         finalizers.push(names::RESTORE_FINALIZER.to_owned());
     }
-    let written = match world.restores.update(&restore, &begun).await {
-        Ok(written) => written,
+    match world.restores.update(&restore, &begun).await {
+        Ok(written) => Some(written),
         Err(failure) => {
             tracing::warn!(restore.name = name, error = %telemetry::Chain(&failure), "the restore does not begin yet");
             tokio::time::sleep(RETRY_AFTER).await;
-            return None;
+            None
         }
-    };
-    let phase = written.status.as_ref().and_then(|it| it.phase.clone());
-    if phase != Some(RestorePhase::InProgress) {
-        return None;
     }
-    let backup = world.backups.get(&world.key(written.spec.backup_name.as_deref()?))?;
-    Some((written, backup))
 }
 
 /// The namespace that a tenant asked for a restore of.
@@ -185,7 +195,7 @@ async fn report_progress(world: &World, begun: &Restore, count: watch::Receiver<
         // Nobody wants it any more.
         let key = world.key(begun.metadata.name.as_deref().unwrap_or_default());
         if !world.restores.get(&key).is_some_and(|now| is_wanted(begun, &now)) {
-            tracing::info!(restore = %key, "the restore was deleted while it ran");
+            tracing::info!(restore = %key, "the restore was deleted or ended by another while it ran");
             return;
         }
         let now = *count.borrow();
@@ -380,6 +390,8 @@ struct Restorer<'r> {
     catalog: Catalog,
     contents: Contents,
     selection: RestoreSelection,
+    /// What comes back though its labels are not those that were asked for.
+    along: Along,
     rules: Rules,
     existing: Existing,
     status: Option<Lists>,
@@ -424,15 +436,16 @@ impl<'r> Restorer<'r> {
         let note =
             |key: &str| begun.metadata.annotations.as_ref().and_then(|it| it.get(key)).cloned();
         let identity = note(names::RUN_AS).map(|text| Identity::parse(&text)).transpose()?;
-        let within = begun.spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
         let status = begun.spec.restore_status.as_ref().map(|it| {
             Lists::new(it.included_resources.as_ref(), it.excluded_resources.as_ref())
                 .resolved(|name| catalog.resolve(name))
         });
         Ok(Self {
             door: identity.map_or_else(|| world.door.clone(), |it| world.door.acting_as(it)),
+            data_within: data_within(&begun.spec, confined.is_tenants()),
             confined,
             selection: RestoreSelection::of(&begun.spec, &catalog)?,
+            along: Along::default(),
             rules: Rules {
                 backup: backup.metadata.name.clone().unwrap_or_default(),
                 restore: name,
@@ -452,7 +465,6 @@ impl<'r> Restorer<'r> {
             volumes,
             owners,
             restores_data: begun.spec.restore_pvs != Some(false),
-            data_within: within.filter(|it| !it.is_zero()).unwrap_or(DATA_WITHIN),
             uid: begun.metadata.uid.clone().unwrap_or_default(),
             given: Mutex::default(),
             home: home(world, begun).await.map_err(|error| words(&error))?,
@@ -484,6 +496,10 @@ impl<'r> Restorer<'r> {
             let message = "zero items to be restored: directory \"resources\": does not exist";
             self.journal.warn(Place::Server, SOURCE, message);
         }
+        let wants = |resource: &str, entry: &Entry| {
+            self.selection.takes_resource(resource) && self.wants(resource, entry)
+        };
+        self.along = Along::of(&self.contents, &self.selection, wants).await;
         for resource in self.contents.resources() {
             if !self.selection.takes_resource(&resource) && resource != "namespaces" {
                 continue;
@@ -600,7 +616,7 @@ impl<'r> Restorer<'r> {
             Ok(object) => object,
             Err(why) => return failed(format!("error restoring {shown}: {why}")),
         };
-        if !self.selection.matches(&original) {
+        if !self.selection.matches(&original) && !self.along.holds(resource, entry) {
             return None;
         }
         if let Some(namespace) = &entry.namespace {
@@ -768,7 +784,15 @@ impl<'r> Restorer<'r> {
             return;
         }
         let is_ready = match self.make_namespace(original, &target).await {
-            Ok(()) => true,
+            Ok(is_made) => {
+                if is_made {
+                    let made = format!("{target}({})", Fate::Created.word());
+                    self.listed.entry("v1/Namespace".to_owned()).or_default().insert(made);
+                    self.done_count += 1;
+                    self.count.send_modify(|count| *count += 1);
+                }
+                true
+            }
             Err(why) => {
                 let message = format!("cannot restore to namespace {target}: {why}");
                 self.journal.error(Place::Namespace(&target), SOURCE, &message);
@@ -778,7 +802,8 @@ impl<'r> Restorer<'r> {
         self.ready.insert(target, is_ready);
     }
 
-    async fn make_namespace(&self, original: &str, target: &str) -> Result<(), String> {
+    /// Whether it was not there before.
+    async fn make_namespace(&self, original: &str, target: &str) -> Result<bool, String> {
         let kind = self.catalog.resource("namespaces").ok_or("the server has no namespaces")?;
         let began = tokio::time::Instant::now();
         // Looking is ours to do: a tenant may not see its own Namespace object.
@@ -786,7 +811,7 @@ impl<'r> Restorer<'r> {
             let found = self.world.door.get(kind, None, target).await.map_err(|it| words(&it))?;
             match found {
                 Some(found) if found.pointer("/metadata/deletionTimestamp").is_none() => {
-                    return Ok(());
+                    return Ok(false);
                 }
                 Some(_)
                     if began.elapsed() < TERMINATED_WITHIN && self.confined.tenant.is_none() =>
@@ -814,8 +839,8 @@ impl<'r> Restorer<'r> {
                 .insert("kubernetes.io/metadata.name".to_owned(), Value::String(target.to_owned()));
         }
         match self.door.create(kind, None, &object).await {
-            Ok(_) => Ok(()),
-            Err(error) if code(&error) == Some(409) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(error) if code(&error) == Some(409) => Ok(false),
             Err(error) => Err(words(&error)),
         }
     }
@@ -844,6 +869,12 @@ impl<'r> Restorer<'r> {
             }
         }
     }
+}
+
+/// How long the data of a claim is waited for. Restores of tenants wait for each other's places.
+fn data_within(spec: &RestoreSpec, is_tenants: bool) -> Duration {
+    let asked = spec.item_operation_timeout.as_ref().and_then(|it| it.get().ok());
+    crate::volumes::within(asked.filter(|it| !it.is_zero()), DATA_WITHIN, is_tenants)
 }
 
 /// Whether a store of a tenant's own gives less than is waited for.
@@ -883,6 +914,31 @@ mod tests {
     }
 
     #[test]
+    fn a_tenants_restore_waits_no_longer_for_data_than_others_do() {
+        let hours = |asked: &str, is_tenants| {
+            let spec = serde_json::from_value(json!({"itemOperationTimeout": asked})).unwrap();
+            data_within(&spec, is_tenants).as_secs() / 3600
+        };
+        assert_eq!([hours("1h", true), hours("9000h", true), hours("0s", true)], [1, 4, 4]);
+        assert_eq!([hours("1h", false), hours("9000h", false), hours("0s", false)], [1, 9000, 4]);
+    }
+
+    #[tokio::test]
+    async fn what_another_server_has_begun_is_not_begun_again() {
+        use crate::world::tests::{server, world};
+
+        for (phase, begins) in [("New", true), ("InProgress", false), ("Failed", false)] {
+            let mut found = serde_json::to_value(restore("1", phase, json!({}))).unwrap();
+            found["metadata"]["namespace"] = json!("adm");
+            found["metadata"]["resourceVersion"] = json!("1");
+            let tasks = tasks::Tasks::new();
+            let world = world(server("restores", found), &tasks);
+            world.restores.ready().await;
+            assert_eq!(written(&world, "r").await.is_some(), begins, "{phase}");
+        }
+    }
+
+    #[test]
     fn the_end_is_written_into_what_was_begun_and_nothing_else() {
         let begun = restore("1", "InProgress", json!({}));
         assert!(may_end(&begun, &begun));
@@ -892,6 +948,8 @@ mod tests {
         assert!(is_wanted(&begun, &begun));
         assert!(!is_wanted(&begun, &restore("1", "InProgress", deleted)));
         assert!(!is_wanted(&begun, &restore("2", "InProgress", json!({}))));
+        let passed_over = restore("1", "Failed", json!({}));
+        assert!(!is_wanted(&begun, &passed_over), "another server has taken this one for gone");
     }
 
     #[test]

@@ -173,11 +173,11 @@ impl Contents {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::tarball::{Members, write_end, write_member};
 
-    fn contents(members: &[(&str, &str)]) -> Contents {
+    pub(crate) fn contents(members: &[(&str, &str)]) -> Contents {
         within(members, Limits::default())
     }
 

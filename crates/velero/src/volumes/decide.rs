@@ -92,7 +92,7 @@ pub(super) fn unplaced(volume: &Volume, copies: &[Replica]) -> Option<String> {
 }
 
 /// How long something is waited for. What a tenant asks for holds up others: it may ask for less.
-pub(super) fn within(asked: Option<Duration>, usual: Duration, is_tenants: bool) -> Duration {
+pub(crate) fn within(asked: Option<Duration>, usual: Duration, is_tenants: bool) -> Duration {
     match asked {
         Some(asked) if is_tenants => asked.min(usual),
         Some(asked) => asked,
