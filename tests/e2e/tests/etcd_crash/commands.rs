@@ -113,6 +113,7 @@ impl World {
         assert_eq!(inode(&aside), old, "the old one is kept until etcd runs");
         assert_eq!(files(&aside), before, "the old one was written to");
         std::fs::remove_dir_all(aside).unwrap();
+        std::fs::remove_file(beside(&dir, ".aside")).unwrap();
         assert_gone(&[part, beside(&dir, ".tmp")]);
         self.compare_and_remove(&dir, known);
     }
