@@ -25,14 +25,14 @@ pub enum Command {
     /// List backups, oldest first.
     #[command(visible_alias = "list")]
     Ls {
-        /// Only those of this volume.
+        /// Only backups of this volume.
         volume: Option<String>,
         #[command(flatten)]
         list: List,
         #[command(flatten)]
         at: Connection,
     },
-    /// Show one backup: where it is, how far, and what stands in its way.
+    /// Show one backup: its URL, its progress, and what it waits for.
     Show {
         name: String,
         #[command(flatten)]
@@ -40,37 +40,37 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Back up a volume: a snapshot is taken unless one is named.
+    /// Back up a volume, from a new snapshot unless one is named.
     Create(Create),
-    /// Remove backups; their data goes in the background, and the backup is gone when the data is.
+    /// Delete backups; the data is deleted in the background, and the backup disappears afterwards.
     #[command(visible_alias = "delete")]
     Rm(Rm),
-    /// Try a failed deletion again at once.
+    /// Retry a failed deletion now.
     Retry {
         name: String,
         #[command(flatten)]
         at: Connection,
     },
-    /// Remove the backups of a volume that no rule keeps.
+    /// Delete the backups of a volume that no retention rule keeps.
     Forget(Forget),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Create {
     volume: String,
-    /// The snapshot to back up; without it, one is taken now.
+    /// The snapshot to back up; by default, a new one.
     #[arg(long)]
     snapshot: Option<String>,
-    /// What to call it; without it, the volume and the time.
+    /// Name of the backup; by default, the volume and the time.
     #[arg(long)]
     name: Option<String>,
-    /// The store it goes to; without it, the one of the volume.
+    /// The backup target; by default, the volume's own.
     #[arg(long)]
     target: Option<String>,
-    /// Write every block again, also those the store has.
+    /// Upload every block, including those the target has already.
     #[arg(long)]
     full: bool,
-    /// Labels kept with it in the store, as key=value.
+    /// Label stored with the backup.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub struct Forget {
     volume: String,
     #[command(flatten)]
     keep: Keep,
-    /// Say what would be removed, and remove nothing.
+    /// Show what would be deleted, and delete nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -214,7 +214,7 @@ pub(crate) async fn create(args: &Create) -> anyhow::Result<()> {
         .await
         .map_err(|error| explained(error, &format!("back up volume {}", args.volume)))?;
     args.wait.until(&backups, &name, made).await?;
-    let end = if args.wait.wait { "is complete" } else { "is being made" };
+    let end = if args.wait.wait { "is complete" } else { "has started" };
     Ok(output::say(&format!("backup {name} of volume {} {end}", args.volume))?)
 }
 
@@ -257,21 +257,21 @@ async fn retry(api: &Api<Backup>, name: &str) -> anyhow::Result<()> {
     let found = api.get(name).await;
     let found = found.map_err(|error| explained(error, &format!("find backup {name}")))?;
     if found.meta().deletion_timestamp.is_none() {
-        return Err(anyhow::anyhow!("backup {name} is not being removed: it is {}", stand(&found)))
-            .hint(format!("remove it with `holdfast backup rm {name}`"));
+        return Err(anyhow::anyhow!("backup {name} is not being deleted: it is {}", stand(&found)))
+            .hint(format!("delete it with `holdfast backup rm {name}`"));
     }
     let patch = json!({ "metadata": { "annotations": { "holdfast.io/retry-now": "true" } } });
     api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .map_err(|error| explained(error, &format!("find backup {name}")))?;
-    Ok(output::say(&format!("the deletion of backup {name} is tried again"))?)
+    Ok(output::say(&format!("the deletion of backup {name} is being retried"))?)
 }
 
 pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> anyhow::Result<()> {
     for name in names {
         api.delete(name, &DeleteParams::default())
             .await
-            .map_err(|error| explained(error, &format!("remove backup {name}")))?;
+            .map_err(|error| explained(error, &format!("delete backup {name}")))?;
     }
     for name in names {
         wait.until(api, name, |backup| match backup {
@@ -279,7 +279,7 @@ pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> 
             Some(it) => going(it),
         })
         .await?;
-        let end = if wait.wait { "is gone" } else { "is being removed" };
+        let end = if wait.wait { "is deleted" } else { "is being deleted" };
         output::say(&format!("backup {name} {end}"))?;
     }
     Ok(())
@@ -287,8 +287,8 @@ pub(crate) async fn remove(api: &Api<Backup>, names: &[String], wait: &Wait) -> 
 
 async fn forget(args: &Forget) -> anyhow::Result<()> {
     if args.keep.is_empty() {
-        return Err(anyhow::anyhow!("no rule says what to keep of volume {}", args.volume))
-            .hint("give one, as --keep-daily 7; to remove all, name them with `backup rm`");
+        return Err(anyhow::anyhow!("no retention rule is given for volume {}", args.volume))
+            .hint("give one, for example --keep-daily 7; to delete all backups, name them with `holdfast backup rm`");
     }
     let client = args.at.client().await?;
     let api: Api<Backup> = Api::namespaced(client.clone(), crate::NAMESPACE);
@@ -305,8 +305,8 @@ async fn forget(args: &Forget) -> anyhow::Result<()> {
     let gone = judged.iter().filter(|it| it.kept_by.is_none()).map(|it| it.name.clone());
     let gone: Vec<String> = gone.collect();
     match (args.dry_run, gone.len(), judged.len()) {
-        (true, many, all) => output::say(&format!("{many} of {all} would be removed"))?,
-        (false, 0, all) => output::say(&format!("nothing is removed: all {all} are kept"))?,
+        (true, many, all) => output::say(&format!("{many} of {all} would be deleted"))?,
+        (false, 0, all) => output::say(&format!("nothing to delete: all {all} are kept"))?,
         (false, ..) => remove(&api, &gone, &args.wait).await?,
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 
@@ -30,7 +29,7 @@ const BESIDE: &str = "holdfast-data/kubeconfig";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
-    /// Whom to ask, and as whom; without it $KUBECONFIG, then ./holdfast-data/kubeconfig, then
+    /// The kubeconfig to use; by default $KUBECONFIG, then ./holdfast-data/kubeconfig, then
     /// ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -73,9 +72,16 @@ impl Connection {
         match self.file()? {
             Some(path) => Kubeconfig::read_from(&path)
                 .map(Some)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))
-                .hint("give the one of `holdfast up` with --kubeconfig DATA-DIR/kubeconfig"),
-            None => Kubeconfig::from_env().context("cannot read the files of $KUBECONFIG"),
+                .map_err(|error| {
+                    shortened(&error, &format!("read the kubeconfig {}", path.display()))
+                })
+                .hint("`holdfast up` writes one to DATA-DIR/kubeconfig: name it with --kubeconfig"),
+            None => Kubeconfig::from_env()
+                .map_err(|error| {
+                    let files = std::env::var_os("KUBECONFIG").unwrap_or_default();
+                    shortened(&error, &format!("read $KUBECONFIG, which is {}", files.display()))
+                })
+                .hint("correct $KUBECONFIG, or name a file with --kubeconfig"),
         }
     }
 
@@ -86,10 +92,15 @@ impl Connection {
             Some(file) => Config::from_custom_kubeconfig(file, &options).await,
             None => Config::from_kubeconfig(&options).await,
         };
-        config
-            .map(crate::proxy::around)
-            .context("no cluster to ask")
-            .hint("start one with `holdfast up`, or name its kubeconfig with --kubeconfig FILE")
+        let what = match &self.context {
+            Some(context) => format!("use context {context} of the kubeconfig"),
+            None => "find an API server to connect to".to_owned(),
+        };
+        let hint = match &self.context {
+            Some(_) => "list its contexts with `kubectl config get-contexts`",
+            None => "start one with `holdfast up`, or name a kubeconfig with --kubeconfig FILE",
+        };
+        config.map(crate::proxy::around).map_err(|error| shortened(&error, &what)).hint(hint)
     }
 
     /// The one file to read, unless the environment names some or none is named at all.
@@ -131,24 +142,34 @@ fn lister(plural: &str) -> Option<&'static str> {
     })
 }
 
+/// What could not be done and the innermost cause: the layers between say nothing to people.
+fn shortened(error: &dyn std::error::Error, what: &str) -> anyhow::Error {
+    let causes = std::iter::successors(Some(error), |it| it.source());
+    let last = causes.last().map_or_else(String::new, ToString::to_string);
+    anyhow::anyhow!("cannot {what}: {last}")
+}
+
 /// An error of the API as a sentence, with what to do about the usual ones.
 pub(crate) fn explained(error: kube::Error, what: &str) -> anyhow::Error {
     let hint = match &error {
         kube::Error::Api(status) => match status.code {
-            401 => Some("the credentials of the kubeconfig are not accepted here".to_owned()),
-            403 => Some("ask an administrator for the right, or use another kubeconfig".to_owned()),
+            401 => Some("the server does not accept the credentials of this kubeconfig".to_owned()),
+            403 => {
+                Some("ask an administrator for permission, or use another kubeconfig".to_owned())
+            }
             404 => lister(status.details.as_ref().map_or("", |it| it.kind.as_str()))
                 .map(|it| format!("see what there is with `{it}`")),
-            409 => Some("it is there already; choose another name".to_owned()),
+            409 => Some("choose another name".to_owned()),
             _ => None,
         },
-        kube::Error::HyperError(_) | kube::Error::Service(_) => {
-            Some("is it running? start it with `holdfast up`, or check --kubeconfig".to_owned())
-        }
+        kube::Error::HyperError(_) | kube::Error::Service(_) => Some(
+            "is the server running? start it with `holdfast up`, or check --kubeconfig".to_owned(),
+        ),
         _ => None,
     };
     let told = match error {
         kube::Error::Api(status) => anyhow::anyhow!("cannot {what}: {}", status.message),
+        other @ (kube::Error::HyperError(_) | kube::Error::Service(_)) => shortened(&other, what),
         other => anyhow::Error::new(other).context(format!("cannot {what}")),
     };
     match hint {
@@ -163,6 +184,14 @@ mod tests {
 
     use super::*;
     use crate::output::Hinted;
+
+    #[test]
+    fn of_an_error_in_layers_the_innermost_is_told() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let layered = std::io::Error::other(std::io::Error::other(refused));
+        let told = shortened(&layered, "reach the API server").to_string();
+        assert_eq!(told, "cannot reach the API server: connection refused");
+    }
 
     #[test]
     fn what_is_not_there_is_told_with_the_command_that_lists_what_is() {

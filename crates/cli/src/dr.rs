@@ -19,30 +19,30 @@ use crate::waiting::{Stand, Wait};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// List standby volumes, and how far each is behind its source.
+    /// List standby volumes and their lag.
     #[command(visible_alias = "list")]
     Ls {
         #[command(flatten)]
         show: crate::listing::Form,
-        /// Go on and print each that changes.
+        /// Keep running, and print each change.
         #[arg(short, long)]
         watch: bool,
         #[command(flatten)]
         at: Connection,
     },
-    /// Make a standby volume that follows the backups of a volume, from one of them on.
+    /// Create a standby volume that follows the backups of a volume, starting from one of them.
     Create {
-        /// A backup of the volume to follow; it goes on with each newer one.
+        /// A backup of the volume to follow; newer backups are restored as they appear.
         backup: String,
-        /// What to call the standby volume.
+        /// The name of the standby volume.
         name: String,
-        /// How many copies.
+        /// Number of copies.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=20))]
         replicas: i32,
         #[command(flatten)]
         at: Connection,
     },
-    /// Make a standby volume an ordinary one, with the newest backup in it.
+    /// Turn a standby volume into an ordinary one, with the newest backup restored.
     Activate {
         name: String,
         #[command(flatten)]
@@ -80,7 +80,7 @@ async fn ls(at: &Connection, format: Format, watch: bool) -> anyhow::Result<()> 
     }
     match format {
         Format::Table | Format::Wide if found.is_empty() => {
-            eprintln!("there are no standby volumes here");
+            eprintln!("no standby volumes found");
         }
         Format::Table | Format::Wide => {
             let now = Timestamp::now();
@@ -168,7 +168,7 @@ async fn follow(client: &Client, first: &[Standby]) -> anyhow::Result<()> {
         }
         let names: Vec<_> = now.iter().map(|it| it.volume.name_any()).collect();
         for gone in before.iter().filter(|it| !names.contains(&it.volume.name_any())) {
-            output::say(&format!("{} is no standby volume any more", gone.volume.name_any()))?;
+            output::say(&format!("{} is no longer a standby volume", gone.volume.name_any()))?;
         }
         before = now;
     }
@@ -180,7 +180,7 @@ pub(crate) async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow
     let volume = volume.map_err(|error| explained(error, &format!("find volume {name}")))?;
     if !is_standby(&volume) {
         return Err(anyhow::anyhow!("volume {name} is not a standby volume"))
-            .hint("see which are with `holdfast dr ls`");
+            .hint("list standby volumes with `holdfast dr ls`");
     }
     volumes
         .patch(name, &PatchParams::default(), &Patch::Merge(&activation()))
@@ -193,7 +193,7 @@ pub(crate) async fn activate(at: &Connection, name: &str, wait: &Wait) -> anyhow
         match told::state(it) {
             VolumeState::Detached if !standby && !required => Stand::Done,
             other => {
-                Stand::Going(format!("{}, taking in the newest backup", or_dash(other.as_str())))
+                Stand::Going(format!("{}, restoring the newest backup", or_dash(other.as_str())))
             }
         }
     })

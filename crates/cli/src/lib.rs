@@ -34,32 +34,32 @@ pub(crate) use people::NAMESPACE;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Everything on one screen: health, work under way, what needs attention.
+    /// Show health, work in progress and what needs attention on one screen.
     Status(status::Args),
-    /// A tour on a running `up`: volumes, backups, a crash, a standby volume, a tenant, Block Storage,
-    /// an etcd.
+    /// Take a tour on a running `up`: volumes, backups, a crash, a standby volume, a tenant, Block
+    /// Storage, etcd.
     Demo(demo::Args),
-    /// Make, attach, grow and remove volumes.
+    /// Create, attach, expand and delete volumes.
     #[command(subcommand, visible_alias = "volumes")]
     Volume(volume::Command),
-    /// Take, list and remove snapshots of volumes.
+    /// Create, list and delete snapshots of volumes.
     #[command(subcommand, visible_alias = "snapshots")]
     Snapshot(snapshot::Command),
-    /// Make, list and remove backups of volumes.
+    /// Create, list and delete backups of volumes.
     #[command(subcommand, visible_alias = "backups")]
     Backup(backup::Command),
-    /// Make a new volume from a backup.
+    /// Restore a backup into a new volume.
     Restore(restore::Args),
-    /// Standby volumes that follow the backups of another volume.
+    /// Manage standby volumes, which follow the backups of another volume.
     #[command(subcommand)]
     Dr(dr::Command),
-    /// The stores backups go to.
+    /// Manage backup targets, where backups are stored.
     #[command(subcommand, visible_alias = "targets")]
     Target(target::Command),
-    /// Snapshots and backups by the clock.
+    /// Manage recurring snapshots and backups.
     #[command(subcommand, visible_alias = "jobs")]
     Job(job::Command),
-    /// Backups and restores of namespaces, by those who work in them.
+    /// Back up and restore namespaces, as a tenant.
     #[command(subcommand, visible_alias = "tenants")]
     Tenant(tenant::Command),
 }

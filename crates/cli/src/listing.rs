@@ -44,7 +44,7 @@ impl<K> Object for K where
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Form {
-    /// The form of the result.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
 }
@@ -53,10 +53,10 @@ pub struct Form {
 pub struct List {
     #[command(flatten)]
     pub(crate) show: Form,
-    /// Go on and print each change.
+    /// Keep running, and print each change.
     #[arg(short, long)]
     watch: bool,
-    /// Only those with these labels, as key=value,key2!=value.
+    /// Label selector, for example key=value,key2!=value.
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
 }
@@ -107,15 +107,15 @@ async fn remove<K: Object>(api: &Api<K>, names: &[String], wait: &Wait) -> anyho
     for name in names {
         api.delete(name, &DeleteParams::default())
             .await
-            .map_err(|error| explained(error, &format!("remove {kind} {name}")))?;
+            .map_err(|error| explained(error, &format!("delete {kind} {name}")))?;
     }
     for name in names {
         wait.until(api, name, |object| match object {
             None => Stand::Done,
-            Some(_) => Stand::Going("being removed".to_owned()),
+            Some(_) => Stand::Going("being deleted".to_owned()),
         })
         .await?;
-        let end = if wait.wait { "is gone" } else { "is being removed" };
+        let end = if wait.wait { "is deleted" } else { "is being deleted" };
         output::say(&format!("{kind} {name} {end}"))?;
     }
     Ok(())
@@ -212,7 +212,7 @@ fn say_change<K: Object + Row>(
         }
         (Change::Now(it), _) => output::say(&text(std::slice::from_ref(it), format)?)?,
         (Change::Gone(it), Format::Table | Format::Wide) => {
-            output::say(&format!("{} is gone", it.name_any()))?;
+            output::say(&format!("{} is deleted", it.name_any()))?;
         }
         (Change::Gone(_), Format::Name | Format::Json | Format::Yaml) => {}
     }
@@ -314,7 +314,7 @@ fn print_in<K: Object + Row>(
 ) -> anyhow::Result<()> {
     match format {
         Format::Table | Format::Wide if objects.is_empty() => {
-            eprintln!("there are no {} here", K::plural(&()));
+            eprintln!("no {} found", readable(&K::plural(&())));
             Ok(())
         }
         Format::Name if objects.is_empty() => Ok(()),
@@ -327,9 +327,34 @@ fn print_in<K: Object + Row>(
     }
 }
 
-/// One object by its name, as a row or a document.
+/// What people call the objects of a resource.
+fn readable(plural: &str) -> &str {
+    match plural {
+        "backuptargets" => "backup targets",
+        "recurringjobs" => "recurring jobs",
+        "nonadminbackups" => "namespace backups",
+        "nonadminrestores" => "namespace restores",
+        other => other,
+    }
+}
+
+/// One object by its name, as a row or a document: for programs, the object itself and no list of it.
 pub(crate) fn print_one<K: Object + Row>(object: &K, format: Format) -> anyhow::Result<()> {
-    print(std::slice::from_ref(object), format)
+    match format {
+        Format::Json | Format::Yaml => {
+            Ok(output::say(&output::machine(&document(object)?, format)?)?)
+        }
+        Format::Table | Format::Wide | Format::Name => print(std::slice::from_ref(object), format),
+    }
+}
+
+/// An object without the records of who wrote which field, as kubectl shows it.
+fn document<K: Object>(object: &K) -> anyhow::Result<serde_json::Value> {
+    let mut document = serde_json::to_value(object)?;
+    if let Some(metadata) = document.pointer_mut("/metadata").and_then(|it| it.as_object_mut()) {
+        metadata.remove("managedFields");
+    }
+    Ok(document)
 }
 
 fn head_in<K: Row>(format: Format) -> Vec<&'static str> {
@@ -348,7 +373,8 @@ fn cells_in<K: Row>(object: &K, format: Format, now: Timestamp) -> Vec<String> {
 /// Objects for programs.
 fn text<K: Object>(objects: &[K], format: Format) -> anyhow::Result<String> {
     if format != Format::Name {
-        return output::machine(&objects, format);
+        let documents = objects.iter().map(document).collect::<anyhow::Result<Vec<_>>>()?;
+        return output::machine(&documents, format);
     }
     let (plural, group) = (K::plural(&()), K::group(&()));
     let names = objects.iter().map(|object| format!("{plural}.{group}/{}", object.name_any()));

@@ -18,16 +18,16 @@ use crate::output;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// List machines that hold copies of volumes.
+    /// List nodes.
     #[command(visible_alias = "list")]
     Ls(Ls),
-    /// Put no new copies on a machine; those it has stay.
+    /// Schedule no new copies on a node; existing copies stay.
     Cordon {
         name: String,
         #[command(flatten)]
         at: Connection,
     },
-    /// Put copies on a machine again.
+    /// Allow new copies on a node again.
     Uncordon {
         name: String,
         #[command(flatten)]
@@ -37,15 +37,15 @@ pub enum Command {
 
 impl Row for Node {
     const HEAD: &'static [&'static str] =
-        &["NODE", "READY", "SCHEDULABLE", "DISKS", "FREE", "OF", "COPIES", "AGE"];
+        &["NODE", "READY", "SCHEDULABLE", "DISKS", "FREE", "CAPACITY", "COPIES", "AGE"];
     const WIDE: &'static [&'static str] = &["WHY"];
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
         let room = room([self]);
         vec![
             self.name_any(),
-            condition(self, "Ready").0,
-            condition(self, "Schedulable").0,
+            yes_or_no(&condition(self, "Ready").0),
+            yes_or_no(&condition(self, "Schedulable").0),
             room.disks.to_string(),
             bytes(room.free_bytes),
             bytes(room.capacity_bytes),
@@ -56,6 +56,15 @@ impl Row for Node {
 
     fn wide(&self, _: Timestamp) -> Vec<String> {
         vec![or_dash(&why(self))]
+    }
+}
+
+/// The status of a condition in the words of the other tables.
+fn yes_or_no(status: &str) -> String {
+    match status {
+        "True" => "yes".to_owned(),
+        "False" => "no".to_owned(),
+        other => other.to_lowercase(),
     }
 }
 

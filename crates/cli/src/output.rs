@@ -9,14 +9,14 @@ use serde::Serialize;
 /// The form of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Columns for reading.
     #[default]
     Table,
-    /// For people who want everything.
+    /// More columns.
     Wide,
     Json,
     Yaml,
-    /// Names only, as kubectl takes them.
+    /// Names only, as accepted by kubectl.
     Name,
 }
 

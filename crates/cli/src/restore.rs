@@ -11,11 +11,11 @@ use crate::waiting::Wait;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The backup, as `holdfast backup ls` names it.
+    /// The name of the backup, as in `holdfast backup ls`.
     backup: String,
-    /// The volume to make of it.
+    /// The name of the new volume.
     volume: String,
-    /// How many copies.
+    /// Number of copies.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=20))]
     replicas: i32,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub enum Command {
     /// List snapshots, oldest first.
     #[command(visible_alias = "list")]
     Ls {
-        /// Only those of this volume.
+        /// Only snapshots of this volume.
         volume: Option<String>,
         #[command(flatten)]
         list: List,
@@ -30,7 +30,7 @@ pub enum Command {
     /// Take a snapshot of a volume.
     Create {
         volume: String,
-        /// What to call it; without it, the volume and the time.
+        /// Name of the snapshot; by default, the volume and the time.
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -38,7 +38,7 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Remove snapshots; what they hold and others need is merged first.
+    /// Delete snapshots; data that newer ones need is merged first.
     #[command(visible_alias = "delete")]
     Rm(Rm),
 }

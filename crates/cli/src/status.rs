@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use people::summary::{Summary, Verdict, World};
-use people::units::bytes;
+use people::units::{bytes, count};
 
 use crate::connection::{Connection, explained};
 use crate::listing::{Form, Object};
@@ -21,10 +21,10 @@ use crate::output::{self, Format};
 pub struct Args {
     #[command(flatten)]
     show: Form,
-    /// End with exit code 1 if anything needs attention.
+    /// Exit with code 1 if anything needs attention.
     #[arg(long)]
     check: bool,
-    /// Go on and show it anew when it changes.
+    /// Keep running, and refresh when something changes.
     #[arg(short, long, conflicts_with = "check")]
     watch: bool,
     #[command(flatten)]
@@ -39,7 +39,7 @@ const ANEW: &[u8] = b"\x1b[H\x1b[2J\x1b[3J";
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.at.client().await?;
     let version = client.apiserver_version().await;
-    let version = version.map_err(|error| explained(error, "reach the API"))?;
+    let version = version.map_err(|error| explained(error, "reach the API server"))?;
     if args.watch {
         return watch(&client, args.show.output, &version.git_version).await;
     }
@@ -149,7 +149,7 @@ fn text(summary: &Summary, server: &str) -> String {
         _ => "none complete".to_owned(),
     };
     let mut lines = vec![
-        format!("Holdfast at a server of version {server}: {verdict}"),
+        format!("Holdfast, API server {server}: {verdict}"),
         String::new(),
         format!(
             "nodes     {} of {} ready, {} free of {}",
@@ -169,16 +169,20 @@ fn text(summary: &Summary, server: &str) -> String {
             bytes(volumes.bytes)
         ),
         format!(
-            "backups   {} complete, {} failed, {} being removed; {newest}",
+            "backups   {} complete, {} failed, {} being deleted; {newest}",
             backups.completed, backups.failed, backups.deleting
         ),
         format!(
-            "targets   {} of {} reachable; {} jobs",
-            backups.targets_reachable, backups.targets, backups.jobs
+            "targets   {} of {} reachable; {}",
+            backups.targets_reachable,
+            backups.targets,
+            count(backups.jobs, "recurring job")
         ),
         format!(
-            "tenants   {} backups, {} queued, {} refused",
-            tenants.backups, tenants.queued, tenants.refused
+            "tenants   {}, {} queued, {} refused",
+            count(tenants.backups, "backup"),
+            tenants.queued,
+            tenants.refused
         ),
     ];
     let mut part = |title: &str, of: &[String]| {
@@ -188,10 +192,10 @@ fn text(summary: &Summary, server: &str) -> String {
             lines.extend(of.iter().map(|it| format!("  {it}")));
         }
     };
-    part("Under way", &summary.work);
+    part("In progress", &summary.work);
     part("Needs attention", &summary.attention);
     if !summary.hidden.is_empty() {
-        part("Not visible with these rights", &[summary.hidden.join(", ")]);
+        part("Not visible with these permissions", &[summary.hidden.join(", ")]);
     }
     lines.join("\n")
 }

@@ -24,12 +24,12 @@ const DEFAULT: &str = "default";
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// List the stores, and whether they can be reached.
+    /// List backup targets, and whether they can be reached.
     #[command(visible_alias = "list")]
     Ls(Ls),
-    /// Say where a store is, and how it is used; makes it if it is not there.
+    /// Set the URL and options of a backup target; creates it if it does not exist.
     Set(Set),
-    /// Look into a store now rather than at its next turn.
+    /// Check a backup target now instead of at the next poll.
     Sync {
         #[arg(default_value = "default")]
         name: String,
@@ -38,23 +38,25 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Forget a store; what lies in it stays. The one called `default` is emptied, and stays.
+    /// Remove a backup target; its data is kept. The target `default` only loses its URL.
     Rm(Rm),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Set {
-    /// Where it is: `vfs:///srv/backups`, `s3://bucket@region/path`, `nfs://host:/path` and others.
+    /// `vfs:///srv/backups`, `s3://bucket@region/path`, `nfs://host:/path`, `cifs://…`, `azblob://…` or
+    /// `gs://…`.
+    #[arg(value_parser = parse_url)]
     url: String,
     #[arg(long, default_value = "default")]
     name: String,
-    /// The Secret with its credentials, in the namespace longhorn-system.
+    /// The Secret with the credentials, in namespace longhorn-system.
     #[arg(long)]
     secret: Option<String>,
-    /// How often it is looked into, as 5m; 0s: only when asked.
+    /// Poll interval, for example 5m; 0s: only on request.
     #[arg(long, value_name = "DURATION")]
     poll: Option<String>,
-    /// What all backups together may send to it in a second, as 50MiB; 0: no limit.
+    /// Bandwidth limit of all backups together, in bytes per second, for example 50MiB; 0: no limit.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     rate: Option<u64>,
     /// A label that says for what it was made.
@@ -74,9 +76,27 @@ impl Set {
     }
 }
 
+/// What the stores of backups are reached by.
+const SCHEMES: [&str; 6] = ["vfs", "nfs", "cifs", "s3", "azblob", "gs"];
+
+/// Refuses at once what no node can ever use; whether a store is there is found out by looking.
+fn parse_url(text: &str) -> Result<String, String> {
+    let known = || format!("use one of {}", SCHEMES.map(|it| format!("{it}://")).join(", "));
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| format!("not a URL; {}", known()))?;
+    if !SCHEMES.contains(&scheme) {
+        return Err(format!("there is no driver for {scheme}://; {}", known()));
+    }
+    if scheme == "vfs" && !rest.starts_with('/') {
+        return Err(
+            "a directory is written with three slashes, as in vfs:///srv/backups".to_owned()
+        );
+    }
+    Ok(text.to_owned())
+}
+
 impl Row for BackupTarget {
     const HEAD: &'static [&'static str] =
-        &["TARGET", "URL", "REACHABLE", "LOOKED", "VERIFIED", "WHY"];
+        &["TARGET", "URL", "REACHABLE", "CHECKED", "VERIFIED", "WHY"];
     const WIDE: &'static [&'static str] = &["SECRET", "POLL"];
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
@@ -109,7 +129,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Set(args) => set(&args).await?,
         Command::Sync { name, wait, at } => {
             sync(&at, &name, &wait).await?;
-            output::say(&format!("target {name} is looked into"))?;
+            let end = if wait.wait { "has been checked" } else { "is being checked" };
+            output::say(&format!("target {name} {end}"))?;
         }
         Command::Rm(rm) => remove(&rm).await?,
     }
@@ -184,7 +205,7 @@ fn stand(target: Option<&BackupTarget>, asked: Time) -> Stand {
     match (is_answered, is_available(it)) {
         (true, true) => Stand::Done,
         (true, false) => Stand::Failed(or_dash(&why(it))),
-        (false, _) => Stand::Going("being looked into".to_owned()),
+        (false, _) => Stand::Going("being checked".to_owned()),
     }
 }
 
@@ -221,6 +242,22 @@ mod tests {
             "metadata": {"name": "t"}, "spec": {"backupTargetURL": "vfs:///x"}, "status": status,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn what_no_node_can_use_is_refused_before_it_is_written() {
+        for good in ["vfs:///srv/backups", "s3://bucket@region/path", "nfs://host:/path", "gs://b"]
+        {
+            assert_eq!(parse_url(good).as_deref(), Ok(good));
+        }
+        for (bad, why) in [
+            ("ftp://host/x", "no driver for ftp://"),
+            ("/srv/backups", "not a URL"),
+            ("vfs://srv/backups", "three slashes"),
+        ] {
+            let told = parse_url(bad).unwrap_err();
+            assert!(told.contains(why), "{bad}: {told}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::waiting::{Stand, Wait};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// List backups of namespaces, with their places in the queue.
+    /// List backups of namespaces, with their positions in the queue.
     #[command(visible_alias = "list")]
     Ls {
         #[command(flatten)]
@@ -36,7 +36,7 @@ pub enum Command {
     /// Back up a namespace.
     Backup {
         name: String,
-        /// How long it is kept, as 720h.
+        /// How long to keep the backup, for example 720h.
         #[arg(long)]
         ttl: Option<String>,
         #[command(flatten)]
@@ -44,10 +44,10 @@ pub enum Command {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Bring objects of a namespace back from one of its backups.
+    /// Restore objects of a namespace from one of its backups.
     Restore {
         backup: String,
-        /// What to call the restore; without it, the backup and the time.
+        /// Name of the restore; by default, the name of the backup and the time.
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -55,7 +55,7 @@ pub enum Command {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Remove a backup with its data.
+    /// Delete a backup with its data.
     Rm {
         name: String,
         #[command(flatten)]
@@ -67,7 +67,7 @@ pub enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Space {
-    /// The namespace; without it, the one of the kubeconfig.
+    /// The namespace; by default, the one of the kubeconfig.
     #[arg(short, long)]
     namespace: Option<String>,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub struct Space {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Spaces {
-    /// Those of every namespace.
+    /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
     #[command(flatten)]
@@ -176,6 +176,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Restore { backup, name, space, wait } => {
             let name = name.unwrap_or_else(|| crate::snapshot::named(&backup));
+            let found = space.api::<NonAdminBackup>().await?.get(&backup).await;
+            found.map_err(|error| explained(error, &format!("restore from backup {backup}")))?;
             restore(&space.api().await?, &backup, &name, &wait).await?;
         }
         Command::Rm { name, space, wait } => {
@@ -194,13 +196,13 @@ pub(crate) async fn back_up(
 ) -> anyhow::Result<()> {
     let ttl = ttl.map(GoDuration::from);
     if let Some(ttl) = &ttl {
-        ttl.get().context("the ttl cannot be used").hint("write it as 720h or 30m")?;
+        ttl.get().context("invalid --ttl").hint("write it like 720h or 30m")?;
     }
     api.create(&PostParams::default(), &tenant::asked_backup(name, ttl))
         .await
-        .map_err(|error| explained(error, &format!("ask for backup {name}")))?;
+        .map_err(|error| explained(error, &format!("request backup {name}")))?;
     wait.until(api, name, |it| it.map_or_else(gone, |it| stand(&tenant::backup(it)))).await?;
-    let end = if wait.wait { "is complete" } else { "is asked for" };
+    let end = if wait.wait { "is complete" } else { "has been requested" };
     Ok(output::say(&format!("backup {name} {end}"))?)
 }
 
@@ -212,9 +214,9 @@ pub(crate) async fn restore(
 ) -> anyhow::Result<()> {
     api.create(&PostParams::default(), &tenant::asked_restore(name, backup))
         .await
-        .map_err(|error| explained(error, &format!("ask for restore {name}")))?;
+        .map_err(|error| explained(error, &format!("request restore {name}")))?;
     wait.until(api, name, |it| it.map_or_else(gone, |it| stand(&tenant::restore(it)))).await?;
-    let end = if wait.wait { "is complete" } else { "is asked for" };
+    let end = if wait.wait { "is complete" } else { "has been requested" };
     Ok(output::say(&format!("restore {name} {end}"))?)
 }
 
@@ -230,12 +232,12 @@ pub(crate) async fn remove(
 ) -> anyhow::Result<()> {
     api.patch(name, &PatchParams::default(), &Patch::Merge(&tenant::deletion()))
         .await
-        .map_err(|error| explained(error, &format!("remove backup {name}")))?;
+        .map_err(|error| explained(error, &format!("delete backup {name}")))?;
     wait.until(api, name, |it| match it {
         None => Stand::Done,
-        Some(_) => Stand::Going("being removed with its data".to_owned()),
+        Some(_) => Stand::Going("being deleted with its data".to_owned()),
     })
     .await?;
-    let end = if wait.wait { "is gone" } else { "is being removed" };
+    let end = if wait.wait { "is deleted" } else { "is being deleted" };
     Ok(output::say(&format!("backup {name} {end}"))?)
 }

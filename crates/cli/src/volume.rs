@@ -10,6 +10,7 @@ use api::longhorn::{Engine, Robustness, Volume, VolumeState};
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use people::redact::without_password;
 use people::standby::is_standby;
 use people::units::{bytes, parse_duration, parse_volume_size};
 use people::volume::{empty, robustness, scheduled, state, why};
@@ -27,7 +28,7 @@ pub enum Command {
     /// List volumes.
     #[command(visible_alias = "list")]
     Ls(Ls),
-    /// Show one volume: its copies, snapshots, and why it is as it is.
+    /// Show one volume with its copies, snapshots and problems.
     Show {
         name: String,
         #[command(flatten)]
@@ -35,21 +36,21 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Make a volume: empty, or as a copy of another.
+    /// Create a volume, empty or as a clone of another.
     Create(Create),
-    /// Attach a volume and print where it is served.
+    /// Attach a volume and print its NBD address.
     Attach {
         name: String,
-        /// The node to attach to; without it, the only one, or one that holds a copy.
+        /// The node to attach to; by default, a node that holds a copy.
         #[arg(long)]
         node: Option<String>,
-        /// How long to stay at most, as 90s or 5m.
+        /// How long to wait at most, for example 90s or 5m.
         #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
         timeout: Duration,
         #[command(flatten)]
         at: Connection,
     },
-    /// Detach a volume that `attach` attached.
+    /// Detach a volume that was attached with `attach`.
     Detach {
         name: String,
         #[command(flatten)]
@@ -57,10 +58,10 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Make a volume larger, attached or not.
+    /// Expand a volume, attached or detached.
     Expand {
         name: String,
-        /// The new size, as 20GiB.
+        /// The new size, for example 20GiB.
         #[arg(value_parser = parse_volume_size)]
         size: u64,
         #[command(flatten)]
@@ -68,7 +69,7 @@ pub enum Command {
         #[command(flatten)]
         at: Connection,
     },
-    /// Remove volumes with all their copies and snapshots; backups stay.
+    /// Delete volumes with their copies and snapshots; backups are kept.
     #[command(visible_alias = "delete")]
     Rm(Rm),
 }
@@ -76,19 +77,19 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Create {
     name: String,
-    /// How large, as 10GiB: a multiple of 2 MiB.
+    /// Size, for example 10GiB: a multiple of 2 MiB.
     #[arg(long, value_parser = parse_volume_size)]
     size: u64,
-    /// How many copies.
+    /// Number of copies.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=20))]
     replicas: i32,
-    /// Copy this volume, or this snapshot of it: VOLUME or VOLUME/SNAPSHOT.
+    /// Clone this volume, or one of its snapshots: VOLUME or VOLUME/SNAPSHOT.
     #[arg(long, value_name = "SOURCE")]
     clone_of: Option<String>,
-    /// The target its backups go to, where none is named.
+    /// The default target of its backups.
     #[arg(long)]
     target: Option<String>,
-    /// Labels of the volume, as key=value; recurring jobs choose by them.
+    /// Label of the volume; recurring jobs select volumes by labels.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -127,7 +128,7 @@ impl Row for Volume {
 
     fn wide(&self, _: Timestamp) -> Vec<String> {
         let source = self.spec.from_backup.as_deref().or(self.spec.data_source.as_deref());
-        vec![or_dash(source.unwrap_or_default()), or_dash(&why(self))]
+        vec![or_dash(&without_password(source.unwrap_or_default())), or_dash(&why(self))]
     }
 }
 
@@ -167,9 +168,9 @@ pub(crate) async fn made(api: &Api<Volume>, volume: &Volume, wait: &Wait) -> any
     let name = volume.name_any();
     api.create(&PostParams::default(), volume)
         .await
-        .map_err(|error| explained(error, &format!("make volume {name}")))?;
+        .map_err(|error| explained(error, &format!("create volume {name}")))?;
     until_usable(api, &name, wait).await?;
-    let end = if wait.wait { "is ready" } else { "is being made" };
+    let end = if wait.wait { "is ready" } else { "is being created" };
     Ok(output::say(&format!("volume {name} {end}"))?)
 }
 
@@ -229,18 +230,19 @@ fn usable(volume: Option<&Volume>) -> Stand {
         && (status.restore_initiated != Some(true) || status.restore_required == Some(true));
     // No copy of it can have begun without a place.
     if scheduled(volume) == Some(false) {
-        return Stand::Going(format!("no place for its copies: {}", or_dash(&why(volume))));
+        return Stand::Going(format!("no room for its copies: {}", or_dash(&why(volume))));
     }
     match state(volume) {
         VolumeState::Detached if scheduled(volume).is_none() => {
-            Stand::Going("looking for places for its copies".to_owned())
+            Stand::Going("scheduling its copies".to_owned())
         }
         VolumeState::Detached if !copies && !restores => Stand::Done,
         VolumeState::Attached if !copies && !restores => Stand::Done,
         _ if restores => Stand::Going("restoring".to_owned()),
         _ if copies => Stand::Going("copying its source".to_owned()),
         other => Stand::Going(match why(volume) {
-            none if none.is_empty() => or_dash(other.as_str()),
+            none if none.is_empty() && other == VolumeState::Unset => "being created".to_owned(),
+            none if none.is_empty() => other.as_str().to_owned(),
             why => format!("{}: {why}", or_dash(other.as_str())),
         }),
     }
@@ -276,7 +278,7 @@ pub(crate) async fn expand(
         })
         .await?;
     }
-    let end = if wait.wait { "has" } else { "is to have" };
+    let end = if wait.wait { "now has" } else { "is growing to" };
     Ok(output::say(&format!("volume {name} {end} {}", bytes(size)))?)
 }
 
@@ -299,6 +301,6 @@ mod tests {
         assert!(matches!(usable(Some(&volume(Some("True")))), Stand::Done));
         assert!(matches!(usable(Some(&volume(None))), Stand::Going(_)));
         let Stand::Going(told) = usable(Some(&volume(Some("False")))) else { panic!("ready") };
-        assert_eq!(told, "no place for its copies: insufficient storage");
+        assert_eq!(told, "no room for its copies: insufficient storage");
     }
 }

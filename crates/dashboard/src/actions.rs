@@ -123,17 +123,19 @@ impl Action {
             Self::DeleteVolume(name) => {
                 volumes::<Volume>(visit).delete(name, &DeleteParams::default()).await?;
                 let then = Some("/volumes".to_owned());
-                Ok(Done { told: format!("Volume {name} is being removed."), then })
+                Ok(Done { told: format!("Volume {name} is being deleted."), then })
             }
             Self::DeleteBackup(name) => {
                 volumes::<Backup>(visit).delete(name, &DeleteParams::default()).await?;
-                Ok(done(format!("Backup {name} is being removed with the data only it needs.")))
+                Ok(done(format!(
+                    "Backup {name} is being deleted, with all data that no other backup uses."
+                )))
             }
             Self::RetryBackup(name) => {
                 let now =
                     json!({ "metadata": { "annotations": { "holdfast.io/retry-now": "true" } } });
                 patch(&volumes::<Backup>(visit), name, &now).await?;
-                Ok(done(format!("The deletion of backup {name} is tried again.")))
+                Ok(done(format!("The deletion of backup {name} is being retried.")))
             }
             Self::RestoreBackup(name) => from_backup(visit, name, fields, Of::Restore).await,
             Self::FollowBackup(name) => from_backup(visit, name, fields, Of::Standby).await,
@@ -142,28 +144,28 @@ impl Action {
                 let now = api::scalar::Time::new(visit.now);
                 let asked = json!({ "spec": { "syncRequestedAt": now } });
                 patch(&volumes::<BackupTarget>(visit), name, &asked).await?;
-                Ok(done(format!("Target {name} is looked into.")))
+                Ok(done(format!("Target {name} is being checked.")))
             }
             Self::BackUpNamespace => {
                 let namespace = fields("namespace").filter(|it| is_namespace(it));
-                let namespace = namespace.ok_or_else(|| refused("Name a namespace."))?;
+                let namespace = namespace.ok_or_else(|| refused("Enter a namespace."))?;
                 let name = name_of(fields)?;
                 let api: Api<NonAdminBackup> = Api::namespaced(visit.client.clone(), &namespace);
                 let asked = tenant::asked_backup(&name, None);
                 api.create(&PostParams::default(), &asked).await?;
-                Ok(done(format!("Backup {name} of {namespace} is asked for.")))
+                Ok(done(format!("Backup {name} of {namespace} has been requested.")))
             }
             Self::RestoreNamespace { namespace, backup } => {
                 let name = name_of(fields)?;
                 let api: Api<NonAdminRestore> = Api::namespaced(visit.client.clone(), namespace);
                 let asked = tenant::asked_restore(&name, backup);
                 api.create(&PostParams::default(), &asked).await?;
-                Ok(done(format!("Restore {name} of {namespace} is asked for.")))
+                Ok(done(format!("Restore {name} of {namespace} has been requested.")))
             }
             Self::DeleteNamespaceBackup { namespace, backup } => {
                 let api: Api<NonAdminBackup> = Api::namespaced(visit.client.clone(), namespace);
                 patch(&api, backup, &tenant::deletion()).await?;
-                Ok(done(format!("Backup {backup} of {namespace} is being removed with its data.")))
+                Ok(done(format!("Backup {backup} of {namespace} is being deleted with its data.")))
             }
         }
     }
@@ -175,7 +177,7 @@ fn refused(why: impl Into<String>) -> Oops {
 
 fn name_of(fields: &Fields<'_>) -> Result<String, Oops> {
     let name = fields("name").filter(|it| is_name(it));
-    name.ok_or_else(|| refused("A name is made of lower-case letters, digits, dashes and dots."))
+    name.ok_or_else(|| refused("A name consists of lower-case letters, digits, dashes and dots."))
 }
 
 fn replicas_of(fields: &Fields<'_>) -> Result<i32, Oops> {
@@ -201,10 +203,13 @@ where
 async fn create_volume(visit: &Visit, fields: &Fields<'_>) -> Result<Done, Oops> {
     let name = name_of(fields)?;
     let size = units::parse_volume_size(&fields("size").unwrap_or_default()).map_err(refused)?;
-    let size = i64::try_from(size).map_err(|_| refused("That is more than any disk holds."))?;
+    let size = i64::try_from(size).map_err(|_| refused("That size is larger than any disk."))?;
     let asked = Volume::new(&name, volume::empty(size, replicas_of(fields)?));
     volumes(visit).create(&PostParams::default(), &asked).await?;
-    Ok(Done { told: format!("Volume {name} is being made."), then: Some(path("/volumes", &name)) })
+    Ok(Done {
+        told: format!("Volume {name} is being created."),
+        then: Some(path("/volumes", &name)),
+    })
 }
 
 async fn take_snapshot(visit: &Visit, volume: &str, name: &str) -> Result<(), Oops> {
@@ -220,7 +225,7 @@ async fn back_up(visit: &Visit, volume: &str, name: &str) -> Result<Done, Oops> 
     let asked = backup::Asked { volume, name, snapshot: name, ..backup::Asked::default() };
     // It waits for the snapshot by itself.
     volumes(visit).create(&PostParams::default(), &asked.object()).await?;
-    Ok(done(format!("Backup {name} of volume {volume} is being made.")))
+    Ok(done(format!("Backup {name} of volume {volume} has started.")))
 }
 
 #[derive(Clone, Copy)]
@@ -241,7 +246,10 @@ async fn from_backup(visit: &Visit, name: &str, fields: &Fields<'_>, of: Of) -> 
         ),
         Of::Standby => {
             standby::make_standby(&mut spec);
-            (format!("Volume {wanted} follows from backup {name} on."), "/standby".to_owned())
+            (
+                format!("Volume {wanted} follows the backups of its source, starting from {name}."),
+                "/standby".to_owned(),
+            )
         }
     };
     volumes(visit).create(&PostParams::default(), &Volume::new(&wanted, spec)).await?;
@@ -255,7 +263,12 @@ async fn activate(visit: &Visit, name: &str) -> Result<Done, Oops> {
     }
     patch(&api, name, &standby::activation()).await?;
     let then = Some(path("/volumes", name));
-    Ok(Done { told: format!("Volume {name} takes in the newest backup and takes over."), then })
+    Ok(Done {
+        told: format!(
+            "Volume {name} restores the newest backup and then becomes an ordinary volume."
+        ),
+        then,
+    })
 }
 
 #[cfg(test)]

@@ -141,6 +141,15 @@ impl Cell {
         Self::Text(if text.is_empty() { "–".to_owned() } else { text })
     }
 
+    /// Whether it says nothing: where columns do not fit, it is left out.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text == "–",
+            Self::Forms(forms) => forms.is_empty(),
+            Self::Link { .. } | Self::Badge { .. } | Self::Progress { .. } => false,
+        }
+    }
+
     /// Whether a text is so short that it is read in one line: a size, a time, a name of people's making.
     pub(crate) fn is_short(text: &str) -> bool {
         text.chars().count() <= MAX_SHORT

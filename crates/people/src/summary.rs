@@ -98,8 +98,8 @@ impl Verdict {
     pub fn told(self) -> &'static str {
         match self {
             Self::Well => "all is well",
-            Self::WellAsFarAsSeen => "what can be seen is well",
-            Self::Blind => "nothing is visible with these rights",
+            Self::WellAsFarAsSeen => "all is well, as far as these permissions show",
+            Self::Blind => "nothing is visible with these permissions",
             Self::NeedsAttention => "needs attention",
         }
     }
@@ -203,7 +203,9 @@ fn work(world: &World) -> Vec<String> {
         let of_it = |engine: &&Engine| engine.spec.instance.volume_name.as_deref() == Some(&name);
         if is_standby(it) {
             let following = Following::of(it, world.engines.iter().find(of_it));
-            told.push(format!("standby {name}: {}", following.told()));
+            if following.progress.is_some() || !following.is_up_to_date() {
+                told.push(format!("standby {name}: {}", following.told()));
+            }
         }
     }
     for it in &world.backups {
@@ -269,7 +271,7 @@ fn attention(world: &World, now: Timestamp) -> Vec<String> {
     }
     for it in &world.volumes {
         if volume::robustness(it) == Robustness::Degraded {
-            told.push(format!("volume {} lacks a copy: it is degraded", it.name_any()));
+            told.push(format!("volume {} is degraded: it lacks a copy", it.name_any()));
         }
         let scheduled = volume::why(it);
         if !scheduled.is_empty() && volume::robustness(it) != Robustness::Faulted {
@@ -290,7 +292,7 @@ fn attention(world: &World, now: Timestamp) -> Vec<String> {
         && !world.volumes.is_empty()
         && !world.hidden.iter().any(|it| it == "nodes")
     {
-        told.push("no node is there to serve volumes: start one with `holdfast node`".to_owned());
+        told.push("there is no node to serve volumes: start one with `holdfast node`".to_owned());
     }
     told
 }
@@ -334,7 +336,7 @@ fn left_behind(it: &Volume, engines: &[Engine], now: Timestamp) -> Option<String
     let is_idle = following.progress.is_none() && !following.is_up_to_date();
     (is_idle && waited > PATIENCE_SECONDS).then(|| {
         let (newest, holds) = (or_dash(&following.newest), or_dash(&following.holds));
-        format!("standby {name} holds {holds} and does not take in {newest}")
+        format!("standby {name} holds {holds} and does not restore {newest}")
     })
 }
 
@@ -382,8 +384,8 @@ mod tests {
         };
         assert!(first.starts_with("volume b is faulted"), "{first}");
         assert!(second.contains("backup late failed: the disk is full"), "{second}");
-        assert!(third.contains("volume a lacks a copy"), "{third}");
-        assert!(last.contains("no node is there"), "{last}");
+        assert!(third.contains("volume a is degraded"), "{third}");
+        assert!(last.contains("there is no node"), "{last}");
         assert_eq!((summary.volumes.healthy, summary.volumes.attached), (1, 3));
     }
 
@@ -425,9 +427,31 @@ mod tests {
         let [disk, waits, behind] = told.as_slice() else { panic!("{told:?}") };
         assert!(disk.starts_with("node n: disk d: the disk is full"), "{disk}");
         assert!(waits.starts_with("backup b waits: target default has no URL"), "{waits}");
-        assert!(behind.starts_with("standby s holds - and does not take in new"), "{behind}");
+        assert!(behind.starts_with("standby s holds - and does not restore new"), "{behind}");
         let soon = Summary::of(&world, "2026-11-16T02:05:00Z".parse().unwrap()).attention;
         assert_eq!(soon.len(), 2, "{soon:?}");
+    }
+
+    /// A condition is not against its volume because it is true.
+    #[test]
+    fn a_standby_volume_that_follows_is_well_and_a_restore_that_failed_is_named() {
+        let now = "2026-11-16T03:00:00Z".parse().unwrap();
+        let told = |status: &str, reason: &str| {
+            let mut it = volume("s", Robustness::Healthy);
+            let condition = serde_json::json!({
+                "type": "Restore", "status": status, "reason": reason, "message": "the message"});
+            let condition = serde_json::from_value(condition).unwrap();
+            it.status.as_mut().unwrap().conditions = Some(vec![condition]);
+            let node = serde_json::json!({
+                "apiVersion": "longhorn.io/v1beta2", "kind": "Node", "metadata": {"name": "n"},
+                "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            let nodes = vec![serde_json::from_value(node).unwrap()];
+            Summary::of(&World { nodes, volumes: vec![it], ..World::default() }, now).attention
+        };
+        assert_eq!(told("True", "Following"), [""; 0]);
+        assert_eq!(told("True", "RestoreInProgress"), [""; 0]);
+        assert_eq!(told("False", ""), [""; 0]);
+        assert_eq!(told("False", "RestoreFailure"), ["volume s: the message"]);
     }
 
     #[test]

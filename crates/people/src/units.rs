@@ -23,6 +23,12 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// `1 job`, `2 jobs`.
+pub fn count(number: usize, of: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {of}{end}")
+}
+
 /// A number of bytes that a document carries as text.
 pub fn bytes_of(text: Option<&str>) -> String {
     text.and_then(|it| it.parse().ok()).map_or_else(|| "-".to_owned(), bytes)

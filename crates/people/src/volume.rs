@@ -37,11 +37,12 @@ pub fn scheduled(volume: &Volume) -> Option<bool> {
 pub fn why(volume: &Volume) -> String {
     let status = volume.status.as_ref();
     let conditions = status.and_then(|it| it.conditions.as_deref()).unwrap_or_default();
-    let bad = conditions.iter().filter(|it| {
-        let good =
-            if matches!(it.kind.as_str(), "Scheduled" | "Attach") { "True" } else { "False" };
-        matches!(it.kind.as_str(), "Scheduled" | "Attach" | "Restore" | "TooManySnapshots")
-            && it.status.as_str() != good
+    let bad = conditions.iter().filter(|it| match it.kind.as_str() {
+        "Scheduled" | "Attach" => it.status.as_str() != "True",
+        "TooManySnapshots" => it.status.as_str() != "False",
+        // True while it restores or follows another volume; only its reason tells a failure.
+        "Restore" => matches!(it.reason.as_deref(), Some("RestoreFailure" | "RestoreRefused")),
+        _ => false,
     });
     let told = bad.filter_map(|it| it.message.as_deref().or(it.reason.as_deref()));
     told.filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ")

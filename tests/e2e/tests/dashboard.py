@@ -238,7 +238,7 @@ def a_volume_is_made(browser):
     assert "not a multiple of 2 MiB" in browser.text(), browser.text()
     browser.form("create-volume", name="web-data", size="16MiB", replicas="2")
     assert browser.path() == "/volumes/web-data", browser.text()
-    browser.shows(["Volume web-data is being made.", "detached"], "the volume")
+    browser.shows(["Volume web-data is being created.", "detached"], "the volume")
     # Somebody uses it; the page says so by itself.
     write(attached("web-data"), 0, 12)
     browser.shows(["attached", "healthy", "reads and writes"], "the attached volume")
@@ -327,6 +327,20 @@ def an_etcd_is_seen(browser):
     browser.open("/etcd")
     browser.shows(["etcd-main-0", "Leader", "Snapshots over time"], "the etcd")
     browser.shows(["Namespace default: 3 full snapshots and 23 deltas"], "the line of snapshots")
+
+
+def tables_fit(browser):
+    """At a usual width nothing of a table is out of sight, on a narrow screen nothing of a page."""
+    for width in [1200, 360]:
+        browser.size(width, 800)
+        for path in PAGES:
+            browser.open(path)
+            hidden = browser.run(
+                "Math.max(document.documentElement.scrollWidth - innerWidth, "
+                "...[...document.querySelectorAll('.scroll')]"
+                ".map(it => it.scrollWidth - it.clientWidth))")
+            assert hidden <= 0, f"{path} at {width} px: {hidden} px are out of sight"
+    browser.size(1280, 800)
 
 
 def hostile_words_stay_words(browser):
@@ -425,7 +439,7 @@ def a_tenant_sees_its_own(browser):
     assert "window.pwned" not in browser.text(), "events of others are shown"
     browser.open("/tenants")
     browser.form("back-up-namespace", name="mine")
-    browser.shows(["Backup mine of team-a is asked for."], "the tenant's request")
+    browser.shows(["Backup mine of team-a has been requested."], "the tenant's request")
     browser.row_says("team-a", "Completed")
     # A right that is taken away is gone here, too.
     rbac.delete_namespaced_role_binding("ann", "team-a")
@@ -541,7 +555,7 @@ def main():
             for check in [a_wrong_token_is_refused, a_volume_is_made, a_volume_is_backed_up,
                           a_backup_is_restored, a_standby_volume_takes_over, a_backup_is_deleted,
                           a_page_that_is_used_is_not_pulled_away, an_etcd_is_seen,
-                          all_pictures, hostile_words_stay_words, forms_of_others_do_nothing,
+                          tables_fit, all_pictures, hostile_words_stay_words, forms_of_others_do_nothing,
                           the_colours_can_be_chosen, keys_are_enough, a_tenant_sees_its_own,
                           everybody_can_use_it]:
                 began = time.monotonic()

@@ -25,13 +25,13 @@ pub struct Args {
     /// Wait for Enter before each step.
     #[arg(long)]
     step: bool,
-    /// Leave what was made, to look around.
+    /// Keep everything the tour creates, to look around.
     #[arg(long)]
     keep: bool,
-    /// Remove what an earlier tour has left, and do nothing else.
+    /// Only remove what an earlier tour left behind.
     #[arg(long, conflicts_with_all = ["step", "keep", "mebibytes"])]
     clean: bool,
-    /// How large the volume of the tour is, in MiB.
+    /// Size of the volume of the tour, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mebibytes: u64,
     #[command(flatten)]
@@ -49,8 +49,13 @@ struct Tour<'a> {
     store: PathBuf,
     mebibytes: u64,
     ask: bool,
-    done: Vec<String>,
-    skipped: usize,
+    done: Vec<Step>,
+}
+
+/// A step that was begun.
+struct Step {
+    title: String,
+    is_skipped: bool,
 }
 
 impl Tour<'_> {
@@ -66,14 +71,16 @@ impl Tour<'_> {
             std::io::stderr().flush()?;
             enter().await?;
         }
-        self.done.push(title.to_owned());
+        self.done.push(Step { title: title.to_owned(), is_skipped: false });
         Ok(())
     }
 
     /// Says of a step that it cannot be shown here, and why.
     async fn skip(&mut self, title: &str, why: &str) -> anyhow::Result<()> {
         self.step(title, &[]).await?;
-        self.skipped += 1;
+        if let Some(step) = self.done.last_mut() {
+            step.is_skipped = true;
+        }
         found(&format!("skipped: {why}"))
     }
 }
@@ -104,7 +111,6 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         mebibytes: args.mebibytes,
         ask: args.step,
         done: Vec::new(),
-        skipped: 0,
     };
     if args.clean {
         steps::find_store(&mut tour).await?;
@@ -115,16 +121,16 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     steps::nothing_of_an_earlier_tour(&tour).await?;
     let toured = unless_interrupted(Box::pin(steps::all(&mut tour))).await;
     let cleaned = if args.keep {
-        Ok(output::say("\nwhat was made stays: its names begin with demo-")?)
+        Ok(output::say("\neverything the tour created is kept; its names begin with demo-")?)
     } else {
         if toured.is_err() {
-            eprintln!("\nremoving what was made; see below what went wrong");
+            eprintln!("\nremoving what the tour created; the error follows");
         }
         let cleaned = unless_interrupted(Box::pin(steps::clean_up(&tour))).await;
         cleaned.hint("remove what is left with `holdfast demo --clean`")
     };
     both(toured, cleaned)?;
-    output::say(&summary(&tour.done, tour.skipped, began.elapsed()))?;
+    output::say(&summary(&tour.done, began.elapsed()))?;
     if let Some(url) = args.at.dashboard() {
         output::say(&format!("The dashboard shows the same in a browser: {url}"))?;
     }
@@ -132,12 +138,15 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What was shown, and how it went.
-fn summary(done: &[String], skipped: usize, took: Duration) -> String {
-    let shown: Vec<String> = done.iter().map(|it| format!("  {it}")).collect();
+fn summary(done: &[Step], took: Duration) -> String {
+    let word = |it: &Step| if it.is_skipped { "skipped" } else { "done   " };
+    let shown: Vec<String> =
+        done.iter().map(|it| format!("  {}  {}", word(it), it.title)).collect();
+    let skipped = done.iter().filter(|it| it.is_skipped).count();
+    let count = people::units::count(done.len() - skipped, "step");
     let steps = match skipped {
-        0 => format!("All {} steps are done", done.len()),
-        1 => format!("{} steps are done, one was skipped,", done.len() - 1),
-        _ => format!("{} steps are done, {skipped} were skipped,", done.len() - skipped),
+        0 => format!("{count} done"),
+        _ => format!("{count} done, {skipped} skipped,"),
     };
     let seconds = took.as_secs_f64();
     let shown = shown.join("\n");
@@ -171,11 +180,14 @@ mod tests {
 
     #[test]
     fn steps_that_were_skipped_are_not_called_done() {
-        let done = ["one".to_owned(), "two".to_owned()];
-        let told = |skipped| summary(&done, skipped, Duration::from_secs(5));
-        assert!(told(0).contains("All 2 steps are done in 5 s"), "{}", told(0));
-        assert!(told(1).contains("1 steps are done, one was skipped, in 5 s"), "{}", told(1));
-        assert!(told(0).starts_with("\n  one\n  two\n"), "{}", told(0));
+        let told = |is_skipped| {
+            let steps = [("one", false), ("two", is_skipped)];
+            let steps = steps.map(|(it, is_skipped)| Step { title: it.to_owned(), is_skipped });
+            summary(&steps, Duration::from_secs(5))
+        };
+        assert!(told(false).contains("2 steps done in 5 s"), "{}", told(false));
+        assert!(told(true).contains("1 step done, 1 skipped, in 5 s"), "{}", told(true));
+        assert!(told(true).starts_with("\n  done     one\n  skipped  two\n"), "{}", told(true));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) async fn attach(
     let client = at.client().await?;
     let volume = super::ordinary(&client, name, &format!("attach {name}")).await?;
     let node = match node {
-        Some(node) => node,
+        Some(node) => fitting(&client, name, &volume, node).await?,
         None => choose_node(&client, name, &volume).await?,
     };
     let ticket = AttachmentTicket {
@@ -64,7 +64,7 @@ fn ticket_stand(attachment: Option<&VolumeAttachment>) -> Stand {
             let mut told = conditions.iter().filter_map(|it| it.message.as_deref());
             Stand::Going(or_dash(told.rfind(|it| !it.is_empty()).unwrap_or("attaching")))
         }
-        None => Stand::Going("asked for".to_owned()),
+        None => Stand::Going("requested".to_owned()),
     }
 }
 
@@ -76,18 +76,36 @@ async fn endpoint(engines: &Api<Engine>, volume: &str, wait: &Wait) -> anyhow::R
     let engine = engine.ok_or_else(|| anyhow::anyhow!("volume {volume} has no engine"))?;
     wait.until(engines, &engine, |it| match it.map(served_at) {
         None => Stand::Failed("it was removed".to_owned()),
-        Some(None) => Stand::Going("about to serve".to_owned()),
+        Some(None) => Stand::Going("starting".to_owned()),
         Some(Some(_)) => Stand::Done,
     })
     .await?;
     let engine = engines.get(&engine).await.map_err(|error| explained(error, "find the engine"))?;
     served_at(&engine)
-        .ok_or_else(|| anyhow::anyhow!("volume {volume} is attached and not served"))
+        .ok_or_else(|| anyhow::anyhow!("volume {volume} is attached, but not served"))
         .hint(format!("look at it with `holdfast volume show {volume}`"))
 }
 
 fn served_at(engine: &Engine) -> Option<String> {
     engine.status.as_ref()?.endpoint.clone().filter(|it| !it.is_empty())
+}
+
+/// A node that was named: one that is there, and no other than the one the volume is on already.
+async fn fitting(
+    client: &kube::Client,
+    name: &str,
+    volume: &Volume,
+    node: String,
+) -> anyhow::Result<String> {
+    let nodes: Api<Node> = Api::namespaced(client.clone(), crate::NAMESPACE);
+    let found = nodes.get(&node).await;
+    found.map_err(|error| explained(error, &format!("attach volume {name} to node {node}")))?;
+    let here = volume.status.as_ref().and_then(|it| it.current_node_id.clone());
+    if let Some(here) = here.filter(|it| !it.is_empty() && *it != node) {
+        return Err(anyhow::anyhow!("volume {name} is attached to node {here}"))
+            .hint(format!("detach it first with `holdfast volume detach {name} --wait`"));
+    }
+    Ok(node)
 }
 
 /// The node it is on, else one that holds a copy and can serve.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use people::or_dash;
+use people::redact::without_password;
 use people::volume::{Copy, why};
 
 use crate::connection::{Connection, explained};
@@ -41,7 +42,7 @@ fn described(
     let now = Timestamp::now();
     let mut lines = vec![output::table(Volume::HEAD, &[volume.cells(now)])];
     if let Some(from) = volume.spec.from_backup.as_deref().or(volume.spec.data_source.as_deref()) {
-        lines.push(format!("made from    {from}"));
+        lines.push(format!("made from    {}", without_password(from)));
     }
     let status = engine.and_then(|it| it.status.clone()).unwrap_or_default();
     if let Some(endpoint) = status.endpoint.as_deref().filter(|it| !it.is_empty()) {

@@ -17,19 +17,35 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let mut content = Content::titled("Backups");
     content.sections.push(Section::Table(table(
         "All backups, newest first",
+        "There are no backups yet. Open a volume and press Back up.",
         &mut backups,
         visit.now,
     )));
     Ok(content)
 }
 
-pub(super) fn table(title: &str, backups: &mut Listed<Backup>, now: Timestamp) -> Table {
+pub(super) fn table(
+    title: &str,
+    none: &'static str,
+    backups: &mut Listed<Backup>,
+    now: Timestamp,
+) -> Table {
     backups.items.sort_by_key(|it| std::cmp::Reverse(time(it)));
     Table {
         title: title.to_owned(),
-        head: &["Backup", "Volume", "Date (UTC)", "Size", "New", "State", "Verified", "Why", "Do"],
+        head: &[
+            "Backup",
+            "Volume",
+            "Date (UTC)",
+            "Size",
+            "New",
+            "State",
+            "Verified",
+            "Why",
+            "Actions",
+        ],
         rows: backups.items.iter().map(|it| row(it, now)).collect(),
-        none: "There is no backup yet. Open a volume and press Back up.",
+        none,
         foot: backups.foot(),
     }
 }
@@ -59,7 +75,7 @@ fn why(backup: &Backup, now: Timestamp) -> String {
     let deletion = backup.status.as_ref().and_then(|it| it.deletion.clone());
     let again = deletion.and_then(|it| it.retry_at).map(api::scalar::Time::timestamp);
     let again = again.filter(|it| *it > now && state(backup) == BackupState::Error);
-    let again = again.map(|at| format!("tried again in {}", age(now, at)));
+    let again = again.map(|at| format!("next attempt in {}", age(now, at)));
     let obstacle = Some(obstacle(backup)).filter(|it| !it.is_empty());
     [obstacle, again].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
@@ -73,7 +89,7 @@ fn forms(backup: &Backup) -> Vec<Form> {
         forms.push(Form {
             id: format!("restore-{name}"),
             label: "Restore",
-            told: format!("Makes a new volume of backup {name}."),
+            told: format!("Restores backup {name} into a new volume."),
             action: format!("{folder}/restore"),
             button: "Restore",
             tone: Tone::Plain,
@@ -85,9 +101,9 @@ fn forms(backup: &Backup) -> Vec<Form> {
         forms.push(Form {
             id: format!("standby-{name}"),
             label: "Standby",
-            told: format!("Makes a volume that follows the backups of {}.", volume_of(backup)),
+            told: format!("Creates a volume that follows the backups of {}.", volume_of(backup)),
             action: format!("{folder}/standby"),
-            button: "Make it",
+            button: "Create",
             tone: Tone::Plain,
             fields: vec![
                 Field::name("Name of the volume", format!("{}-standby", volume_of(backup))),
@@ -98,10 +114,10 @@ fn forms(backup: &Backup) -> Vec<Form> {
     if state(backup) == BackupState::Error && is_leaving {
         forms.push(Form {
             id: format!("retry-{name}"),
-            label: "Try again",
-            told: format!("Tries the deletion of backup {name} again at once."),
+            label: "Retry",
+            told: format!("Retries the deletion of backup {name} now."),
             action: format!("{folder}/retry"),
-            button: "Try again",
+            button: "Retry now",
             tone: Tone::Plain,
             fields: Vec::new(),
         });
@@ -110,9 +126,11 @@ fn forms(backup: &Backup) -> Vec<Form> {
         forms.push(Form {
             id: format!("delete-{name}"),
             label: "Delete",
-            told: format!("Removes backup {name} and the data only it needs, in the background."),
+            told: format!(
+                "Deletes backup {name}, and all data that no other backup uses, in the background."
+            ),
             action: format!("{folder}/delete"),
-            button: "Delete for good",
+            button: "Delete permanently",
             tone: Tone::Bad,
             fields: Vec::new(),
         });
@@ -153,7 +171,7 @@ mod tests {
         assert_eq!(labels(&complete), ["Restore", "Standby", "Delete"]);
         assert_eq!(labels(&backup(BackupState::InProgress, false)), ["Delete"]);
         assert_eq!(labels(&backup(BackupState::Deleting, true)), [""; 0]);
-        assert_eq!(labels(&backup(BackupState::Error, true)), ["Try again"]);
+        assert_eq!(labels(&backup(BackupState::Error, true)), ["Retry"]);
         assert_eq!(labels(&backup(BackupState::Error, false)), ["Delete"]);
     }
 
@@ -161,7 +179,7 @@ mod tests {
     fn a_failed_deletion_says_why_and_when_it_is_tried_again() {
         let failed = backup(BackupState::Error, true);
         let before = "2026-11-16T11:59:30Z".parse().unwrap();
-        assert_eq!(why(&failed, before), "the store is full; tried again in 30s");
+        assert_eq!(why(&failed, before), "the store is full; next attempt in 30s");
         let after = "2026-11-16T12:00:30Z".parse().unwrap();
         assert_eq!(why(&failed, after), "the store is full");
     }

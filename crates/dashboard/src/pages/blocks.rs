@@ -25,14 +25,14 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
         title: "Volumes".to_owned(),
         head: &["Name", "Id", "Project", "Size", "status", "backup_status"],
         rows: volumes.into_iter().map(volume).collect(),
-        none: "There is no volume. Make one with openstack volume create.",
+        none: "There are no volumes. Create one with openstack volume create.",
         foot: None,
     }));
     content.sections.push(Section::Table(Table {
         title: "Backups".to_owned(),
         head: &["Name", "Id", "Volume", "Size", "status", "Why"],
         rows: backups.into_iter().map(backup).collect(),
-        none: "There is no backup.",
+        none: "There are no backups.",
         foot: None,
     }));
     Ok(content)

@@ -43,16 +43,16 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     }
     content.sections.push(Section::Table(Table {
         title: "Members".to_owned(),
-        head: &["Namespace", "Member", "Role", "Id", "Last heard of"],
+        head: &["Namespace", "Member", "Role", "Id", "Last seen"],
         rows: members,
-        none: "No guard renews the lease of a member here. See holdfast etcd server --help.",
+        none: "No etcd guard reports a member here. See holdfast etcd server --help.",
         foot: leases.foot(),
     }));
     content.sections.push(Section::Table(Table {
         title: "Newest snapshots".to_owned(),
         head: &["Namespace", "Lease", "Kind", "Revision", "Taken (UTC)", "Age"],
         rows: snapshots,
-        none: "No guard tells of a snapshot here.",
+        none: "No etcd guard reports a snapshot here.",
         foot: None,
     }));
     Ok(content)

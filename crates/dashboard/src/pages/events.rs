@@ -22,7 +22,7 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let mut content = Content::titled("Events");
     content.sections.push(Section::Table(Table {
         title: "Newest first".to_owned(),
-        head: &["Age", "Type", "Reason", "Of", "Namespace", "Times", "Message"],
+        head: &["Age", "Type", "Reason", "Object", "Namespace", "Count", "Message"],
         rows,
         none: "Nothing has happened yet.",
         foot: events.foot().or(foot),

@@ -15,17 +15,17 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let nodes = visit.reader().volumes::<Node>().await?;
     let mut content = Content::titled("Nodes");
     content.sections.push(Section::Table(Table {
-        title: "Machines".to_owned(),
-        head: &["Node", "Ready", "Schedulable", "Copies", "Free", "Of", "Age", "Why"],
+        title: "All nodes".to_owned(),
+        head: &["Node", "Ready", "Schedulable", "Copies", "Free", "Capacity", "Age", "Why"],
         rows: nodes.items.iter().map(|it| row(it, visit.now)).collect(),
-        none: "There is no node.",
+        none: "There are no nodes.",
         foot: nodes.foot(),
     }));
     content.sections.push(Section::Table(Table {
         title: "Disks".to_owned(),
-        head: &["Node", "Disk", "Path", "In use", "Free", "Promised", "Of"],
+        head: &["Node", "Disk", "Path", "In use", "Free", "Scheduled", "Capacity"],
         rows: nodes.items.iter().flat_map(disks).collect(),
-        none: "There is no disk.",
+        none: "There are no disks.",
         foot: None,
     }));
     Ok(content)

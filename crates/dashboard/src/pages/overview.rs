@@ -28,13 +28,15 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     }
     if !summary.work.is_empty() {
         let items = summary.work.clone();
-        content.sections.push(Section::List { title: "Under way", tone: Tone::Busy, items });
+        content.sections.push(Section::List { title: "In progress", tone: Tone::Busy, items });
     }
     content.sections.push(Section::Charts(charts(&world.backups, visit.now)));
     content.sections.push(Section::Table(newest(&world.backups, visit.now)));
     if !summary.hidden.is_empty() {
         let hidden = summary.hidden.join(", ");
-        content.sections.push(Section::Hint(format!("You do not see: {hidden}.")));
+        content
+            .sections
+            .push(Section::Hint(format!("Not visible with your permissions: {hidden}.")));
     }
     Ok(content)
 }
@@ -75,7 +77,7 @@ fn verdict(summary: &Summary) -> Section {
     let (tone, text) = match summary.verdict() {
         Verdict::Well => (Tone::Good, "All is well.".to_owned()),
         Verdict::WellAsFarAsSeen => (Tone::Plain, "What can be seen is well.".to_owned()),
-        Verdict::Blind => (Tone::Plain, "Nothing is visible with these rights.".to_owned()),
+        Verdict::Blind => (Tone::Plain, "Nothing is visible with these permissions.".to_owned()),
         Verdict::NeedsAttention => {
             let text = match summary.attention.len() {
                 1 => "One thing needs attention.".to_owned(),
@@ -113,7 +115,10 @@ fn tiles(summary: &Summary) -> Vec<Tile> {
         Tile {
             title: "Backups",
             value: backups.completed.to_string(),
-            detail: newest.unwrap_or_else(|| "none complete".to_owned()),
+            detail: {
+                let newest = newest.unwrap_or_else(|| "none complete".to_owned());
+                format!("{newest}; {}", people::units::count(backups.jobs, "recurring job"))
+            },
             tone: if backups.failed > 0 { Tone::Bad } else { Tone::Good },
             href: "/backups",
             meter: None,
@@ -121,13 +126,13 @@ fn tiles(summary: &Summary) -> Vec<Tile> {
         Tile {
             title: "Standby volumes",
             value: volumes.standby.to_string(),
-            detail: format!("{} jobs by the clock", backups.jobs),
+            detail: "follow the backups of other volumes".to_owned(),
             tone: Tone::Plain,
             href: "/standby",
             meter: None,
         },
         Tile {
-            title: "Namespaces' backups",
+            title: "Namespace backups",
             value: tenants.backups.to_string(),
             detail: format!("{} queued, {} refused", tenants.queued, tenants.refused),
             tone: if tenants.refused > 0 { Tone::Warn } else { Tone::Good },
@@ -230,7 +235,7 @@ fn newest(backups: &[Backup], now: Timestamp) -> Table {
         title: "Newest backup of each volume".to_owned(),
         head: &["Volume", "Backup", "Date (UTC)", "Age", "Verified"],
         rows: rows.collect(),
-        none: "No backup is complete yet.",
+        none: "There are no complete backups yet.",
         foot: None,
     }
 }

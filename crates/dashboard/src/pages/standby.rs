@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use people::standby::{Following, is_standby};
 use people::units::age;
-use people::volume::{robustness, state};
+use people::volume::state;
 
-use super::volumes::word;
+use super::volumes::{health, word};
 use super::{Content, tone};
 use crate::chart::{Bar, bars};
 use crate::view::{Cell, Form, Section, Table, Tone, path};
@@ -30,14 +30,14 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let mut content = Content::titled("Standby volumes");
     let lags: Vec<Bar> = followers.iter().filter_map(Follower::bar).collect();
     if !lags.is_empty() {
-        let told = "How old the data is that each standby volume holds.".to_owned();
+        let told = "Age of the data that each standby volume holds.".to_owned();
         content.sections.push(Section::Charts(vec![bars("Lag", told, lags)]));
     }
     content.sections.push(Section::Table(Table {
         title: "Volumes that follow the backups of others".to_owned(),
-        head: &["Volume", "State", "Robustness", "Follows", "Holds", "Newest", "Lag", "Do"],
+        head: &["Volume", "State", "Robustness", "Follows", "Holds", "Newest", "Lag", "Actions"],
         rows: followers.iter().map(Follower::row).collect(),
-        none: "There is no standby volume. Make one of a backup, on the page of backups.",
+        none: "There are no standby volumes. Create one from a backup on the Backups page.",
         foot: volumes.foot(),
     }));
     Ok(content)
@@ -74,7 +74,7 @@ impl<'a> Follower<'a> {
         vec![
             Cell::link("/volumes", &name),
             word(state(self.volume).as_str()),
-            word(robustness(self.volume).as_str()),
+            health(self.volume),
             Cell::going(self.following.progress, tone(&told), told.clone()),
             Cell::text(self.following.holds.clone()),
             Cell::text(self.following.newest.clone()),
@@ -83,7 +83,7 @@ impl<'a> Follower<'a> {
                 id: format!("activate-{name}"),
                 label: "Activate",
                 told: format!(
-                    "Takes in the newest backup and makes {name} an ordinary volume. It no longer follows its source."
+                    "Restores the newest backup and turns {name} into an ordinary volume. It stops following its source."
                 ),
                 action: path("/standby", &name) + "/activate",
                 button: "Activate now",

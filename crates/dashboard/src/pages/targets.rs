@@ -15,10 +15,10 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let targets = visit.reader().volumes::<BackupTarget>().await?;
     let mut content = Content::titled("Targets");
     content.sections.push(Section::Table(Table {
-        title: "Stores for backups".to_owned(),
-        head: &["Target", "URL", "Reachable", "Looked into", "Backups", "Why", "Do"],
+        title: "Backup targets".to_owned(),
+        head: &["Target", "URL", "Reachable", "Last checked", "Backups", "Why", "Actions"],
         rows: targets.items.iter().map(|it| row(it, visit.now)).collect(),
-        none: "There is no target. Set one with holdfast target set.",
+        none: "There are no targets. Set one with holdfast target set.",
         foot: targets.foot(),
     }));
     Ok(content)
@@ -35,10 +35,10 @@ fn row(target: &BackupTarget, now: Timestamp) -> Vec<Cell> {
     let told: Vec<_> = [why(target), damage].into_iter().filter(|it| !it.is_empty()).collect();
     let look = Form {
         id: format!("look-{name}"),
-        label: "Look",
-        told: format!("Looks into target {name} now rather than at its next turn."),
+        label: "Check",
+        told: format!("Checks target {name} now instead of at the next poll."),
         action: path("/targets", &name) + "/look",
-        button: "Look now",
+        button: "Check now",
         tone: Tone::Plain,
         fields: Vec::new(),
     };

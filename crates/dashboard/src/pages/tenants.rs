@@ -12,7 +12,10 @@ use crate::view::{Cell, Field, Form, Input, Section, Table, Tone, path};
 use crate::visit::Visit;
 use crate::web::Oops;
 
-const HEAD: &[&str] = &["Namespace", "Name", "Request", "Executor", "Queue", "Age", "Why", "Do"];
+const BACKUPS: &[&str] =
+    &["Namespace", "Name", "Request", "Executor", "Queue", "Age", "Why", "Actions"];
+/// With a restore that was asked for there is nothing to do.
+const RESTORES: &[&str] = &["Namespace", "Name", "Request", "Executor", "Queue", "Age", "Why"];
 
 pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let reader = visit.reader();
@@ -24,7 +27,7 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     let standing = &visit.session.standing;
     content.forms = vec![back_up(&standing.namespaces, visit.now)];
     if backups.is_hidden && standing.namespaces.is_empty() {
-        let told = "You may not look into all namespaces: sign in again and name yours.";
+        let told = "You are not allowed to list all namespaces: sign in again and enter yours.";
         content.sections.push(Section::Hint(told.to_owned()));
     }
     let mut queue: Vec<_> = backups.items.iter().collect();
@@ -35,9 +38,9 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     });
     content.sections.push(Section::Table(Table {
         title: "Backups".to_owned(),
-        head: HEAD,
+        head: BACKUPS,
         rows: rows.collect(),
-        none: "No backup of a namespace was asked for.",
+        none: "No namespace backups have been requested.",
         foot: backups.foot(),
     }));
     let rows = restores.items.iter().map(|it| {
@@ -46,9 +49,9 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
     });
     content.sections.push(Section::Table(Table {
         title: "Restores".to_owned(),
-        head: HEAD,
+        head: RESTORES,
         rows: rows.collect(),
-        none: "No restore of a namespace was asked for.",
+        none: "No namespace restores have been requested.",
         foot: restores.foot(),
     }));
     Ok(content)
@@ -75,9 +78,9 @@ fn back_up(namespaces: &[String], now: Timestamp) -> Form {
     Form {
         id: "back-up-namespace".to_owned(),
         label: "Back up a namespace",
-        told: "Asks for a backup of all that is in a namespace.".to_owned(),
+        told: "Backs up everything in a namespace.".to_owned(),
         action: "/tenants".to_owned(),
-        button: "Ask for it",
+        button: "Back up now",
         tone: Tone::Good,
         fields: vec![namespace, Field::name("Name of the backup", named("backup", now))],
     }
@@ -113,7 +116,7 @@ fn forms(backup: &NonAdminBackup, told: &Told, now: Timestamp) -> Vec<Form> {
         forms.push(Form {
             id: format!("restore-{namespace}-{name}"),
             label: "Restore",
-            told: format!("Brings what is missing in {namespace} back from backup {name}."),
+            told: format!("Restores objects missing from {namespace} from backup {name}."),
             action: format!("{folder}/restore"),
             button: "Restore",
             tone: Tone::Plain,
@@ -124,9 +127,9 @@ fn forms(backup: &NonAdminBackup, told: &Told, now: Timestamp) -> Vec<Form> {
         forms.push(Form {
             id: format!("delete-{namespace}-{name}"),
             label: "Delete",
-            told: format!("Removes backup {name} of {namespace} with its data."),
+            told: format!("Deletes backup {name} of {namespace} with its data."),
             action: format!("{folder}/delete"),
-            button: "Delete for good",
+            button: "Delete permanently",
             tone: Tone::Bad,
             fields: Vec::new(),
         });

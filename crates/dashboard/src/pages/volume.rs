@@ -40,7 +40,12 @@ pub(super) async fn content(visit: &Visit, name: &str) -> Result<Content, Oops> 
     content.sections.push(Section::Table(copies_table(copies)));
     let twigs = tree(&own.collect::<Vec<_>>(), visit.now);
     content.sections.push(Section::Tree { title: "Snapshots, oldest first", twigs });
-    content.sections.push(Section::Table(backups::table("Backups", &mut backups, visit.now)));
+    content.sections.push(Section::Table(backups::table(
+        "Backups",
+        "This volume has no backups yet.",
+        &mut backups,
+        visit.now,
+    )));
     Ok(content)
 }
 
@@ -68,7 +73,7 @@ fn forms(name: &str, now: Timestamp) -> Vec<Form> {
         Form {
             id: "back-up".to_owned(),
             label: "Back up",
-            told: "Takes a snapshot and backs it up; only what changed is sent.".to_owned(),
+            told: "Takes a snapshot and backs it up. Only changed blocks are sent.".to_owned(),
             action: format!("{folder}/backup"),
             button: "Back up now",
             tone: Tone::Good,
@@ -77,9 +82,9 @@ fn forms(name: &str, now: Timestamp) -> Vec<Form> {
         Form {
             id: "snapshot".to_owned(),
             label: "Snapshot",
-            told: "Takes a snapshot, which stays with the volume.".to_owned(),
+            told: "Takes a snapshot, which is kept in the volume.".to_owned(),
             action: format!("{folder}/snapshot"),
-            button: "Take it",
+            button: "Take snapshot",
             tone: Tone::Plain,
             fields: vec![Field::name("Name of the snapshot", named)],
         },
@@ -87,10 +92,10 @@ fn forms(name: &str, now: Timestamp) -> Vec<Form> {
             id: "delete-volume".to_owned(),
             label: "Delete",
             told: format!(
-                "Removes volume {name} with all its copies and snapshots; its backups stay."
+                "Deletes volume {name} with all its copies and snapshots. Its backups are kept."
             ),
             action: format!("{folder}/delete"),
-            button: "Delete for good",
+            button: "Delete permanently",
             tone: Tone::Bad,
             fields: Vec::new(),
         },
@@ -114,7 +119,7 @@ fn copies_table(copies: Vec<Copy>) -> Table {
         title: "Copies".to_owned(),
         head: &["Copy", "Mode", "State", "Node", "Work"],
         rows: rows.collect(),
-        none: "It has no copies yet.",
+        none: "This volume has no copies yet.",
         foot: None,
     }
 }

@@ -1,6 +1,6 @@
 //! All volumes.
 
-use api::longhorn::{Engine, Replica, Volume};
+use api::longhorn::{Engine, Replica, Robustness, Volume, VolumeState};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use people::units::{age, bytes};
@@ -25,7 +25,7 @@ pub(super) async fn content(visit: &Visit) -> Result<Content, Oops> {
         title: "All volumes".to_owned(),
         head: &["Volume", "State", "Robustness", "Copies", "Size", "Used", "Last backup", "Why"],
         rows: rows.collect(),
-        none: "There is no volume yet. Make one with the button above, or with holdfast volume create.",
+        none: "There are no volumes yet. Create one with the button above, or with holdfast volume create.",
         foot: volumes.foot(),
     }));
     Ok(content)
@@ -35,9 +35,9 @@ fn create() -> Form {
     Form {
         id: "create-volume".to_owned(),
         label: "New volume",
-        told: "Makes an empty volume.".to_owned(),
+        told: "Creates an empty volume.".to_owned(),
         action: "/volumes".to_owned(),
-        button: "Make it",
+        button: "Create",
         tone: Tone::Good,
         fields: vec![
             Field::name("Name", ""),
@@ -47,7 +47,7 @@ fn create() -> Form {
                 value: "1GiB".to_owned(),
                 input: Input::Text {
                     pattern: "[0-9]+ ?([KMGT]i?B?|[kmgt]i?b?)?",
-                    title: "A multiple of 2 MiB, as 10GiB",
+                    title: "A multiple of 2 MiB, for example 10GiB",
                 },
                 is_required: true,
             },
@@ -63,7 +63,7 @@ fn row(volume: &Volume, engines: &[Engine], replicas: &[Replica], now: Timestamp
     vec![
         Cell::link("/volumes", &name),
         word(state(volume).as_str()),
-        word(robustness(volume).as_str()),
+        health(volume),
         copies(&of_volume(&name, engines, replicas)),
         Cell::text(volume.spec.size.map(|it| bytes(it.0.unsigned_abs())).unwrap_or_default()),
         Cell::text(status.actual_size.map(|it| bytes(it.unsigned_abs())).unwrap_or_default()),
@@ -72,8 +72,16 @@ fn row(volume: &Volume, engines: &[Engine], replicas: &[Replica], now: Timestamp
     ]
 }
 
+/// Nobody knows how the copies of a volume are while none of them runs, and that is as it should be.
+pub(super) fn health(volume: &Volume) -> Cell {
+    match (state(volume), robustness(volume)) {
+        (VolumeState::Detached, it @ Robustness::Unknown) => Cell::badge(Tone::Plain, it.as_str()),
+        (_, it) => word(it.as_str()),
+    }
+}
+
 pub(super) fn word(word: &str) -> Cell {
-    if word.is_empty() { Cell::text("") } else { Cell::badge(tone(word), word) }
+    if word.is_empty() || word == "-" { Cell::text("") } else { Cell::badge(tone(word), word) }
 }
 
 /// The copies of one volume.

@@ -58,6 +58,28 @@ fn mistyped_names_are_refused_and_leave_nothing() {
     assert_eq!(shell.json(&["job", "ls"]), Value::Array(Vec::new()));
     let all = shell.refused(&["tenant", "backup", "b", "-A"]);
     assert!(all.contains("unexpected argument"), "{all}");
+    let missing = shell.refused(&["tenant", "restore", "nope", "-n", "default"]);
+    assert!(missing.contains("cannot restore from backup nope"), "{missing}");
+    assert_eq!(shell.json(&["tenant", "restores", "-A"]), Value::Array(Vec::new()));
+    let missing = shell.refused(&["volume", "attach", "data", "--node", "nope"]);
+    assert!(missing.contains("cannot attach volume data to node nope"), "{missing}");
+    let unknown = shell.refused(&["target", "set", "ftp://host/store"]);
+    assert!(unknown.contains("no driver for ftp://"), "{unknown}");
+    let context = shell.refused(&["status", "--context", "nope"]);
+    assert!(context.contains("cannot use context nope of the kubeconfig"), "{context}");
+}
+
+/// What programs read: the object itself, as kubectl gives it, and a list only where several were asked for.
+#[test]
+fn one_object_is_told_as_an_object() {
+    let shell = Shell::start();
+    shell.run(&["volume", "create", "data", "--size", "2MiB", "--replicas", "1", "--wait"]);
+    let shown = shell.json(&["volume", "show", "data"]);
+    assert_eq!(shown.pointer("/metadata/name"), Some(&Value::from("data")), "{shown}");
+    assert_eq!(shown.pointer("/metadata/managedFields"), None, "{shown}");
+    let listed = shell.json(&["volume", "ls"]);
+    assert_eq!(listed.pointer("/0/metadata/name"), Some(&Value::from("data")), "{listed}");
+    assert_eq!(listed.pointer("/0/metadata/managedFields"), None, "{listed}");
 }
 
 #[test]
@@ -104,9 +126,9 @@ fn a_standby_volume_is_its_sources_until_it_is_activated() {
     }
     assert!(shell.json(&["snapshot", "ls", "data"]).as_array().unwrap().len() >= 4);
     let kept = shell.refused(&["backup", "retry", "one"]);
-    assert!(kept.contains("backup one is not being removed"), "{kept}");
+    assert!(kept.contains("backup one is not being deleted"), "{kept}");
     let told = shell.run(&["backup", "forget", "data", "--keep-last", "1"]);
-    assert!(told.contains("nothing is removed: all 1 are kept"), "{told}");
+    assert!(told.contains("nothing to delete: all 1 are kept"), "{told}");
 }
 
 #[test]
@@ -152,9 +174,12 @@ fn a_tenant_who_sees_nothing_is_not_told_that_all_is_well() {
     let blind = as_alice(&["status", "--check"]);
     assert!(!blind.status.success());
     let told = text(&blind.stdout);
-    assert!(told.contains("nothing is visible with these rights"), "{told}");
+    assert!(told.contains("nothing is visible with these permissions"), "{told}");
     let asked = as_alice(&["tenant", "backup", "friday"]);
     assert!(asked.status.success(), "{}", text(&asked.stderr));
     let told = text(&as_alice(&["status"]).stdout);
-    assert!(told.contains("what can be seen is well") && told.contains("1 backups"), "{told}");
+    assert!(
+        told.contains("as far as these permissions show") && told.contains("1 backup,"),
+        "{told}"
+    );
 }

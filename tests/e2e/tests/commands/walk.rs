@@ -2,8 +2,9 @@
 
 use e2e::engine::{Endpoint, Nbd, blocking};
 use serde_json::Value;
+use testkit::process::poll_until;
 
-use crate::shell::Shell;
+use crate::shell::{Shell, TIMEOUT};
 
 const MIB: u64 = 1 << 20;
 
@@ -46,6 +47,10 @@ fn a_volume_is_made_backed_up_restored_and_followed() {
     fill(&data, 5, 9);
     shell.run(&["volume", "expand", "data", "32MiB", "--wait"]);
     shell.run(&["backup", "create", "data", "--name", "two", "--wait"]);
+    // A standby volume that follows its source needs nobody's attention.
+    let follows = || shell.run(&["dr", "ls"]).contains("up to date").then_some(());
+    assert!(poll_until(TIMEOUT, follows).is_some(), "the standby volume stays behind");
+    shell.run(&["status", "--check"]);
     shell.run(&["dr", "activate", "standby", "--wait"]);
     let standby = shell.attach("standby");
     assert!(is_all(&read(&standby, 3), 7) && is_all(&read(&standby, 5), 9), "the standby differs");
@@ -57,7 +62,7 @@ fn a_volume_is_made_backed_up_restored_and_followed() {
     shell.run(&["status", "--check"]);
 
     let plan = shell.run(&["backup", "forget", "data", "--keep-last", "1", "--dry-run"]);
-    assert!(plan.contains("1 of 2 would be removed"), "{plan}");
+    assert!(plan.contains("1 of 2 would be deleted"), "{plan}");
     assert_eq!(shell.json(&["backup", "ls"]).as_array().map(Vec::len), Some(2));
     shell.run(&["backup", "forget", "data", "--keep-last", "1", "--wait"]);
     let names = shell.run(&["backup", "ls", "-o", "name"]);

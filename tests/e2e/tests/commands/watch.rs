@@ -57,7 +57,7 @@ fn a_list_that_is_watched_tells_each_change() {
     shell.server.kill();
     shell.server.start_again().unwrap();
     shell.run(&["volume", "rm", "first", "--wait"]);
-    list.says(|it| it == "first is gone");
+    list.says(|it| it == "first is deleted");
     screen.says(|it| it.starts_with("volumes   1: "));
 }
 
