@@ -132,6 +132,34 @@ fn the_tour_of_the_readme_runs_as_printed() {
     assert!(!err.contains("no controller of this Holdfast acts on"), "{err}");
 }
 
+/// The two pages that somebody reads first, one after the other on the same `up`, as they ask for it.
+#[test]
+fn the_quick_start_and_the_walkthrough_run_as_printed() {
+    let begin = blocks(&document("docs/quick-start.md"), "# Quick start");
+    assert_eq!(begin.len(), 3, "the page has changed: look whether all of it is run");
+    assert_eq!(begin[0], "holdfast up\n");
+    let walk = blocks(&document("docs/walkthrough.md"), "# A backup and a restore");
+    assert_eq!(walk.len(), 7, "the page has changed: look whether all of it is run");
+    let script = format!(
+        "holdfast up > up.log &\nuntil grep -q Ctrl-C up.log; do sleep 0.1; done\n{}{}\
+         holdfast status --check\n",
+        begin[1..].concat(),
+        walk.concat()
+    );
+    let Some(output) = run(&script, &["kubectl", "qemu-img"]) else { return };
+    let out = ended(&output);
+    for word in [
+        "every byte was as it should be",
+        "monday",
+        "Images are identical",
+        "0 of 1 would be deleted",
+        "volume standby is an ordinary volume",
+        "all is well",
+    ] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+}
+
 #[test]
 fn the_quick_start_of_the_engine_runs_as_printed() {
     let blocks = blocks(&document("docs/engine.md"), "## Quick start");
