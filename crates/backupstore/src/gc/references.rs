@@ -224,6 +224,8 @@ impl BackupStore {
         while let Some((name, found, permit)) = records.try_next().await? {
             all.add(name, found);
             drop(permit);
+            // The lock is renewed between two of them, also where a store answers at once.
+            tokio::task::yield_now().await;
         }
         for name in std::mem::take(&mut all.missing) {
             self.look_again(of, name, &mut all).await?;
@@ -270,5 +272,27 @@ impl BackupStore {
         drop(permit);
         let permit = budget.take(RECORD_MAX_BYTES).await?;
         Ok((self.repository.record(of, name).await?, permit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::TargetUrl;
+
+    /// A store that answers at once, and records that take long to read: the lock would end meanwhile.
+    #[tokio::test]
+    async fn others_get_their_turn_between_two_records() {
+        let below = blobs::memory();
+        let url = TargetUrl::parse("vfs:///store").unwrap();
+        let store = BackupStore::new(std::sync::Arc::clone(&below), url);
+        let (of, name) = (Name::parse("vol-1").unwrap(), Name::parse("backup-1").unwrap());
+        let of = Subject::Volume(of);
+        let path = store.repository.record_path(&of, &name).unwrap();
+        let key = blobs::Key::parse(&path).unwrap();
+        assert!(below.put(&key, "{}".into()).now_or_never().is_some(), "it answers at once");
+        assert!(store.references(&of, BTreeSet::new()).now_or_never().is_none());
+        let found = store.references(&of, BTreeSet::new()).await.unwrap();
+        assert_eq!(found.unreadable.len(), 1);
     }
 }

@@ -215,6 +215,8 @@ impl BlockPages {
             return Ok(None);
         }
         let Blocks { repository, folder } = &self.blocks;
+        // A lock is renewed between two pages, also where a store answers at once.
+        tokio::task::yield_now().await;
         let page = repository.store.list(&folder.prefix()?, self.after.as_ref()).await?;
         self.is_over = page.is_last || page.objects.is_empty();
         self.after = page.objects.last().map(|meta| meta.key.clone());
