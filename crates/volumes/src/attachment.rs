@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::condition::{self, Verdict};
-use api::longhorn::{AttacherType, AttachmentTicket, AttachmentTicketStatus, Condition};
+use api::longhorn::{
+    AttacherType, AttachmentTicket, AttachmentTicketStatus, Condition, VolumeAttachment,
+};
 use api::scalar::Time;
 
 /// How a volume is attached, or is to be.
@@ -189,6 +191,31 @@ pub fn statuses(
     tickets.iter().map(one).collect()
 }
 
+/// Longer ids are cut, and do not say any more whose they are.
+const ID_MAX_CHARS: usize = 253;
+
+/// The names of the objects for which tickets of this sort are, as far as their ids say so.
+pub(crate) fn holders(attachment: &VolumeAttachment, kind: &AttacherType) -> Vec<String> {
+    let prefix = format!("{}-", kind.as_str());
+    let tickets = attachment.spec.attachment_tickets.iter().flatten();
+    let of_kind = tickets.filter(|(id, ticket)| {
+        ticket.kind.as_ref() == Some(kind) && id.chars().count() < ID_MAX_CHARS
+    });
+    of_kind.filter_map(|(id, _)| id.strip_prefix(&prefix).map(str::to_owned)).collect()
+}
+
+/// The attachment without the ticket that an object of ours had; nothing if it had none.
+pub(crate) fn without(
+    attachment: &VolumeAttachment,
+    kind: AttacherType,
+    object: &str,
+) -> Option<VolumeAttachment> {
+    let (id, _) = own(kind, object, "", "");
+    let mut next = attachment.clone();
+    next.spec.attachment_tickets.as_mut()?.remove(&id)?;
+    Some(next)
+}
+
 /// A ticket of one of our own controllers: its id and the ticket.
 pub(crate) fn own(
     kind: AttacherType,
@@ -196,7 +223,7 @@ pub(crate) fn own(
     node: &str,
     disable_frontend: &str,
 ) -> (String, AttachmentTicket) {
-    let id: String = format!("{}-{object}", kind.as_str()).chars().take(253).collect();
+    let id: String = format!("{}-{object}", kind.as_str()).chars().take(ID_MAX_CHARS).collect();
     let parameters = [("disableFrontend", disable_frontend), ("lastAttachedBy", "")];
     let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let ticket = AttachmentTicket {
@@ -272,6 +299,22 @@ mod tests {
         let here = at("n1", false);
         assert_eq!(settle(&[("a", backup), ("b", csi.clone())], &here, false), Place::default());
         assert_eq!(settle(&[("a", expansion), ("b", csi)], &here, false), here);
+    }
+
+    /// Whoever removed the object by force has left it: the volume would stay attached for ever.
+    #[test]
+    fn a_ticket_says_whose_it_is_and_goes_without_them() {
+        let mut attachment = VolumeAttachment::default();
+        let long = "l".repeat(300);
+        let kind = AttacherType::BackupController;
+        let all = [(kind.clone(), "b-1"), (kind.clone(), &long), (AttacherType::CsiAttacher, "x")];
+        let all = all.map(|(kind, name)| own(kind, name, "n1", "any"));
+        attachment.spec.attachment_tickets = Some(all.into());
+        assert_eq!(holders(&attachment, &kind), ["b-1"]);
+        assert_eq!(holders(&attachment, &AttacherType::SnapshotController), Vec::<String>::new());
+        let left = without(&attachment, kind.clone(), "b-1").unwrap();
+        assert_eq!(left.spec.attachment_tickets.as_ref().unwrap().len(), 2);
+        assert_eq!(without(&left, kind, "b-1"), None);
     }
 
     #[test]

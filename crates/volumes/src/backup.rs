@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use reconcile::{Context, Controller, EVENT_RIGHTS, Failure, Grant, Key, Loop, Next, Reconciler};
 
-pub(crate) use self::world::{Names, World};
+pub(crate) use self::world::{Names, World, backup_volume_name};
 use crate::{FINALIZER, NAMESPACE, figures, label, target};
 
 /// Asks for the next attempt of a deletion at once.
@@ -153,7 +153,11 @@ fn watch_for_backups(backups: Loop, world: &Arc<World>) -> Loop {
             let open = of_target.backups.by("open-at", &name);
             open.iter().map(|it| Key::of(it.as_ref())).collect()
         })
-        .needs(&world.attachments)
+        // A ticket may be for one that is not there any more.
+        .map(&world.attachments, |_, _, now| {
+            let held = now.into_iter().flat_map(world::held_for);
+            held.map(|backup| Key::new(NAMESPACE, &backup)).collect()
+        })
         .needs(&world.backup_volumes)
         .needs(&world.settings)
         .needs(&world.secrets)
@@ -214,7 +218,10 @@ struct Backups(Arc<World>);
 impl Reconciler for Backups {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let world = &self.0;
-        let Some(backup) = world.backups.get(key) else { return Ok(Next::WAIT) };
+        let Some(backup) = world.backups.get(key) else {
+            making::release_left(world, key).await?;
+            return Ok(Next::WAIT);
+        };
         if backup.metadata.deletion_timestamp.is_some() {
             return deletion::of_backup(world, &backup).await;
         }

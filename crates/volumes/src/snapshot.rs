@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::longhorn::{
-    AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeState, VolumeStatus,
+    AttacherType, Engine, Snapshot, SnapshotSpec, SnapshotStatus, VolumeAttachment, VolumeState,
+    VolumeStatus,
 };
 use api::scalar::{Stamp, Time};
 use jiff::Timestamp;
@@ -29,6 +30,14 @@ const HEAD: &str = "volume-head";
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(3);
 /// Engines by the names of their snapshots.
 pub(crate) const BY_SNAPSHOT: &str = "snapshot";
+
+/// Attachments by the snapshots for which they hold their volume.
+pub(crate) const HELD_FOR: &str = "held for";
+
+/// The value of [`HELD_FOR`].
+pub(crate) fn held_for(attachment: &VolumeAttachment) -> Vec<String> {
+    attachment::holders(attachment, &AttacherType::SnapshotController)
+}
 
 /// The value of [`BY_SNAPSHOT`].
 pub(crate) fn snapshots_of(engine: &Engine) -> Vec<String> {
@@ -59,8 +68,12 @@ pub(crate) fn plan(world: &Arc<World>) -> Loop {
             names.extend(before.into_iter().chain(now).flat_map(snapshots_of));
             names.iter().map(|name| Key::new(NAMESPACE, name)).collect()
         })
+        // A ticket may be for one that is not there any more.
+        .map(&world.attachments, |_, _, now| {
+            let held = now.into_iter().flat_map(held_for);
+            held.map(|snapshot| Key::new(NAMESPACE, &snapshot)).collect()
+        })
         .needs(&world.volumes)
-        .needs(&world.attachments)
 }
 
 pub(crate) struct Snapshots {
@@ -77,6 +90,7 @@ impl fmt::Debug for Snapshots {
 impl Reconciler for Snapshots {
     async fn reconcile(&self, key: &Key) -> Result<Next, Failure> {
         let Some(snapshot) = self.world.snapshots.get(key) else {
+            self.release_left(key).await?;
             return self.adopt(key).await;
         };
         self.settle(&snapshot).await
@@ -86,6 +100,21 @@ impl Reconciler for Snapshots {
 impl Snapshots {
     pub(crate) fn new(world: Arc<World>, monitors: Arc<Monitors>) -> Self {
         Self { world, monitors }
+    }
+
+    /// What is left of a snapshot whose object is gone: its ticket, where somebody has removed the object by force.
+    async fn release_left(&self, key: &Key) -> Result<(), Failure> {
+        let world = &self.world;
+        if world.snapshots.is_broken(key) {
+            return Ok(());
+        }
+        let kind = AttacherType::SnapshotController;
+        for held in world.attachments.by(HELD_FOR, &key.name) {
+            if let Some(next) = attachment::without(&held, kind.clone(), &key.name) {
+                world.attachments.merge(&held, &next).await?;
+            }
+        }
+        Ok(())
     }
 
     /// An engine has a snapshot that no object tells of.
@@ -248,9 +277,14 @@ async fn take(reach: &Reach, snapshot: &Snapshot) -> Result<(), Failure> {
     match controller.volume_snapshot(request).await {
         Ok(_) => Ok(()),
         // Taken before, by a pass that was cut short.
-        Err(status) if status.message().contains("exist") => Ok(()),
+        Err(status) if was_there(status.message()) => Ok(()),
         Err(status) => Err(Failure::other(doing(), status.message().to_owned())),
     }
+}
+
+/// Whether an engine says that it has a snapshot of that name, and not that it lacks something.
+fn was_there(text: &str) -> bool {
+    text.contains("already exist")
 }
 
 async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
@@ -262,6 +296,13 @@ async fn command(reach: &Reach, arguments: &[&str]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It would be waited for, and then be lost with its object.
+    #[test]
+    fn a_snapshot_that_could_not_be_taken_is_not_taken() {
+        assert!(was_there("snapshot s1 is already existing"));
+        assert!(!was_there("replica tcp://h:1: volume-head-002.img does not exist"));
+    }
 
     #[test]
     fn a_snapshot_does_not_hold_a_volume_on_a_node_that_is_gone() {

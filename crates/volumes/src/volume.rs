@@ -143,7 +143,9 @@ impl World {
                 })
                 .index(original::BY_ORIGINAL, original::of)
                 .start(context),
-            attachments: Store::within(NAMESPACE).start(context),
+            attachments: Store::within(NAMESPACE)
+                .index(snapshot::HELD_FOR, snapshot::held_for)
+                .start(context),
             engines: Store::<Engine>::within(NAMESPACE)
                 .index(engine::BY_VOLUME, engine::volume_of)
                 .index(snapshot::BY_SNAPSHOT, snapshot::snapshots_of)

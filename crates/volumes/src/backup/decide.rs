@@ -156,6 +156,15 @@ pub(crate) fn not_stored(seen: &Seen) -> Verdict {
     seen.wait_a_while(&text, &text)
 }
 
+/// What the store has under its name is of another snapshot: that is not what was asked for.
+pub(crate) fn not_its_own(seen: &Seen, snapshot: &str) -> Verdict {
+    let text = format!(
+        "backup target {} has a backup of this name of snapshot {snapshot}: make one of another name",
+        seen.target_name
+    );
+    seen.fail(Act::Forget, text)
+}
+
 impl Seen {
     /// A backup never goes back from `InProgress`.
     fn waiting_state(&self) -> BackupState {

@@ -81,7 +81,7 @@ fn shown_state(shown: &Shown, before: BackupState) -> BackupState {
     }
 }
 
-pub(super) fn keeps_data(object: &impl kube::ResourceExt) -> bool {
+pub(crate) fn keeps_data(object: &impl kube::ResourceExt) -> bool {
     object.labels().get(label::OBJECT_ONLY).is_some_and(|it| it == "true")
         || object.annotations().contains_key(DROPPED)
 }
@@ -98,7 +98,7 @@ pub(crate) fn marked<K: kube::ResourceExt + Clone>(object: &K) -> K {
 }
 
 /// Takes the mark off one that was not deleted after all: whoever would have was killed.
-pub(super) fn unmark(object: &mut impl kube::ResourceExt) {
+pub(crate) fn unmark(object: &mut impl kube::ResourceExt) {
     if object.meta().deletion_timestamp.is_none() && object.annotations().contains_key(DROPPED) {
         object.annotations_mut().remove(DROPPED);
     }
@@ -152,7 +152,7 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
     let mut backup = Arc::clone(backup);
     if let Some(shown) = &verdict.show {
         let mut new = backup.as_ref().clone();
-        if verdict.act == Act::Start {
+        if answers_retry(verdict.act) {
             new.annotations_mut().remove(RETRY_NOW);
         }
         let status = new.status.get_or_insert_default();
@@ -168,10 +168,18 @@ pub(super) async fn of_backup(world: &Arc<World>, backup: &Arc<Backup>) -> Resul
     }
     match verdict.act {
         Act::Start => start(world, &seen.next_attempt, &backup, names),
-        Act::Forget => world.removals.forget(&uid),
+        Act::Forget | Act::Refuse => world.removals.forget(&uid),
         Act::Nothing | Act::Release => {}
     }
     Ok(verdict.look_after.map_or(Next::WAIT, Next::after))
+}
+
+/// Whether who did not want to wait was heard: a wish that stays would be heard again by every pass.
+fn answers_retry(act: Act) -> bool {
+    match act {
+        Act::Start | Act::Refuse => true,
+        Act::Nothing | Act::Forget | Act::Release => false,
+    }
 }
 
 fn messages(shown: &Shown) -> Option<std::collections::BTreeMap<String, String>> {
@@ -233,22 +241,37 @@ fn start(world: &Arc<World>, attempt: &str, backup: &Backup, names: Names) {
     let mark = Attempt { id: attempt.to_owned(), control: control.clone() };
     let tell = (Arc::clone(&world.queues.backups), Key::of(backup));
     let (name, uid) = (backup.name_any(), backup.uid().unwrap_or_default());
-    let doors = Arc::clone(world);
+    let (doors, tried) = (Arc::clone(world), tried(backup));
     world.removals.start(&uid, mark, tell, async move {
         let door = target::open(&doors, &names.target).await?;
-        remove_backup(&door.store, &names.volume, &name, &control).await
+        remove_backup(&door.store, &names.volume, &name, tried.as_deref(), &control).await
     });
 }
 
+/// The snapshot of a backup that was tried, and of which no store has said that it is complete.
+fn tried(backup: &Backup) -> Option<String> {
+    let url = backup.status.as_ref().and_then(|it| it.url.as_ref());
+    let snapshot = backup.spec.snapshot_name.clone().filter(|it| !it.is_empty());
+    snapshot.filter(|_| url.is_none_or(String::is_empty))
+}
+
 /// Removes a backup and its blocks. Not there is removed; blocks that had to stay are a failure, so
-/// that they are looked at again.
+/// that they are looked at again. What is there of another snapshot is not what was `tried`, but what kept that
+/// from being made: it stays.
 async fn remove_backup(
     store: &BackupStore,
     volume: &str,
     backup: &str,
+    tried: Option<&str>,
     control: &Control,
 ) -> Result<(), String> {
     let (volume, backup) = (named(volume)?, named(backup)?);
+    if let Some(tried) = tried
+        && let Ok(found) = store.inspect_backup(&volume, &backup).await
+        && ![tried, ""].contains(&found.snapshot_name.as_str())
+    {
+        return Ok(());
+    }
     let options = DeleteOptions { lock_timeout: LOCK_WAIT, ..DeleteOptions::default() };
     let deleted = match store.delete_backup(&volume, &backup, &options, control).await {
         Ok(deleted) => deleted.blocks,
@@ -332,7 +355,8 @@ pub(super) async fn of_volume(
         moved: backups.iter().find_map(|it| world.moved_with_store(it, &names.target)),
         keeps_data: keeps_data(volume.as_ref()),
         held_by: restoring
-            .map(|it| format!("volume {it} is restoring from a backup of {}", names.volume)),
+            .map(|it| format!("volume {it} is restoring from a backup of {}", names.volume))
+            .or_else(|| made_since(volume, &backups)),
         retry_now: volume.annotations().contains_key(RETRY_NOW),
         what: format!("the backup volume {} of target {}", names.volume, names.target),
         ..seen(world, &uid, status.deletion.clone().unwrap_or_default(), state(&before))
@@ -344,7 +368,7 @@ pub(super) async fn of_volume(
     let mut volume = Arc::clone(volume);
     if let Some(shown) = &verdict.show {
         let mut new = volume.as_ref().clone();
-        if verdict.act == Act::Start {
+        if answers_retry(verdict.act) {
             new.annotations_mut().remove(RETRY_NOW);
         }
         let status = new.status.get_or_insert_default();
@@ -361,10 +385,29 @@ pub(super) async fn of_volume(
     }
     match verdict.act {
         Act::Start => start_volume(world, &seen.next_attempt, &volume, names),
-        Act::Forget => world.removals.forget(&uid),
+        Act::Forget | Act::Refuse => world.removals.forget(&uid),
         Act::Nothing | Act::Release => {}
     }
     Ok(verdict.look_after.map_or(Next::WAIT, Next::after))
+}
+
+/// A backup that nobody has asked to delete: it was made, or is being made, since the deletion of all that there were
+/// was asked for, as while that failed.
+fn made_since(volume: &BackupVolume, backups: &[Arc<Backup>]) -> Option<String> {
+    let asked = volume.metadata.deletion_timestamp.as_ref()?.0;
+    let is_newer = |backup: &&Arc<Backup>| {
+        let is_ours = backup.spec.snapshot_name.as_deref().is_some_and(|it| !it.is_empty());
+        let status = backup.status.as_ref();
+        let made = status.and_then(|it| it.backup_created_at.as_ref()?.get());
+        let wished = backup.metadata.creation_timestamp.as_ref().map(|it| it.0);
+        let is_there = matches!(state_of(backup), BackupState::Completed | BackupState::InProgress);
+        let since = if is_ours { wished } else { made };
+        backup.metadata.deletion_timestamp.is_none() && is_there && since > Some(asked)
+    };
+    let newer = backups.iter().find(is_newer)?.name_any();
+    Some(format!(
+        "backup {newer} was made after this deletion was asked for: delete it as well, and all go"
+    ))
 }
 
 fn start_volume(world: &Arc<World>, attempt: &str, volume: &BackupVolume, names: Names) {
@@ -427,6 +470,8 @@ pub(crate) async fn drop_object(world: &World, backup: &Arc<Backup>) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use backupstore::create::CreateRequest;
+    use backupstore::{Environment, FileSource, Source, TargetUrl};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
     use super::*;
@@ -444,8 +489,81 @@ mod tests {
         let mut asked = Backup::default();
         asked.spec.snapshot_name = Some("s".to_owned());
         assert!(was_never_stored(&asked, &names("v")));
-        asked.status.get_or_insert_default().url = Some("vfs:///d?backup=b&volume=v".to_owned());
+        asked.status.get_or_insert_default().url =
+            Some("vfs:///d?backup=monday&volume=vol".to_owned());
         assert!(!was_never_stored(&asked, &names("v")));
+    }
+
+    /// The backup of that name that was there before is a good one; the other was refused for it.
+    #[tokio::test]
+    async fn a_backup_that_was_refused_for_its_name_takes_none_along_that_has_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = TargetUrl::parse(&format!("vfs://{}", dir.path().display())).unwrap();
+        let store = BackupStore::open(&url, &Environment::default()).await.unwrap();
+        let data = dir.path().join("data");
+        durable::replace(&data, &vec![7; 2 << 20]).unwrap();
+        let (volume, name) = (named("vol").unwrap(), named("monday").unwrap());
+        let source: Arc<dyn Source> = Arc::new(FileSource::open(&data).unwrap());
+        let request = CreateRequest {
+            backup: Some(name.clone()),
+            ..CreateRequest::new(volume.clone(), "s1")
+        };
+        let begun =
+            store.begin_backup(request, Arc::clone(&source), &Control::default()).await.unwrap();
+        begun.run(source, &Control::default()).await.unwrap();
+        let mut refused = Backup::default();
+        refused.spec.snapshot_name = Some("s2".to_owned());
+        let remove = |backup: &Backup| {
+            let (store, tried) = (&store, tried(backup));
+            async move {
+                remove_backup(store, "vol", "monday", tried.as_deref(), &Control::default()).await
+            }
+        };
+        remove(&refused).await.unwrap();
+        assert!(store.inspect_backup(&volume, &name).await.is_ok());
+        // One that is complete is what is there, whatever its snapshot is called by now.
+        refused.status.get_or_insert_default().url =
+            Some("vfs:///d?backup=monday&volume=vol".to_owned());
+        remove(&refused).await.unwrap();
+        assert!(store.inspect_backup(&volume, &name).await.is_err());
+    }
+
+    /// A deletion that failed is tried again, and takes all that it finds.
+    #[test]
+    fn the_deletion_of_all_backups_takes_none_that_was_made_since() {
+        let at = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+        let mut volume = BackupVolume::default();
+        let made = |wished: i64, created: i64, state: BackupState| {
+            let mut backup = Backup::default();
+            backup.metadata.name = Some("b".to_owned());
+            backup.metadata.creation_timestamp = Some(meta::Time(at(wished)));
+            backup.spec.snapshot_name = Some("s".to_owned());
+            let status = backup.status.get_or_insert_default();
+            status.state = Some(state);
+            status.backup_created_at =
+                Some(api::scalar::Stamp::from(api::scalar::Time::new(at(created))));
+            backup
+        };
+        let held = |volume: &BackupVolume, backup: Backup| {
+            made_since(volume, &[Arc::new(backup)]).is_some()
+        };
+        let since = || made(20, 21, BackupState::Completed);
+        assert!(!held(&volume, since()), "nobody deletes anything");
+        volume.metadata.deletion_timestamp = Some(meta::Time(at(10)));
+        assert!(held(&volume, since()));
+        assert!(held(&volume, made(20, 0, BackupState::InProgress)));
+        assert!(!held(&volume, made(20, 0, BackupState::Pending)), "it waits for the deletion");
+        assert!(!held(&volume, made(5, 21, BackupState::Completed)), "it was there already");
+        let mut deleted = since();
+        deleted.metadata.deletion_timestamp = Some(meta::Time(at(22)));
+        assert!(!held(&volume, deleted));
+        // One that was found in the store: its object may be of any day.
+        let found = |created| {
+            let mut backup = made(20, created, BackupState::Completed);
+            backup.spec.snapshot_name = None;
+            backup
+        };
+        assert!(!held(&volume, found(5)) && held(&volume, found(21)));
     }
 
     #[test]

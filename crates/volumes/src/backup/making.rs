@@ -8,15 +8,19 @@ use api::longhorn::{
     BlockSize, InstanceState, VolumeState,
 };
 use api::scalar::Time;
+use backupstore::BackupInfo;
 use kube::ResourceExt as _;
 use reconcile::{Failure, Key, Next};
 use rpc::Address;
 use rpc::ptypes::BackupCreateRequest;
 
-use super::decide::{Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide, not_stored};
+use super::decide::{
+    Act, Record, Seen, Snapshot, Target, Verdict, Volume, decide, not_its_own, not_stored,
+};
 use super::upload::{End, Progress, Upload, find_replica};
-use super::world::{Names, World};
+use super::world::{HELD_FOR, Names, World};
 use super::{now, reading, state_of};
+use crate::attachment::without;
 use crate::setting::BACKUP_RATE;
 use crate::volume::starting::why_not_attached;
 use crate::work::Stand;
@@ -253,6 +257,12 @@ async fn finish(
 ) -> Result<Next, Failure> {
     let Some(found) = reading::ask(world, backup) else { return Ok(Next::WAIT) };
     match found {
+        reading::Found::Backup(info) if is_of_another(backup, &info) => {
+            let verdict = not_its_own(&seen(world, backup, names, uid), &info.snapshot_name);
+            show(world, backup, &verdict, None).await?;
+            world.uploads.forget(uid);
+            Ok(Next::WAIT)
+        }
         reading::Found::Backup(info) => {
             // A small one may be over before anybody looked: every state is shown.
             let backup = shown_in_progress(world, backup).await?;
@@ -273,6 +283,12 @@ async fn finish(
             Ok(Next::after(std::time::Duration::from_secs(2)))
         }
     }
+}
+
+/// The store has a backup of this name, and of another snapshot than was asked for.
+fn is_of_another(backup: &Backup, info: &BackupInfo) -> bool {
+    let wanted = backup.spec.snapshot_name.as_deref().unwrap_or_default();
+    ![wanted, ""].contains(&info.snapshot_name.as_str())
 }
 
 async fn shown_in_progress(
@@ -439,11 +455,37 @@ pub(super) async fn release_volume(world: &World, backup: &Backup) -> Result<(),
     Ok(())
 }
 
+/// What is left of a backup whose object is gone: its ticket, where somebody has removed the object by force.
+pub(super) async fn release_left(world: &World, key: &Key) -> Result<(), Failure> {
+    if world.backups.is_broken(key) {
+        return Ok(());
+    }
+    for attachment in world.attachments.by(HELD_FOR, &key.name) {
+        if let Some(next) = without(&attachment, AttacherType::BackupController, &key.name) {
+            world.attachments.merge(&attachment, &next).await?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
     use super::*;
+
+    /// Whoever restores from it would get what was there at another time.
+    #[test]
+    fn a_backup_is_complete_only_with_the_snapshot_that_was_asked_for() {
+        let mut backup = Backup::default();
+        backup.spec.snapshot_name = Some("s2".to_owned());
+        let info = |snapshot: &str| BackupInfo {
+            snapshot_name: snapshot.to_owned(),
+            ..BackupInfo::default()
+        };
+        assert!(is_of_another(&backup, &info("s1")));
+        assert!(!is_of_another(&backup, &info("s2")));
+    }
 
     #[test]
     fn a_backup_whose_object_somebody_else_keeps_is_in_nobodys_way() {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::longhorn::{
-    Backup, BackupDeletion, BackupTarget, BackupVolume, Engine, Node, Setting, Snapshot, Volume,
-    VolumeAttachment, VolumeState,
+    AttacherType, Backup, BackupDeletion, BackupTarget, BackupVolume, Engine, Node, Setting,
+    Snapshot, Volume, VolumeAttachment, VolumeState,
 };
 use api::scalar::Time;
 use aws_lc_rs::digest;
@@ -19,7 +19,7 @@ use super::deletion::Removals;
 use super::upload::Uploads;
 use super::{BackupState, catalog, numbers, reading, state_of};
 use crate::work::Work;
-use crate::{NAMESPACE, label, setting, target};
+use crate::{NAMESPACE, attachment, label, setting, target};
 
 /// Whom to tell of the end of work.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl World {
                 })
                 .start(context),
             snapshots: Store::within(NAMESPACE).start(context),
-            attachments: Store::within(NAMESPACE).start(context),
+            attachments: Store::within(NAMESPACE).index(HELD_FOR, held_for).start(context),
             nodes: Store::within(NAMESPACE).start(context),
             settings: Store::within(NAMESPACE).start(context),
             secrets: Store::within(NAMESPACE).start(context),
@@ -298,6 +298,13 @@ pub(crate) fn backup_volume_name(names: &Names) -> String {
     let hash = digest::digest(&digest::SHA256, format!("{volume}-{target}").as_bytes());
     let first = hash.as_ref().iter().take(4).fold(0_u32, |sum, byte| (sum << 8) | u32::from(*byte));
     format!("{volume}-{first:08x}")
+}
+
+/// Attachments by the backups for which they hold their volume.
+pub(super) const HELD_FOR: &str = "held for";
+
+pub(super) fn held_for(attachment: &VolumeAttachment) -> Vec<String> {
+    attachment::holders(attachment, &AttacherType::BackupController)
 }
 
 /// Both names as one value of an index.

@@ -91,6 +91,8 @@ pub(crate) enum Act {
     Start,
     /// The task's end was shown: its record is no longer needed.
     Forget,
+    /// It cannot be tried as things are, and that was said: whoever did not want to wait has the answer.
+    Refuse,
     /// The object may go.
     Release,
 }
@@ -197,7 +199,7 @@ fn start_or_wait(seen: &Seen) -> Verdict {
     }
     // A store that never had it says that it is gone.
     if let Some(why) = &seen.moved {
-        return fail(seen, failure(seen, why));
+        return Verdict { act: Act::Refuse, ..fail(seen, failure(seen, why)) };
     }
     let deletion = BackupDeletion {
         attempt: Some(seen.next_attempt.clone()),
